@@ -1,0 +1,2 @@
+//! The cork policy.
+#![forbid(unsafe_code)]

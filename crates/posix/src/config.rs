@@ -1,0 +1,333 @@
+//! The settings, their spelling and where they come from.
+//!
+//! One definition serves the library (which reads the environment), `uncork run` (which
+//! writes it) and the reports (which repeat it).
+
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Who keeps the bytes of an unfinished logical packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// The kernel, under MSG_MORE: nothing that was written can be lost with the process.
+    #[default]
+    Kernel,
+    /// The process, in a buffer: one system call a logical packet.
+    User,
+    /// Nobody: every call goes through (for `--spin` alone, or for comparison).
+    Off,
+}
+
+/// Which TCP sockets are helped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Every TCP socket that the program does not cork itself.
+    #[default]
+    All,
+    /// Only those on which the program sets TCP_NODELAY.
+    Nodelay,
+}
+
+/// How long a wait tries before it sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spin {
+    /// Waits sleep at once.
+    #[default]
+    Off,
+    /// As long as this thread's recent waits make it worth while.
+    Auto,
+    /// Always for this long.
+    For(Duration),
+}
+
+/// A setting that could not be understood, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(String);
+
+macro_rules! spelled {
+    ($type:ident, $what:literal, $($text:literal => $value:path),+) => {
+        impl FromStr for $type {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
+                match text {
+                    $($text => Ok($value),)+
+                    _ => Err(Invalid(format!(concat!("{:?} is not ", $what), text))),
+                }
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($value => $text,)+ })
+            }
+        }
+    };
+}
+
+spelled!(Hold, "one of kernel, user, off", "kernel" => Hold::Kernel, "user" => Hold::User, "off" => Hold::Off);
+spelled!(Scope, "one of all, nodelay", "all" => Scope::All, "nodelay" => Scope::Nodelay);
+
+impl FromStr for Spin {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            _ => match parse_duration(text) {
+                Ok(limit) if limit <= MAX_SPIN => Ok(Self::For(limit)),
+                Ok(_) => Err(Invalid(format!("{text} is too long to spin: at most 100ms"))),
+                Err(_) => {
+                    Err(Invalid(format!("{text:?} is not off, auto or a duration such as 50us")))
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::For(limit) => f.write_str(&format_duration(*limit)),
+        }
+    }
+}
+
+/// Longest `--spin DURATION`: a longer one is a mistake in the unit.
+const MAX_SPIN: Duration = Duration::from_millis(100);
+/// Shortest and longest `--bound`. Below 100 µs the timer costs more than it saves; past
+/// 200 ms the kernel lets go of MSG_MORE data by itself.
+const BOUND: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(200));
+
+/// How long anything may stay held, whatever the program does (`--bound`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bound(pub Duration);
+
+impl Default for Bound {
+    fn default() -> Self {
+        Self(Duration::from_millis(1))
+    }
+}
+
+impl FromStr for Bound {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let bound = parse_duration(text)?;
+        if bound < BOUND.0 || bound > BOUND.1 {
+            return Err(Invalid(format!("{text} is out of range: a bound is 100us to 200ms")));
+        }
+        Ok(Self(bound))
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_duration(self.0))
+    }
+}
+
+/// Reads a duration such as `1ms`, `250us`, `1.5ms` or `2s`. The unit is required.
+pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
+    let invalid = || Invalid(format!("{text:?} is not a duration such as 1ms, 250us or 2s"));
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(invalid)?;
+    let (number, unit) = text.split_at(unit_at);
+    let nanoseconds = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(invalid()),
+    };
+    let number: f64 = number.trim_end().parse().map_err(|_| invalid())?;
+    let total = number * nanoseconds;
+    if !(0.0..=3.6e12).contains(&total) {
+        return Err(invalid());
+    }
+    Ok(Duration::from_nanos(total.round() as u64))
+}
+
+/// The shortest spelling that [`parse_duration`] reads back to the same value.
+pub fn format_duration(duration: Duration) -> String {
+    let nanoseconds = duration.as_nanos();
+    for (size, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if nanoseconds >= size && nanoseconds.is_multiple_of(size) {
+            return format!("{}{unit}", nanoseconds / size);
+        }
+    }
+    format!("{nanoseconds}ns")
+}
+
+/// Where a process's report goes when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StatsTo {
+    /// No report is kept.
+    #[default]
+    Nowhere,
+    /// One line for people on standard error.
+    Stderr,
+    /// One JSON line, appended to this file.
+    File(String),
+    /// One JSON datagram stream to this abstract Unix socket (`uncork run` listens there).
+    Socket(String),
+}
+
+impl From<&str> for StatsTo {
+    fn from(text: &str) -> Self {
+        match text {
+            "" | "0" | "off" => Self::Nowhere,
+            "1" | "stderr" => Self::Stderr,
+            _ => match text.strip_prefix("unix:@") {
+                Some(name) => Self::Socket(name.to_owned()),
+                None => Self::File(text.to_owned()),
+            },
+        }
+    }
+}
+
+/// All settings of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `UNCORK_HOLD`.
+    pub hold: Hold,
+    /// `UNCORK_SCOPE`.
+    pub scope: Scope,
+    /// `UNCORK_BOUND`.
+    pub bound: Bound,
+    /// `UNCORK_SPIN`.
+    pub spin: Spin,
+    /// `UNCORK_STATS`.
+    pub stats: StatsTo,
+    /// `UNCORK_DEBUG`: 1 says what is helped and what is passed through, 2 each push.
+    pub debug: u8,
+    /// Behave as the library of 2007 (the file is called `libautocork.so`).
+    pub autocork: bool,
+    /// `AUTOCORK_MAX_QLEN`: push after so many held writes (0: no such limit).
+    pub max_qlen: u16,
+    /// `AUTOCORK_DUMP_INTERVAL`: write per-fd statistics this often.
+    pub dump_interval: Option<Duration>,
+    /// Variables that were set but not understood, each as a sentence.
+    pub ignored: Vec<String>,
+}
+
+/// The environment variables of the library; `uncork run` sets the same.
+pub mod variable {
+    /// [`super::Hold`].
+    pub const HOLD: &str = "UNCORK_HOLD";
+    /// [`super::Scope`].
+    pub const SCOPE: &str = "UNCORK_SCOPE";
+    /// [`super::Bound`].
+    pub const BOUND: &str = "UNCORK_BOUND";
+    /// [`super::Spin`].
+    pub const SPIN: &str = "UNCORK_SPIN";
+    /// [`super::StatsTo`].
+    pub const STATS: &str = "UNCORK_STATS";
+    /// Debug level.
+    pub const DEBUG: &str = "UNCORK_DEBUG";
+    /// Debug level under the name `libautocork.so`.
+    pub const AUTOCORK_DEBUG: &str = "AUTOCORK_DEBUG";
+    /// See [`super::Settings::max_qlen`].
+    pub const AUTOCORK_MAX_QLEN: &str = "AUTOCORK_MAX_QLEN";
+    /// See [`super::Settings::dump_interval`], in seconds.
+    pub const AUTOCORK_DUMP_INTERVAL: &str = "AUTOCORK_DUMP_INTERVAL";
+}
+
+impl Settings {
+    /// Reads the settings through `lookup`. `autocork` says that the library was loaded under
+    /// its second name, whose users expect scope nodelay and the `AUTOCORK_*` variables.
+    /// A value that cannot be understood leaves the default and is told in `ignored`: a
+    /// preloaded library may neither print nor stop the program.
+    pub fn from_lookup(autocork: bool, lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let mut settings = Self { autocork, ..Self::default() };
+        if autocork {
+            settings.scope = Scope::Nodelay;
+        }
+        let mut ignored = Vec::new();
+        read(variable::HOLD, &lookup, &mut settings.hold, &mut ignored);
+        read(variable::SCOPE, &lookup, &mut settings.scope, &mut ignored);
+        read(variable::BOUND, &lookup, &mut settings.bound, &mut ignored);
+        read(variable::SPIN, &lookup, &mut settings.spin, &mut ignored);
+        read(variable::DEBUG, &lookup, &mut settings.debug, &mut ignored);
+        if let Some(text) = lookup(variable::STATS) {
+            settings.stats = StatsTo::from(text.as_str());
+        }
+        if autocork {
+            read(variable::AUTOCORK_DEBUG, &lookup, &mut settings.debug, &mut ignored);
+            read(variable::AUTOCORK_MAX_QLEN, &lookup, &mut settings.max_qlen, &mut ignored);
+            let mut seconds = 0u32;
+            read(variable::AUTOCORK_DUMP_INTERVAL, &lookup, &mut seconds, &mut ignored);
+            settings.dump_interval =
+                (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+        }
+        settings.ignored = ignored;
+        settings
+    }
+}
+
+fn read<T: FromStr<Err: fmt::Display>>(
+    name: &str,
+    lookup: impl Fn(&str) -> Option<String>,
+    into: &mut T,
+    ignored: &mut Vec<String>,
+) {
+    let Some(text) = lookup(name) else { return };
+    match text.parse() {
+        Ok(value) => *into = value,
+        Err(error) => ignored.push(format!("{name} is ignored: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(autocork: bool, pairs: &[(&str, &str)]) -> Settings {
+        Settings::from_lookup(autocork, |name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn durations_read_back_as_written() {
+        for text in ["1ms", "250us", "2s", "1500us", "0ns"] {
+            let duration = parse_duration(text).unwrap();
+            assert_eq!(parse_duration(&format_duration(duration)).unwrap(), duration);
+        }
+        assert_eq!(parse_duration("1.5ms").unwrap(), Duration::from_micros(1500));
+        for text in ["", "1", "ms", "-1ms", "1 fortnight", "1e99s", "nans"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bound_out_of_range_is_refused_with_the_range() {
+        let error = "2s".parse::<Bound>().unwrap_err();
+        assert!(error.to_string().contains("100us to 200ms"));
+        assert!("10us".parse::<Bound>().is_err());
+    }
+
+    #[test]
+    fn a_value_not_understood_keeps_the_default_and_is_told() {
+        let s = settings(false, &[("UNCORK_HOLD", "maybe"), ("UNCORK_BOUND", "5ms")]);
+        assert_eq!(s.hold, Hold::Kernel);
+        assert_eq!(s.bound.0, Duration::from_millis(5));
+        assert_eq!(s.ignored.len(), 1);
+        assert!(s.ignored[0].starts_with("UNCORK_HOLD is ignored"));
+    }
+
+    #[test]
+    fn the_second_name_means_scope_nodelay_and_its_own_variables() {
+        let pairs = [("AUTOCORK_DEBUG", "2"), ("AUTOCORK_MAX_QLEN", "4")];
+        assert_eq!(settings(true, &pairs).scope, Scope::Nodelay);
+        assert_eq!(settings(true, &pairs).debug, 2);
+        assert_eq!(settings(true, &pairs).max_qlen, 4);
+        assert_eq!(settings(false, &pairs).debug, 0);
+    }
+}
