@@ -1,2 +1,157 @@
-//! The cork policy.
+//! The cork policy: what to do with each write, as a pure state machine over (event, time).
+//!
+//! An application that asks for TCP_NODELAY wants its *logical packet* out at once, not each
+//! small write. A burst of writes ends when the program turns to something else; until then
+//! its bytes are held. [`Cork`] is one socket's side of that decision:
+//!
+//! ```text
+//!   handle_write(bytes) ──▶ Hold            keep it: more will follow
+//!                      └──▶ Send(Reason)    let it go now, with all that is held
+//!   handle_end() ──▶ burst closed, rhythm learnt
+//!   Hold::is_due(now) ──▶ the timer's question
+//! ```
+//!
+//! No I/O, no clock, no lock: the caller passes the time in and performs what is decided.
 #![forbid(unsafe_code)]
+
+mod hold;
+mod rhythm;
+
+pub use hold::{Hold, Instant};
+pub use rhythm::Rhythm;
+
+/// The limits within which a burst may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Send when so many writes are held (0: no such limit; `AUTOCORK_MAX_QLEN`).
+    pub writes: u16,
+    /// Send when so many bytes are held: there is nothing to gain past a full buffer.
+    pub bytes: u32,
+    /// Whether a steady rhythm may send its last write unheld (the library of 2007 did not).
+    pub predict: bool,
+}
+
+/// What to do with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Keep it back: the burst goes on.
+    Hold,
+    /// Send it now, together with everything held before it.
+    Send(Reason),
+}
+
+/// Why a write is not held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The rhythm says that this is the last write of the logical packet.
+    Predicted,
+    /// As many writes are held as the limit allows.
+    Writes,
+    /// As many bytes are held as the limit allows.
+    Bytes,
+}
+
+/// One socket's burst and what was learnt from earlier ones.
+///
+/// Fits into one word ([`Cork::to_bits`]), so that a caller can keep it in an atomic: a lost
+/// update between two threads that write to one socket costs a packet at worst, never a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cork {
+    /// Writes seen in this burst, sent or held (saturating).
+    writes: u16,
+    /// Bytes held in this burst (saturating at [`Cork::MAX_BYTES`]).
+    bytes: u32,
+    rhythm: Rhythm,
+}
+
+impl Cork {
+    /// Most held bytes that are counted: 22 bits of the packed word.
+    pub const MAX_BYTES: u32 = (1 << 22) - 1;
+
+    /// A socket that begins with what a sibling has learnt.
+    pub fn with_rhythm(rhythm: Rhythm) -> Self {
+        Self { rhythm, ..Self::default() }
+    }
+
+    /// A write of `bytes` is about to be made.
+    #[inline]
+    pub fn handle_write(&mut self, bytes: usize, limits: Limits) -> Verdict {
+        self.writes = self.writes.saturating_add(1);
+        let added = u32::try_from(bytes).unwrap_or(Self::MAX_BYTES);
+        self.bytes = self.bytes.saturating_add(added).min(Self::MAX_BYTES);
+        if limits.predict && self.rhythm.says_last(self.writes) {
+            self.bytes = 0;
+            return Verdict::Send(Reason::Predicted);
+        }
+        if limits.writes != 0 && self.writes >= limits.writes {
+            // A queue-length limit ends the burst as the program's turning away would.
+            self.handle_push();
+            self.writes = 0;
+            return Verdict::Send(Reason::Writes);
+        }
+        if self.bytes >= limits.bytes {
+            self.bytes = 0;
+            return Verdict::Send(Reason::Bytes);
+        }
+        Verdict::Hold
+    }
+
+    /// What was held has left, but the program has not turned away: the burst goes on.
+    #[inline]
+    pub fn handle_push(&mut self) {
+        self.bytes = 0;
+    }
+
+    /// The program has turned away: the burst is over. `timed_out` says that the timer had to
+    /// push within it, which makes its length no evidence of a rhythm.
+    #[inline]
+    pub fn handle_end(&mut self, timed_out: bool) {
+        if self.writes != 0 && !timed_out {
+            self.rhythm.learn(self.writes);
+        }
+        self.writes = 0;
+        self.bytes = 0;
+    }
+
+    /// Whether a burst is open: something was written since the program last turned away.
+    #[inline]
+    pub fn is_open(self) -> bool {
+        self.writes != 0
+    }
+
+    /// Writes in the open burst.
+    pub fn writes(self) -> u16 {
+        self.writes
+    }
+
+    /// Bytes held in the open burst.
+    pub fn bytes(self) -> u32 {
+        self.bytes
+    }
+
+    /// What has been learnt.
+    pub fn rhythm(self) -> Rhythm {
+        self.rhythm
+    }
+
+    /// The state as one word.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.writes)
+            | u64::from(self.bytes) << 16
+            | u64::from(self.rhythm.to_bits()) << 38
+    }
+
+    /// The inverse of [`Cork::to_bits`].
+    #[inline]
+    pub fn from_bits(bits: u64) -> Self {
+        Self {
+            writes: bits as u16,
+            bytes: (bits >> 16) as u32 & Self::MAX_BYTES,
+            rhythm: Rhythm::from_bits((bits >> 38) as u32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

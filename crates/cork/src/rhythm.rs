@@ -1,0 +1,79 @@
+//! The burst predictor: how many writes make one of this socket's logical packets.
+
+/// Bursts of equal length in a row after which a prediction is made.
+const STEADY: u8 = 2;
+/// After a wrong prediction more evidence is asked for, doubling up to this.
+const MOST_PATIENCE: u8 = 15;
+/// Longer bursts are not predicted: counting them is no evidence of a habit.
+const LONGEST: u16 = 1 << 10;
+
+/// What a socket has shown of its habit: header then payload, always one write, and so on.
+///
+/// A prediction costs nothing when it is right (no push call, no time held) and one small
+/// packet when it is wrong, so it is made early and unlearnt at once; each wrong one makes
+/// the next one harder to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rhythm {
+    /// Length of the latest burst, in writes. 0: none seen.
+    length: u16,
+    /// Bursts of that length in a row, saturating at [`MOST_PATIENCE`].
+    streak: u8,
+    /// Length of the streak that earns a prediction.
+    patience: u8,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { length: 0, streak: 0, patience: STEADY }
+    }
+}
+
+impl Rhythm {
+    /// Whether the `nth` write of a burst is predicted to be its last.
+    #[inline]
+    pub fn says_last(self, nth: u16) -> bool {
+        nth == self.length && self.streak >= self.patience
+    }
+
+    /// The number of writes that is predicted, if any.
+    pub fn predicted(self) -> Option<u16> {
+        (self.length != 0 && self.streak >= self.patience).then_some(self.length)
+    }
+
+    /// A burst of `writes` has ended.
+    #[inline]
+    pub(crate) fn learn(&mut self, writes: u16) {
+        if writes == self.length {
+            self.streak = (self.streak + 1).min(MOST_PATIENCE);
+            return;
+        }
+        let went_on = self.streak >= self.patience && writes > self.length;
+        if went_on {
+            // The predicted last write was not: a packet left too early.
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+        } else if self.streak == MOST_PATIENCE {
+            // A long streak earns trust back.
+            self.patience = STEADY;
+        }
+        let habit = writes <= LONGEST;
+        self.length = if habit { writes } else { 0 };
+        self.streak = u8::from(habit);
+    }
+
+    /// 11 + 4 + 4 bits.
+    #[inline]
+    pub(crate) fn to_bits(self) -> u32 {
+        u32::from(self.length) | u32::from(self.streak) << 11 | u32::from(self.patience) << 15
+    }
+
+    /// A patience of 0 (the all-zero word) is that of a new socket.
+    #[inline]
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        let patience = (bits >> 15) as u8 & 0xf;
+        Self {
+            length: bits as u16 & 0x7ff,
+            streak: (bits >> 11) as u8 & 0xf,
+            patience: if patience == 0 { STEADY } else { patience },
+        }
+    }
+}
