@@ -1,0 +1,170 @@
+//! The exchange that is timed: packets out, replies in, and nothing else.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use socket2::SockRef;
+
+use super::args::{Cut, HEADER_BUFFERS, Style};
+use super::pace::Pace;
+use super::{Options, PACED_REPLY_LIMIT};
+use crate::error::Error;
+use crate::wire::{read_some, write_all};
+use crate::{BUFFER_BYTES, REPLY_BYTES, packet_bytes};
+
+/// Longest latency that is told apart; longer ones count as this long.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What came of it.
+pub(super) struct Tally {
+    pub(super) elapsed: Duration,
+    /// `write(2)` calls that moved bytes.
+    pub(super) writes: u64,
+    /// From the first write of a packet to its reply, in nanoseconds; empty unless asked for.
+    pub(super) latency: Option<Histogram<u64>>,
+    /// How long after its time each packet was begun, in nanoseconds; empty unless asked for.
+    pub(super) lateness: Option<Histogram<u64>>,
+}
+
+/// One run over one connection.
+pub(super) struct Exchange<'a> {
+    socket: &'a TcpStream,
+    options: &'a Options,
+    /// The bytes of a logical packet.
+    packet: Vec<u8>,
+    latency: Option<Histogram<u64>>,
+    lateness: Option<Histogram<u64>>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Makes everything that the run needs, so that nothing is allocated while it is timed.
+    pub(super) fn new(socket: &'a TcpStream, options: &'a Options) -> Result<Self, Error> {
+        let record = options.style == Style::Json;
+        Ok(Self {
+            socket,
+            options,
+            packet: (b'A'..=b'Z').cycle().take(packet_bytes(options.buffers)).collect(),
+            latency: (record && options.await_reply).then(histogram).transpose()?,
+            lateness: (record && options.rate.is_some()).then(histogram).transpose()?,
+        })
+    }
+
+    /// Sends every packet and waits for its reply.
+    pub(super) fn run(mut self) -> Result<Tally, Error> {
+        let packet = std::mem::take(&mut self.packet);
+        let parts = cut(&packet, self.options.cut);
+        let mut writes = 0;
+        let begun = Instant::now();
+        let pace = self.options.rate.map(Pace::start).transpose().map_err(Error::Clock)?;
+        for index in 0..self.options.packets {
+            if let Some(pace) = &pace {
+                let late = pace.wait(index).map_err(Error::Clock)?;
+                record(&mut self.lateness, late);
+            }
+            let sent = self.latency.is_some().then(Instant::now);
+            writes += self.one(&parts).map_err(|cause| self.ended(index, cause))?;
+            if let Some(sent) = sent {
+                record(&mut self.latency, sent.elapsed());
+            }
+        }
+        let elapsed = begun.elapsed();
+        Ok(Tally { elapsed, writes, latency: self.latency, lateness: self.lateness })
+    }
+
+    /// One logical packet and its reply; returns the number of writes.
+    #[inline]
+    fn one(&self, parts: &[&[u8]]) -> io::Result<u64> {
+        if self.options.cork {
+            SockRef::from(self.socket).set_tcp_cork(true)?;
+        }
+        let mut writes = 0;
+        for part in parts {
+            writes += write_all(self.socket, part)?;
+        }
+        if self.options.cork {
+            SockRef::from(self.socket).set_tcp_cork(false)?;
+        }
+        if self.options.await_reply {
+            self.reply()?;
+        }
+        Ok(writes)
+    }
+
+    #[inline]
+    fn reply(&self) -> io::Result<()> {
+        let mut reply = [0; REPLY_BYTES];
+        let mut have = 0;
+        while have < REPLY_BYTES {
+            match read_some(self.socket, &mut reply[have..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => have += bytes,
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn ended(&self, done: u64, cause: io::Error) -> Error {
+        let packets = self.options.packets;
+        match cause.kind() {
+            io::ErrorKind::UnexpectedEof => Error::Ended { done, packets, cause: None },
+            io::ErrorKind::WouldBlock => Error::NoReply { done, packets, limit: PACED_REPLY_LIMIT },
+            _ => Error::Ended { done, packets, cause: Some(cause) },
+        }
+    }
+}
+
+/// The writes that a logical packet takes.
+fn cut(packet: &[u8], how: Cut) -> Vec<&[u8]> {
+    match how {
+        Cut::Buffers => packet.chunks(BUFFER_BYTES).collect(),
+        Cut::HeaderPlusPayload => {
+            let (header, payload) = packet.split_at(packet_bytes(HEADER_BUFFERS));
+            vec![header, payload]
+        }
+        Cut::SingleRequest => vec![packet],
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>, hdrhistogram::CreationError> {
+    Histogram::new_with_bounds(1, nanoseconds(LONGEST), 3)
+}
+
+#[inline]
+fn record(into: &mut Option<Histogram<u64>>, time: Duration) {
+    if let Some(histogram) = into {
+        histogram.saturating_record(nanoseconds(time));
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_cut_as_asked_and_lose_nothing() {
+        let packet: Vec<u8> = (0..30).collect();
+        let lengths = |how| cut(&packet, how).iter().map(|part| part.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(Cut::Buffers), vec![2; 15]);
+        assert_eq!(lengths(Cut::HeaderPlusPayload), vec![6, 24]);
+        assert_eq!(lengths(Cut::SingleRequest), vec![30]);
+        for how in [Cut::Buffers, Cut::HeaderPlusPayload, Cut::SingleRequest] {
+            assert_eq!(cut(&packet, how).concat(), packet);
+        }
+    }
+
+    #[test]
+    fn a_latency_beyond_the_histogram_counts_as_the_longest() {
+        let mut recorded = Some(histogram().unwrap());
+        record(&mut recorded, LONGEST * 10);
+        let recorded = recorded.unwrap();
+        assert_eq!(recorded.len(), 1);
+        assert!(recorded.max() >= nanoseconds(LONGEST));
+    }
+}
