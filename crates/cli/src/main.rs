@@ -1,1 +1,62 @@
-fn main() {}
+//! `uncork`: run a program under `libuncork.so`, look into one that runs.
+//!
+//! This crate holds arguments, tables and the start of programs; what is held and when is
+//! decided elsewhere.
+#![deny(unsafe_code)]
+// See `entry`: the program that is run inherits what a runtime would have changed.
+#![cfg_attr(not(test), no_main)]
+
+mod arguments;
+mod command;
+mod entry;
+mod environment;
+mod failure;
+mod generate;
+mod inspect;
+mod library;
+mod loader;
+mod output;
+mod run;
+mod stats;
+mod status;
+mod tables;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use crate::arguments::{Command, Uncork};
+use crate::failure::Failure;
+
+/// Parses the command line, does what it says, and returns the exit status.
+fn uncork() -> i32 {
+    let arguments = match Uncork::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let done = match arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Status(arguments) => status::status(&arguments),
+        Command::Library => library::print(),
+        Command::Generate(arguments) => generate::generate(&arguments),
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            output::complain(&failure);
+            failure.code()
+        }
+    }
+}
+
+/// Help and version are no errors. A wrong `uncork run` line is a failure of uncork itself,
+/// which must not be taken for the exit status of the program: 125, where others say 2.
+fn usage(error: &clap::Error) -> i32 {
+    output::survive_broken_pipes();
+    // A closed pipe is no error, and there is nowhere else to complain to.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+        _ if std::env::args_os().nth(1).is_some_and(|first| first == "run") => Failure::OWN,
+        _ => Failure::USAGE,
+    }
+}

@@ -1,0 +1,260 @@
+//! The command line: the one definition that the parser, the help, the man pages and the
+//! shell completions come from.
+
+use core::str::FromStr;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use uncork_posix::config::{Bound, Hold, Invalid, Scope, Spin};
+
+/// Coalesce the small TCP writes of programs that cannot be changed
+///
+/// uncork runs a program under a preloaded library that holds small TCP writes back until the
+/// logical packet is complete: until the program turns to reading, waiting, sleeping or
+/// closing, or a millisecond has passed. The program itself is not changed.
+#[derive(Debug, Parser)]
+#[command(
+    name = "uncork",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  uncork run -- ./server --port 8080     run a program with its small writes held
+  uncork run --stats -- ./server         and show, at its end, what that saved
+  uncork status 4711                     what is held in a running process, and why
+
+`uncork COMMAND --help` says more about each command."
+)]
+pub(crate) struct Uncork {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program with its small TCP writes coalesced
+    Run(Run),
+    /// Show whether the library is in a process, and its sockets
+    Status(Status),
+    /// Print the path of the library, for LD_PRELOAD by hand
+    #[command(after_help = LIBRARY_HELP)]
+    Library,
+    /// Write the man pages or the shell completions
+    #[command(hide = true)]
+    Generate(Generate),
+}
+
+const LIBRARY_HELP: &str = "\
+Example:
+  LD_PRELOAD=$(uncork library) UNCORK_HOLD=user ./server
+
+Where it is looked for: $UNCORK_LIBRARY, libuncork.so beside the uncork program, then
+../lib/uncork/libuncork.so and ../lib/libuncork.so from there.
+
+Exit status: 0, or 125 if no library is found or it cannot be loaded.";
+
+const RUN_HELP: &str = "\
+Options that are not given leave the variables UNCORK_HOLD, UNCORK_SCOPE, UNCORK_BOUND,
+UNCORK_SPIN, UNCORK_STATS and UNCORK_DEBUG as they are in the environment.
+
+Examples:
+  uncork run -- ./server --port 8080
+  uncork run --stats -- curl http://localhost:8080/
+  uncork run --hold user --stats=report.json -- redis-server
+
+Exit status: that of the program (if a signal ended it, uncork ends by the same signal);
+125 uncork failed or refused to run the program, 126 the program cannot be executed,
+127 it was not found.
+
+A program that a library cannot be preloaded into (static, Go, setuid, another
+architecture or C library) is refused with the reason and what to do instead.";
+
+/// Run a program with its small TCP writes coalesced
+///
+/// Runs COMMAND under libuncork.so. Without --stats, uncork turns into the program: no other
+/// process remains.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// Who keeps the bytes of an unfinished packet: kernel, user or off
+    ///
+    /// kernel: they are handed over at once, with MSG_MORE; nothing is lost if the program is
+    /// killed. user: they are gathered in the process, one system call a packet; fastest, and
+    /// what is held when the program is killed by SIGKILL is lost. off: nothing is held.
+    /// [default: kernel]
+    #[arg(long, value_name = "WHO", value_parser = Spelled::<Hold>::of(&["kernel", "user", "off"]))]
+    #[arg(hide_possible_values = true)]
+    pub(crate) hold: Option<Hold>,
+
+    /// Which TCP sockets are helped: all or nodelay
+    ///
+    /// all: every one that the program does not cork itself. nodelay: only those on which it
+    /// sets TCP_NODELAY. [default: all]
+    #[arg(long, value_name = "WHICH", value_parser = Spelled::<Scope>::of(&["all", "nodelay"]))]
+    #[arg(hide_possible_values = true)]
+    pub(crate) scope: Option<Scope>,
+
+    /// How long anything may stay held: 100us to 200ms
+    ///
+    /// A timer pushes what is held for so long, even if the program never calls the C library
+    /// again. [default: 1ms]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) bound: Option<Bound>,
+
+    /// How long a wait tries before it sleeps: off, auto or a duration
+    ///
+    /// Waking an idle (virtual) core often costs more than the round trip itself. auto learns
+    /// from how long recent waits took, and gives the core back when waits are long or cores
+    /// are short. A duration, up to 100ms, is tried always. [default: off]
+    #[arg(long, value_name = "off|auto|DURATION")]
+    pub(crate) spin: Option<Spin>,
+
+    /// At the end, tell what was held, pushed and passed through
+    ///
+    /// For every process of the program: a table on standard error, or with =FILE one JSON
+    /// document in FILE. uncork stays as the parent of the program and passes signals on.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) stats: Option<Option<PathBuf>>,
+
+    /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
+    #[arg(long, value_name = "N")]
+    pub(crate) debug: Option<u8>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+const STATUS_HELP: &str = "\
+Examples:
+  uncork status 4711
+  uncork status --json $(pgrep -x nginx)
+
+Exit status: 0 the library is in the process, 1 it is not, 2 the command line is wrong,
+3 no permission to look, 4 no such process. Of several processes, the largest.
+
+Without uncork at hand: grep libuncork.so /proc/PID/smaps";
+
+/// Show whether the library is in a process, and its sockets
+///
+/// Says whether libuncork.so (or libautocork.so) is in the process, from which file, with
+/// which settings, and lists its TCP sockets with what is held and why. The process is not
+/// stopped or changed.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_HELP)]
+pub(crate) struct Status {
+    /// Print a JSON array, one element a process
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Process ids
+    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pids: Vec<i32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    /// What to write
+    #[arg(value_enum)]
+    pub(crate) what: Generated,
+
+    /// Directory to write into
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Generated {
+    /// Manual pages
+    Man,
+    /// Completions for bash, zsh and fish
+    Completions,
+}
+
+/// Parses by [`FromStr`], whose error says what is wrong, and knows the spellings for the
+/// shell completions.
+#[derive(Clone)]
+struct Spelled<T> {
+    spellings: &'static [&'static str],
+    parse: fn(&str) -> Result<T, Invalid>,
+}
+
+impl<T: FromStr<Err = Invalid>> Spelled<T> {
+    fn of(spellings: &'static [&'static str]) -> Self {
+        Self { spellings, parse: T::from_str }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Spelled<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        self.parse.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.spellings.iter().map(PossibleValue::new)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use std::time::Duration;
+
+    fn run(arguments: &[&str]) -> Result<Run, String> {
+        let line = ["uncork", "run"].iter().chain(arguments);
+        match Uncork::try_parse_from(line).map_err(|error| error.to_string())?.command {
+            Command::Run(run) => Ok(run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Uncork::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_command_is_the_commands() {
+        let run = run(&["--hold", "user", "ls", "--stats", "--hold", "--", "-x"]).unwrap();
+        assert_eq!(run.hold, Some(Hold::User));
+        assert_eq!(run.stats, None);
+        assert_eq!(run.command, ["ls", "--stats", "--hold", "--", "-x"]);
+    }
+
+    #[test]
+    fn the_file_of_stats_needs_its_equals_sign() {
+        assert_eq!(run(&["--stats", "ls"]).unwrap().stats, Some(None));
+        let run = run(&["--stats=report", "--", "ls"]).unwrap();
+        assert_eq!(run.stats, Some(Some("report".into())));
+    }
+
+    #[test]
+    fn durations_and_words_come_from_the_library_s_own_types() {
+        let given = run(&["--spin", "50us", "--bound=2ms", "--scope", "nodelay", "ls"]).unwrap();
+        assert_eq!(given.spin, Some(Spin::For(Duration::from_micros(50))));
+        assert_eq!(given.bound, Some(Bound(Duration::from_millis(2))));
+        assert_eq!(given.scope, Some(Scope::Nodelay));
+        let error = run(&["--hold", "maybe", "ls"]).unwrap_err();
+        assert!(error.contains("\"maybe\" is not one of kernel, user, off"), "{error}");
+        let error = run(&["--bound", "2s", "ls"]).unwrap_err();
+        assert!(error.contains("100us to 200ms"), "{error}");
+    }
+
+    #[test]
+    fn a_command_is_required() {
+        assert!(run(&[]).unwrap_err().contains("COMMAND"));
+        assert!(run(&["--hold", "user"]).unwrap_err().contains("COMMAND"));
+    }
+}

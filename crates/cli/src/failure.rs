@@ -1,0 +1,47 @@
+//! What ends uncork before, or instead of, the program.
+
+use core::fmt;
+
+/// A sentence for standard error and the exit status that goes with it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: i32,
+    sentence: String,
+}
+
+impl Failure {
+    /// A command line that is not understood (outside of `uncork run`).
+    pub(crate) const USAGE: i32 = 2;
+    /// uncork itself failed, or refused.
+    pub(crate) const OWN: i32 = 125;
+    /// The command was found and cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: i32 = 126;
+    /// The command was not found.
+    pub(crate) const NOT_FOUND: i32 = 127;
+
+    /// uncork's own failure.
+    pub(crate) fn own(sentence: impl Into<String>) -> Self {
+        Self { code: Self::OWN, sentence: sentence.into() }
+    }
+
+    /// A command that exists and cannot be executed.
+    pub(crate) fn not_executable(sentence: impl Into<String>) -> Self {
+        Self { code: Self::NOT_EXECUTABLE, sentence: sentence.into() }
+    }
+
+    /// A command that does not exist.
+    pub(crate) fn not_found(sentence: impl Into<String>) -> Self {
+        Self { code: Self::NOT_FOUND, sentence: sentence.into() }
+    }
+
+    /// The exit status.
+    pub(crate) fn code(&self) -> i32 {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}

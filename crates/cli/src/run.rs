@@ -1,0 +1,118 @@
+//! `uncork run`.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::unistd::execve;
+use uncork_posix::config::variable;
+
+use crate::arguments::Run;
+use crate::environment::{Environment, c_string};
+use crate::failure::Failure;
+use crate::inspect::{SHELL, inspect};
+use crate::{command, library, output, stats};
+
+/// Runs the program. Returns only with `--stats`, or on failure.
+pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
+    let mut environment = Environment::inherited();
+    let path = environment.get("PATH");
+    let name = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
+    let file = command::find(name, path)?;
+    inspect(&file, path)?;
+    let library = library::find()?;
+    for sentence in environment.not_understood(library::is_autocork(&library)) {
+        output::complain(sentence);
+    }
+    apply(&arguments, &mut environment);
+    environment.preload(&library);
+    let program = Program { file, arguments: arguments.command, environment };
+    match arguments.stats {
+        None => program.exec(),
+        Some(file) => stats::run(program, file.as_deref()),
+    }
+}
+
+/// Sets the variables of the options that were given; the others stay as they are.
+fn apply(arguments: &Run, environment: &mut Environment) {
+    let options = [
+        (variable::HOLD, arguments.hold.map(|value| value.to_string())),
+        (variable::SCOPE, arguments.scope.map(|value| value.to_string())),
+        (variable::BOUND, arguments.bound.map(|value| value.to_string())),
+        (variable::SPIN, arguments.spin.map(|value| value.to_string())),
+        (variable::DEBUG, arguments.debug.map(|value| value.to_string())),
+    ];
+    for (name, value) in options {
+        if let Some(value) = value {
+            environment.set(name, value);
+        }
+    }
+}
+
+/// A program that is ready to be started.
+pub(crate) struct Program {
+    /// What execve is given.
+    file: PathBuf,
+    /// The program's arguments, its name first.
+    pub(crate) arguments: Vec<OsString>,
+    /// Its variables.
+    pub(crate) environment: Environment,
+}
+
+/// The arguments of execve and posix_spawn.
+pub(crate) struct Call {
+    pub(crate) file: CString,
+    pub(crate) arguments: Vec<CString>,
+    pub(crate) environment: Vec<CString>,
+}
+
+impl Program {
+    /// Turns this process into the program; nothing of uncork remains.
+    fn exec(&self) -> Result<i32, Failure> {
+        self.attempt(|call| execve(&call.file, &call.arguments, &call.environment).map(|_| 0))
+    }
+
+    /// Starts the program by `start`; by the shell if the kernel does not know what it is, as
+    /// execvp does.
+    pub(crate) fn attempt<T>(&self, start: impl Fn(&Call) -> nix::Result<T>) -> Result<T, Failure> {
+        let mut call = self.call()?;
+        match start(&call) {
+            Err(Errno::ENOEXEC) => {
+                let script = std::mem::replace(&mut call.file, c_string(SHELL.into())?);
+                // The shell's own name takes the place of the program's.
+                call.arguments.splice(..1, [call.file.clone(), script]);
+                start(&call)
+            }
+            other => other,
+        }
+        .map_err(|error| self.not_started(error))
+    }
+
+    fn call(&self) -> Result<Call, Failure> {
+        let text = |text: &OsStr| c_string(text.as_bytes().to_vec());
+        Ok(Call {
+            file: text(self.file.as_os_str())?,
+            arguments: self.arguments.iter().map(|word| text(word)).collect::<Result<_, _>>()?,
+            environment: self.environment.to_strings()?,
+        })
+    }
+
+    fn not_started(&self, error: Errno) -> Failure {
+        let name = self.name().display();
+        match error {
+            // It was there a moment ago.
+            Errno::ENOENT => Failure::not_found(format!("{name}: no such file")),
+            // Of uncork's own doing: no memory, no process left.
+            Errno::EAGAIN | Errno::ENOMEM => {
+                Failure::own(format!("no process could be started: {}", error.desc()))
+            }
+            _ => Failure::not_executable(format!("{name} cannot be executed: {}", error.desc())),
+        }
+    }
+
+    /// The file that is executed.
+    pub(crate) fn name(&self) -> &Path {
+        &self.file
+    }
+}

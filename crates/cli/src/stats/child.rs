@@ -1,0 +1,163 @@
+//! The program as a child process.
+
+use std::io;
+
+use nix::errno::Errno;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::unistd::Pid;
+use rustix::process::{WaitOptions, waitpid};
+use uncork_posix::report::ProcessReport;
+
+use super::signals::Received;
+use crate::failure::Failure;
+use crate::run::Program;
+use crate::status;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// By itself.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+/// The running program.
+pub(super) struct Child {
+    pub(super) pid: Pid,
+    /// What the library held when a signal was passed on that may have ended the program.
+    pub(super) snapshot: Option<Snapshot>,
+}
+
+/// A look into the program just before a signal.
+pub(super) struct Snapshot {
+    pub(super) signal: Signal,
+    pub(super) report: ProcessReport,
+    /// Reports of the program that had arrived by then: those of programs that it has been
+    /// before it executed another.
+    pub(super) reported: usize,
+}
+
+impl Child {
+    /// Starts the program with `mask` as its signal mask.
+    pub(super) fn start(program: &Program, mask: &SigSet) -> Result<Self, Failure> {
+        let prepare = || {
+            let mut attributes = PosixSpawnAttr::init()?;
+            attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK)?;
+            attributes.set_sigmask(mask)?;
+            Ok((attributes, PosixSpawnFileActions::init()?))
+        };
+        let (attributes, actions) = prepare().map_err(|error: Errno| {
+            Failure::own(format!("no process could be prepared: {}", error.desc()))
+        })?;
+        let pid = program.attempt(|call| {
+            let (file, words) = (call.file.as_c_str(), &call.arguments);
+            posix_spawn(file, &actions, &attributes, words, &call.environment)
+        })?;
+        Ok(Self { pid, snapshot: None })
+    }
+
+    /// Does what a signal asks for; returns how the program ended, once it has. `reported` is
+    /// the number of its reports so far.
+    pub(super) fn handle(
+        &mut self,
+        received: Received,
+        reported: usize,
+    ) -> io::Result<Option<Ended>> {
+        if received.signal == Signal::SIGCHLD {
+            return self.look();
+        }
+        match received.sender {
+            // The terminal has sent it to the program as well.
+            None => {}
+            // It meant its parent, which is not meant to be uncork: never send it back.
+            Some(sender) if sender == self.pid => {}
+            Some(_) => self.pass_on(received.signal, reported)?,
+        }
+        Ok(None)
+    }
+
+    fn pass_on(&mut self, signal: Signal, reported: usize) -> io::Result<()> {
+        if signal != Signal::SIGWINCH
+            && let Some(report) = status::snapshot(self.pid.as_raw())
+        {
+            // It may be the last look: a default action leaves no time for a report.
+            self.snapshot = Some(Snapshot { signal, report, reported });
+        }
+        match kill(self.pid, signal) {
+            // It has just ended, or has become another user's; SIGCHLD tells.
+            Ok(()) | Err(Errno::ESRCH | Errno::EPERM) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks what the child has done. Signals of one kind merge, so all of it is taken.
+    fn look(&self) -> io::Result<Option<Ended>> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        loop {
+            let status = match waitpid(rustix::process::Pid::from_raw(self.pid.as_raw()), options) {
+                Ok(Some((_, status))) => status,
+                Ok(None) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(code) = status.exit_status() {
+                return Ok(Some(Ended::Code(code)));
+            }
+            if let Some(signal) = status.terminating_signal() {
+                return Ok(Some(Ended::Signal(signal)));
+            }
+            if let Some(signal) = status.stopping_signal() {
+                self.stop_likewise(signal)?;
+            }
+        }
+    }
+
+    /// A program may stop itself for the shell's job control, as pagers do on ^Z; the shell
+    /// waits for uncork to stop. Where no shell does job control the kernel ignores these
+    /// signals, and uncork goes on waiting. SIGSTOP is left alone: whoever sent it to the
+    /// program will continue the program.
+    fn stop_likewise(&self, number: i32) -> io::Result<()> {
+        let signal = match Signal::try_from(number) {
+            Ok(signal @ (Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU)) => signal,
+            _ => return Ok(()),
+        };
+        raise(signal)?;
+        // The shell continues the process group; `kill -CONT` of uncork alone is passed on.
+        if is_stopped(self.pid) {
+            let _ = kill(self.pid, Signal::SIGCONT);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a process is stopped by a signal (proc(5): the state follows the name in brackets).
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.iter().rposition(|&byte| byte == b')').map(|at| &stat[at..]);
+    after_name.is_some_and(|rest| rest.get(2) == Some(&b'T'))
+}
+
+impl Ended {
+    pub(super) fn is_by_signal(self) -> bool {
+        matches!(self, Self::Signal(_))
+    }
+
+    /// Returns the program's code, or ends this process by the same signal.
+    pub(super) fn end_likewise(self) -> i32 {
+        let number = match self {
+            Self::Code(code) => return code,
+            Self::Signal(number) => number,
+        };
+        // The program has left its core dump, if any; another one of uncork would hide it.
+        let _ = prctl::set_dumpable(false);
+        // Puts the default action back and unblocks, for the signals that it knows; the others
+        // are not blocked by us.
+        let _ = signal_hook::low_level::emulate_default_handler(number);
+        let _ = signal_hook::low_level::raise(number);
+        // As a shell would say it, if the signal is ignored.
+        128 + number
+    }
+}

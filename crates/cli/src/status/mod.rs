@@ -1,0 +1,209 @@
+//! `uncork status`: is the library in a process, and what does it hold there?
+//!
+//! Reads /proc only; the process is neither stopped nor changed, and need not cooperate.
+
+mod maps;
+mod memory;
+mod peers;
+mod symbol;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde::Serialize;
+use uncork_posix::config::Settings;
+use uncork_posix::published::{self, Unreadable};
+use uncork_posix::report::ProcessReport;
+
+use crate::arguments::Status;
+use crate::failure::Failure;
+use crate::library::is_autocork;
+use crate::output;
+use crate::tables;
+use memory::ProcessMemory;
+
+/// Exit statuses, from the one that says most for a script to the one that says least.
+mod code {
+    pub(super) const LOADED: i32 = 0;
+    pub(super) const NOT_LOADED: i32 = 1;
+    pub(super) const NO_PERMISSION: i32 = 3;
+    pub(super) const NO_PROCESS: i32 = 4;
+}
+
+/// What is known of one process.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    pid: i32,
+    /// `comm` of the process.
+    program: Option<String>,
+    /// Whether the library is in it; unknown without permission.
+    loaded: Option<bool>,
+    /// The file that it was loaded from.
+    library: Option<PathBuf>,
+    /// Settings and sockets.
+    report: Option<ProcessReport>,
+    /// Why something above is missing.
+    error: Option<String>,
+    #[serde(skip)]
+    code: i32,
+}
+
+/// Prints what is known of each process; the largest code is the exit status.
+pub(crate) fn status(arguments: &Status) -> Result<i32, Failure> {
+    let answers: Vec<_> = arguments.pids.iter().map(|pid| ask(*pid)).collect();
+    let text = if arguments.json {
+        let text = serde_json::to_string_pretty(&answers)
+            .map_err(|error| Failure::own(error.to_string()))?;
+        text + "\n"
+    } else {
+        answers.iter().map(human).collect::<Vec<_>>().join("\n")
+    };
+    output::print(&text)?;
+    for answer in answers.iter().filter(|_| !arguments.json) {
+        if let Some(error) = &answer.error {
+            output::complain(error);
+        }
+    }
+    Ok(answers.iter().map(|answer| answer.code).max().unwrap_or(code::LOADED))
+}
+
+fn human(answer: &Answer) -> String {
+    let Some(loaded) = answer.loaded else { return String::new() };
+    let program = output::shown(answer.program.as_deref().unwrap_or("?")).into_owned();
+    let mut text = format!("{} ({program}): ", answer.pid);
+    match (loaded, &answer.library) {
+        (true, Some(library)) => {
+            text += &format!("{} is loaded\n", output::shown(&library.to_string_lossy()));
+        }
+        _ => text += &format!("{} is not in this process\n", crate::library::NAME),
+    }
+    if let Some(report) = &answer.report {
+        text += &tables::status(report, tables::Width::of_stdout());
+    }
+    text
+}
+
+/// Looks into one process.
+fn ask(pid: i32) -> Answer {
+    let mut answer = Answer {
+        pid,
+        program: program_name(pid),
+        loaded: None,
+        library: None,
+        report: None,
+        error: None,
+        code: code::LOADED,
+    };
+    match look(pid) {
+        Ok(None) => (answer.loaded, answer.code) = (Some(false), code::NOT_LOADED),
+        Ok(Some(found)) => {
+            answer.loaded = Some(true);
+            answer.library = Some(found.library);
+            match found.report {
+                Ok(report) => answer.report = Some(report),
+                Err(Unreadable::Io(error)) => refused(&mut answer, &error),
+                Err(error) => answer.error = Some(format!("process {pid}: {error}")),
+            }
+        }
+        Err(error) => refused(&mut answer, &error),
+    }
+    answer
+}
+
+fn refused(answer: &mut Answer, error: &io::Error) {
+    let pid = answer.pid;
+    let (code, sentence) = match error.kind() {
+        ErrorKind::NotFound if exists(pid) => (code::NO_PERMISSION, no_permission(pid)),
+        ErrorKind::NotFound => (code::NO_PROCESS, format!("no process {pid}")),
+        ErrorKind::PermissionDenied => (code::NO_PERMISSION, no_permission(pid)),
+        _ if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
+            (code::NO_PROCESS, format!("process {pid} has ended"))
+        }
+        _ => (code::NO_PERMISSION, format!("process {pid} cannot be read: {error}")),
+    };
+    answer.code = code;
+    answer.error = Some(sentence);
+}
+
+/// With /proc mounted hidepid, the processes of others look as if they were not there.
+fn exists(pid: i32) -> bool {
+    matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
+}
+
+fn no_permission(pid: i32) -> String {
+    format!(
+        "no permission to look into process {pid}; run `sudo uncork status {pid}`, or as the \
+         same user with kernel.yama.ptrace_scope=0"
+    )
+}
+
+/// The library in a process, and what it has published there.
+struct Found {
+    library: PathBuf,
+    report: Result<ProcessReport, Unreadable>,
+}
+
+fn look(pid: i32) -> io::Result<Option<Found>> {
+    let maps = fs::read(format!("/proc/{pid}/maps"))?;
+    let Some(mapping) = maps::library(&maps) else { return Ok(None) };
+    let report = ProcessMemory::open(pid).map_err(Unreadable::Io).and_then(|memory| {
+        let address = symbol::address(&memory, mapping.start, published::SYMBOL)?;
+        published::read(&memory, address)
+    });
+    let report = report.map(|report| completed(report, pid, &mapping.path));
+    Ok(Some(Found { library: mapping.path, report }))
+}
+
+/// Adds what is not in the process's memory but elsewhere in /proc.
+fn completed(mut report: ProcessReport, pid: i32, library: &Path) -> ProcessReport {
+    report.pid = pid.unsigned_abs();
+    report.program = program_name(pid).unwrap_or_default();
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let lookup = |name: &str| variable(&environment, name);
+    report.ignored = Settings::from_lookup(is_autocork(library), lookup).ignored;
+    peers::fill_in(pid, &mut report.sockets);
+    report
+}
+
+/// The value of a variable in an environment as /proc shows it.
+fn variable(environment: &[u8], name: &str) -> Option<String> {
+    environment.split(|&byte| byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    })
+}
+
+/// What the library in process `pid` would report now, if it is there and can be read.
+pub(crate) fn snapshot(pid: i32) -> Option<ProcessReport> {
+    look(pid).ok()??.report.ok()
+}
+
+fn program_name(pid: i32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(name.trim_ascii_end()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_the_library_says_so() {
+        let own = std::process::id().try_into().unwrap();
+        let answer = ask(own);
+        assert_eq!((answer.loaded, answer.code), (Some(false), code::NOT_LOADED));
+        assert!(human(&answer).contains("is not in this process"));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_has_its_own_code() {
+        let answer = ask(i32::MAX);
+        assert_eq!((answer.loaded, answer.code), (None, code::NO_PROCESS));
+        assert_eq!(answer.error.unwrap(), format!("no process {}", i32::MAX));
+        assert!(snapshot(i32::MAX).is_none());
+    }
+}

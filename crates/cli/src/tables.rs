@@ -1,0 +1,325 @@
+//! Tables for people.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use uncork_posix::report::{HeldTime, ProcessReport, SocketReport};
+
+use crate::output::shown;
+
+/// Rows of a list before the rest is only counted.
+pub(crate) const LISTED: usize = 20;
+
+/// How much room there is, and whether escapes are understood there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Width {
+    /// Columns; `None` where lines may be as long as they are (a file, a pipe).
+    columns: Option<u16>,
+    colour: bool,
+}
+
+impl Width {
+    pub(crate) fn of_stdout() -> Self {
+        Self::of(std::io::stdout())
+    }
+
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(std::io::stderr())
+    }
+
+    fn of(stream: impl AsFd + IsTerminal) -> Self {
+        if !stream.is_terminal() {
+            return Self { columns: None, colour: false };
+        }
+        let size = rustix::termios::tcgetwinsize(stream).ok();
+        let columns = size.map(|size| size.ws_col).filter(|&columns| columns > 0);
+        // https://no-color.org: set, and not to nothing.
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self { columns: columns.or(Some(80)), colour: !plain }
+    }
+
+    /// `text` in bold, where that can be shown.
+    pub(crate) fn bold(self, text: &str) -> String {
+        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The settings in force, in one line, and those that were not understood.
+pub(crate) fn settings(report: &ProcessReport) -> String {
+    let settings: Vec<_> =
+        report.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let mut text = shown(&settings.join(", ")).into_owned();
+    text.push('\n');
+    for sentence in &report.ignored {
+        text += &format!("{}\n", shown(sentence));
+    }
+    text
+}
+
+/// What `uncork status` shows of a process: the open sockets and what is held in them.
+pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
+    let mut text = settings(report);
+    let mut open: Vec<_> = report.sockets.iter().filter(|socket| socket.open).collect();
+    if open.is_empty() {
+        return text + "no open TCP sockets\n";
+    }
+    open.sort_by_key(|socket| {
+        (core::cmp::Reverse((socket.held_bytes > 0, socket.writes)), socket.fd)
+    });
+    let header = ["fd", "peer", "state", "held", "why", "writes", "pushes", "saved", "bytes"];
+    let mut table = table(&header, &[0, 3, 5, 6, 7, 8], width);
+    for socket in open.iter().take(LISTED) {
+        table.add_row([
+            socket.fd.to_string(),
+            peer(socket),
+            shown(&socket.state).into_owned(),
+            socket.held_bytes.to_string(),
+            shown(&socket.why).into_owned(),
+            socket.writes.to_string(),
+            socket.pushes.to_string(),
+            socket.packets_saved.to_string(),
+            bytes(socket.bytes),
+        ]);
+    }
+    text += &lines(&table);
+    text += &left_out(open.len(), "open socket", "--json");
+    text
+}
+
+/// What `uncork run --stats` shows of a process: all its sockets, the busiest first.
+pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
+    let mut text = settings(report);
+    if report.sockets.is_empty() {
+        return text + "no TCP sockets\n";
+    }
+    let mut sockets: Vec<_> = report.sockets.iter().collect();
+    sockets.sort_by_key(|socket| core::cmp::Reverse(socket.writes));
+    let header = [
+        "fd",
+        "peer",
+        "state",
+        "writes",
+        "pushes",
+        "saved",
+        "bytes",
+        "held p50/p99/max",
+        "pushed by",
+        "passed through",
+    ];
+    let mut table = table(&header, &[0, 3, 4, 5, 6], width);
+    for socket in sockets.iter().take(LISTED) {
+        table.add_row([
+            socket.fd.to_string(),
+            peer(socket),
+            shown(&socket.state).into_owned(),
+            socket.writes.to_string(),
+            socket.pushes.to_string(),
+            socket.packets_saved.to_string(),
+            bytes(socket.bytes),
+            socket.held.as_ref().map(held).unwrap_or_default(),
+            counts(&socket.pushed_by),
+            counts(&socket.passed),
+        ]);
+    }
+    text += &lines(&table);
+    text += &left_out(sockets.len(), "socket", "--stats=FILE");
+    if report.sockets_not_listed > 0 {
+        text += &format!("{} closed sockets were only counted\n", report.sockets_not_listed);
+    }
+    text
+}
+
+/// The line under a list that was cut.
+pub(crate) fn left_out(length: usize, what: &str, how: &str) -> String {
+    match length.saturating_sub(LISTED) {
+        0 => String::new(),
+        1 => format!("… and 1 {what} with fewer writes; {how} has all\n"),
+        more => format!("… and {more} {}s with fewer writes; {how} has all\n", plural(what)),
+    }
+}
+
+/// The word in front of the "s" of the plural: processes take "es".
+fn plural(what: &str) -> &str {
+    if what == "process" { "processe" } else { what }
+}
+
+fn table(header: &[&str], right: &[usize], width: Width) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    match width.columns {
+        Some(columns) => {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
+        }
+        None => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+    for column in right {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The table as lines without the blanks that fill them up.
+fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn peer(socket: &SocketReport) -> String {
+    socket.peer.as_deref().map_or_else(|| "-".to_owned(), |peer| shown(peer).into_owned())
+}
+
+/// The most frequent first: `read 9998, timer 2`.
+fn counts(counts: &BTreeMap<String, u64>) -> String {
+    let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by_key(|(_, count)| core::cmp::Reverse(**count));
+    let counts: Vec<_> = counts.iter().map(|(name, n)| format!("{} {n}", shown(name))).collect();
+    counts.join(", ")
+}
+
+fn held(held: &HeldTime) -> String {
+    format!("{}/{}/{}", time(held.p50_ns), time(held.p99_ns), time(held.max_ns))
+}
+
+/// Three digits and a unit: `870ns`, `12.3us`, `1.02ms`.
+fn time(nanoseconds: u64) -> String {
+    scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s"])
+}
+
+/// Three digits and a unit: `900`, `1.46kB`, `12.3MB`.
+fn bytes(bytes: u64) -> String {
+    scaled(bytes, 1000.0, &["", "kB", "MB", "GB", "TB", "PB"])
+}
+
+fn scaled(value: u64, step: f64, units: &[&str]) -> String {
+    let mut scaled = value as f64;
+    let mut unit = 0;
+    // 999.5 would be shown as 1000 of the smaller unit.
+    while scaled >= step - 0.5 && unit + 1 < units.len() {
+        scaled /= step;
+        unit += 1;
+    }
+    let decimals = match scaled {
+        _ if unit == 0 => 0,
+        small if small < 9.995 => 2,
+        middle if middle < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{scaled:.decimals$}{}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Width = Width { columns: None, colour: false };
+
+    fn socket(fd: i32, writes: u64) -> SocketReport {
+        SocketReport {
+            fd,
+            peer: Some("127.0.0.1:5001".to_owned()),
+            state: "helped".to_owned(),
+            open: true,
+            writes,
+            pushes: writes / 15,
+            packets_saved: writes - writes / 15,
+            bytes: writes * 2,
+            pushed_by: [("read".to_owned(), 9998), ("timer".to_owned(), 2)].into(),
+            passed: [("sendfile".to_owned(), 7)].into(),
+            held: Some(HeldTime { samples: 10, p50_ns: 870, p99_ns: 12_345, max_ns: 1_020_000 }),
+            ..SocketReport::default()
+        }
+    }
+
+    fn report(sockets: Vec<SocketReport>) -> ProcessReport {
+        let settings = [("hold".to_owned(), "kernel".to_owned())].into();
+        ProcessReport { settings, sockets, ..ProcessReport::default() }
+    }
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        for (value, text) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (1000, "1.00us"),
+            (12_345, "12.3us"),
+            (999_499, "999us"),
+            (999_600, "1.00ms"),
+            (1_000_000_000, "1.00s"),
+        ] {
+            assert_eq!(time(value), text);
+        }
+        assert_eq!(bytes(1460), "1.46kB");
+        assert_eq!(bytes(900), "900");
+    }
+
+    #[test]
+    fn a_socket_shows_what_held_it_what_pushed_it_and_what_passed() {
+        let text = stats(&report(vec![socket(7, 150_000)]), FILE);
+        let [settings, header, row] = text.lines().collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(settings, "hold kernel");
+        let columns: Vec<_> = header.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        let cells: Vec<_> = row.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        let expected = [
+            ("fd", "7"),
+            ("peer", "127.0.0.1:5001"),
+            ("state", "helped"),
+            ("writes", "150000"),
+            ("pushes", "10000"),
+            ("saved", "140000"),
+            ("bytes", "300kB"),
+            ("held p50/p99/max", "870ns/12.3us/1.02ms"),
+            ("pushed by", "read 9998, timer 2"),
+            ("passed through", "sendfile 7"),
+        ];
+        assert_eq!(columns.into_iter().zip(cells).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn long_lists_keep_the_twenty_busiest_and_count_the_rest() {
+        let text = stats(&report((0..50).map(|fd| socket(fd, 1000 + fd as u64)).collect()), FILE);
+        let rows: Vec<_> = text.lines().skip(2).collect();
+        assert_eq!(rows.len(), LISTED + 1);
+        assert!(rows[0].trim().starts_with("49 "), "{text}");
+        assert_eq!(rows[LISTED], "… and 30 sockets with fewer writes; --stats=FILE has all");
+        assert_eq!(left_out(LISTED, "socket", "x"), "");
+        assert_eq!(
+            left_out(LISTED + 2, "process", "x"),
+            "… and 2 processes with fewer writes; x has all\n"
+        );
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let narrow = Width { columns: Some(80), colour: false };
+        let text = stats(&report(vec![socket(7, 150_000)]), narrow);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.lines().count() > 3, "{text}");
+    }
+
+    #[test]
+    fn status_lists_what_is_held_first_and_closed_sockets_not_at_all() {
+        let mut holding = socket(4, 10);
+        holding.held_bytes = 30;
+        holding.why = "waits for more".to_owned();
+        let mut closed = socket(5, 10_000);
+        closed.open = false;
+        let text = status(&report(vec![closed, socket(3, 900), holding]), FILE);
+        let rows: Vec<_> = text.lines().skip(2).map(str::trim).collect();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert!(rows[0].starts_with("4 ") && rows[0].contains("30  waits for more"), "{text}");
+        assert!(rows[1].starts_with("3 "), "{text}");
+        assert!(status(&report(vec![]), FILE).ends_with("no open TCP sockets\n"));
+    }
+
+    #[test]
+    fn bold_only_where_it_can_be_shown() {
+        assert_eq!(FILE.bold("x"), "x");
+        assert_eq!(Width { columns: None, colour: true }.bold("x"), "\x1b[1mx\x1b[0m");
+    }
+}

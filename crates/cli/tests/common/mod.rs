@@ -1,0 +1,96 @@
+//! What the tests of the command share.
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The uncork that was built for this test.
+pub(crate) const UNCORK: &str = env!("CARGO_BIN_EXE_uncork");
+
+/// Stands in for the library: says when it is loaded, and reports at its end.
+const LIBRARY_SOURCE: &str = include_str!("library.c");
+
+/// uncork with the stand-in library and none of the caller's settings.
+pub(crate) fn uncork() -> Command {
+    let mut command = Command::new(UNCORK);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("UNCORK_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("LD_PRELOAD").env("UNCORK_LIBRARY", library());
+    command
+}
+
+/// `uncork run` with these arguments.
+pub(crate) fn run(arguments: &[&str]) -> Command {
+    let mut command = uncork();
+    command.arg("run").args(arguments);
+    command
+}
+
+/// Its output.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Asserts the exit status and one sentence that names `what`.
+pub(crate) fn refused(command: &mut Command, code: i32, what: &str) {
+    let output = output(command);
+    let sentence = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{sentence}");
+    assert!(sentence.starts_with("uncork: ") && sentence.contains(what), "{sentence}");
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+    assert!(output.stdout.is_empty());
+}
+
+/// The stand-in library, compiled once.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = LIBRARY.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        // Unprivileged users, as which some tests run programs, must reach it.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = directory.path().join("libuncork.so");
+        compile(LIBRARY_SOURCE, &path, &["-shared", "-fPIC"]);
+        (directory, path)
+    });
+    path
+}
+
+/// Compiles a C program or library.
+pub(crate) fn compile(source: &str, output: &Path, flags: &[&str]) {
+    let input = output.with_extension("c");
+    fs::write(&input, source).unwrap();
+    let compiled =
+        Command::new("cc").args(flags).arg("-o").arg(output).arg(&input).status().unwrap();
+    assert!(compiled.success());
+}
+
+/// A file that can be executed.
+pub(crate) fn executable(path: &Path, content: impl AsRef<[u8]>) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Whether this test may do what only root can; says so if not, and does not let it pass in
+/// silence where everything has to run.
+pub(crate) fn needs_root(test: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{test} needs root");
+    eprintln!("skipped: {test} needs root");
+    false
+}
