@@ -1,0 +1,228 @@
+//! The timer: nothing stays held longer than the bound, whatever the program does.
+//!
+//! One thread a process, made when something is first held. While anything is going on it wakes
+//! every half bound and pushes what has been held for that long; after a while without holds it
+//! sleeps until it is roused. A write reads no clock: it takes the time of the latest tick, which
+//! is never later than the truth, so that nothing is held past the bound. docs/TIMER.md has what
+//! else was tried and what each costs a write.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::time::Duration;
+
+use uncork_cork::{Hold, Instant};
+
+use crate::kernel::Kernel;
+use crate::socket::{Socket, flag};
+use crate::{Call, Posix};
+
+/// The thread does not exist (yet).
+const NONE: u32 = 0;
+/// It looks every half bound.
+const TICKING: u32 = 1;
+/// It sleeps until something is held.
+const IDLE: u32 = 2;
+/// It cannot be made.
+const FAILED: u32 = 3;
+
+/// Ticks without a hold after which it sleeps.
+const LINGER_TICKS: u32 = 40;
+/// How long the end of a process waits for bytes that a full connection did not take.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// What the timer thread and the writers share.
+#[derive(Debug)]
+pub(crate) struct State {
+    state: AtomicU32,
+    /// Time of the latest tick (ns).
+    now: AtomicU64,
+    bound: AtomicU64,
+    /// Something was held since the latest tick.
+    active: AtomicBool,
+    quiet_ticks: AtomicU32,
+}
+
+/// Bytes of a closed socket that its connection has not taken yet, and the descriptor kept for
+/// them.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    fd: i32,
+    rest: Vec<u8>,
+}
+
+impl State {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(NONE),
+            now: AtomicU64::new(0),
+            bound: AtomicU64::new(0),
+            active: AtomicBool::new(false),
+            quiet_ticks: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn set_bound(&self, bound: Duration) {
+        self.bound.store(bound.as_nanos() as u64, Relaxed);
+    }
+
+    fn bound(&self) -> Duration {
+        Duration::from_nanos(self.bound.load(Relaxed))
+    }
+
+    fn period(&self) -> Duration {
+        self.bound() / 2
+    }
+
+    /// Time by the coarse clock.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        Instant(self.now.load(Relaxed))
+    }
+
+    /// Whether the thread will look by itself. Called after something was marked as held
+    /// (sequentially consistent), as the thread looks for marks after it has said it is idle.
+    #[inline]
+    pub(crate) fn is_ticking(&self) -> bool {
+        self.active.store(true, Relaxed);
+        self.state.load(SeqCst) == TICKING
+    }
+
+    /// In a child of fork: the thread stayed with the parent.
+    pub(crate) fn gone(&self) {
+        self.state.store(NONE, SeqCst);
+    }
+}
+
+/// What the timer thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Look again after this long.
+    Tick(Duration),
+    /// Sleep until [`Kernel::wake_keeper`].
+    Sleep,
+}
+
+impl<K: Kernel> Posix<K> {
+    /// Something is held and the timer is not ticking: makes or wakes it. False when it cannot.
+    #[cold]
+    pub(crate) fn rouse_keeper(&self, socket: &Socket) -> bool {
+        let now = self.kernel.now();
+        socket.since.store(now.0, Relaxed);
+        let keeper = &self.keeper;
+        loop {
+            let state = keeper.state.load(SeqCst);
+            match state {
+                TICKING => return true,
+                FAILED => return false,
+                _ if keeper.state.compare_exchange(state, TICKING, SeqCst, SeqCst).is_err() => {}
+                NONE => {
+                    keeper.now.store(now.0, Relaxed);
+                    let made = self.kernel.start_keeper();
+                    if !made {
+                        keeper.state.store(FAILED, SeqCst);
+                    }
+                    return made;
+                }
+                _ => {
+                    keeper.now.store(now.0, Relaxed);
+                    self.kernel.wake_keeper();
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// One look of the timer thread.
+    pub fn tick(&self) -> Next {
+        let keeper = &self.keeper;
+        let now = self.kernel.now();
+        keeper.now.store(now.0, Relaxed);
+        self.kernel.held().sweep(|fd| self.look(fd, now));
+        self.feed_orphans();
+        if keeper.active.swap(false, Relaxed) || self.anything_left() {
+            keeper.quiet_ticks.store(0, Relaxed);
+        } else if keeper.quiet_ticks.fetch_add(1, Relaxed) >= LINGER_TICKS {
+            keeper.quiet_ticks.store(0, Relaxed);
+            keeper.state.store(IDLE, SeqCst);
+            // Whoever held something before it could see that we are idle has not roused us.
+            if !self.anything_left() {
+                return Next::Sleep;
+            }
+            keeper.state.store(TICKING, SeqCst);
+        }
+        Next::Tick(keeper.period())
+    }
+
+    /// Whether the timer thread is asked to sleep still ([`Next::Sleep`]).
+    pub fn keeper_sleeps(&self) -> bool {
+        self.keeper.state.load(SeqCst) == IDLE
+    }
+
+    /// Whether a timer thread is in this process (`uncork status`).
+    pub fn keeper_state(&self) -> u32 {
+        self.keeper.state.load(Relaxed)
+    }
+
+    fn anything_left(&self) -> bool {
+        self.kernel.held().count.load(SeqCst) != 0
+            || self.orphans.try_lock().is_ok_and(|orphans| !orphans.is_empty())
+    }
+
+    /// Pushes `fd` if it is due; tells whether it holds anything.
+    fn look(&self, fd: i32, now: Instant) -> bool {
+        let Some(at) = self.find(fd) else { return false };
+        if at.socket.held.load(SeqCst) == 0 {
+            return false;
+        }
+        let hold = Hold { since: Instant(at.socket.since.load(Relaxed)) };
+        if at.socket.is(flag::BACKLOG)
+            || hold.is_due(now, self.keeper.bound(), self.keeper.period())
+        {
+            at.socket.set(flag::TIMED_OUT);
+            self.visit(fd, Call::Timer);
+        }
+        at.socket.held.load(SeqCst) != 0
+    }
+
+    /// Keeps a duplicate of `fd` until its connection has taken `rest`.
+    pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>) {
+        let Some(fd) = self.kernel.duplicate(fd) else { return };
+        if let Ok(mut orphans) = self.orphans.lock() {
+            orphans.push(Orphan { fd, rest });
+        }
+        self.keeper.active.store(true, Relaxed);
+        if !self.keeper.is_ticking() {
+            self.rouse_keeper(&Socket::default());
+        }
+    }
+
+    fn feed_orphans(&self) {
+        let Ok(mut orphans) = self.orphans.try_lock() else { return };
+        orphans.retain_mut(|orphan| {
+            match self.kernel.send(orphan.fd, &orphan.rest, false) {
+                Ok(sent) => drop(orphan.rest.drain(..sent)),
+                Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
+                Err(_) => orphan.rest.clear(),
+            }
+            let keep = !orphan.rest.is_empty();
+            if !keep {
+                self.kernel.close(orphan.fd);
+            }
+            keep
+        });
+    }
+
+    /// The process ends: gives orphans the time that a closing socket would have had.
+    pub(crate) fn wait_for_orphans(&self) {
+        let begin = self.kernel.now();
+        while self.orphans.try_lock().is_ok_and(|orphans| !orphans.is_empty())
+            && self.kernel.now().since(begin) < LAST_WAIT
+        {
+            self.feed_orphans();
+            let first = self.orphans.try_lock().ok().and_then(|list| list.first().map(|o| o.fd));
+            if let Some(fd) = first {
+                let _ = self.kernel.wait_writable(fd, Some(Duration::from_millis(10)));
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What `--stats` counts for each socket, beyond the counters that are always kept.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::Kernel;
+use crate::report::HeldTime;
+use crate::socket::Socket;
+use crate::{Call, Posix};
+
+/// Buckets of the time held: eight to an octave, from 8 ns to 2⁴⁰ ns.
+const BUCKETS: usize = 8 * 38;
+
+/// One socket's statistics.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pub(crate) pushed_by: [u32; Call::ALL.len()],
+    pub(crate) passed: BTreeMap<&'static str, u64>,
+    pub(crate) autocork: Option<Box<crate::reporting::AutocorkDump>>,
+    held: [u32; BUCKETS],
+    held_max_ns: u64,
+    /// When the present hold began (ns), 0 if nothing is held.
+    held_from_ns: u64,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            pushed_by: [0; Call::ALL.len()],
+            passed: BTreeMap::new(),
+            autocork: None,
+            held: [0; BUCKETS],
+            held_max_ns: 0,
+            held_from_ns: 0,
+        }
+    }
+}
+
+/// Bucket of a duration: its exponent and three bits of its mantissa.
+fn bucket(ns: u64) -> usize {
+    let ns = ns.max(8);
+    let exponent = 63 - ns.leading_zeros() as usize;
+    ((exponent - 3) * 8 + (ns >> (exponent - 3)) as usize % 8).min(BUCKETS - 1)
+}
+
+/// Largest duration of a bucket.
+fn upper_ns(bucket: usize) -> u64 {
+    let exponent = bucket / 8;
+    ((8 + bucket as u64 % 8 + 1) << exponent) - 1
+}
+
+impl Ledger {
+    pub(crate) fn begin_hold(&mut self, now_ns: u64) {
+        if self.held_from_ns == 0 {
+            self.held_from_ns = now_ns;
+        }
+    }
+
+    /// The hold is over; its length, if one was open.
+    pub(crate) fn end_hold(&mut self, now_ns: u64) -> Option<u64> {
+        let from = core::mem::take(&mut self.held_from_ns);
+        (from != 0).then(|| {
+            let ns = now_ns.saturating_sub(from);
+            self.held[bucket(ns)] += 1;
+            self.held_max_ns = self.held_max_ns.max(ns);
+            ns
+        })
+    }
+
+    fn quantile(&self, samples: u64, share: f64) -> u64 {
+        let wanted = (samples as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (at, number) in self.held.iter().enumerate() {
+            seen += u64::from(*number);
+            if seen >= wanted {
+                return upper_ns(at).min(self.held_max_ns);
+            }
+        }
+        self.held_max_ns
+    }
+
+    pub(crate) fn held_time(&self) -> Option<HeldTime> {
+        let samples = self.held.iter().map(|n| u64::from(*n)).sum();
+        (samples != 0).then(|| HeldTime {
+            samples,
+            p50_ns: self.quantile(samples, 0.50),
+            p99_ns: self.quantile(samples, 0.99),
+            max_ns: self.held_max_ns,
+        })
+    }
+}
+
+impl<K: Kernel> Posix<K> {
+    /// Whether statistics are asked for.
+    #[inline]
+    pub(crate) fn keeps_ledger(&self) -> bool {
+        let settings = self.settings();
+        settings.stats != crate::config::StatsTo::Nowhere || settings.dump_interval.is_some()
+    }
+
+    fn with_ledger<T>(&self, socket: &Socket, run: impl FnOnce(&mut Ledger) -> T) -> Option<T> {
+        // A signal handler may find its own thread here: a lost count is no harm.
+        let mut ledger = socket.ledger.try_lock().ok()?;
+        Some(run(ledger.get_or_insert_default()))
+    }
+
+    #[cold]
+    pub(crate) fn ledger_hold(&self, socket: &Socket) {
+        let now = self.kernel.now();
+        self.with_ledger(socket, |ledger| ledger.begin_hold(now.0));
+    }
+
+    #[cold]
+    pub(crate) fn ledger_push(&self, socket: &Socket, call: Call) {
+        let now = self.kernel.now();
+        self.with_ledger(socket, |ledger| {
+            ledger.pushed_by[call as usize] += 1;
+            let held_ns = ledger.end_hold(now.0);
+            if self.settings().dump_interval.is_some() {
+                self.dump_push(socket, ledger, call, held_ns);
+            }
+        });
+    }
+
+    #[cold]
+    pub(crate) fn ledger_passed(&self, socket: &Socket, reason: &'static str) {
+        self.with_ledger(socket, |ledger| *ledger.passed.entry(reason).or_default() += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_an_eighth_wide_and_in_order() {
+        let mut last = 0;
+        for ns in (8..100_000_000u64).step_by(997) {
+            let at = bucket(ns);
+            assert!(at >= last);
+            assert!(upper_ns(at) >= ns && upper_ns(at) <= ns + ns / 8, "{ns}: {}", upper_ns(at));
+            last = at;
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_holds() {
+        let mut ledger = Ledger::default();
+        for us in 1..=100u64 {
+            ledger.begin_hold(1);
+            ledger.end_hold(1 + us * 1_000);
+        }
+        let held = ledger.held_time().unwrap();
+        assert_eq!(held.samples, 100);
+        assert_eq!(held.max_ns, 100_000);
+        assert!((50_000..=57_000).contains(&held.p50_ns), "{held:?}");
+        assert!((99_000..=100_000).contains(&held.p99_ns), "{held:?}");
+    }
+
+    #[test]
+    fn a_push_of_nothing_held_is_no_sample() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.end_hold(5), None);
+        assert_eq!(ledger.held_time(), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! Descriptors come, go, and are shared.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use uncork_cork::Cork;
+
+use crate::config::{Hold, Scope};
+use crate::kernel::{Kernel, state};
+use crate::push::CURRENT;
+use crate::socket::flag;
+use crate::{Call, Posix, Socketed};
+
+/// Where a TCP socket came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// socket(2).
+    Made,
+    /// accept(2) on this listener.
+    Accepted(i32),
+    /// It was there when the program began, or came over a Unix socket: others may have it too.
+    Inherited,
+}
+
+impl<K: Kernel> Posix<K> {
+    /// A TCP socket has appeared at `fd`.
+    pub fn opened(&self, fd: i32, origin: Origin) {
+        if self.settings.get().is_none() {
+            return;
+        }
+        let (Some(byte), Some(socket)) = (self.kernel.state(fd), self.kernel.make_socket(fd)) else {
+            return;
+        };
+        let mut cork = Cork::default();
+        let mut flags = match origin {
+            Origin::Made => 0,
+            Origin::Accepted(listener) => {
+                let parent = self.find(listener).map(|at| at.socket);
+                cork = parent.map_or(cork, |parent| Cork::with_rhythm(parent.cork().rhythm()));
+                // TCP_NODELAY is inherited from the listener (tcp(7) does not say so; accepted
+                // sockets are clones).
+                let asked = parent.map_or_else(
+                    || self.kernel.nodelay(fd),
+                    |parent| parent.is(flag::ASKED_NODELAY),
+                );
+                u32::from(asked) * flag::ASKED_NODELAY
+            }
+            Origin::Inherited => {
+                flag::SHARED | u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY
+            }
+        };
+        let settings = self.settings();
+        if settings.hold == Hold::Off {
+            flags |= flag::HOLD_OFF;
+        }
+        if settings.scope == Scope::Nodelay && flags & flag::ASKED_NODELAY == 0 {
+            flags |= flag::OUT_OF_SCOPE;
+        }
+        socket.reset(flags);
+        socket.set_cork(cork);
+        if let Origin::Accepted(listener) = origin {
+            socket.listener.store(listener + 1, Relaxed);
+        }
+        byte.store(state::TCP, SeqCst);
+        self.kernel.highest().fetch_max(fd, Relaxed);
+        if settings.debug >= 1 && !settings.autocork {
+            self.say_opened(Socketed { fd, socket }, origin);
+        }
+    }
+
+    /// An accepted descriptor, whatever the listener is.
+    pub fn accepted(&self, fd: i32, listener: i32) {
+        match self.find(listener) {
+            Some(at) => {
+                at.socket.set(flag::LISTENER);
+                self.opened(fd, Origin::Accepted(listener));
+            }
+            None if self.kernel.is_tcp(fd) => self.opened(fd, Origin::Accepted(listener)),
+            None => {}
+        }
+    }
+
+    /// listen(2) has succeeded.
+    pub fn listens(&self, fd: i32) {
+        if let Some(at) = self.find(fd) {
+            at.socket.set(flag::LISTENER);
+        }
+    }
+
+    /// A descriptor came from outside (at the start, or over a Unix socket).
+    pub fn inherited(&self, fd: i32) {
+        if self.kernel.is_tcp(fd) {
+            self.opened(fd, Origin::Inherited);
+        }
+    }
+
+    /// `fd` is about to be closed (or replaced). Forgets it first: once it is closed, another
+    /// thread may get the number.
+    pub fn closing(&self, fd: i32, call: Call) {
+        let Some(byte) = self.kernel.state(fd) else { return };
+        if byte.load(Relaxed) == state::UNKNOWN || self.is_vfork_child() {
+            return;
+        }
+        if let Some(at) = self.find(fd) {
+            self.end_burst(at, call);
+            self.flush_for_good(at);
+            byte.store(state::UNKNOWN, SeqCst);
+            self.see_visitors_off(at);
+            self.teach_listener(at);
+            self.report_closed(at);
+            // A last look: a thread that wrote while we closed has lost its race, but the
+            // count of holds must not.
+            self.forget_held(at);
+        } else {
+            byte.store(state::UNKNOWN, SeqCst);
+        }
+        if CURRENT.get() == fd {
+            CURRENT.set(-1);
+        }
+    }
+
+    /// `fd` turned out to be no socket: it was closed and reused behind our back.
+    pub fn forget(&self, fd: i32) {
+        if let (Some(at), Some(byte)) = (self.find(fd), self.kernel.state(fd)) {
+            self.forget_held(at);
+            byte.store(state::UNKNOWN, SeqCst);
+        }
+    }
+
+    /// What this connection has learnt, its listener's next one begins with.
+    fn teach_listener(&self, at: Socketed<'_>) {
+        let rhythm = at.socket.cork().rhythm();
+        let listener = at.socket.listener.load(Relaxed) - 1;
+        if rhythm.predicted().is_some()
+            && let Some(parent) = self.find(listener)
+            && parent.socket.is(flag::LISTENER)
+        {
+            parent.socket.set_cork(Cork::with_rhythm(rhythm));
+        }
+    }
+
+    /// All descriptors from `first` to `last` are about to be closed.
+    pub fn closing_range(&self, first: u32, last: u32, call: Call) {
+        // Untracked ones may have a state byte too, at most up to the highest ever classified.
+        let highest = self.kernel.highest().load(Relaxed).max(0) as u32;
+        for fd in first..=last.min(highest) {
+            self.closing(fd as i32, call);
+        }
+    }
+
+    /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
+    pub fn sharing(&self, old: i32, call: Call) {
+        if let Some(at) = self.find(old) {
+            self.end_burst(at, call);
+            at.socket.set(flag::SHARED);
+            // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
+            if !at.socket.is(flag::PASSED) {
+                self.ensure_nodelay(at);
+            }
+        }
+    }
+
+    /// `new` is a duplicate of `old`.
+    pub fn duplicated(&self, old: i32, new: i32) {
+        let Some(at) = self.find(old) else { return };
+        self.opened(new, Origin::Inherited);
+        if let Some(twin) = self.find(new) {
+            twin.socket.reset(at.socket.flags() | flag::SHARED);
+        }
+    }
+
+    /// fork(2) is about to happen: the child must not inherit what this process will send.
+    pub fn before_fork(&self) {
+        self.before_wait(Call::Fork);
+        self.each_tracked(|at| {
+            at.socket.set(flag::SHARED);
+            // What another thread gathers goes now: the child only forgets it.
+            self.visit(at.fd, Call::Fork);
+        });
+    }
+
+    /// In the child: only this thread exists, and nothing is held.
+    pub fn after_fork_in_child(&self) {
+        self.pid.store(self.kernel.pid(), Relaxed);
+        self.keeper.gone();
+        CURRENT.set(-1);
+        self.kernel.held().count.store(0, SeqCst);
+        self.each_tracked(|at| {
+            at.socket.held.store(0, Relaxed);
+            at.socket.visitors.store(0, Relaxed);
+            at.socket.clear(flag::BACKLOG | flag::TIMED_OUT);
+            at.socket.set(flag::SHARED);
+            let mut cork = at.socket.cork();
+            cork.handle_end(true);
+            at.socket.set_cork(cork);
+            if let Ok(mut gathered) = at.socket.gathered.try_lock() {
+                gathered.clear();
+            }
+        });
+        self.report_restart();
+    }
+
+    /// vfork's child runs in our memory: what it closes is its own, not ours.
+    pub fn is_vfork_child(&self) -> bool {
+        self.kernel.pid() != self.pid.load(Relaxed)
+    }
+
+    /// The process is about to end or to become another program.
+    pub fn ending(&self, call: Call) {
+        if self.is_vfork_child() {
+            return;
+        }
+        self.before_wait(call);
+        self.release_all(call);
+        self.each_tracked(|at| {
+            if at.socket.is(flag::BACKLOG) {
+                self.flush_for_good(at);
+            }
+        });
+        self.wait_for_orphans();
+    }
+
+    /// From here on nothing is held: there may be no other chance to push it.
+    pub fn stop_holding(&self) {
+        self.disabled.store(true, SeqCst);
+    }
+
+    /// The program sets up an io_uring, which sends behind our back: keep nothing from it.
+    pub fn uses_io_uring(&self) {
+        self.kernel_only.store(true, SeqCst);
+        self.before_wait(Call::IoUring);
+        self.release_all(Call::IoUring);
+    }
+
+    /// stdio is put upon `fd`: it will write and read behind our back.
+    pub fn uses_stdio(&self, fd: i32) {
+        if let Some(at) = self.find(fd) {
+            self.end_burst(at, Call::Fdopen);
+            at.socket.set(flag::STDIO);
+            self.say_passed(at);
+        }
+    }
+
+    /// shutdown(2) is about to happen.
+    pub fn shutting(&self, fd: i32, writing: bool) {
+        if let Some(at) = self.find(fd) {
+            self.end_burst(at, Call::Shutdown);
+            if writing {
+                self.flush_for_good(at);
+                at.socket.set(flag::SHUT);
+            }
+        }
+    }
+
+    /// Bytes are about to enter `fd` by another way (sendfile, splice): what is held goes
+    /// along in the kernel; only our own buffer must go first.
+    pub fn filling(&self, fd: i32, bytes: usize, call: Call) -> Option<Socketed<'_>> {
+        let at = self.find(fd)?;
+        let previous = CURRENT.replace(fd);
+        if previous != fd && previous >= 0 {
+            self.end_other(previous, Call::Turn);
+        }
+        if at.socket.is(flag::PASSED) {
+            return None;
+        }
+        // It is a write of the burst like any other, but nothing can hold its end back.
+        self.count_write(at.socket, bytes);
+        self.decide(at.socket, bytes, u32::MAX);
+        at.socket.why.store(call as u8, Relaxed);
+        self.flush(at, true);
+        self.ensure_nodelay(at);
+        Some(at)
+    }
+
+    pub(crate) fn each_tracked(&self, mut look: impl FnMut(Socketed<'_>)) {
+        for fd in 0..=self.kernel.highest().load(Relaxed) {
+            if let Some(at) = self.find(fd) {
+                look(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Socket options: what the program asks for, what is in force, and what it reads back.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::config::Scope;
+use crate::kernel::Kernel;
+use crate::socket::{flag, held};
+use crate::{Call, Posix, Socketed};
+
+/// The options that mean something to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opt {
+    /// TCP_NODELAY.
+    Nodelay,
+    /// TCP_CORK.
+    Cork,
+    /// TCP_ULP, TCP_REPAIR: what follows is not a plain byte stream of ours.
+    Ulp,
+    /// TCP_INFO: counts bytes that are held as not yet sent.
+    Info,
+    /// SO_ERROR.
+    Error,
+    /// Any other.
+    Other,
+}
+
+impl<K: Kernel> Posix<K> {
+    /// setsockopt(2) is about to be made.
+    pub fn setting(&self, at: Socketed<'_>, option: Opt, on: bool) {
+        match option {
+            Opt::Cork if on => {
+                self.end_burst(at, Call::Setsockopt);
+                if at.socket.set(flag::CORKS_ITSELF) {
+                    self.say_passed(at);
+                }
+            }
+            Opt::Ulp => {
+                self.end_burst(at, Call::Setsockopt);
+                at.socket.set(flag::ULP);
+            }
+            // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would
+            // leave what the kernel holds to Nagle.
+            Opt::Nodelay => self.end_burst(at, Call::Setsockopt),
+            _ => {}
+        }
+    }
+
+    /// setsockopt(2) has succeeded.
+    pub fn was_set(&self, at: Socketed<'_>, option: Opt, on: bool) {
+        if option != Opt::Nodelay {
+            return;
+        }
+        self.each_twin(at, |twin| {
+            if on {
+                twin.socket.set(flag::ASKED_NODELAY);
+                twin.socket.clear(flag::OUT_OF_SCOPE);
+            } else {
+                twin.socket.clear(flag::ASKED_NODELAY);
+                if self.settings().scope == Scope::Nodelay {
+                    twin.socket.set(flag::OUT_OF_SCOPE);
+                }
+            }
+        });
+        if !on && at.socket.is(flag::FORCED_NODELAY) && !at.socket.is(flag::PASSED) {
+            // Nagle stays out of the way of a socket that we help.
+            self.kernel.push(at.fd);
+        } else if !on {
+            at.socket.clear(flag::FORCED_NODELAY);
+        }
+        if self.settings().autocork && self.settings().debug >= 1 {
+            let state = if on { "ON" } else { "OFF" };
+            self.kernel
+                .say(&format!("libautocork: turning TCP_CORK {state} fd {}\n", at.fd));
+        }
+    }
+
+    /// getsockopt(2) is about to be made.
+    pub fn getting(&self, at: Socketed<'_>, option: Opt) {
+        if option == Opt::Info {
+            self.end_burst(at, Call::Getsockopt);
+        }
+    }
+
+    /// What the program is to read instead of the kernel's answer, if anything.
+    pub fn answer(&self, at: Socketed<'_>, option: Opt) -> Option<i32> {
+        match option {
+            Opt::Nodelay => {
+                let flags = at.socket.flags();
+                (flags & (flag::FORCED_NODELAY | flag::ASKED_NODELAY) == flag::FORCED_NODELAY)
+                    .then_some(0)
+            }
+            Opt::Error => match at.socket.late_error.swap(0, Relaxed) {
+                0 => None,
+                number => Some(number),
+            },
+            _ => None,
+        }
+    }
+
+    /// A late error that the next read is to report: TCP reports a reset once, to whichever
+    /// call comes first, and our send may have been that call.
+    pub fn read_error(&self, at: Socketed<'_>) -> Option<i32> {
+        const EPIPE: i32 = 32;
+        let number = at.socket.late_error.load(Relaxed);
+        // EPIPE belongs to the next write: reads still find what came before the end.
+        (number != 0 && number != EPIPE).then(|| at.socket.late_error.swap(0, Relaxed))
+    }
+
+    /// The program asks how much is queued (FIONREAD, SIOCOUTQ, SIOCOUTQNSD): nothing may be
+    /// queued on our account.
+    pub fn asking_queue(&self, fd: i32) {
+        if let Some(at) = self.find(fd) {
+            self.end_burst(at, Call::Ioctl);
+        }
+    }
+
+    /// Whether the socket's bytes are in the kernel alone.
+    pub fn holds_in_process(&self, at: Socketed<'_>) -> bool {
+        at.socket.held.load(Relaxed) & held::USER != 0
+    }
+
+    /// Calls `look` for the socket and, if it is shared, for its duplicates in this process.
+    fn each_twin(&self, at: Socketed<'_>, mut look: impl FnMut(Socketed<'_>)) {
+        look(at);
+        if at.socket.is(flag::SHARED) {
+            let identity = self.kernel.identity(at.fd);
+            self.each_tracked(|other| {
+                if other.fd != at.fd
+                    && other.socket.is(flag::SHARED)
+                    && self.kernel.identity(other.fd) == identity
+                {
+                    look(other);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Letting go of what is held, and who may do it.
+//!
+//! Each thread writes to one socket at a time: [`CURRENT`]. When it turns away, that socket's
+//! burst is over. Other threads (the timer, a thread that waits for the answer, the one that
+//! ends the process) may push too, as *visitors*, whom closing waits for.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::kernel::{Held, Kernel};
+use crate::socket::{count, flag, held};
+use crate::{Call, Posix, Socketed};
+
+thread_local! {
+    /// The socket that this thread wrote to last, until it turns away. -1: none.
+    pub(crate) static CURRENT: Cell<i32> = const { Cell::new(-1) };
+}
+
+impl<K: Kernel> Posix<K> {
+    /// Something of this socket is held from now on, in `place` ([`held`]).
+    #[inline]
+    pub(crate) fn note_held(&self, at: Socketed<'_>, place: u8) {
+        if at.socket.held.load(Relaxed) & place == 0 {
+            self.begin_hold(at, place);
+        }
+    }
+
+    fn begin_hold(&self, at: Socketed<'_>, place: u8) {
+        let socket = at.socket;
+        if socket.held.fetch_or(place, SeqCst) != 0 {
+            return;
+        }
+        let held = self.kernel.held();
+        held.count.fetch_add(1, SeqCst);
+        socket.since.store(self.keeper.now().0, Relaxed);
+        held.mark(at.fd);
+        if self.keeps_ledger() {
+            self.ledger_hold(socket);
+        }
+        if !self.keeper.is_ticking() && !self.rouse_keeper(socket) {
+            // Without a timer nothing may be held at all.
+            self.disabled.store(true, Relaxed);
+            self.release(at, Call::Passed);
+        }
+    }
+
+    /// Takes note that nothing is held any more; tells where it was.
+    #[inline]
+    fn end_hold(&self, at: Socketed<'_>) -> u8 {
+        if at.socket.held.load(Relaxed) == 0 {
+            return 0;
+        }
+        let place = at.socket.held.swap(0, SeqCst);
+        if place != 0 {
+            self.kernel.held().count.fetch_sub(1, SeqCst);
+        }
+        place
+    }
+
+    /// What was held has left with an unheld send.
+    #[inline]
+    pub(crate) fn forget_held(&self, at: Socketed<'_>) {
+        if self.end_hold(at) & held::USER != 0 && at.socket.is(flag::BACKLOG) {
+            self.note_held(at, held::USER);
+        }
+    }
+
+    /// Pushes what is held, if anything.
+    pub(crate) fn release(&self, at: Socketed<'_>, call: Call) {
+        let place = self.end_hold(at);
+        if place == 0 {
+            return;
+        }
+        let socket = at.socket;
+        socket.why.store(call as u8, Relaxed);
+        let flushed = place & held::USER != 0 && self.flush(at, false);
+        if !flushed && place & held::KERNEL != 0 {
+            socket.set(flag::FORCED_NODELAY);
+            self.kernel.push(at.fd);
+        }
+        self.pushed(at, call);
+    }
+
+    fn pushed(&self, at: Socketed<'_>, call: Call) {
+        if self.keeps_ledger() {
+            self.ledger_push(at.socket, call);
+        }
+        if self.settings().debug >= 2 {
+            self.say_pushed(at, call);
+        }
+    }
+
+    /// The program has turned away from this socket: its burst is over.
+    #[inline]
+    pub(crate) fn end_burst(&self, at: Socketed<'_>, call: Call) {
+        let socket = at.socket;
+        let mut cork = socket.cork();
+        if cork.is_open() {
+            cork.handle_end(socket.clear(flag::TIMED_OUT));
+            count(&socket.bursts, 1);
+            socket.set_cork(cork);
+        }
+        if socket.held.load(Relaxed) != 0 {
+            self.release(at, call);
+        }
+    }
+
+    /// As [`Posix::end_burst`] for a descriptor that may be tracked no more.
+    pub(crate) fn end_other(&self, fd: i32, call: Call) {
+        if let Some(at) = self.find(fd) {
+            self.end_burst(at, call);
+        }
+    }
+
+    /// Pushes another thread's socket, unless it is being closed.
+    pub(crate) fn visit(&self, fd: i32, call: Call) {
+        let Some(at) = self.find(fd) else { return };
+        at.socket.visitors.fetch_add(1, SeqCst);
+        self.release(at, call);
+        at.socket.visitors.fetch_sub(1, SeqCst);
+    }
+
+    /// Waits until nobody but the caller works on this socket's descriptor.
+    pub(crate) fn see_visitors_off(&self, at: Socketed<'_>) {
+        while at.socket.visitors.load(SeqCst) != 0 {
+            self.kernel.give_way();
+        }
+    }
+
+    /// Pushes all that is held in the process.
+    pub fn release_all(&self, call: Call) {
+        let held = self.kernel.held();
+        if held.count.load(SeqCst) != 0 {
+            held.each(|fd| self.visit(fd, call));
+        }
+    }
+}
+
+impl Held {
+    /// Marks a descriptor as worth a look by the timer.
+    #[inline]
+    pub(crate) fn mark(&self, fd: i32) {
+        let word = fd as usize / 64;
+        let bit = 1 << (fd as usize % 64);
+        if let Some(bits) = self.bits.get(word)
+            && bits.load(SeqCst) & bit == 0
+        {
+            bits.fetch_or(bit, SeqCst);
+            self.summary[word / 64].fetch_or(1 << (word % 64), SeqCst);
+        }
+    }
+
+    /// Calls `look` for each marked descriptor.
+    pub(crate) fn each(&self, mut look: impl FnMut(i32)) {
+        for (at, summary) in self.summary.iter().enumerate() {
+            for word in ones(summary.load(SeqCst)).map(|bit| at * 64 + bit) {
+                for bit in ones(self.bits[word].load(SeqCst)) {
+                    look((word * 64 + bit) as i32);
+                }
+            }
+        }
+    }
+
+    /// As [`Held::each`], clearing the marks of those that `keep` does not keep. It is asked
+    /// again after the mark is gone, for whoever held something in between saw it still set.
+    pub(crate) fn sweep(&self, mut keep: impl FnMut(i32) -> bool) {
+        self.each(|fd| {
+            if !keep(fd) {
+                self.bits[fd as usize / 64].fetch_and(!(1 << (fd as usize % 64)), SeqCst);
+                if keep(fd) {
+                    self.mark(fd);
+                }
+            }
+        });
+    }
+}
+
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        (word != 0).then(|| {
+            let bit = word.trailing_zeros() as usize;
+            word &= word - 1;
+            bit
+        })
+    })
+}

@@ -1,0 +1,268 @@
+//! From records to reports: what closed sockets leave behind, what the process says at its end,
+//! and the lines of `--debug`.
+
+use core::fmt::Write;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
+
+use crate::config::{Hold, Settings};
+use crate::kernel::Kernel;
+use crate::ledger::Ledger;
+use crate::report::{ProcessReport, SCHEMA, SocketReport};
+use crate::socket::{Socket, flag, held};
+use crate::{Call, Origin, Posix, Socketed};
+
+/// Closed sockets that are listed one by one.
+const MOST_CLOSED: usize = 4096;
+
+/// What closed sockets have left behind.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    sockets: Vec<SocketReport>,
+    not_listed: u64,
+}
+
+impl Closed {
+    pub(crate) const fn new() -> Self {
+        Self { sockets: Vec::new(), not_listed: 0 }
+    }
+}
+
+/// Smoothed, least and most of one figure (`AUTOCORK_DUMP_INTERVAL`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spread {
+    samples: u64,
+    average: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Spread {
+    fn add(&mut self, value: u64) {
+        self.average = if self.samples == 0 { value } else { (self.average * 9 + value) / 10 };
+        self.least = if self.samples == 0 { value } else { self.least.min(value) };
+        self.most = self.most.max(value);
+        self.samples += 1;
+    }
+}
+
+/// What the library of 2007 dumps for a descriptor.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AutocorkDump {
+    latency_us: Spread,
+    writes: Spread,
+    write_bytes: Spread,
+    seen: (u64, u64),
+}
+
+impl<K: Kernel> Posix<K> {
+    /// The report of one socket.
+    fn describe(&self, at: Socketed<'_>, ledger: Option<&Ledger>) -> SocketReport {
+        let mut report = describe_record(at.fd, at.socket, self.settings().hold);
+        report.peer = self.kernel.peer(at.fd).map(|peer| peer.to_string());
+        report.held_bytes = match at.socket.gathered.try_lock() {
+            Ok(gathered) if !gathered.is_empty() => gathered.len() as u64,
+            _ => report.held_bytes,
+        };
+        if let Some(ledger) = ledger {
+            for (call, number) in Call::ALL.iter().zip(ledger.pushed_by) {
+                if number != 0 {
+                    report.pushed_by.insert(call.name().to_owned(), u64::from(number));
+                }
+            }
+            report.pushes = report.pushed_by.values().sum();
+            report.passed =
+                ledger.passed.iter().map(|(reason, n)| ((*reason).to_owned(), *n)).collect();
+            report.held = ledger.held_time();
+        }
+        let packets = report.pushes + report.passed.values().sum::<u64>();
+        if ledger.is_some() {
+            report.packets_saved = report.writes.saturating_sub(packets);
+        }
+        report
+    }
+
+    /// A socket is about to be closed: keeps its report, if reports are asked for.
+    pub(crate) fn report_closed(&self, at: Socketed<'_>) {
+        if !self.keeps_ledger() || at.socket.is(flag::LISTENER) {
+            return;
+        }
+        let ledger = at.socket.ledger.try_lock().ok().and_then(|mut ledger| ledger.take());
+        let Ok(mut closed) = self.closed.try_lock() else { return };
+        if closed.sockets.len() >= MOST_CLOSED {
+            closed.not_listed += 1;
+            return;
+        }
+        let report = self.describe(at, ledger.as_deref());
+        if report.writes != 0 {
+            closed.sockets.push(report);
+        }
+    }
+
+    /// In a child of fork: the parent reports what came before.
+    pub(crate) fn report_restart(&self) {
+        if let Ok(mut closed) = self.closed.try_lock() {
+            *closed = Closed::new();
+        }
+        self.each_tracked(|at| {
+            at.socket.writes.store(0, Relaxed);
+            at.socket.bytes.store(0, Relaxed);
+            at.socket.bursts.store(0, Relaxed);
+            at.socket.predicted.store(0, Relaxed);
+            if let Ok(mut ledger) = at.socket.ledger.try_lock() {
+                *ledger = None;
+            }
+        });
+    }
+
+    /// The report of the process.
+    pub fn report(&self, program: String) -> ProcessReport {
+        let mut report = ProcessReport {
+            schema: SCHEMA,
+            pid: self.kernel.pid(),
+            program,
+            settings: describe_settings(self.settings()),
+            ignored: self.settings().ignored.clone(),
+            ..ProcessReport::default()
+        };
+        if let Ok(closed) = self.closed.try_lock() {
+            report.sockets.clone_from(&closed.sockets);
+            report.sockets_not_listed = closed.not_listed;
+        }
+        self.each_tracked(|at| {
+            let ledger = at.socket.ledger.try_lock().ok();
+            let ledger = ledger.as_ref().and_then(|ledger| ledger.as_deref());
+            let mut socket = self.describe(at, ledger);
+            if socket.writes != 0 || ledger.is_some() {
+                socket.open = true;
+                report.sockets.push(socket);
+            }
+        });
+        report
+    }
+
+    /// A push, in the sums of the library of 2007.
+    pub(crate) fn dump_push(
+        &self,
+        socket: &Socket,
+        ledger: &mut Ledger,
+        _call: Call,
+        held_ns: Option<u64>,
+    ) {
+        let dump = ledger.autocork.get_or_insert_default();
+        let (writes, bytes) = (socket.writes.load(Relaxed), socket.bytes.load(Relaxed));
+        let (new_writes, new_bytes) =
+            (writes.wrapping_sub(dump.seen.0), bytes.wrapping_sub(dump.seen.1));
+        dump.seen = (writes, bytes);
+        if let (Some(ns), true) = (held_ns, new_writes != 0) {
+            dump.latency_us.add(ns / 1000);
+            dump.writes.add(new_writes);
+            dump.write_bytes.add(new_bytes / new_writes);
+        }
+    }
+
+    /// The statistics of each descriptor as the library of 2007 dumps them, a line each.
+    pub fn autocork_dump(&self) -> String {
+        let mut text = String::new();
+        self.each_tracked(|at| {
+            let Ok(ledger) = at.socket.ledger.try_lock() else { return };
+            let Some(ledger) = ledger.as_deref() else { return };
+            let Some(dump) = ledger.autocork.as_deref() else { return };
+            let pushed_by: Vec<_> = Call::ALL
+                .iter()
+                .zip(ledger.pushed_by)
+                .filter_map(|(call, n)| (n != 0).then(|| call.name()))
+                .collect();
+            let _ = write!(text, "{}:", at.fd);
+            let _ = write!(text, " {}", dump.latency_us.samples);
+            for spread in [dump.latency_us, dump.writes] {
+                let _ = write!(text, " {} {} {}", spread.average, spread.least, spread.most);
+            }
+            let bytes = dump.write_bytes;
+            let _ = write!(
+                text,
+                " {} {} {} {}",
+                bytes.samples, bytes.average, bytes.least, bytes.most
+            );
+            let _ = writeln!(text, " {} {}", pushed_by.join(","), self.settings().max_qlen);
+        });
+        text
+    }
+
+    pub(crate) fn say_opened(&self, at: Socketed<'_>, origin: Origin) {
+        let from = match origin {
+            Origin::Made => "made",
+            Origin::Accepted(_) => "accepted",
+            Origin::Inherited => "inherited",
+        };
+        self.kernel.say(&format!("uncork: helping fd {} ({from})\n", at.fd));
+    }
+
+    #[cold]
+    pub(crate) fn say_passed(&self, at: Socketed<'_>) {
+        if self.settings().debug >= 1
+            && !self.settings().autocork
+            && let Some(reason) = flag::reason(at.socket.flags())
+        {
+            self.kernel.say(&format!("uncork: passing fd {} through: {reason}\n", at.fd));
+        }
+    }
+
+    #[cold]
+    pub(crate) fn say_pushed(&self, at: Socketed<'_>, call: Call) {
+        let name = call.name();
+        if self.settings().autocork {
+            self.kernel.say(&format!("libautocork: autocorking fd {} on {name}\n", at.fd));
+        } else {
+            self.kernel.say(&format!("uncork: pushed fd {} on {name}\n", at.fd));
+        }
+    }
+}
+
+/// A record as a report, without what only its own process can know.
+pub(crate) fn describe_record(fd: i32, socket: &Socket, hold: Hold) -> SocketReport {
+    let flags = socket.flags();
+    let place = socket.held.load(Relaxed);
+    let state = match flag::reason(flags) {
+        Some(reason) => format!("passed: {reason}"),
+        None if hold == Hold::User && flags & flag::SHARED != 0 => {
+            "helped (in the kernel: shared)".to_owned()
+        }
+        None => "helped".to_owned(),
+    };
+    let latest = Call::from_number(socket.why.load(Relaxed)).map_or("", Call::name);
+    let why = match place {
+        0 if socket.writes.load(Relaxed) == 0 => "nothing written yet".to_owned(),
+        0 => format!("nothing held; left on {latest}"),
+        held::KERNEL => "held in the kernel: the burst goes on".to_owned(),
+        _ if flags & flag::BACKLOG != 0 => "held: the connection is full".to_owned(),
+        _ => "held in the process: the burst goes on".to_owned(),
+    };
+    let bursts = socket.bursts.load(Relaxed);
+    let writes = socket.writes.load(Relaxed);
+    SocketReport {
+        fd,
+        state,
+        why,
+        held_bytes: if place == 0 { 0 } else { u64::from(socket.cork().bytes()) },
+        writes,
+        bytes: socket.bytes.load(Relaxed),
+        pushes: bursts,
+        packets_saved: if flags & flag::PASSED == 0 { writes.saturating_sub(bursts) } else { 0 },
+        predicted: socket.predicted.load(Relaxed),
+        ..SocketReport::default()
+    }
+}
+
+pub(crate) fn describe_settings(settings: &Settings) -> BTreeMap<String, String> {
+    [
+        ("hold", settings.hold.to_string()),
+        ("scope", settings.scope.to_string()),
+        ("bound", settings.bound.to_string()),
+        ("spin", settings.spin.to_string()),
+        ("debug", settings.debug.to_string()),
+        ("name", if settings.autocork { "libautocork" } else { "libuncork" }.to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

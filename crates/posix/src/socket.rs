@@ -1,0 +1,206 @@
+//! The record of one TCP socket.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::Mutex;
+
+use uncork_cork::Cork;
+
+use crate::gather::Gathered;
+use crate::ledger::Ledger;
+
+/// Facts about a socket, one bit each.
+pub mod flag {
+    /// The program asked for TCP_NODELAY.
+    pub const ASKED_NODELAY: u32 = 1 << 0;
+    /// We have set TCP_NODELAY although the program did not ask.
+    pub const FORCED_NODELAY: u32 = 1 << 1;
+    /// The timer pushed within the open burst.
+    pub const TIMED_OUT: u32 = 1 << 2;
+    /// A write has succeeded: the socket is connected.
+    pub const CONNECTED: u32 = 1 << 3;
+    /// Other descriptors or processes may write to it: its bytes are never kept in the process.
+    pub const SHARED: u32 = 1 << 4;
+    /// What was gathered did not fit into the kernel's buffer: writes wait their turn.
+    pub const BACKLOG: u32 = 1 << 5;
+
+    /// It listens.
+    pub const LISTENER: u32 = 1 << 16;
+    /// The program sets TCP_CORK itself.
+    pub const CORKS_ITSELF: u32 = 1 << 17;
+    /// The program sends with MSG_MORE itself.
+    pub const USES_MORE: u32 = 1 << 18;
+    /// stdio writes to it behind our back.
+    pub const STDIO: u32 = 1 << 19;
+    /// A protocol sits on it (kTLS): records, not bytes.
+    pub const ULP: u32 = 1 << 20;
+    /// Shut down for writing.
+    pub const SHUT: u32 = 1 << 21;
+    /// `--scope nodelay`, and the program has not set it.
+    pub const OUT_OF_SCOPE: u32 = 1 << 22;
+    /// `--hold off`.
+    pub const HOLD_OFF: u32 = 1 << 23;
+    /// Any of these: its writes are passed through.
+    pub const PASSED: u32 = 0xffff << 16;
+
+    /// Why a socket with these flags is passed through.
+    pub fn reason(flags: u32) -> Option<&'static str> {
+        [
+            (HOLD_OFF, "hold is off"),
+            (LISTENER, "listens"),
+            (CORKS_ITSELF, "corks itself (TCP_CORK)"),
+            (USES_MORE, "corks itself (MSG_MORE)"),
+            (STDIO, "stdio on the socket"),
+            (ULP, "upper-layer protocol (kTLS)"),
+            (SHUT, "shut down for writing"),
+            (OUT_OF_SCOPE, "no TCP_NODELAY (scope nodelay)"),
+        ]
+        .iter()
+        .find(|(bit, _)| flags & bit != 0)
+        .map(|(_, reason)| *reason)
+    }
+}
+
+/// Where held bytes are ([`Socket::held`]).
+pub mod held {
+    /// In the kernel, under MSG_MORE.
+    pub const KERNEL: u8 = 1;
+    /// In [`super::Socket::gathered`].
+    pub const USER: u8 = 2;
+}
+
+/// One TCP socket. Shared by all threads; all but the gathered bytes and the ledger is atomic,
+/// and a race between two threads on one socket costs a packet at worst.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Socket {
+    /// [`Cork`], packed.
+    cork: AtomicU64,
+    /// When the hold began, by the timer's coarse clock (ns).
+    pub since: AtomicU64,
+    /// [`flag`].
+    flags: AtomicU32,
+    /// [`held`].
+    pub held: AtomicU8,
+    /// The latest decision: a [`crate::Call`]'s number.
+    pub why: AtomicU8,
+    /// Threads other than the writer that are pushing right now; closing waits for them.
+    pub visitors: AtomicU32,
+    /// The epoll set that it was last added to, plus one.
+    pub epoll: AtomicI32,
+    /// The listener that it was accepted from, plus one.
+    pub listener: AtomicI32,
+    /// An error that came after its write had succeeded, to be reported next.
+    pub late_error: AtomicI32,
+    /// Gathered bytes that make a full segment or buffer.
+    pub full_bytes: AtomicU32,
+    /// Writes of the program.
+    pub writes: AtomicU64,
+    /// Bytes of the program.
+    pub bytes: AtomicU64,
+    /// Bursts that ended.
+    pub bursts: AtomicU64,
+    /// Writes sent unheld because the rhythm said that they were the last.
+    pub predicted: AtomicU64,
+    /// Bytes held in the process.
+    pub gathered: Mutex<Gathered>,
+    /// What `--stats` counts beyond the above.
+    pub ledger: Mutex<Option<Box<Ledger>>>,
+}
+
+impl Socket {
+    /// Forgets everything, for a new socket under the same number.
+    pub fn reset(&self, flags: u32) {
+        self.cork.store(0, Relaxed);
+        self.since.store(0, Relaxed);
+        self.flags.store(flags, Relaxed);
+        self.held.store(0, Relaxed);
+        self.why.store(0, Relaxed);
+        self.epoll.store(0, Relaxed);
+        self.listener.store(0, Relaxed);
+        self.late_error.store(0, Relaxed);
+        self.full_bytes.store(0, Relaxed);
+        self.writes.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.bursts.store(0, Relaxed);
+        self.predicted.store(0, Relaxed);
+        // A lock that a forked parent's thread took with it never comes back: do without.
+        match self.gathered.try_lock() {
+            Ok(mut gathered) => gathered.clear(),
+            Err(_) => {
+                self.set(flag::SHARED);
+            }
+        }
+        if let Ok(mut ledger) = self.ledger.try_lock() {
+            *ledger = None;
+        }
+    }
+
+    /// The flags.
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Relaxed)
+    }
+
+    /// Whether any of `bits` is set.
+    #[inline]
+    pub fn is(&self, bits: u32) -> bool {
+        self.flags() & bits != 0
+    }
+
+    /// Sets `bits`; tells whether any was clear before.
+    #[inline]
+    pub fn set(&self, bits: u32) -> bool {
+        self.flags() & bits != bits && self.flags.fetch_or(bits, Relaxed) & bits != bits
+    }
+
+    /// Clears `bits`; tells whether any was set before.
+    #[inline]
+    pub fn clear(&self, bits: u32) -> bool {
+        self.is(bits) && self.flags.fetch_and(!bits, Relaxed) & bits != 0
+    }
+
+    /// The policy's state.
+    #[inline]
+    pub fn cork(&self) -> Cork {
+        Cork::from_bits(self.cork.load(Relaxed))
+    }
+
+    /// Keeps the policy's state.
+    #[inline]
+    pub fn set_cork(&self, cork: Cork) {
+        self.cork.store(cork.to_bits(), Relaxed);
+    }
+}
+
+/// Adds to a counter that is only ever read for reports: a lost count is no harm, a locked
+/// instruction on every write would be.
+#[inline]
+pub fn count(counter: &AtomicU64, add: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(add), Relaxed);
+}
+
+impl Socket {
+    /// A record from the bytes of another process's one ([`crate::published`]): the counters
+    /// only. What the process gathered stays its own.
+    pub(crate) fn from_image(bytes: &[u8]) -> Self {
+        use core::mem::offset_of;
+        fn u64_at(bytes: &[u8], at: usize) -> u64 {
+            bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        }
+        fn u32_at(bytes: &[u8], at: usize) -> u32 {
+            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+        }
+        Self {
+            cork: u64_at(bytes, offset_of!(Self, cork)).into(),
+            flags: u32_at(bytes, offset_of!(Self, flags)).into(),
+            held: bytes.get(offset_of!(Self, held)).copied().unwrap_or(0).into(),
+            why: bytes.get(offset_of!(Self, why)).copied().unwrap_or(0).into(),
+            writes: u64_at(bytes, offset_of!(Self, writes)).into(),
+            bytes: u64_at(bytes, offset_of!(Self, bytes)).into(),
+            bursts: u64_at(bytes, offset_of!(Self, bursts)).into(),
+            predicted: u64_at(bytes, offset_of!(Self, predicted)).into(),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of what a call means, against a fake kernel.

@@ -1,0 +1,98 @@
+//! Turning away: reading and waiting end bursts.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::kernel::{Kernel, Kind, state};
+use crate::push::CURRENT;
+use crate::{Call, Posix};
+
+impl<K: Kernel> Posix<K> {
+    /// The thread is about to wait for something that is not a descriptor of its own choosing:
+    /// it sleeps, or waits for a thread, a process, a signal, a set of descriptors.
+    #[inline]
+    pub fn before_wait(&self, call: Call) {
+        let current = CURRENT.replace(-1);
+        if current >= 0 {
+            self.end_other(current, call);
+        }
+    }
+
+    /// The thread is about to read from `fd`, tracked or not.
+    #[inline]
+    pub fn before_read(&self, fd: i32, call: Call) {
+        if let Some(at) = self.find(fd) {
+            let current = CURRENT.get();
+            if current >= 0 {
+                CURRENT.set(-1);
+                if current != fd {
+                    self.end_other(current, Call::Turn);
+                }
+            }
+            self.end_burst(at, call);
+        } else if CURRENT.get() >= 0 && self.anything_held() && self.may_wait(fd) {
+            self.before_wait(call);
+        }
+    }
+
+    /// The thread is about to wait for any of `fds`.
+    #[inline]
+    pub fn before_poll(&self, fds: impl Iterator<Item = i32>, call: Call) {
+        self.before_wait(call);
+        if self.anything_held() {
+            // Somebody else's burst, on a socket whose answer this thread waits for.
+            for fd in fds {
+                if self.find(fd).is_some_and(|at| at.socket.held.load(Relaxed) != 0) {
+                    self.visit(fd, call);
+                }
+            }
+        }
+    }
+
+    /// The thread is about to wait on the epoll set `epfd`.
+    #[inline]
+    pub fn before_epoll(&self, epfd: i32, call: Call) {
+        self.before_wait(call);
+        if self.anything_held() {
+            self.kernel.held().each(|fd| {
+                let member = |at: crate::Socketed<'_>| {
+                    at.socket.epoll.load(Relaxed) == epfd + 1
+                        && at.socket.held.load(Relaxed) != 0
+                };
+                if self.find(fd).is_some_and(member) {
+                    self.visit(fd, call);
+                }
+            });
+        }
+    }
+
+    /// `fd` was added to the epoll set `epfd`.
+    #[inline]
+    pub fn watched(&self, epfd: i32, fd: i32) {
+        if let Some(at) = self.find(fd) {
+            at.socket.epoll.store(epfd + 1, Relaxed);
+        }
+    }
+
+    /// Whether anything is held in this process.
+    #[inline]
+    fn anything_held(&self) -> bool {
+        self.kernel.held().count.load(Relaxed) != 0
+    }
+
+    /// Whether reading from a descriptor that is not ours may wait. A program that reads a file
+    /// between its header and its payload has not turned away.
+    fn may_wait(&self, fd: i32) -> bool {
+        let Some(byte) = self.kernel.state(fd) else { return true };
+        match byte.load(Relaxed) {
+            state::READY => false,
+            state::WAITS => true,
+            _ => {
+                let kind = self.kernel.kind(fd);
+                // Forgotten when the descriptor is closed; see `closing`.
+                self.kernel.highest().fetch_max(fd, Relaxed);
+                byte.store(if kind == Kind::Ready { state::READY } else { state::WAITS }, Relaxed);
+                kind == Kind::Waits
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What becomes of a write.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use uncork_cork::{Limits, Verdict};
+
+use crate::config::Hold;
+use crate::kernel::Kernel;
+use crate::push::CURRENT;
+use crate::socket::{Socket, flag, held};
+use crate::{Call, Gather, Posix, Socketed};
+
+/// How a write is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// As the program made it.
+    Pass,
+    /// By send(2), with MSG_MORE if `more`, and then [`Posix::after_send`].
+    Send {
+        /// The kernel is to hold it.
+        more: bool,
+    },
+    /// By [`Posix::gather`].
+    Gather,
+}
+
+/// What the flags of a send(2) mean to the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// MSG_MORE: the program corks by itself.
+    pub more: bool,
+    /// Flags or control data with a meaning of their own (MSG_OOB, MSG_ZEROCOPY, MSG_EOR …).
+    pub special: bool,
+}
+
+impl<K: Kernel> Posix<K> {
+    /// `bytes` are about to be written to a tracked socket.
+    #[inline]
+    pub fn plan_write(&self, at: Socketed<'_>, bytes: usize, flags: WriteFlags) -> Plan {
+        let socket = at.socket;
+        self.count_write(socket, bytes);
+        if socket.is(flag::PASSED) || flags.more || flags.special || bytes == 0 {
+            return self.pass_write(at, flags);
+        }
+        let previous = CURRENT.replace(at.fd);
+        if previous != at.fd && previous >= 0 {
+            self.end_other(previous, Call::Turn);
+        }
+        if self.disabled.load(Relaxed) {
+            self.release(at, Call::Passed);
+            return Plan::Pass;
+        }
+        let user = self.settings().hold == Hold::User
+            && !self.kernel_only.load(Relaxed)
+            && socket.flags() & (flag::CONNECTED | flag::SHARED) == flag::CONNECTED;
+        if user {
+            return Plan::Gather;
+        }
+        let verdict = self.decide(socket, bytes, u32::MAX);
+        let more = verdict == Verdict::Hold;
+        if !more {
+            self.ensure_nodelay(at);
+        }
+        Plan::Send { more }
+    }
+
+    /// Asks the policy.
+    #[inline]
+    pub(crate) fn decide(&self, socket: &Socket, bytes: usize, limit_bytes: u32) -> Verdict {
+        let settings = self.settings();
+        let limits = Limits {
+            writes: settings.max_qlen,
+            bytes: limit_bytes,
+            predict: !settings.autocork,
+        };
+        let mut cork = socket.cork();
+        let verdict = cork.handle_write(bytes, limits);
+        socket.set_cork(cork);
+        if verdict != Verdict::Hold {
+            self.note_verdict(socket, verdict);
+        }
+        verdict
+    }
+
+    /// A send that [`Posix::plan_write`] or [`Posix::gather`] asked for has returned.
+    #[inline]
+    pub fn after_send(&self, at: Socketed<'_>, more: bool, succeeded: bool) {
+        if !succeeded {
+            return;
+        }
+        let socket = at.socket;
+        if !socket.is(flag::CONNECTED) {
+            self.connected(at);
+        }
+        if more {
+            self.note_held(at, held::KERNEL);
+        } else {
+            // An unheld send takes all that was held before it along.
+            self.forget_held(at);
+        }
+    }
+
+    /// A write that is not the policy's to decide. What is held goes first.
+    #[cold]
+    fn pass_write(&self, at: Socketed<'_>, flags: WriteFlags) -> Plan {
+        let socket = at.socket;
+        if flags.more && socket.set(flag::USES_MORE) {
+            self.say_passed(at);
+        }
+        if socket.held.load(Relaxed) != 0 {
+            // The kernel keeps the order; only our own buffer could be overtaken.
+            self.release(at, Call::Passed);
+        }
+        if self.keeps_ledger() {
+            let reason = flag::reason(socket.flags());
+            self.ledger_passed(socket, reason.unwrap_or("flags or control data of its own"));
+        }
+        Plan::Pass
+    }
+
+    /// The first write has gone through: the socket is connected, and its segments have a size.
+    #[cold]
+    fn connected(&self, at: Socketed<'_>) {
+        if self.settings().hold == Hold::User {
+            let segment = self.kernel.max_segment(at.fd).max(536);
+            let full = segment.min(crate::BUFFER_BYTES as u32);
+            at.socket.full_bytes.store(full, Relaxed);
+        }
+        at.socket.set(flag::CONNECTED);
+    }
+
+    /// What [`Gather::Send`] asked for, as a plan.
+    #[inline]
+    pub fn gathered_plan(done: Gather) -> Option<Plan> {
+        match done {
+            Gather::Taken => None,
+            Gather::Send { more } => Some(Plan::Send { more }),
+        }
+    }
+
+    /// Nagle is out of the way before anything is sent unheld.
+    #[inline]
+    pub(crate) fn ensure_nodelay(&self, at: Socketed<'_>) {
+        if !at.socket.is(flag::ASKED_NODELAY | flag::FORCED_NODELAY) {
+            at.socket.set(flag::FORCED_NODELAY);
+            self.kernel.push(at.fd);
+        }
+    }
+}

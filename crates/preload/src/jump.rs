@@ -1,0 +1,112 @@
+//! Shims that leave no trace on the stack.
+//!
+//! Two kinds, both written in assembly because the program's call must go on exactly as it was
+//! made: with all its arguments (variadic ones too), without a frame of ours below a call that
+//! sleeps, is cancelled, returns twice (vfork) or never (exec), and, for descriptors that are
+//! not ours, at the cost of a few instructions.
+
+/// `descriptor_shim!(name, hook, ne|e STATE, held?)`: goes straight on to the real function
+/// unless the state byte of the descriptor (first argument) says that the call concerns us, or
+/// (`held`) something is held somewhere; then to `hook`, which has the same prototype.
+macro_rules! descriptor_shim {
+    ($name:ident => $hook:path, when tcp) => {
+        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "je 3f", "");
+    };
+    ($name:ident => $hook:path, when known) => {
+        $crate::jump::descriptor_shim!(@ $name, $hook, "test r11d, r11d", "jne 3f", "");
+    };
+    ($name:ident => $hook:path, when tcp or held) => {
+        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "je 3f",
+            "cmp dword ptr [rip + {count}], 0\n jne 3f");
+    };
+    (@ $name:ident, $hook:path, $compare:literal, $jump:literal, $held:literal) => {
+        /// See the hook.
+        ///
+        /// # Safety
+        /// As the libc function of this name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name() {
+            // Only call-clobbered registers that carry no argument are used: r10, r11.
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov r10d, edi",
+                "cmp r10d, {descriptors}",
+                "jae 2f",
+                "lea r11, [rip + {states}]",
+                "movzx r11d, byte ptr [r11 + r10]",
+                $compare,
+                $jump,
+                "2:",
+                $held,
+                "mov r11, qword ptr [rip + {real}]",
+                "test r11, r11",
+                "je 3f",
+                "jmp r11",
+                "3:",
+                "jmp {hook}",
+                ".cfi_endproc",
+                "/* {count} */",
+                descriptors = const $crate::table::DESCRIPTORS,
+                states = sym $crate::table::STATES,
+                count = sym $crate::table::HELD_COUNT,
+                real = sym $crate::real::slot::$name,
+                hook = sym $hook,
+            )
+        }
+    };
+}
+pub(crate) use descriptor_shim;
+
+/// `passing_shim!(name, prepare)`: calls `prepare(first six arguments)`, then goes on to the real
+/// function with everything as it was.
+macro_rules! passing_shim {
+    ($($name:ident => $prepare:path;)+) => { $(
+        #[allow(non_snake_case)]
+        mod $name {
+            #[allow(non_upper_case_globals)]
+            static slot: core::sync::atomic::AtomicPtr<libc::c_void> =
+                core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+
+            /// Prepares, and finds the real function.
+            extern "C" fn before(
+                a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
+            ) -> *mut libc::c_void {
+                #[allow(unused_imports)]
+                use super::*;
+                $prepare([a, b, c, d, e, f]);
+                let found = slot.load(core::sync::atomic::Ordering::Relaxed);
+                if found.is_null() {
+                    $crate::real::resolve(&slot, $crate::real::name!($name))
+                } else {
+                    found
+                }
+            }
+
+            /// See `prepare`.
+            ///
+            /// # Safety
+            /// As the libc function of this name.
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C-unwind" fn $name() {
+                // Seven registers and the return address: the stack is aligned for the call.
+                core::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "push rax", "push rdi", "push rsi", "push rdx",
+                    "push rcx", "push r8", "push r9",
+                    ".cfi_adjust_cfa_offset 56",
+                    "call {before}",
+                    "mov r11, rax",
+                    "pop r9", "pop r8", "pop rcx",
+                    "pop rdx", "pop rsi", "pop rdi", "pop rax",
+                    ".cfi_adjust_cfa_offset -56",
+                    "jmp r11",
+                    ".cfi_endproc",
+                    before = sym before,
+                )
+            }
+        }
+    )+ };
+}
+pub(crate) use passing_shim;

@@ -1,0 +1,268 @@
+//! The [`Kernel`] that is Linux.
+
+use core::sync::atomic::{AtomicI32, AtomicU8};
+use core::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use libc::c_int;
+use uncork_cork::Instant;
+use uncork_posix::kernel::{Held, Kernel, Kind};
+use uncork_posix::{Errno, Socket};
+
+use crate::raw::raw;
+use crate::{keeper, table};
+
+/// This process, on this machine.
+#[derive(Debug)]
+pub(crate) struct Linux;
+
+/// getsockopt(2) of a plain integer.
+fn option(fd: i32, level: c_int, name: c_int) -> Option<i32> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `value`.
+    unsafe { raw!(SYS_getsockopt, fd, level, name, &raw mut value, &raw mut len) }.ok()?;
+    Some(value)
+}
+
+/// SO_SNDTIMEO or SO_RCVTIMEO, `None` when it is not set.
+fn timeout(fd: i32, name: c_int) -> Option<Duration> {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `time`.
+    unsafe {
+        raw!(SYS_getsockopt, fd, libc::SOL_SOCKET, name, &raw mut time, &raw mut len).ok()?;
+    }
+    let limit = Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (!limit.is_zero()).then_some(limit)
+}
+
+/// Whether SO_RCVTIMEO is set.
+pub(crate) fn receive_timeout(fd: i32) -> bool {
+    timeout(fd, libc::SO_RCVTIMEO).is_some()
+}
+
+/// fstat(2).
+fn stat(fd: i32) -> Option<libc::stat> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel fills in a whole `struct stat`, which is the libc's on x86-64.
+    unsafe {
+        raw!(SYS_fstat, fd, stat.as_mut_ptr()).ok()?;
+        Some(stat.assume_init())
+    }
+}
+
+/// clock_gettime(2) through the vDSO.
+#[inline]
+pub(crate) fn now() -> Instant {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec of ours. clock_gettime sets errno only on bad arguments.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A duration for the kernel.
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: duration.as_secs() as libc::time_t,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// poll(2) of one descriptor: whether any of `events` (or an error) is there.
+pub(crate) fn poll_one(fd: i32, events: i16, limit: Option<Duration>) -> Result<bool, Errno> {
+    let mut poll = libc::pollfd { fd, events, revents: 0 };
+    let limit = limit.map(timespec);
+    let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: one pollfd and an optional timespec, both ours; no signal mask.
+    unsafe { raw!(SYS_ppoll, &raw mut poll, 1, limit, 0, 8) }.map(|ready| ready != 0)
+}
+
+/// Writes as much as can be written. A full disk or a reader that is gone ends it in silence:
+/// SIGPIPE on our account must not reach the program.
+pub(crate) fn write_quietly(fd: i32, mut bytes: &[u8]) {
+    let pipe: u64 = 1 << (libc::SIGPIPE - 1);
+    let mut mask = 0u64;
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel reads `bytes`; its signal sets are eight bytes.
+    unsafe {
+        let _ = raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const pipe, &raw mut mask, 8);
+        while !bytes.is_empty() {
+            match raw!(SYS_write, fd, bytes.as_ptr(), bytes.len()) {
+                Ok(written @ 1..) => bytes = &bytes[written..],
+                Err(Errno::EINTR) => {}
+                Err(Errno::EPIPE) => {
+                    let _ = raw!(SYS_rt_sigtimedwait, &raw const pipe, 0, &raw const no_time, 8);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        let _ = raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, 8);
+    }
+}
+
+/// SIGPIPE to the calling thread, as the kernel sends it to a thread that writes.
+pub(crate) fn raise_sigpipe() {
+    // SAFETY: no pointers.
+    unsafe {
+        if let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) {
+            let _ = raw!(SYS_tgkill, process, thread, libc::SIGPIPE);
+        }
+    }
+}
+
+/// This thread's errno.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: errno's location is valid in every thread.
+    unsafe { *libc::__errno_location() }
+}
+
+impl Kernel for Linux {
+    #[inline]
+    fn state(&self, fd: i32) -> Option<&AtomicU8> {
+        table::state(fd)
+    }
+
+    #[inline]
+    fn socket(&self, fd: i32) -> Option<&Socket> {
+        table::socket(fd)
+    }
+
+    fn make_socket(&self, fd: i32) -> Option<&Socket> {
+        table::make_socket(fd)
+    }
+
+    fn highest(&self) -> &AtomicI32 {
+        &table::HIGHEST
+    }
+
+    #[inline]
+    fn held(&self) -> &Held {
+        &table::HELD
+    }
+
+    #[inline]
+    fn push(&self, fd: i32) {
+        let on: c_int = 1;
+        let len = size_of::<c_int>();
+        // SAFETY: the kernel reads `len` bytes of `on`.
+        let _ = unsafe {
+            raw!(SYS_setsockopt, fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &raw const on, len)
+        };
+    }
+
+    #[inline]
+    fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno> {
+        let more = if more { libc::MSG_MORE } else { 0 };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
+        // SAFETY: the kernel reads `bytes`.
+        unsafe { raw!(SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, 0, 0) }
+    }
+
+    fn wait_writable(&self, fd: i32, limit: Option<Duration>) -> Result<bool, Errno> {
+        poll_one(fd, libc::POLLOUT, limit)
+    }
+
+    fn send_timeout(&self, fd: i32) -> Option<Duration> {
+        timeout(fd, libc::SO_SNDTIMEO)
+    }
+
+    fn is_nonblocking(&self, fd: i32) -> bool {
+        // SAFETY: no pointer among the arguments.
+        unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) }
+            .is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
+    }
+
+    fn kind(&self, fd: i32) -> Kind {
+        /// Major number of /dev/null, /dev/zero, /dev/urandom and their kin.
+        const MEMORY_DEVICES: u32 = 1;
+        let Some(stat) = stat(fd) else { return Kind::Waits };
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Kind::Ready,
+            libc::S_IFCHR if libc::major(stat.st_rdev) == MEMORY_DEVICES => Kind::Ready,
+            _ => Kind::Waits,
+        }
+    }
+
+    fn is_tcp(&self, fd: i32) -> bool {
+        let get = |name| option(fd, libc::SOL_SOCKET, name);
+        get(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+            && matches!(get(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
+    }
+
+    fn nodelay(&self, fd: i32) -> bool {
+        option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).is_some_and(|on| on != 0)
+    }
+
+    fn max_segment(&self, fd: i32) -> u32 {
+        option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).map_or(0, |bytes| bytes as u32)
+    }
+
+    fn peer(&self, fd: i32) -> Option<SocketAddr> {
+        let mut address = core::mem::MaybeUninit::<libc::sockaddr_in6>::zeroed();
+        let mut len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, and an all-zero sockaddr_in6 is valid.
+        let address = unsafe {
+            raw!(SYS_getpeername, fd, address.as_mut_ptr(), &raw mut len).ok()?;
+            address.assume_init()
+        };
+        let port = u16::from_be(address.sin6_port);
+        match c_int::from(address.sin6_family) {
+            // sockaddr_in has its address where sockaddr_in6 has its flow label.
+            libc::AF_INET => {
+                let ip = Ipv4Addr::from(u32::from_be(address.sin6_flowinfo));
+                Some(SocketAddr::new(IpAddr::V4(ip), port))
+            }
+            libc::AF_INET6 => {
+                let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+                Some(SocketAddr::new(ip.to_canonical(), port))
+            }
+            _ => None,
+        }
+    }
+
+    fn identity(&self, fd: i32) -> u64 {
+        stat(fd).map_or(0, |stat| stat.st_ino)
+    }
+
+    fn duplicate(&self, fd: i32) -> Option<i32> {
+        /// Above what programs with fd_sets and small tables can see.
+        const LOWEST: i32 = 1024;
+        // SAFETY: no pointer among the arguments.
+        let duplicate = |from: i32| unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, from) };
+        duplicate(LOWEST).or_else(|_| duplicate(3)).ok().map(|fd| fd as i32)
+    }
+
+    fn close(&self, fd: i32) {
+        // SAFETY: a descriptor that `duplicate` made.
+        let _ = unsafe { raw!(SYS_close, fd) };
+    }
+
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn give_way(&self) {
+        // SAFETY: no arguments.
+        let _ = unsafe { raw!(SYS_sched_yield) };
+    }
+
+    fn start_keeper(&self) -> bool {
+        keeper::start()
+    }
+
+    fn wake_keeper(&self) {
+        keeper::wake();
+    }
+
+    fn say(&self, line: &str) {
+        write_quietly(2, line.as_bytes());
+    }
+
+    fn pid(&self) -> u32 {
+        // SAFETY: no arguments.
+        unsafe { raw!(SYS_getpid) }.unwrap_or(0) as u32
+    }
+}
+

@@ -1,0 +1,133 @@
+//! The real functions: what the program would have called without us.
+
+use core::ffi::CStr;
+use core::ptr;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, size_t, ssize_t};
+use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, pid_t};
+use libc::{pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
+
+/// Finds `name` in what was loaded after us: libc, or another preloaded library.
+#[cold]
+pub(crate) fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    // SAFETY: a C string; RTLD_NEXT is relative to this library. The condition-variable
+    // functions have an older version of other meaning, which dlsym could choose.
+    let found = unsafe {
+        let versioned = if name.to_bytes().starts_with(b"pthread_cond_") {
+            libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.3.2".as_ptr())
+        } else {
+            ptr::null_mut()
+        };
+        if versioned.is_null() { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } else { versioned }
+    };
+    let found = if found.is_null() { missing as *mut c_void } else { found };
+    slot.store(found, Relaxed);
+    found
+}
+
+/// Stands in for a function that this libc does not have (epoll_pwait2 before 2.35 …).
+extern "C" fn missing() -> isize {
+    crate::raw::fail(uncork_posix::Errno(libc::ENOSYS))
+}
+
+macro_rules! real {
+    ($($name:ident($($arg:ty),*) $(-> $ret:ty)?;)+) => {
+        /// Where each function is, once it was looked for.
+        #[allow(non_upper_case_globals)]
+        pub(crate) mod slot {
+            use super::{AtomicPtr, c_void, ptr};
+            $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)+
+        }
+
+        $(
+            /// The real function of this name.
+            #[inline]
+            #[allow(non_snake_case)]
+            pub(crate) fn $name() -> unsafe extern "C-unwind" fn($($arg),*) $(-> $ret)? {
+                let mut found = slot::$name.load(Relaxed);
+                if found.is_null() {
+                    found = resolve(&slot::$name, name!($name));
+                }
+                // SAFETY: the function of this name has this prototype (man page); `missing`
+                // ignores its arguments and returns -1 in the same register.
+                unsafe { core::mem::transmute(found) }
+            }
+        )+
+    };
+}
+
+/// A symbol's name as a C string.
+macro_rules! name {
+    ($name:ident) => {
+        // SAFETY: a literal that ends in its only NUL.
+        unsafe { core::ffi::CStr::from_bytes_with_nul_unchecked(
+            concat!(stringify!($name), "\0").as_bytes(),
+        ) }
+    };
+}
+pub(crate) use name;
+
+real! {
+    read(c_int, *mut c_void, size_t) -> ssize_t;
+    readv(c_int, *const iovec, c_int) -> ssize_t;
+    preadv2(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+    recv(c_int, *mut c_void, size_t, c_int) -> ssize_t;
+    recvfrom(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t;
+    recvmsg(c_int, *mut msghdr, c_int) -> ssize_t;
+    recvmmsg(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int;
+    __read_chk(c_int, *mut c_void, size_t, size_t) -> ssize_t;
+    __recv_chk(c_int, *mut c_void, size_t, size_t, c_int) -> ssize_t;
+    __recvfrom_chk(c_int, *mut c_void, size_t, size_t, c_int, *mut sockaddr, *mut socklen_t)
+        -> ssize_t;
+
+    write(c_int, *const c_void, size_t) -> ssize_t;
+    writev(c_int, *const iovec, c_int) -> ssize_t;
+    pwritev2(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
+    send(c_int, *const c_void, size_t, c_int) -> ssize_t;
+    sendto(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t;
+    sendmsg(c_int, *const msghdr, c_int) -> ssize_t;
+    sendmmsg(c_int, *mut mmsghdr, c_uint, c_int) -> c_int;
+    sendfile(c_int, c_int, *mut off_t, size_t) -> ssize_t;
+    sendfile64(c_int, c_int, *mut off64_t, size_t) -> ssize_t;
+    splice(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t;
+
+    poll(*mut pollfd, nfds_t, c_int) -> c_int;
+    __poll_chk(*mut pollfd, nfds_t, c_int, size_t) -> c_int;
+    ppoll(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int;
+    __ppoll_chk(*mut pollfd, nfds_t, *const timespec, *const sigset_t, size_t) -> c_int;
+    select(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
+    pselect(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t)
+        -> c_int;
+    epoll_wait(c_int, *mut epoll_event, c_int, c_int) -> c_int;
+    epoll_pwait(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int;
+    epoll_pwait2(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int;
+    epoll_ctl(c_int, c_int, c_int, *mut epoll_event) -> c_int;
+
+    socket(c_int, c_int, c_int) -> c_int;
+    listen(c_int, c_int) -> c_int;
+    accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
+    accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
+    connect(c_int, *const sockaddr, socklen_t) -> c_int;
+    shutdown(c_int, c_int) -> c_int;
+    close(c_int) -> c_int;
+    close_range(c_uint, c_uint, c_int) -> c_int;
+    closefrom(c_int);
+    dup(c_int) -> c_int;
+    dup2(c_int, c_int) -> c_int;
+    dup3(c_int, c_int, c_int) -> c_int;
+    fcntl(c_int, c_int, usize) -> c_int;
+    fcntl64(c_int, c_int, usize) -> c_int;
+    ioctl(c_int, c_ulong, usize) -> c_int;
+    getsockopt(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
+    setsockopt(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+    pidfd_getfd(c_int, c_int, c_uint) -> c_int;
+    fdopen(c_int, *const c_char) -> *mut c_void;
+    fclose(*mut c_void) -> c_int;
+    freopen(*const c_char, *const c_char, *mut c_void) -> *mut c_void;
+    freopen64(*const c_char, *const c_char, *mut c_void) -> *mut c_void;
+    _Fork() -> pid_t;
+    syscall(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+}
+

@@ -1,0 +1,198 @@
+//! Telling the process's report to whoever asked for it.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::fmt::Write;
+
+use libc::c_char;
+use uncork_posix::config::StatsTo;
+use uncork_posix::kernel::Kernel;
+use uncork_posix::report::{ProcessReport, SocketReport};
+
+use crate::POSIX;
+use crate::linux;
+use crate::raw::raw;
+
+/// The report has been made.
+static DONE: AtomicBool = AtomicBool::new(false);
+/// This process is a fork of the one that was started: it speaks only if it has something to say.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" {
+    static program_invocation_short_name: *const c_char;
+}
+
+fn program() -> String {
+    // SAFETY: glibc sets it before any constructor runs, to a C string that stays.
+    unsafe { core::ffi::CStr::from_ptr(program_invocation_short_name) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// In a child of fork.
+pub(crate) fn restart() {
+    DONE.store(false, SeqCst);
+    FORKED.store(true, SeqCst);
+}
+
+/// Makes the report, once, where the settings say.
+pub(crate) fn emit() {
+    if !POSIX.started() || POSIX.is_vfork_child() || DONE.swap(true, SeqCst) {
+        return;
+    }
+    dump();
+    if POSIX.settings().stats == StatsTo::Nowhere {
+        return;
+    }
+    let report = POSIX.report(program());
+    if FORKED.load(SeqCst) && report.sockets.is_empty() {
+        return;
+    }
+    match &POSIX.settings().stats {
+        StatsTo::Nowhere => {}
+        StatsTo::Stderr => linux::write_quietly(2, human(&report).as_bytes()),
+        StatsTo::File(path) => {
+            if let (Some(fd), Some(line)) = (append_to(path), json_line(&report)) {
+                linux::write_quietly(fd, line.as_bytes());
+                close(fd);
+            }
+        }
+        StatsTo::Socket(name) => {
+            if let (Some(fd), Some(line)) = (connect(name), json_line(&report)) {
+                linux::write_quietly(fd, line.as_bytes());
+                close(fd);
+            }
+        }
+    }
+}
+
+/// The process becomes another program: it reports what it was, if it was anything, and may
+/// report again should the exec fail.
+pub(crate) fn emit_before_exec() {
+    if POSIX.settings().stats != StatsTo::Nowhere
+        && !POSIX.is_vfork_child()
+        && !POSIX.report(String::new()).sockets.is_empty()
+    {
+        emit();
+        DONE.store(false, SeqCst);
+    }
+}
+
+fn json_line(report: &ProcessReport) -> Option<String> {
+    let mut line = serde_json::to_string(report).ok()?;
+    line.push('\n');
+    Some(line)
+}
+
+/// A line a socket, for people who preload the library by hand.
+fn human(report: &ProcessReport) -> String {
+    let mut text = format!("uncork: {} ({})\n", report.program, report.pid);
+    for socket in &report.sockets {
+        text.push_str(&human_socket(socket));
+    }
+    text
+}
+
+fn human_socket(socket: &SocketReport) -> String {
+    let mut text = format!("uncork:   fd {}", socket.fd);
+    if let Some(peer) = &socket.peer {
+        let _ = write!(text, " to {peer}");
+    }
+    let _ = write!(
+        text,
+        ": {}; {} writes, {} bytes, {} pushes, {} packets saved",
+        socket.state, socket.writes, socket.bytes, socket.pushes, socket.packets_saved
+    );
+    if let Some(held) = socket.held {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let _ = write!(
+            text,
+            "; held p50 {:.1} µs, p99 {:.1} µs, max {:.1} µs",
+            us(held.p50_ns),
+            us(held.p99_ns),
+            us(held.max_ns)
+        );
+    }
+    for (title, counts) in [("pushed by", &socket.pushed_by), ("passed", &socket.passed)] {
+        if !counts.is_empty() {
+            let list: Vec<_> = counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            let _ = write!(text, "; {title}: {}", list.join(", "));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// A setting that was not understood: said only to those who asked for debug output.
+pub(crate) fn say_ignored(line: &str) {
+    if POSIX.settings().debug >= 1 {
+        POSIX.kernel.say(&format!("uncork: {line}\n"));
+    }
+}
+
+/// The dump of the library of 2007, if its interval has passed.
+pub(crate) fn dump_if_due() {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let Some(interval) = POSIX.settings().dump_interval else { return };
+    let now = POSIX.kernel.now().0;
+    let last = LAST.load(Relaxed);
+    if last == 0 {
+        LAST.store(now, Relaxed);
+    } else if now - last >= interval.as_nanos() as u64 {
+        LAST.store(now, Relaxed);
+        dump();
+    }
+}
+
+/// Appends the statistics of each descriptor to ~/libautocork.PID.debug.
+fn dump() {
+    const HEADER: &str = "# fd: corklat_us:samples avg min max qlen:avg min max \
+                          pktsz:samples avg min max uncorkers envmaxqlen\n";
+    if POSIX.settings().dump_interval.is_none() {
+        return;
+    }
+    let Ok(home) = std::env::var("HOME") else { return };
+    let path = format!("{home}/libautocork.{}.debug", POSIX.kernel.pid());
+    let Some(fd) = append_to(&path) else { return };
+    linux::write_quietly(fd, format!("{HEADER}{}", POSIX.autocork_dump()).as_bytes());
+    close(fd);
+}
+
+fn append_to(path: &str) -> Option<i32> {
+    let path = std::ffi::CString::new(path).ok()?;
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let fd = unsafe { raw!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o644) };
+    fd.ok().map(|fd| fd as i32)
+}
+
+/// Connects to an abstract Unix socket.
+fn connect(name: &str) -> Option<i32> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = unsafe { raw!(SYS_socket, libc::AF_UNIX, kind, 0) }.ok()? as i32;
+    // SAFETY: an all-zero sockaddr_un is valid.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let room = &mut address.sun_path[1..];
+    if name.len() > room.len() {
+        close(fd);
+        return None;
+    }
+    for (to, from) in room.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    let len = size_of::<libc::sa_family_t>() + 1 + name.len();
+    // SAFETY: `len` bytes of `address` are set.
+    let connected = unsafe { raw!(SYS_connect, fd, &raw const address, len) };
+    if connected.is_err() {
+        close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+fn close(fd: i32) {
+    // SAFETY: a descriptor that was opened here.
+    let _ = unsafe { raw!(SYS_close, fd) };
+}

@@ -1,0 +1,101 @@
+//! Descriptors go, or are duplicated.
+
+use libc::{c_int, c_uint};
+use uncork_posix::Call;
+
+use crate::jump::descriptor_shim;
+use crate::raw::raw;
+use crate::{POSIX, real};
+
+descriptor_shim!(close => close_hook, when known);
+
+pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
+    POSIX.closing(fd, Call::Close);
+    // SAFETY: the program's own call.
+    unsafe { real::close()(fd) }
+}
+
+/// close_range(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let only_marks = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
+    if !only_marks && first <= last {
+        POSIX.closing_range(first, last, Call::CloseRange);
+    }
+    // SAFETY: the program's own call.
+    unsafe { real::close_range()(first, last, flags) }
+}
+
+/// closefrom(3).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    POSIX.closing_range(first.max(0) as c_uint, c_uint::MAX, Call::Closefrom);
+    // SAFETY: the program's own call.
+    unsafe { real::closefrom()(first) }
+}
+
+/// dup(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    duplicating(old, || unsafe { real::dup()(old) })
+}
+
+fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    POSIX.sharing(old, Call::Dup);
+    let new = call();
+    if new >= 0 {
+        POSIX.duplicated(old, new);
+    }
+    new
+}
+
+/// `new` is about to be replaced by a duplicate of `old`, if that is open at all.
+fn replacing(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: no pointers.
+    let open = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) }.is_ok();
+    if open && old != new {
+        POSIX.sharing(old, Call::Dup2);
+        POSIX.closing(new, Call::Dup2);
+    }
+    let result = call();
+    if result >= 0 && old != new {
+        POSIX.duplicated(old, new);
+    }
+    result
+}
+
+/// dup2(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    replacing(old, new, || unsafe { real::dup2()(old, new) })
+}
+
+/// dup3(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    replacing(old, new, || unsafe { real::dup3()(old, new, flags) })
+}
+
+fn controlling(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        return duplicating(fd, call);
+    }
+    call()
+}
+
+/// fcntl(2). Variadic in C; on x86-64 its third argument is where a fixed one would be.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the program's own call.
+    controlling(fd, command, || unsafe { real::fcntl()(fd, command, argument) })
+}
+
+/// fcntl(2) of programs with 64-bit offsets.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the program's own call.
+    controlling(fd, command, || unsafe { real::fcntl64()(fd, command, argument) })
+}

@@ -1,0 +1,85 @@
+//! Socket options, and what a program asks about its queues.
+
+use libc::{c_int, c_ulong, c_void, socklen_t};
+use uncork_posix::options::Opt;
+
+use crate::jump::descriptor_shim;
+use crate::{POSIX, real};
+
+descriptor_shim!(setsockopt => setsockopt_hook, when tcp);
+descriptor_shim!(getsockopt => getsockopt_hook, when tcp);
+descriptor_shim!(ioctl => ioctl_hook, when tcp);
+
+/// TCP_ULP and TCP_REPAIR (linux/tcp.h).
+const TCP_ULP: c_int = 31;
+const TCP_REPAIR: c_int = 19;
+
+fn option(level: c_int, name: c_int) -> Opt {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Opt::Nodelay,
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => Opt::Cork,
+        (libc::IPPROTO_TCP, TCP_ULP | TCP_REPAIR) => Opt::Ulp,
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => Opt::Info,
+        (libc::SOL_SOCKET, libc::SO_ERROR) => Opt::Error,
+        _ => Opt::Other,
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let option = option(level, name);
+    // SAFETY: the program's own call. Its value is read only after the kernel has accepted it,
+    // or where a bad pointer would be refused anyhow.
+    unsafe {
+        let call = || real::setsockopt()(fd, level, name, value, len);
+        let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
+        let readable = !value.is_null() && len as usize >= size_of::<c_int>();
+        let on = readable && value.cast::<c_int>().read_unaligned() != 0;
+        POSIX.setting(at, option, on);
+        let result = call();
+        if result == 0 {
+            POSIX.was_set(at, option, on);
+        }
+        result
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let option = option(level, name);
+    // SAFETY: the program's own call; after its success `*len` bytes of `value` are set.
+    unsafe {
+        let call = || real::getsockopt()(fd, level, name, value, len);
+        let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
+        POSIX.getting(at, option);
+        let result = call();
+        if result == 0
+            && let Some(answer) = POSIX.answer(at, option)
+        {
+            let bytes = answer.to_ne_bytes();
+            let len = (*len as usize).min(bytes.len());
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), len);
+        }
+        result
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn ioctl_hook(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    /// linux/sockios.h. SIOCOUTQ is TIOCOUTQ by another name.
+    const SIOCOUTQNSD: c_ulong = 0x894B;
+    if matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) {
+        POSIX.asking_queue(fd);
+    }
+    // SAFETY: the program's own call.
+    unsafe { real::ioctl()(fd, request, argument) }
+}

@@ -1,0 +1,180 @@
+//! Calls that tell that a burst is over and otherwise go through untouched: sleeping, waiting
+//! for a thread, a process or a signal, a new process, the end.
+
+#![allow(non_snake_case)]
+
+use uncork_posix::Call;
+
+use crate::jump::passing_shim;
+use crate::{POSIX, report, spin};
+
+/// Arguments of the program's call.
+type Args = [usize; 6];
+
+macro_rules! waits {
+    ($($prepare:ident $call:ident: $($name:ident)+;)+) => {
+        $(
+            fn $prepare(_: Args) {
+                POSIX.before_wait(Call::$call);
+            }
+        )+
+        $(passing_shim! { $($name => $prepare;)+ })+
+    };
+}
+
+waits! {
+    before_sleep Sleep: sleep;
+    before_usleep Usleep: usleep;
+    before_nanosleep Nanosleep: nanosleep;
+    before_clock_nanosleep ClockNanosleep: clock_nanosleep;
+    before_yield SchedYield: sched_yield pthread_yield thrd_yield;
+    before_pause Pause: pause;
+    before_sigsuspend Sigsuspend: sigsuspend sigpause __sigpause;
+    before_sigwait Sigwait: sigwait;
+    before_sigwaitinfo Sigwaitinfo: sigwaitinfo;
+    before_sigtimedwait Sigtimedwait: sigtimedwait;
+    before_child_wait Wait: wait;
+    before_waitpid Waitpid: waitpid __waitpid;
+    before_waitid Waitid: waitid;
+    before_wait3 Wait3: wait3;
+    before_wait4 Wait4: wait4;
+    before_cond_wait CondWait: pthread_cond_wait;
+    before_cond_timedwait CondTimedwait: pthread_cond_timedwait;
+    before_cond_clockwait CondClockwait: pthread_cond_clockwait;
+    before_join Join: pthread_join pthread_clockjoin_np;
+    before_timed_join TimedJoin: pthread_timedjoin_np;
+    before_barrier BarrierWait: pthread_barrier_wait;
+    before_sem_wait SemWait: sem_wait;
+    before_sem_timedwait SemTimedwait: sem_timedwait;
+    before_sem_clockwait SemClockwait: sem_clockwait;
+    before_cnd_wait CndWait: cnd_wait;
+    before_cnd_timedwait CndTimedwait: cnd_timedwait;
+    before_thrd_sleep ThrdSleep: thrd_sleep;
+    before_thrd_join ThrdJoin: thrd_join;
+    before_mq_receive MqReceive: mq_receive;
+    before_mq_timedreceive MqTimedreceive: mq_timedreceive;
+    before_msgrcv Msgrcv: msgrcv;
+    before_semop Semop: semop;
+    before_semtimedop Semtimedop: semtimedop;
+    before_flock Flock: flock lockf lockf64;
+    before_aio AioSuspend: aio_suspend aio_suspend64;
+    before_thread_exit ThreadExit: pthread_exit thrd_exit;
+    before_vfork Vfork: vfork;
+}
+
+/// A new process, or another program in this one's place, must not find anything held.
+fn before_spawn(_: Args) {
+    POSIX.before_wait(Call::Spawn);
+    POSIX.release_all(Call::Spawn);
+}
+
+fn before_system(_: Args) {
+    POSIX.before_wait(Call::System);
+    POSIX.release_all(Call::System);
+}
+
+fn before_popen(_: Args) {
+    POSIX.before_wait(Call::Popen);
+    POSIX.release_all(Call::Popen);
+}
+
+fn before_clone(_: Args) {
+    POSIX.before_wait(Call::Fork);
+}
+
+fn before_exec(_: Args) {
+    POSIX.ending(Call::Exec);
+    report::emit_before_exec();
+}
+
+passing_shim! {
+    posix_spawn => before_spawn;
+    posix_spawnp => before_spawn;
+    system => before_system;
+    popen => before_popen;
+    clone => before_clone;
+    execve => before_exec;
+    execv => before_exec;
+    execvp => before_exec;
+    execvpe => before_exec;
+    execl => before_exec;
+    execlp => before_exec;
+    execle => before_exec;
+    fexecve => before_exec;
+    execveat => before_exec;
+}
+
+/// exit(3) runs what the program registered before it ends; the destructor has the last word.
+fn before_exit(_: Args) {
+    POSIX.ending(Call::Exit);
+}
+
+fn before_immediate_exit(_: Args) {
+    POSIX.ending(Call::UnderscoreExit);
+    report::emit();
+}
+
+fn before_quick_exit(_: Args) {
+    POSIX.ending(Call::QuickExit);
+    report::emit();
+}
+
+/// abort(3) may come from a broken heap: nothing is allocated, so there is no report.
+fn before_abort(_: Args) {
+    POSIX.release_all(Call::Abort);
+}
+
+passing_shim! {
+    exit => before_exit;
+    _exit => before_immediate_exit;
+    _Exit => before_immediate_exit;
+    quick_exit => before_quick_exit;
+    abort => before_abort;
+}
+
+/// A handler may interrupt what spins.
+fn before_sigaction([signal, action, ..]: Args) {
+    if action != 0 {
+        // SAFETY: the program's struct sigaction, which begins with the handler.
+        let handler = unsafe { (action as *const usize).read_unaligned() };
+        spin::note_handler(signal as i32, handler);
+    }
+}
+
+fn before_signal([signal, handler, ..]: Args) {
+    spin::note_handler(signal as i32, handler);
+}
+
+passing_shim! {
+    sigaction => before_sigaction;
+    __sigaction => before_sigaction;
+    signal => before_signal;
+    bsd_signal => before_signal;
+    sysv_signal => before_signal;
+    __sysv_signal => before_signal;
+    ssignal => before_signal;
+    sigset => before_signal;
+}
+
+/// liburing makes its system calls itself; its functions are what can be seen of it.
+fn before_uring_setup(_: Args) {
+    POSIX.uses_io_uring();
+}
+
+fn before_uring_wait(_: Args) {
+    POSIX.before_wait(Call::IoUring);
+}
+
+passing_shim! {
+    io_uring_setup => before_uring_setup;
+    io_uring_queue_init => before_uring_setup;
+    io_uring_queue_init_params => before_uring_setup;
+    io_uring_queue_init_mem => before_uring_setup;
+    io_uring_enter => before_uring_wait;
+    io_uring_submit => before_uring_wait;
+    io_uring_submit_and_wait => before_uring_wait;
+    io_uring_submit_and_wait_timeout => before_uring_wait;
+    io_uring_wait_cqes => before_uring_wait;
+    io_uring_wait_cqe_timeout => before_uring_wait;
+    __io_uring_get_cqe => before_uring_wait;
+}

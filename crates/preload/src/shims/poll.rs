@@ -1,0 +1,368 @@
+//! Waiting for readiness: select, poll and epoll in all their forms.
+
+use core::time::Duration;
+
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use uncork_posix::Call;
+
+use crate::raw::{libc_result, raw};
+use crate::{POSIX, linux, real, spin};
+
+/// Time left of a wait, `None` for ever.
+type Limit = Option<Duration>;
+
+fn milliseconds(timeout: c_int) -> Limit {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
+/// A limit in milliseconds, never shorter than it is.
+fn to_milliseconds(limit: Limit) -> c_int {
+    limit.map_or(-1, |limit| {
+        c_int::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+    })
+}
+
+/// # Safety
+/// `time` is null or a valid timespec.
+unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
+    if time.is_null() {
+        return Some(None);
+    }
+    // SAFETY: as promised. A bad one is the kernel's to refuse: `None`.
+    let time = unsafe { *time };
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|ns| *ns < 1_000_000_000)?;
+    Some(Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanoseconds)))
+}
+
+/// # Safety
+/// `fds` points to `number` pollfds.
+unsafe fn before_poll(fds: *const pollfd, number: nfds_t, by: Call) {
+    let readable = !fds.is_null() && number <= 1 << 20;
+    let number = if readable { number as usize } else { 0 };
+    // SAFETY: as promised; only read while the call has not begun.
+    POSIX.before_poll((0..number).map(|at| unsafe { (*fds.add(at)).fd }), by);
+}
+
+/// poll(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe {
+        before_poll(fds, number, Call::Poll);
+        spin::wait(
+            milliseconds(timeout),
+            || libc_result(raw!(SYS_poll, fds, number, 0)) as c_int,
+            |left| match left {
+                None => real::poll()(fds, number, timeout),
+                Some(left) => real::poll()(fds, number, to_milliseconds(left)),
+            },
+        )
+    }
+}
+
+/// The fortified poll(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
+    // SAFETY: the program's own call; too small a buffer is the real function's to punish.
+    unsafe {
+        if room / size_of::<pollfd>() < number as usize {
+            return real::__poll_chk()(fds, number, timeout, room);
+        }
+        poll(fds, number, timeout)
+    }
+}
+
+/// ppoll(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's own call. A wait with a signal mask is a wait for signals too:
+    // trying must let them in, so each try takes the mask.
+    unsafe {
+        before_poll(fds, number, Call::Ppoll);
+        let call = |timeout: *const timespec| real::ppoll()(fds, number, timeout, mask);
+        let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
+        let none = linux::timespec(Duration::ZERO);
+        spin::wait(
+            limit,
+            || call(&raw const none),
+            |left| match left {
+                None => call(timeout),
+                Some(left) => with_timespec(left, call),
+            },
+        )
+    }
+}
+
+/// The fortified ppoll(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    // SAFETY: as for `__poll_chk`.
+    unsafe {
+        if room / size_of::<pollfd>() < number as usize {
+            return real::__ppoll_chk()(fds, number, timeout, mask, room);
+        }
+        ppoll(fds, number, timeout, mask)
+    }
+}
+
+fn with_timespec(limit: Limit, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    match limit {
+        None => call(core::ptr::null()),
+        Some(limit) => {
+            let time = linux::timespec(limit);
+            call(&raw const time)
+        }
+    }
+}
+
+/// The descriptors of an fd_set below `number`.
+///
+/// # Safety
+/// `set` is null or has room for `number` bits.
+unsafe fn members(set: *const fd_set, number: c_int) -> impl Iterator<Item = c_int> {
+    let words = if set.is_null() { 0 } else { (number.max(0) as usize).div_ceil(64) };
+    (0..words).flat_map(move |word| {
+        // SAFETY: as promised; an fd_set is an array of 64-bit words (and may be longer than
+        // FD_SETSIZE says, as programs with many descriptors make them).
+        let mut left = unsafe { *set.cast::<u64>().add(word) };
+        core::iter::from_fn(move || {
+            (left != 0).then(|| {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                (word * 64) as c_int + bit as c_int
+            })
+        })
+    })
+}
+
+/// Copies of the sets, so that a try that finds nothing leaves them as they were.
+struct Sets {
+    words: [[u64; Sets::WORDS]; 3],
+}
+
+impl Sets {
+    /// FD_SETSIZE bits; larger sets are not spun on.
+    const WORDS: usize = 16;
+
+    /// # Safety
+    /// Each set is null or has room for `number` ≤ FD_SETSIZE bits.
+    unsafe fn save(number: c_int, sets: [*mut fd_set; 3]) -> Self {
+        let mut saved = Self { words: [[0; Self::WORDS]; 3] };
+        let bytes = (number as usize).div_ceil(64) * 8;
+        for (to, from) in saved.words.iter_mut().zip(sets) {
+            if !from.is_null() {
+                // SAFETY: as promised.
+                unsafe { core::ptr::copy_nonoverlapping(from.cast(), to.as_mut_ptr().cast::<u8>(), bytes) };
+            }
+        }
+        saved
+    }
+
+    /// # Safety
+    /// As for [`Sets::save`], with the same arguments.
+    unsafe fn restore(&self, number: c_int, sets: [*mut fd_set; 3]) {
+        let bytes = (number as usize).div_ceil(64) * 8;
+        for (from, to) in self.words.iter().zip(sets) {
+            if !to.is_null() {
+                // SAFETY: as promised.
+                unsafe { core::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), to.cast(), bytes) };
+            }
+        }
+    }
+}
+
+/// Tries pselect(2) without waiting, and puts the sets back if nothing was there.
+///
+/// # Safety
+/// As for pselect(2), `number` ≤ FD_SETSIZE.
+unsafe fn try_select(number: c_int, sets: [*mut fd_set; 3], mask: *const sigset_t) -> c_int {
+    let none = linux::timespec(Duration::ZERO);
+    // SAFETY: as promised.
+    unsafe {
+        let saved = Sets::save(number, sets);
+        let ready =
+            real::pselect()(number, sets[0], sets[1], sets[2], &raw const none, mask);
+        if ready == 0 {
+            saved.restore(number, sets);
+        }
+        ready
+    }
+}
+
+/// select(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn select(
+    number: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the program's own call. Linux writes the time left into `timeout`: so do we, by
+    // leaving the last call to do it.
+    unsafe {
+        POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Select);
+        let call = || real::select()(number, read, write, except, timeout);
+        let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
+        let limit = if timeout.is_null() {
+            Some(None)
+        } else {
+            time_of(*timeout).map(Some)
+        };
+        let (true, Some(limit)) = (fits, limit) else { return call() };
+        let begin = linux::now();
+        let store = |left: Duration| {
+            if !timeout.is_null() {
+                (*timeout).tv_sec = left.as_secs() as libc::time_t;
+                (*timeout).tv_usec = left.subsec_micros().into();
+            }
+        };
+        spin::wait(
+            limit,
+            || {
+                let ready = try_select(number, sets, core::ptr::null());
+                if ready > 0
+                    && let Some(limit) = limit
+                {
+                    store(limit.saturating_sub(linux::now().since(begin)));
+                }
+                ready
+            },
+            |left| {
+                if let Some(Some(left)) = left {
+                    store(left);
+                }
+                call()
+            },
+        )
+    }
+}
+
+fn time_of(time: timeval) -> Option<Duration> {
+    let microseconds = u64::try_from(time.tv_usec).ok()?;
+    Some(Duration::from_secs(u64::try_from(time.tv_sec).ok()?) + Duration::from_micros(microseconds))
+}
+
+/// pselect(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pselect(
+    number: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the program's own call.
+    unsafe {
+        POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Pselect);
+        let call = |timeout| real::pselect()(number, read, write, except, timeout, mask);
+        let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
+        let (true, Some(limit)) = (fits, timespec_limit(timeout)) else { return call(timeout) };
+        spin::wait(
+            limit,
+            || try_select(number, sets, mask),
+            |left| match left {
+                None => call(timeout),
+                Some(left) => with_timespec(left, call),
+            },
+        )
+    }
+}
+
+/// epoll_wait(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn epoll_wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    POSIX.before_epoll(epfd, Call::EpollWait);
+    // SAFETY: the program's own call.
+    unsafe {
+        spin::wait(
+            milliseconds(timeout),
+            || libc_result(raw!(SYS_epoll_wait, epfd, events, most, 0)) as c_int,
+            |left| match left {
+                None => real::epoll_wait()(epfd, events, most, timeout),
+                Some(left) => real::epoll_wait()(epfd, events, most, to_milliseconds(left)),
+            },
+        )
+    }
+}
+
+/// epoll_pwait(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    POSIX.before_epoll(epfd, Call::EpollPwait);
+    // SAFETY: the program's own call; see `ppoll` for the mask.
+    unsafe {
+        let call = |timeout| real::epoll_pwait()(epfd, events, most, timeout, mask);
+        spin::wait(milliseconds(timeout), || call(0), |left| match left {
+            None => call(timeout),
+            Some(left) => call(to_milliseconds(left)),
+        })
+    }
+}
+
+/// epoll_pwait2(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    POSIX.before_epoll(epfd, Call::EpollPwait2);
+    // SAFETY: the program's own call; see `ppoll` for the mask.
+    unsafe {
+        let call = |timeout| real::epoll_pwait2()(epfd, events, most, timeout, mask);
+        let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
+        let none = linux::timespec(Duration::ZERO);
+        spin::wait(limit, || call(&raw const none), |left| match left {
+            None => call(timeout),
+            Some(left) => with_timespec(left, call),
+        })
+    }
+}
+
+/// epoll_ctl(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if operation == libc::EPOLL_CTL_ADD || operation == libc::EPOLL_CTL_MOD {
+        POSIX.watched(epfd, fd);
+    }
+    // SAFETY: the program's own call.
+    unsafe { real::epoll_ctl()(epfd, operation, fd, event) }
+}

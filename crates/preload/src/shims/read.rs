@@ -1,0 +1,221 @@
+//! Reading: read, recv and their kin. The program turns to the other side's answer.
+
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t};
+use libc::{sockaddr, socklen_t, ssize_t, timespec};
+use uncork_posix::{Call, Errno};
+
+use crate::jump::descriptor_shim;
+use crate::raw::{fail, raw};
+use crate::{POSIX, real, spin};
+
+descriptor_shim!(read => read_hook, when tcp or held);
+descriptor_shim!(readv => readv_hook, when tcp or held);
+descriptor_shim!(preadv2 => preadv2_hook, when tcp or held);
+descriptor_shim!(recv => recv_hook, when tcp or held);
+descriptor_shim!(recvfrom => recvfrom_hook, when tcp or held);
+descriptor_shim!(__read_chk => read_chk_hook, when tcp or held);
+descriptor_shim!(__recv_chk => recv_chk_hook, when tcp or held);
+descriptor_shim!(__recvfrom_chk => recvfrom_chk_hook, when tcp or held);
+
+/// Ends the burst, then makes the call: first `try_now(flags)` for as long as spinning is worth
+/// it, then `call`.
+#[inline]
+fn reading(
+    fd: c_int,
+    by: Call,
+    flags: c_int,
+    try_now: impl FnMut(c_int) -> Result<usize, Errno>,
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    POSIX.before_read(fd, by);
+    let Some(at) = POSIX.find(fd) else { return call() };
+    if let Some(number) = POSIX.read_error(at) {
+        return fail(Errno(number));
+    }
+    if spin::is_off() {
+        return call();
+    }
+    spin::receive(fd, flags, try_now, call)
+}
+
+pub(crate) unsafe extern "C-unwind" fn read_hook(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
+    unsafe {
+        reading(
+            fd,
+            Call::Read,
+            0,
+            |flags| raw!(SYS_recvfrom, fd, data, len, flags, 0, 0),
+            || real::read()(fd, data, len),
+        )
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn recv_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        reading(
+            fd,
+            Call::Recv,
+            flags,
+            |flags| raw!(SYS_recvfrom, fd, data, len, flags, 0, 0),
+            || real::recv()(fd, data, len, flags),
+        )
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn recvfrom_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        reading(
+            fd,
+            Call::Recvfrom,
+            flags,
+            |flags| raw!(SYS_recvfrom, fd, data, len, flags, from, from_len),
+            || real::recvfrom()(fd, data, len, flags, from, from_len),
+        )
+    }
+}
+
+/// The fortified forms check the buffer's size before the call; their real functions do that.
+pub(crate) unsafe extern "C-unwind" fn read_chk_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        if len > room {
+            return real::__read_chk()(fd, data, len, room);
+        }
+        read_hook(fd, data, len)
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn recv_chk_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        if len > room {
+            return real::__recv_chk()(fd, data, len, room, flags);
+        }
+        recv_hook(fd, data, len, flags)
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn recvfrom_chk_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        if len > room {
+            return real::__recvfrom_chk()(fd, data, len, room, flags, from, from_len);
+        }
+        recvfrom_hook(fd, data, len, flags, from, from_len)
+    }
+}
+
+/// A message that receives into the program's vectors.
+fn message_of(vectors: *const iovec, number: c_int) -> msghdr {
+    // SAFETY: an all-zero msghdr is valid.
+    let mut message: msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vectors.cast_mut();
+    message.msg_iovlen = usize::try_from(number).unwrap_or(usize::MAX);
+    message
+}
+
+pub(crate) unsafe extern "C-unwind" fn readv_hook(fd: c_int, vectors: *const iovec, number: c_int) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        let mut message = message_of(vectors, number);
+        reading(
+            fd,
+            Call::Readv,
+            0,
+            |flags| raw!(SYS_recvmsg, fd, &raw mut message, flags),
+            || real::readv()(fd, vectors, number),
+        )
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
+    fd: c_int,
+    vectors: *const iovec,
+    number: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    POSIX.before_read(fd, Call::Preadv2);
+    // SAFETY: the program's own call.
+    unsafe { real::preadv2()(fd, vectors, number, offset, flags) }
+}
+
+/// recvmsg(2): also receives descriptors.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the program's own call. After success the control data is the kernel's.
+    unsafe {
+        let received = reading(
+            fd,
+            Call::Recvmsg,
+            flags,
+            |flags| raw!(SYS_recvmsg, fd, message, flags),
+            || real::recvmsg()(fd, message, flags),
+        );
+        if received >= 0 && (*message).msg_controllen != 0 {
+            super::each_passed_fd(message, |fd| POSIX.inherited(fd));
+        }
+        received
+    }
+}
+
+/// recvmmsg(2): also receives descriptors.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+    limit: *mut timespec,
+) -> c_int {
+    POSIX.before_read(fd, Call::Recvmmsg);
+    // SAFETY: as above.
+    unsafe {
+        let received = real::recvmmsg()(fd, messages, number, flags, limit);
+        for at in 0..usize::try_from(received).unwrap_or(0) {
+            let message = &raw const (*messages.add(at)).msg_hdr;
+            if (*message).msg_controllen != 0 {
+                super::each_passed_fd(message, |fd| POSIX.inherited(fd));
+            }
+        }
+        received
+    }
+}

@@ -1,0 +1,144 @@
+//! Sockets come: socket, accept, connect, listen; and end one way: shutdown.
+
+use libc::{c_int, c_uint, sockaddr, socklen_t};
+use uncork_posix::kernel::Kernel;
+use uncork_posix::{Call, Origin};
+
+use crate::raw::{fail, libc_result, raw};
+use crate::{POSIX, linux, real, spin};
+
+/// socket(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    let fd = unsafe { real::socket()(domain, kind, protocol) };
+    let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    if fd >= 0
+        && stream
+        && matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+    {
+        POSIX.opened(fd, Origin::Made);
+    }
+    fd
+}
+
+/// listen(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { real::listen()(fd, backlog) };
+    if result == 0 {
+        POSIX.listens(fd);
+    }
+    result
+}
+
+fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    POSIX.before_read(listener, Call::Accept);
+    let fd = if spin::is_off() || POSIX.find(listener).is_none() {
+        call()
+    } else if POSIX.kernel.is_nonblocking(listener) {
+        call()
+    } else {
+        let begin = linux::now();
+        if let Err(error) = spin::readiness(listener, libc::POLLIN) {
+            return fail(error) as c_int;
+        }
+        let fd = call();
+        spin::learn_since(begin);
+        fd
+    };
+    if fd >= 0 {
+        POSIX.accepted(fd, listener);
+    }
+    fd
+}
+
+/// accept(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn accept(
+    listener: c_int,
+    peer: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the program's own call.
+    accepting(listener, || unsafe { real::accept()(listener, peer, len) })
+}
+
+/// accept4(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn accept4(
+    listener: c_int,
+    peer: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own call.
+    accepting(listener, || unsafe { real::accept4()(listener, peer, len, flags) })
+}
+
+/// connect(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn connect(
+    fd: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    POSIX.before_wait(Call::Connect);
+    // SAFETY: the program's own call.
+    unsafe {
+        if !spin::is_off() && POSIX.find(fd).is_some() && !POSIX.kernel.is_nonblocking(fd) {
+            return connect_spinning(fd, to, len);
+        }
+        real::connect()(fd, to, len)
+    }
+}
+
+/// Begins to connect without waiting, spins, and lets the program's own call finish: on a socket
+/// that is connecting it waits, on one that has connected meanwhile it succeeds.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as promised. O_NONBLOCK is set for the length of one call that does not wait and
+    // that nothing can interrupt; no other thread works on a socket that is not connected.
+    unsafe {
+        let Ok(flags) = raw!(SYS_fcntl, fd, libc::F_GETFL) else {
+            return real::connect()(fd, to, len);
+        };
+        let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags | libc::O_NONBLOCK as usize);
+        let begun = raw!(SYS_connect, fd, to, len);
+        let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
+        match begun {
+            Err(error) if error.0 == libc::EINPROGRESS => {}
+            done => return libc_result(done) as c_int,
+        }
+        let begin = linux::now();
+        if let Err(error) = spin::readiness(fd, libc::POLLOUT) {
+            return fail(error) as c_int;
+        }
+        let result = real::connect()(fd, to, len);
+        spin::learn_since(begin);
+        result
+    }
+}
+
+/// shutdown(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    POSIX.shutting(fd, matches!(how, libc::SHUT_WR | libc::SHUT_RDWR));
+    // SAFETY: the program's own call.
+    unsafe { real::shutdown()(fd, how) }
+}
+
+/// pidfd_getfd(2): a descriptor of another process.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int {
+    // SAFETY: the program's own call.
+    let fd = unsafe { real::pidfd_getfd()(pidfd, target, flags) };
+    if fd >= 0 {
+        POSIX.inherited(fd);
+    }
+    fd
+}

@@ -1,0 +1,157 @@
+//! syscall(2): programs and libraries that go around the libc functions by their numbers.
+
+use libc::{c_int, c_long, pid_t};
+use uncork_posix::Call;
+
+use crate::{POSIX, real, report, spin};
+
+/// _Fork(3): fork without the handlers that fork itself runs.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    POSIX.before_fork();
+    // SAFETY: the program's own call.
+    let child = unsafe { real::_Fork()() };
+    if child == 0 {
+        forked();
+    }
+    child
+}
+
+fn forked() {
+    POSIX.after_fork_in_child();
+    report::restart();
+}
+
+/// syscall(2). Variadic in C; on x86-64 its arguments are where fixed ones would be, and those
+/// that were not given are not looked at.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: the program's own call, by its number or by the function of the same meaning.
+    unsafe {
+        if let Some(result) = by_name(number, [a, b, c, d, e, f]) {
+            return result;
+        }
+        prepare(number, [a, b, c, d, e, f]);
+        let result = real::syscall()(number, a, b, c, d, e, f);
+        let new_process = matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork);
+        if new_process && result == 0 && POSIX.is_vfork_child() && !shares_memory(number, a) {
+            forked();
+        }
+        result
+    }
+}
+
+/// Whether a clone runs in its parent's memory (a thread, or as after vfork).
+///
+/// # Safety
+/// `argument` is the call's first one.
+unsafe fn shares_memory(number: c_long, argument: usize) -> bool {
+    let flags = match number {
+        libc::SYS_clone => argument as u64,
+        // SAFETY: struct clone_args begins with the flags, and the kernel has accepted it.
+        libc::SYS_clone3 => unsafe { (argument as *const u64).read_unaligned() },
+        _ => 0,
+    };
+    flags & libc::CLONE_VM as u64 != 0
+}
+
+/// What a call through its number means, where nothing but a preparation is due.
+fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
+    const FUTEX_WAITS: [c_int; 4] =
+        [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET, libc::FUTEX_LOCK_PI, libc::FUTEX_LOCK_PI2];
+    match number {
+        libc::SYS_futex => {
+            let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+            if FUTEX_WAITS.contains(&operation) {
+                POSIX.before_wait(Call::Futex);
+            }
+        }
+        libc::SYS_futex_waitv => POSIX.before_wait(Call::Futex),
+        libc::SYS_nanosleep => POSIX.before_wait(Call::Nanosleep),
+        libc::SYS_clock_nanosleep => POSIX.before_wait(Call::ClockNanosleep),
+        libc::SYS_sched_yield => POSIX.before_wait(Call::SchedYield),
+        libc::SYS_wait4 => POSIX.before_wait(Call::Wait4),
+        libc::SYS_waitid => POSIX.before_wait(Call::Waitid),
+        libc::SYS_rt_sigtimedwait => POSIX.before_wait(Call::Sigtimedwait),
+        libc::SYS_pselect6 => POSIX.before_wait(Call::Pselect),
+        libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
+        libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
+        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => POSIX.before_fork(),
+        libc::SYS_execve | libc::SYS_execveat => POSIX.ending(Call::Exec),
+        libc::SYS_exit_group => {
+            POSIX.ending(Call::UnderscoreExit);
+            report::emit();
+        }
+        libc::SYS_rt_sigaction if b != 0 => {
+            // SAFETY: the program's struct, which begins with the handler.
+            let handler = unsafe { (b as *const usize).read_unaligned() };
+            spin::note_handler(a as c_int, handler);
+        }
+        libc::SYS_close_range if c as c_int & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 => {
+            POSIX.closing_range(a as u32, b as u32, Call::CloseRange);
+        }
+        _ => {}
+    }
+}
+
+/// The result of a call that has a shim of its own.
+///
+/// # Safety
+/// As for the system call.
+unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    use super::{descriptors, options, poll, read, sendfile, sockets, write};
+    let fd = a as c_int;
+    // SAFETY: the arguments are those of the function of the same name; the shims written in
+    // assembly have the prototype of their real function.
+    let result = unsafe {
+        match number {
+            libc::SYS_read => read::read_hook(fd, b as _, c) as c_long,
+            libc::SYS_readv => read::readv_hook(fd, b as _, c as c_int) as c_long,
+            libc::SYS_write => write::write_hook(fd, b as _, c) as c_long,
+            libc::SYS_writev => write::writev_hook(fd, b as _, c as c_int) as c_long,
+            libc::SYS_close => descriptors::close_hook(fd).into(),
+            libc::SYS_sendmsg => write::sendmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_sendto => {
+                write::sendto_hook(fd, b as _, c, d as c_int, e as _, f as u32) as c_long
+            },
+            libc::SYS_recvmsg => read::recvmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvfrom => {
+                read::recvfrom_hook(fd, b as _, c, d as c_int, e as _, f as _) as c_long
+            },
+            libc::SYS_sendfile => {
+                sendfile::sendfile_hook(fd, b as c_int, c as _, d) as c_long
+            },
+            libc::SYS_splice => {
+                sendfile::splice(fd, b as _, c as c_int, d as _, e, f as u32) as c_long
+            }
+            libc::SYS_socket => sockets::socket(fd, b as c_int, c as c_int).into(),
+            libc::SYS_accept => sockets::accept(fd, b as _, c as _).into(),
+            libc::SYS_accept4 => sockets::accept4(fd, b as _, c as _, d as c_int).into(),
+            libc::SYS_connect => sockets::connect(fd, b as _, c as u32).into(),
+            libc::SYS_shutdown => sockets::shutdown(fd, b as c_int).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            libc::SYS_dup2 => descriptors::dup2(fd, b as c_int).into(),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_setsockopt => {
+                options::setsockopt_hook(fd, b as c_int, c as c_int, d as _, e as u32).into()
+            },
+            libc::SYS_getsockopt => {
+                options::getsockopt_hook(fd, b as c_int, c as c_int, d as _, e as _).into()
+            },
+            libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
+            libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
+            libc::SYS_pidfd_getfd => sockets::pidfd_getfd(fd, b as c_int, c as u32).into(),
+            _ => return None,
+        }
+    };
+    Some(result)
+}

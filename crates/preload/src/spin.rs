@@ -1,0 +1,314 @@
+//! `--spin`: the loop that tries before it sleeps.
+//!
+//! While it spins a thread looks at its signals too: one that has a handler ends the wait as it
+//! would end the call. Signals are blocked meanwhile, so that none slips in between the last try
+//! and the sleep, where it would have interrupted the program's call and now would not.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::time::Duration;
+
+use libc::{c_int, ssize_t};
+use uncork_posix::Errno;
+use uncork_posix::config::Spin;
+use uncork_posix::kernel::Kernel;
+use uncork_posix::spin::Waits;
+
+use crate::raw::{fail, libc_result, raw};
+use crate::{POSIX, linux};
+
+thread_local! {
+    static WAITS: Cell<Waits> = const { Cell::new(Waits::new()) };
+}
+
+/// The program has installed a handler for a signal that can come at any time.
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+/// Threads that spin right now.
+static SPINNING: AtomicU32 = AtomicU32::new(0);
+/// Cores that the program may use; 0: not asked yet.
+static CORES: AtomicU32 = AtomicU32::new(0);
+
+/// A pause of this length between two tries is somebody else's turn on this core.
+const SOMEBODY_ELSE: Duration = Duration::from_micros(20);
+/// A wait this short did not sleep.
+const NO_WAIT: Duration = Duration::from_micros(3);
+/// Tries between two offers of the core to whoever is ready.
+const TRIES_A_TURN: u32 = 4;
+
+/// Whether waits sleep at once.
+#[inline]
+pub(crate) fn is_off() -> bool {
+    POSIX.settings().spin == Spin::Off
+}
+
+/// sigaction(2) and its kin: `action` handles `signal`.
+pub(crate) fn note_handler(signal: c_int, handler: usize) {
+    let synchronous = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP | libc::SIGSYS
+    );
+    if handler != libc::SIG_DFL && handler != libc::SIG_IGN && !synchronous {
+        HANDLERS.store(true, Relaxed);
+    }
+}
+
+/// How a spell of spinning ended.
+enum Spun<T> {
+    /// Something was there.
+    Done(T),
+    /// A signal with a handler came: these are pending.
+    Signals(u64),
+    /// Nothing came: sleep.
+    Nothing,
+}
+
+/// Spins for `budget` on `try_now`.
+fn spin<T>(budget: Duration, mut try_now: impl FnMut() -> Option<T>) -> Spun<T> {
+    let adaptive = POSIX.settings().spin == Spin::Auto;
+    if SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
+        SPINNING.fetch_sub(1, Relaxed);
+        return Spun::Nothing;
+    }
+    let quiet = Quiet::begin();
+    let begin = linux::now();
+    let mut last = begin;
+    let mut tries = 0;
+    let ended = loop {
+        if let Some(done) = try_now() {
+            with_waits(Waits::undisturbed);
+            break Spun::Done(done);
+        }
+        if let Some(pending) = quiet.as_ref().map(Quiet::pending).filter(|set| *set != 0) {
+            break Spun::Signals(pending);
+        }
+        let now = linux::now();
+        if now.since(begin) >= budget {
+            break Spun::Nothing;
+        }
+        if adaptive && now.since(last) > SOMEBODY_ELSE {
+            with_waits(Waits::crowded);
+            break Spun::Nothing;
+        }
+        last = now;
+        tries += 1;
+        if tries % TRIES_A_TURN == 0 {
+            POSIX.kernel.give_way();
+        } else {
+            core::hint::spin_loop();
+        }
+    };
+    drop(quiet);
+    SPINNING.fetch_sub(1, Relaxed);
+    ended
+}
+
+fn with_waits<T>(run: impl FnOnce(&mut Waits) -> T) -> T {
+    let mut waits = WAITS.get();
+    let result = run(&mut waits);
+    WAITS.set(waits);
+    result
+}
+
+fn budget(limit: Option<Duration>) -> Duration {
+    let budget = with_waits(|waits| waits.budget(POSIX.settings().spin));
+    limit.map_or(budget, |limit| budget.min(limit))
+}
+
+/// Takes note of how long a wait was, if it was one.
+fn learn(waited: Duration) {
+    if waited > NO_WAIT {
+        with_waits(|waits| waits.learn(waited));
+    }
+}
+
+/// A wait of the poll family. `try_now` polls without waiting; `call` is the program's own call,
+/// with the time left if spinning took some of it (`Some(None)`: no limit).
+#[inline]
+pub(crate) fn wait(
+    limit: Option<Duration>,
+    try_now: impl FnMut() -> c_int,
+    call: impl FnOnce(Option<Option<Duration>>) -> c_int,
+) -> c_int {
+    if is_off() || limit == Some(Duration::ZERO) {
+        return call(None);
+    }
+    wait_spinning(limit, try_now, call)
+}
+
+fn wait_spinning(
+    limit: Option<Duration>,
+    mut try_now: impl FnMut() -> c_int,
+    call: impl FnOnce(Option<Option<Duration>>) -> c_int,
+) -> c_int {
+    let budget = budget(limit);
+    let begin = linux::now();
+    if budget.is_zero() {
+        let ready = call(None);
+        learn(linux::now().since(begin));
+        return ready;
+    }
+    let spun = spin(budget, || match try_now() {
+        0 => None,
+        ready => Some((ready, linux::errno())),
+    });
+    let spent = linux::now().since(begin);
+    let ready = match spun {
+        Spun::Done((ready, errno)) => {
+            if ready < 0 {
+                return fail(Errno(errno)) as c_int;
+            }
+            ready
+        }
+        // None of these calls is ever restarted (signal(7)).
+        Spun::Signals(pending) if handled(pending).any(|_| true) => {
+            return fail(Errno::EINTR) as c_int;
+        }
+        _ => call(Some(limit.map(|limit| limit.saturating_sub(spent)))),
+    };
+    learn(linux::now().since(begin));
+    ready
+}
+
+/// A receive. `try_now` receives with the flags given; `call` is the program's own call.
+pub(crate) fn receive(
+    fd: c_int,
+    flags: c_int,
+    mut try_now: impl FnMut(c_int) -> Result<usize, Errno>,
+    call: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    const NOT_PLAIN: c_int =
+        libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_ERRQUEUE | libc::MSG_OOB;
+    if flags & NOT_PLAIN != 0 {
+        return call();
+    }
+    let begin = linux::now();
+    let budget = budget(None);
+    if budget.is_zero() {
+        let received = call();
+        if received >= 0 {
+            learn(linux::now().since(begin));
+        }
+        return received;
+    }
+    let mut try_now = || match try_now(flags | libc::MSG_DONTWAIT) {
+        Err(Errno::EAGAIN) => None,
+        result => Some(result),
+    };
+    if let Some(result) = try_now() {
+        return libc_result(result);
+    }
+    if POSIX.kernel.is_nonblocking(fd) {
+        return fail(Errno::EAGAIN);
+    }
+    let received = match spin(budget, try_now) {
+        Spun::Done(result) => libc_result(result),
+        Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
+        _ => call(),
+    };
+    learn(linux::now().since(begin));
+    received
+}
+
+/// Spins until `events` are there on a descriptor, ahead of a call that waits for them.
+/// `Err`: a signal ends the wait.
+pub(crate) fn readiness(fd: c_int, events: i16) -> Result<(), Errno> {
+    let budget = budget(None);
+    if budget.is_zero() {
+        return Ok(());
+    }
+    let ready = || linux::poll_one(fd, events, Some(Duration::ZERO)).ok().filter(|ready| *ready);
+    match spin(budget, ready) {
+        Spun::Signals(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
+        _ => Ok(()),
+    }
+}
+
+/// Takes note of the length of a wait that [`readiness`] preceded.
+pub(crate) fn learn_since(begin: uncork_cork::Instant) {
+    learn(linux::now().since(begin));
+}
+
+/// The handlers' flags of those pending signals that have a handler.
+fn handled(pending: u64) -> impl Iterator<Item = c_int> {
+    (1..=64).filter(move |signal| pending >> (signal - 1) & 1 != 0).filter_map(|signal| {
+        // The kernel's own struct: handler, flags, restorer, mask.
+        let mut action = [0u64; 4];
+        // SAFETY: the kernel writes one such struct.
+        unsafe { raw!(SYS_rt_sigaction, signal, 0, action.as_mut_ptr(), 8) }.ok()?;
+        let handler = action[0] as usize;
+        (handler != libc::SIG_DFL && handler != libc::SIG_IGN).then_some(action[1] as c_int)
+    })
+}
+
+/// Whether these signals end a blocking call on a socket with EINTR: those without SA_RESTART do,
+/// and all do if the socket has a time limit (signal(7)).
+fn interrupts(fd: c_int, pending: u64) -> bool {
+    handled(pending).any(|flags| flags & libc::SA_RESTART == 0 || linux::receive_timeout(fd))
+}
+
+fn cores() -> u32 {
+    match CORES.load(Relaxed) {
+        0 => {
+            let mut set = [0u64; 128];
+            // SAFETY: the kernel writes at most the array's size.
+            let bytes = unsafe {
+                raw!(SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr())
+            };
+            let words = bytes.unwrap_or(0) / 8;
+            let cores = set[..words].iter().map(|word| word.count_ones()).sum::<u32>().max(1);
+            CORES.store(cores, Relaxed);
+            cores
+        }
+        cores => cores,
+    }
+}
+
+/// Signals are blocked while this lives, if any has a handler.
+struct Quiet {
+    before: u64,
+}
+
+impl Quiet {
+    fn begin() -> Option<Self> {
+        /// Signals that are never blocked: those that a fault of this thread raises, and the two
+        /// that glibc keeps for itself (cancellation, setuid).
+        const NEVER: u64 = bit(libc::SIGSEGV)
+            | bit(libc::SIGBUS)
+            | bit(libc::SIGILL)
+            | bit(libc::SIGFPE)
+            | bit(libc::SIGTRAP)
+            | bit(libc::SIGSYS)
+            | bit(32)
+            | bit(33);
+        const fn bit(signal: c_int) -> u64 {
+            1 << (signal - 1)
+        }
+        if !HANDLERS.load(Relaxed) {
+            return None;
+        }
+        let set = !NEVER;
+        let mut before = 0u64;
+        // SAFETY: signal sets of eight bytes.
+        unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, &raw mut before, 8) }
+            .ok()?;
+        Some(Self { before })
+    }
+
+    /// Signals that the program would have got by now.
+    fn pending(&self) -> u64 {
+        let mut set = 0u64;
+        // SAFETY: a signal set of eight bytes.
+        let _ = unsafe { raw!(SYS_rt_sigpending, &raw mut set, 8) };
+        set & !self.before
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: a signal set of eight bytes.
+        let _ = unsafe {
+            raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.before, 0, 8)
+        };
+    }
+}

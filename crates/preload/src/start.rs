@@ -1,0 +1,124 @@
+//! The beginning and the end: constructor, fork, destructor.
+
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU64;
+
+use libc::c_void;
+use uncork_posix::published::{self, Tables, WORDS};
+use uncork_posix::{Call, Settings};
+
+use crate::raw::raw;
+use crate::{POSIX, report, table};
+
+/// Where `uncork status` begins to read ([`uncork_posix::published`]).
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub(crate) static uncork_published: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = construct;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destruct;
+
+extern "C" fn construct() {
+    if !interposes() {
+        // Opened with dlopen (by `uncork run`, to see whether the loader can): no call comes here.
+        return;
+    }
+    let settings = Settings::from_lookup(loaded_as_autocork(), |name| std::env::var(name).ok());
+    let tables = Tables {
+        states: table::STATES.as_ptr() as u64,
+        highest: &raw const table::HIGHEST as u64,
+        blocks: table::BLOCKS.as_ptr() as u64,
+        block_len: table::BLOCK as u64,
+    };
+    published::publish(&uncork_published, &settings, tables);
+    POSIX.start(settings);
+    // SAFETY: three functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    each_descriptor(|fd| POSIX.inherited(fd));
+    for line in &POSIX.settings().ignored {
+        report::say_ignored(line);
+    }
+}
+
+extern "C" fn destruct() {
+    if POSIX.started() {
+        POSIX.ending(Call::Fini);
+        POSIX.stop_holding();
+        report::emit();
+    }
+}
+
+unsafe extern "C" fn before_fork() {
+    POSIX.before_fork();
+}
+
+unsafe extern "C" fn in_child() {
+    POSIX.after_fork_in_child();
+    report::restart();
+}
+
+/// Whether the program's calls come to us.
+fn interposes() -> bool {
+    let ours = crate::shims::read::read as *mut c_void;
+    // SAFETY: a C string.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"read".as_ptr()) == ours }
+}
+
+/// Whether this library was loaded under its second name.
+fn loaded_as_autocork() -> bool {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    let address = &raw const uncork_published;
+    // SAFETY: dladdr fills `info` in if it returns non-zero; dli_fname is a C string that lives
+    // as long as this library.
+    let path = unsafe {
+        if libc::dladdr(address.cast(), info.as_mut_ptr()) == 0 {
+            return false;
+        }
+        let name = info.assume_init().dli_fname;
+        if name.is_null() {
+            return false;
+        }
+        CStr::from_ptr(name).to_bytes()
+    };
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"libautocork"))
+}
+
+/// Calls `look` for each descriptor that is open now.
+fn each_descriptor(mut look: impl FnMut(i32)) {
+    /// Where /proc is missing: the descriptors that an inetd or a service manager hands over.
+    const FEW: i32 = 64;
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let opened =
+        unsafe { raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0) };
+    let Ok(directory) = opened else { return (0..FEW).for_each(look) };
+    let mut buffer = [0u8; 2048];
+    // SAFETY: the kernel writes at most the buffer's length.
+    while let Ok(len @ 1..) =
+        unsafe { raw!(SYS_getdents64, directory, buffer.as_mut_ptr(), buffer.len()) }
+    {
+        let mut at = 0;
+        // struct linux_dirent64: inode, offset, record length (u16 at 16), type, name at 19.
+        while at + 19 < len {
+            let record = usize::from(u16::from_ne_bytes([buffer[at + 16], buffer[at + 17]]));
+            let name = &buffer[at + 19..len.min(at + record)];
+            let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+            let fd = digits.fold(None, |fd: Option<i32>, digit| {
+                Some(fd.unwrap_or(0).wrapping_mul(10).wrapping_add(i32::from(digit - b'0')))
+            });
+            if let Some(fd) = fd.filter(|fd| *fd != directory as i32) {
+                look(fd);
+            }
+            at += record.max(19);
+        }
+    }
+    // SAFETY: opened above.
+    let _ = unsafe { raw!(SYS_close, directory) };
+}
+
