@@ -34,9 +34,7 @@ pub(crate) struct Uncork {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program with its small TCP writes coalesced
     Run(Run),
-    /// Show whether the library is in a process, and its sockets
     Status(Status),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]

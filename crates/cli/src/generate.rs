@@ -1,6 +1,135 @@
-//! Man pages and shell completions from the one definition of the command line.
-use crate::arguments::Generate;
+//! Man pages and shell completions, from the one definition of the command line and the
+//! sections in `man/` that a definition cannot hold.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
-pub(crate) fn generate(_: &Generate) -> Result<i32, Failure> {
-    Ok(0)
+
+/// Pages of uncork's own commands, and what follows the options in each.
+const PAGES: [(&str, &str); 4] = [
+    ("uncork", include_str!("../man/uncork.roff")),
+    ("uncork-run", include_str!("../man/uncork-run.roff")),
+    ("uncork-status", include_str!("../man/uncork-status.roff")),
+    ("uncork-library", include_str!("../man/uncork-library.roff")),
+];
+const CLIENT: &str = include_str!("../man/tcp_nodelay_client.roff");
+const SERVER: &str = include_str!("../man/tcp_nodelay_server.roff");
+
+const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
+
+/// `uncork generate`.
+pub(crate) fn generate(arguments: &Generate) -> Result<i32, Failure> {
+    let directory = &arguments.out;
+    let written = fs::create_dir_all(directory).and_then(|()| match arguments.what {
+        Generated::Man => man(directory),
+        Generated::Completions => completions(directory),
+    });
+    let failed = |error| Failure::own(format!("{}: {error}", directory.display()));
+    written.map(|()| 0).map_err(failed)
+}
+
+fn man(directory: &Path) -> io::Result<()> {
+    let mut uncork = visible().disable_help_subcommand(true).subcommand_required(true);
+    uncork.build();
+    for (name, sections) in PAGES {
+        let command = match name.strip_prefix("uncork-") {
+            Some(subcommand) => uncork.find_subcommand(subcommand),
+            None => Some(&uncork),
+        };
+        let command = command.ok_or_else(|| io::Error::other(format!("no command {name}")))?;
+        page(directory, name, command.clone(), sections)?;
+    }
+    page(directory, "tcp_nodelay_client", uncork_nodelay::client::command(), CLIENT)?;
+    page(directory, "tcp_nodelay_server", uncork_nodelay::server::command(), SERVER)
+}
+
+/// The definition without what is hidden: the generators take no notice of that.
+fn visible() -> Command {
+    let all = Uncork::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let shown: Vec<_> = shown.collect();
+    let mut only = Command::new("uncork").subcommands(shown).version(env!("CARGO_PKG_VERSION"));
+    if let Some(about) = all.get_about() {
+        only = only.about(about.clone());
+    }
+    match all.get_long_about() {
+        Some(about) => only.long_about(about.clone()),
+        None => only,
+    }
+}
+
+fn page(directory: &Path, name: &str, command: Command, sections: &str) -> io::Result<()> {
+    // The help ends with what the sections say at more length; other commands have only that.
+    let notes = command.get_after_help().filter(|_| !name.starts_with("uncork"));
+    let notes = notes.map(|notes| notes.to_string()).unwrap_or_default();
+    let has_subcommands = command.has_subcommands();
+    let usage = command.clone().render_usage().to_string();
+    let man = Man::new(command).title(name);
+    let mut text = Vec::new();
+    man.render_name_section(&mut text)?;
+    writeln!(text, ".SH SYNOPSIS\n{}", synopsis(&usage))?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut text)?;
+    }
+    if !notes.is_empty() {
+        writeln!(text, ".SH NOTES\n{}", paragraphs(&notes))?;
+    }
+    text.write_all(sections.as_bytes())?;
+    fs::write(directory.join(format!("{name}.1")), whole(name, &text))
+}
+
+/// One page of its parts. Each part that was rendered begins with the same definitions; they
+/// are needed once. The title stands before all else, and without a date: a page is made anew
+/// with each build.
+fn whole(name: &str, parts: &[u8]) -> String {
+    let is_definition = |line: &&str| line.starts_with(".ie ") || line.starts_with(".el ");
+    let parts = String::from_utf8_lossy(parts);
+    let (definitions, lines): (Vec<_>, Vec<_>) = parts.lines().partition(is_definition);
+    let title = format!(
+        ".TH \"{}\" 1 \"\" \"uncork {}\" \"User Commands\"",
+        name.to_uppercase().replace('-', "\\-"),
+        env!("CARGO_PKG_VERSION")
+    );
+    let definitions = definitions.into_iter().take(2);
+    definitions.chain([title.as_str()]).chain(lines).map(|line| format!("{line}\n")).collect()
+}
+
+/// The usage lines of the help, one under the other.
+fn synopsis(usage: &str) -> String {
+    let usage = usage.strip_prefix("Usage:").unwrap_or(usage);
+    let lines: Vec<_> = usage.lines().map(|line| paragraphs(line.trim())).collect();
+    lines.join("\n.br\n")
+}
+
+/// Plain text as roff: an empty line begins a paragraph.
+fn paragraphs(text: &str) -> String {
+    let line = |line: &str| match line {
+        "" => ".PP".to_owned(),
+        // A line must not begin with what roff takes for a request.
+        line => format!("\\&{}", line.replace('\\', "\\\\").replace('-', "\\-")),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn completions(directory: &Path) -> io::Result<()> {
+    let commands = [
+        ("uncork", visible()),
+        ("tcp_nodelay_client", uncork_nodelay::client::command()),
+        ("tcp_nodelay_server", uncork_nodelay::server::command()),
+    ];
+    for (name, command) in commands {
+        for shell in SHELLS {
+            clap_complete::generate_to(shell, &mut command.clone(), name, directory)?;
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,49 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_uncork_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_uncork_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_uncork_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_uncork_using_subcommand
+    set -l cmd (__fish_uncork_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c uncork -n "__fish_uncork_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_needs_command" -s V -l version -d 'Print version'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l hold -d 'Who keeps the bytes of an unfinished packet: kernel, user or off' -r -f -a "kernel\t''
+user\t''
+off\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l scope -d 'Which TCP sockets are helped: all or nodelay' -r -f -a "all\t''
+nodelay\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l bound -d 'How long anything may stay held: 100us to 200ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l spin -d 'How long a wait tries before it sleeps: off, auto or a duration' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the end, tell what was held, pushed and passed through' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand status" -l json -d 'Print a JSON array, one element a process'
+complete -c uncork -n "__fish_uncork_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
