@@ -1,0 +1,113 @@
+/* Bytes written right before a process ends arrive, however it ends.
+ * With the argument "killed", SIGKILL as well: true of bytes that the kernel holds. */
+#include "common.h"
+#include <sys/syscall.h>
+
+static void by_return(void) {}
+static void by_exit(void) { exit(0); }
+static void by__exit(void) { _exit(0); }
+static void by__Exit(void) { _Exit(0); }
+static void by_quick_exit(void) { quick_exit(0); }
+static void by_abort(void) { abort(); }
+static void by_raise(void) { raise(SIGTERM); }
+static void by_kill(void) { kill(getpid(), SIGTERM); }
+static void by_exit_group(void) { syscall(SYS_exit_group, 0); }
+static void by_exec(void) { execl("/bin/true", "true", NULL); }
+static void by_pthread_exit(void) { pthread_exit(NULL); }
+static void *exits(void *unused UNUSED) { exit(0); }
+static void by_another_thread(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, exits, NULL);
+    for (;;)
+        pause();
+}
+static int socket_of_handler;
+static void at_exit(void) { put(socket_of_handler, "+handler"); }
+static void by_exit_with_handler(void)
+{
+    atexit(at_exit);
+    exit(0);
+}
+static void by_quick_exit_with_handler(void)
+{
+    at_quick_exit(at_exit);
+    quick_exit(0);
+}
+__attribute__((destructor)) static void destructor(void)
+{
+    if (socket_of_handler < 0)
+        put(-socket_of_handler, "+destructor");
+}
+static void by_destructor(void)
+{
+    socket_of_handler = -socket_of_handler;
+    exit(0);
+}
+static void by_fatal_error(void)
+{
+    /* glibc's own way out when it finds the heap broken. */
+    int null = open("/dev/null", O_WRONLY);
+    dup2(null, 2);
+    extern void __assert_fail(const char *, const char *, unsigned, const char *);
+    __assert_fail("x", "y", 1, "z");
+}
+static void by_alarm_soon(void)
+{
+    sleep_ms(30);
+    kill(getpid(), SIGKILL);
+}
+static void by_sigkill(void) { kill(getpid(), SIGKILL); }
+
+static void end(const char *name, void (*body)(void), bool closes)
+{
+    int fds[2];
+    tcp_pair(fds);
+    pid_t child = fork();
+    if (child == 0) {
+        close(fds[1]);
+        socket_of_handler = fds[0];
+        put(fds[0], "one,");
+        put(fds[0], "two");
+        if (closes)
+            close(fds[0]);
+        body();
+        exit(0);
+    }
+    close(fds[0]);
+    reap(child, name);
+    show_stream("  arrived", fds[1]);
+    close(fds[1]);
+    socket_of_handler = 0;
+}
+
+int main(int count, char **arguments)
+{
+    struct {
+        const char *name;
+        void (*body)(void);
+    } ways[] = {{"return", by_return},
+                {"exit", by_exit},
+                {"_exit", by__exit},
+                {"_Exit", by__Exit},
+                {"quick_exit", by_quick_exit},
+                {"abort", by_abort},
+                {"raise", by_raise},
+                {"kill", by_kill},
+                {"exit_group", by_exit_group},
+                {"exec", by_exec},
+                {"pthread_exit", by_pthread_exit},
+                {"another thread", by_another_thread},
+                {"exit, handler", by_exit_with_handler},
+                {"quick_exit, handler", by_quick_exit_with_handler},
+                {"exit, destructor", by_destructor},
+                {"assert", by_fatal_error},
+                {"SIGKILL after the bound", by_alarm_soon}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        end(ways[i].name, ways[i].body, false);
+    end("close, _exit", by__exit, true);
+    end("close, SIGKILL", by_sigkill, true);
+    if (count > 1 && !strcmp(arguments[1], "killed"))
+        end("SIGKILL", by_sigkill, false);
+    return 0;
+}

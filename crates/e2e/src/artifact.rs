@@ -1,0 +1,66 @@
+//! Where things are: the library under test, and C programs compiled for a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::run;
+
+/// Cargo's target directory, found from the path of the running test.
+pub fn target_dir() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    // target/PROFILE/deps/TEST
+    let target = test.ancestors().nth(3);
+    Ok(target.with_context(|| format!("{} is in no target directory", test.display()))?.to_owned())
+}
+
+/// The library under test: `UNCORK_E2E_LIBRARY`, or the one that `make build` leaves.
+pub fn library() -> Result<PathBuf> {
+    let path = match std::env::var_os("UNCORK_E2E_LIBRARY") {
+        Some(path) => PathBuf::from(path),
+        None => target_dir()?.join("release/libuncork.so"),
+    };
+    ensure!(path.exists(), "{} is missing: run make build first", path.display());
+    Ok(path)
+}
+
+/// A file of this package.
+pub fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Compiles `c/NAME.c`, unless that has been done since it was last changed.
+pub fn compiled(name: &str) -> Result<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = target_dir()?.join("tmp/uncork-e2e");
+    let program = directory.join(name);
+    let code = source(&format!("c/{name}.c"));
+    let newest = modified(&code)?.max(modified(&source("c/common.h"))?);
+    if modified(&program).is_ok_and(|built| built > newest) {
+        return Ok(program);
+    }
+    fs::create_dir_all(&directory)?;
+    let fresh = directory.join(format!("{name}.new"));
+    // Fortified, because distributions build so: read becomes __read_chk and the like.
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=gnu11", "-O2", "-g", "-w", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"])
+        .arg("-pthread")
+        .arg("-o")
+        .arg(&fresh)
+        .arg(&code);
+    run(&mut compiler, Duration::from_secs(60))
+        .context("cc (Debian: gcc libc6-dev)")?
+        .successful()?;
+    fs::rename(&fresh, &program)?;
+    Ok(program)
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    Ok(fs::metadata(path).with_context(|| path.display().to_string())?.modified()?)
+}

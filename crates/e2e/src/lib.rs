@@ -1,0 +1,55 @@
+//! What the tests in `tests/` share: the library under test, the ways to run a program under
+//! it, and the rule for tests that this machine cannot run.
+//!
+//! Every test runs a real program twice or more: plain, and under the library in each mode. What
+//! a user could see of it (bytes, exit status, times within reason) must be the same.
+#![forbid(unsafe_code)]
+
+pub mod artifact;
+pub mod daemon;
+pub mod edge;
+pub mod http;
+pub mod mode;
+pub mod run;
+pub mod skip;
+
+use std::fmt::Debug;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use anyhow::{Context, Result, ensure};
+
+pub use daemon::Daemon;
+pub use mode::Mode;
+pub use run::{Finished, run};
+pub use skip::skip;
+
+/// Runs `facts` plain and in each of `modes`; what it tells must be equal.
+pub fn same_as_plain<T: PartialEq + Debug>(
+    modes: &[Mode],
+    facts: impl Fn(&Mode) -> Result<T>,
+) -> Result<()> {
+    let plain = facts(&Mode::plain()).context("without the library")?;
+    for mode in modes {
+        let with = facts(mode).with_context(|| mode.to_string())?;
+        ensure!(with == plain, "{mode}: {with:?}\nwithout the library: {plain:?}");
+    }
+    Ok(())
+}
+
+/// Tests that measure time hold this for writing, all others for reading.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Waits until the other tests of this program are done, and keeps them away.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For tests that do not mind what runs beside them.
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the long versions are asked for (`make soak`).
+pub fn soak() -> bool {
+    std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1")
+}

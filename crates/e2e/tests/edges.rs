@@ -1,0 +1,137 @@
+//! What a C programmer would see differ: each test compares what a program of `c/` prints
+//! without the library and with it, in both ways of holding, spinning or not.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use nix::sys::resource::{Resource, getrlimit};
+use uncork_e2e::edge::{facts, same_facts};
+use uncork_e2e::skip::{note, root, skip};
+use uncork_e2e::{Mode, alone, beside_others};
+use uncork_posix::config::Hold;
+
+#[test]
+fn options_and_queues_read_back_differently() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("options", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn a_dead_peer_a_full_buffer_or_a_bad_call_gives_another_error() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("errors", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn a_cancelled_thread_does_not_end_or_leaves_a_lock_behind() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("cancel", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn a_signal_does_not_interrupt_what_it_should() -> Result<()> {
+    let _alone = alone();
+    let mut modes = Mode::both_and_spinning();
+    // Signals that come while a wait still spins, not only when it sleeps.
+    modes.push(Mode::held(Hold::Kernel).with("UNCORK_SPIN", "50ms"));
+    modes.push(Mode::held(Hold::User).with("UNCORK_SPIN", "50ms"));
+    same_facts("signals", &[], &modes)
+}
+
+#[test]
+fn a_timeout_comes_early_or_late() -> Result<()> {
+    let _alone = alone();
+    let mut modes = Mode::both_and_spinning();
+    modes.push(Mode::held(Hold::User).with("UNCORK_SPIN", "100ms"));
+    same_facts("timeouts", &[], &modes)
+}
+
+#[test]
+fn bytes_written_in_different_ways_arrive_in_another_order() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("order", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn bytes_are_lost_or_doubled_by_fork_exec_or_descriptor_passing() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("family", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn a_copied_closed_or_high_descriptor_loses_bytes() -> Result<()> {
+    const WANTED: u64 = 200_000;
+    let _shared = beside_others();
+    let highest = if may_raise_descriptors_to(WANTED) {
+        WANTED
+    } else {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        let why = format!(
+            "descriptors past {hard} need root with CAP_SYS_RESOURCE, or a higher limit (ulimit -Hn)"
+        );
+        // Root without that capability is a container that nobody can make any better.
+        if root() {
+            note(&why)
+        } else {
+            skip(&why)?
+        }
+        hard.min(WANTED)
+    };
+    same_facts("descriptors", &[&highest.to_string()], &Mode::both_and_spinning())
+}
+
+fn may_raise_descriptors_to(limit: u64) -> bool {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("ulimit -n {limit} 2>/dev/null"));
+    shell.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn bytes_written_just_before_the_end_of_a_process_are_lost() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("ends", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn a_killed_process_loses_bytes_that_the_kernel_held() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("ends", &["killed"], &[Mode::held(Hold::Kernel)])
+}
+
+#[test]
+fn lines_of_many_threads_are_torn_or_lost() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("threads", &[], &Mode::both_and_spinning())
+}
+
+#[test]
+fn readiness_is_reported_twice_or_never() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("edges", &[], &Mode::both_and_spinning())
+}
+
+/// With the longest bound, so that what did not push shows as a byte that comes late.
+#[test]
+fn a_wait_does_not_push_what_is_held() -> Result<()> {
+    let _alone = alone();
+    let modes: Vec<Mode> = Mode::both_and_spinning()
+        .into_iter()
+        .map(|mode| mode.with("UNCORK_BOUND", "200ms"))
+        .collect();
+    for mode in &modes {
+        let (said, _) = facts("pushes", &["control"], mode)?;
+        ensure!(said.contains("held while nothing pushes: yes"), "{mode}: nothing was held");
+    }
+    same_facts("pushes", &[], &modes)
+}
+
+#[test]
+fn bytes_before_a_busy_loop_arrive_late() -> Result<()> {
+    let _alone = alone();
+    for (bound, bound_us) in [("1ms", "1000"), ("5ms", "5000")] {
+        let modes: Vec<Mode> =
+            Mode::both().into_iter().map(|mode| mode.with("UNCORK_BOUND", bound)).collect();
+        same_facts("timer", &["15", "1000", bound_us], &modes)?;
+    }
+    Ok(())
+}
