@@ -32,6 +32,8 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failur
         match executable(&file) {
             Ok(()) => return Ok(file),
             Err(error) if is_absent(&error) => {}
+            // A directory that may not be searched: whether the file is there cannot be known.
+            Err(_) if fs::metadata(&file).is_err() => {}
             // The next directory may have one that can be executed.
             Err(error) => denied = denied.or(Some((file, error))),
         }

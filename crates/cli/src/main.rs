@@ -42,6 +42,7 @@ fn uncork() -> i32 {
     match done {
         Ok(code) => code,
         Err(failure) => {
+            output::survive_broken_pipes();
             output::complain(&failure);
             failure.code()
         }

@@ -47,10 +47,15 @@ impl Width {
     }
 }
 
+const OPTIONS: [&str; 4] = ["hold", "scope", "bound", "spin"];
+
 /// The settings in force, in one line, and those that were not understood.
 pub(crate) fn settings(report: &ProcessReport) -> String {
-    let settings: Vec<_> =
-        report.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    // The options first, in the order of the help; then what else there is.
+    let place = |name: &str| OPTIONS.iter().position(|option| *option == name);
+    let mut settings: Vec<_> = report.settings.iter().collect();
+    settings.sort_by_key(|(name, _)| place(name).unwrap_or(OPTIONS.len()));
+    let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let mut text = shown(&settings.join(", ")).into_owned();
     text.push('\n');
     for sentence in &report.ignored {
@@ -92,9 +97,6 @@ pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
 /// What `uncork run --stats` shows of a process: all its sockets, the busiest first.
 pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
     let mut text = settings(report);
-    if report.sockets.is_empty() {
-        return text + "no TCP sockets\n";
-    }
     let mut sockets: Vec<_> = report.sockets.iter().collect();
     sockets.sort_by_key(|socket| core::cmp::Reverse(socket.writes));
     let header = [

@@ -1,4 +1,5 @@
 //! `uncork run`: what the program gets, and what comes back.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod common;
 
@@ -287,16 +288,52 @@ fn a_program_with_file_capabilities_is_refused_for_a_user_and_runs_for_root() {
     if !needs_root("a_program_with_file_capabilities_is_refused_for_a_user_and_runs_for_root") {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let [program, copy] = ["program", "uncork"].map(|name| directory.path().join(name));
+    let (directory, mut as_user) = common::uncork_of_nobody();
+    let program = directory.path().join("program");
     fs::copy(Path::new("/bin/true"), &program).unwrap();
-    fs::copy(common::UNCORK, &copy).unwrap();
     let set = Command::new("setcap").arg("cap_net_raw=ep").arg(&program).status().unwrap();
     assert!(set.success());
     assert!(run(&[]).arg(&program).status().unwrap().success());
-    let mut as_user = Command::new("setpriv");
-    as_user.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).arg("run");
-    as_user.arg(&program).env("UNCORK_LIBRARY", common::library());
+    as_user.arg("run").arg(&program);
     refused(&mut as_user, 125, "has file capabilities");
+}
+
+#[test]
+fn set_user_id_that_the_kernel_will_not_heed_is_no_reason_to_refuse() {
+    if !needs_root("set_user_id_that_the_kernel_will_not_heed_is_no_reason_to_refuse") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o \"$4\" none \"$1\" && cp /bin/true \"$1/program\" && \
+                  chown 65534 \"$1/program\" && chmod u+s \"$1/program\" && \
+                  UNCORK_LIBRARY=\"$2\" exec $5 \"$3\" run \"$1/program\"";
+    let run = |mount: &str, prefix: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(directory.path());
+        command.arg(common::library()).args([common::UNCORK, mount, prefix]);
+        command
+    };
+    refused(&mut run("suid", ""), 125, "is set-user-ID");
+    assert!(run("nosuid", "").status().unwrap().success());
+    assert!(run("suid", "setpriv --no-new-privs").status().unwrap().success());
+}
+
+#[test]
+fn a_failure_that_nobody_reads_keeps_its_code() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = run(&["no-such-command-here"]).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(127));
+}
+
+#[test]
+fn a_directory_of_path_that_may_not_be_searched_holds_nothing() {
+    if !needs_root("a_directory_of_path_that_may_not_be_searched_holds_nothing") {
+        return;
+    }
+    let closed = tempfile::tempdir().unwrap();
+    let (_directory, mut as_user) = common::uncork_of_nobody();
+    let path = format!("{}:/usr/bin", closed.path().display());
+    as_user.args(["run", "no-such-command-here"]).env("PATH", path);
+    refused(&mut as_user, 127, "not found in PATH");
 }

@@ -1,4 +1,5 @@
 //! `uncork run --stats`: what is told at the end, and that nothing else changes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{output, refused, run, stderr, stdout};
+use common::{needs_root, output, refused, run, stderr, stdout};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -68,11 +69,19 @@ fn the_table_goes_to_standard_error_and_leaves_the_program_s_output_alone() {
     let table = stderr(&output);
     assert!(table.starts_with("uncork: echo (process "), "{table}");
     for part in
-        ["1 TCP sockets, 15 writes, 14 packets saved", "127.0.0.1:5001", "pushed by", "read 1"]
+        ["1 TCP socket, 15 writes, 14 packets saved", "127.0.0.1:5001", "pushed by", "read 1"]
     {
         assert!(table.contains(part), "{part}: {table}");
     }
     assert!(!table.contains('\x1b'));
+}
+
+#[test]
+fn processes_without_sockets_share_a_line() {
+    let script = "true; cat /dev/null; cat /dev/null; exit 0";
+    let output = output(run(&["--stats", "bash", "-c", script]).env("FAKE_REPORT", "0"));
+    let expected = "uncork: 3 processes wrote to no TCP socket: bash, cat\n";
+    assert_eq!(stderr(&output), expected);
 }
 
 #[test]
@@ -267,14 +276,9 @@ fn what_goes_on_without_the_program_is_told_and_not_waited_for() {
 
 #[test]
 fn with_ignored_children_the_way_out_is_told() {
-    let script = format!("trap '' CHLD; {} run --stats true", common::UNCORK);
-    let mut command = Command::new("bash");
-    command.args(["-c", &script]).env("UNCORK_LIBRARY", common::library());
-    let output = output(&mut command);
-    if fs::read_to_string("/proc/self/status").is_ok() && output.status.success() {
-        // This shell does not pass an ignored SIGCHLD on.
-        return;
-    }
+    let mut command = Command::new("env");
+    command.args(["--ignore-signal=CHLD", common::UNCORK, "run", "--stats", "true"]);
+    let output = output(command.env("UNCORK_LIBRARY", common::library()));
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("env --default-signal=CHLD"));
 }
@@ -289,4 +293,15 @@ fn the_address_is_abstract_and_leaves_nothing_behind() {
         address,
         stdout(&common::output(&mut run(&["--stats", "sh", "-c", "echo $UNCORK_STATS"])))
     );
+}
+
+#[test]
+fn as_the_first_process_of_a_container_uncork_tells_a_signal_as_a_shell_does() {
+    if !needs_root("as_the_first_process_of_a_container_uncork_tells_a_signal_as_a_shell_does") {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", common::UNCORK, "run", "--stats=/dev/null"]);
+    command.args(["sh", "-c", "kill -TERM $$"]).env("UNCORK_LIBRARY", common::library());
+    assert_eq!(command.status().unwrap().code(), Some(128 + 15));
 }

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use rustix::process::{WaitOptions, waitpid};
 use uncork_posix::report::ProcessReport;
 
@@ -151,6 +151,10 @@ impl Ended {
             Self::Code(code) => return code,
             Self::Signal(number) => number,
         };
+        if getpid() == Pid::from_raw(1) {
+            // The first process of a container is not ended by default actions.
+            return 128 + number;
+        }
         // The program has left its core dump, if any; another one of uncork would hide it.
         let _ = prctl::set_dumpable(false);
         // Puts the default action back and unblocks, for the signals that it knows; the others

@@ -1,5 +1,7 @@
 //! What is told at the end: the JSON document and the text for people.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use uncork_posix::report::{ProcessReport, SCHEMA};
 
@@ -131,10 +133,11 @@ impl Outcome {
     }
 
     fn text(&self, width: Width) -> String {
-        let mut processes: Vec<_> = self.processes.iter().collect();
-        processes.sort_by_key(|process| core::cmp::Reverse(process.writes()));
+        let (mut busy, idle): (Vec<_>, Vec<_>) =
+            self.processes.iter().partition(|process| process.sockets() > 0);
+        busy.sort_by_key(|process| core::cmp::Reverse(process.writes()));
         let mut text = String::new();
-        for process in processes.iter().take(LISTED) {
+        for process in busy.iter().take(LISTED) {
             let report = &process.report;
             let title = format!("uncork: {} (process {})", shown(&report.program), report.pid);
             text += &format!("{}: {}\n", width.bold(&title), process.totals());
@@ -143,7 +146,8 @@ impl Outcome {
             }
             text += &tables::stats(report, width);
         }
-        text += &tables::left_out(processes.len(), "process", "--stats=FILE");
+        text += &tables::left_out(busy.len(), "process", "--stats=FILE");
+        text += &without_sockets(&idle);
         for missing in self.without_report.iter().take(LISTED) {
             let program = missing.program.as_deref().map(|name| format!(" ({})", shown(name)));
             let program = program.unwrap_or_default();
@@ -157,14 +161,40 @@ impl Outcome {
     }
 }
 
+/// A shell script starts many processes that have nothing to do with the network: one line.
+fn without_sockets(processes: &[&Process]) -> String {
+    let names: BTreeSet<_> = processes.iter().map(|p| shown(&p.report.program)).collect();
+    let names: Vec<_> = names.iter().map(AsRef::as_ref).take(LISTED).collect();
+    match processes {
+        [] => String::new(),
+        [one] => {
+            let (name, pid) = (shown(&one.report.program), one.report.pid);
+            format!("uncork: {name} (process {pid}) wrote to no TCP socket\n")
+        }
+        _ => {
+            let (number, names) = (processes.len(), names.join(", "));
+            format!("uncork: {number} processes wrote to no TCP socket: {names}\n")
+        }
+    }
+}
+
 impl Process {
+    fn sockets(&self) -> u64 {
+        self.report.sockets.len() as u64 + self.report.sockets_not_listed
+    }
+
     fn writes(&self) -> u64 {
         self.report.sockets.iter().map(|socket| socket.writes).sum()
     }
 
     fn totals(&self) -> String {
-        let sockets = self.report.sockets.len() as u64 + self.report.sockets_not_listed;
         let saved: u64 = self.report.sockets.iter().map(|socket| socket.packets_saved).sum();
-        format!("{sockets} TCP sockets, {} writes, {saved} packets saved", self.writes())
+        let number = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        format!(
+            "{}, {}, {} saved",
+            number(self.sockets(), "TCP socket"),
+            number(self.writes(), "write"),
+            number(saved, "packet")
+        )
     }
 }

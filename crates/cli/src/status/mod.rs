@@ -60,7 +60,7 @@ pub(crate) fn status(arguments: &Status) -> Result<i32, Failure> {
             .map_err(|error| Failure::own(error.to_string()))?;
         text + "\n"
     } else {
-        answers.iter().map(human).collect::<Vec<_>>().join("\n")
+        answers.iter().filter_map(human).collect::<Vec<_>>().join("\n")
     };
     output::print(&text)?;
     for answer in answers.iter().filter(|_| !arguments.json) {
@@ -71,8 +71,9 @@ pub(crate) fn status(arguments: &Status) -> Result<i32, Failure> {
     Ok(answers.iter().map(|answer| answer.code).max().unwrap_or(code::LOADED))
 }
 
-fn human(answer: &Answer) -> String {
-    let Some(loaded) = answer.loaded else { return String::new() };
+/// The answer for people; `None` if there is only an error to be told.
+fn human(answer: &Answer) -> Option<String> {
+    let loaded = answer.loaded?;
     let program = output::shown(answer.program.as_deref().unwrap_or("?")).into_owned();
     let mut text = format!("{} ({program}): ", answer.pid);
     match (loaded, &answer.library) {
@@ -84,7 +85,7 @@ fn human(answer: &Answer) -> String {
     if let Some(report) = &answer.report {
         text += &tables::status(report, tables::Width::of_stdout());
     }
-    text
+    Some(text)
 }
 
 /// Looks into one process.
@@ -196,7 +197,7 @@ mod tests {
         let own = std::process::id().try_into().unwrap();
         let answer = ask(own);
         assert_eq!((answer.loaded, answer.code), (Some(false), code::NOT_LOADED));
-        assert!(human(&answer).contains("is not in this process"));
+        assert!(human(&answer).unwrap().contains("is not in this process"));
     }
 
     #[test]

@@ -94,3 +94,15 @@ pub(crate) fn needs_root(test: &str) -> bool {
     eprintln!("skipped: {test} needs root");
     false
 }
+
+/// An uncork that a user without rights can execute, in a directory that must be kept.
+pub(crate) fn uncork_of_nobody() -> (tempfile::TempDir, Command) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.path().join("uncork");
+    fs::copy(UNCORK, &copy).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
+    command.env("UNCORK_LIBRARY", library());
+    (directory, command)
+}

@@ -1,0 +1,172 @@
+//! `uncork status`, and what `--stats` reads out of a process, with the library itself.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+mod common;
+#[path = "common/real.rs"]
+mod real;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+
+use common::{needs_root, output, run, stderr, stdout, uncork};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use real::{Writer, is_stopped, library, until};
+use serde_json::Value;
+
+fn status(arguments: &[&str]) -> (i32, String, String) {
+    let output = output(uncork().arg("status").args(arguments));
+    (output.status.code().unwrap(), stdout(&output), stderr(&output))
+}
+
+fn stop(mut writer: Writer) {
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+}
+
+#[test]
+fn a_socket_that_holds_shows_how_much_to_whom_and_why() {
+    for hold in ["kernel", "user"] {
+        let mut launch = run(&["--hold", hold, "--bound", "200ms"]);
+        let writer = Writer::start(launch.env("UNCORK_LIBRARY", library()), "stop");
+        let pid = writer.child.id();
+        until(|| is_stopped(pid));
+        let (code, json, _) = status(&["--json", &pid.to_string()]);
+        assert_eq!(code, 0);
+        let answers: Value = serde_json::from_str(&json).unwrap();
+        let answer = &answers[0];
+        assert_eq!(answer["pid"], pid);
+        assert_eq!(answer["program"], "writer");
+        assert_eq!(answer["loaded"], true);
+        assert_eq!(answer["library"], library().to_str().unwrap());
+        assert_eq!(answer["report"]["settings"]["hold"], hold);
+        assert_eq!(answer["report"]["settings"]["bound"], "200ms");
+        let socket = &answer["report"]["sockets"][0];
+        assert_eq!(socket["peer"], writer.address);
+        assert_eq!(socket["state"], "helped");
+        assert_eq!(socket["writes"], 5);
+        assert_eq!(socket["held_bytes"], 5);
+        assert!(socket["why"].as_str().unwrap().starts_with("held"), "{socket}");
+
+        let (code, table, _) = status(&[&pid.to_string()]);
+        assert_eq!(code, 0);
+        let heading = format!("{pid} (writer): {} is loaded\n", library().display());
+        assert!(table.starts_with(&heading) && table.contains(&writer.address), "{table}");
+        assert!(table.contains(&format!("hold {hold}, scope all, bound 200ms")), "{table}");
+        stop(writer);
+    }
+}
+
+#[test]
+fn a_library_that_was_deleted_or_has_its_second_name_is_read_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("libautocork.so");
+    fs::copy(library(), &copy).unwrap();
+    let mut launch = run(&[]);
+    launch.env("UNCORK_LIBRARY", &copy).env("UNCORK_HOLD", "perhaps");
+    let mut writer = Writer::start(&mut launch, "pause");
+    writer.arrive();
+    fs::remove_file(&copy).unwrap();
+    let (code, json, _) = status(&["--json", &writer.child.id().to_string()]);
+    assert_eq!(code, 0);
+    let answers: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(answers[0]["library"], copy.to_str().unwrap());
+    let report = &answers[0]["report"];
+    assert_eq!(report["settings"]["scope"], "nodelay");
+    let ignored = report["ignored"][0].as_str().unwrap();
+    assert!(ignored.starts_with("UNCORK_HOLD is ignored"), "{ignored}");
+    assert_eq!(report["sockets"][0]["state"], "passed: no TCP_NODELAY (scope nodelay)");
+    stop(writer);
+}
+
+#[test]
+fn of_several_processes_the_largest_code_counts() {
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let without = sleeper.id().to_string();
+    let (code, text, _) = status(&[&without]);
+    assert_eq!(code, 1);
+    assert_eq!(text, format!("{without} (sleep): libuncork.so is not in this process\n"));
+    let (code, text, errors) = status(&[&without, "2147483647"]);
+    assert_eq!(code, 4);
+    assert!(text.contains("(sleep)"));
+    assert_eq!(errors, "uncork: no process 2147483647\n");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn another_user_may_not_look_and_is_told_what_would_help() {
+    if !needs_root("another_user_may_not_look_and_is_told_what_would_help") {
+        return;
+    }
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let (_directory, mut as_user) = common::uncork_of_nobody();
+    let output = output(as_user.args(["status", &pid]));
+    assert_eq!(output.status.code(), Some(3));
+    let sentence = stderr(&output);
+    assert!(sentence.contains("sudo uncork status") && sentence.contains("ptrace_scope=0"));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+/// Starts a writer under `--stats=FILE`; returns it and the file.
+fn with_stats(how: &str) -> (Writer, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let option = format!("--stats={}", directory.path().join("report.json").display());
+    let mut launch = run(&[&option, "--"]);
+    let launch = launch.env("UNCORK_LIBRARY", library()).stdout(Stdio::null());
+    let mut writer = Writer::start(launch, how);
+    writer.arrive();
+    (writer, directory)
+}
+
+fn document(directory: &tempfile::TempDir) -> Value {
+    let text = fs::read_to_string(directory.path().join("report.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn a_program_that_a_signal_ends_is_reported_as_it_was_just_before() {
+    let (mut writer, directory) = with_stats("pause");
+    kill(Pid::from_raw(writer.child.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(writer.child.wait().unwrap().signal(), Some(15));
+    let document = document(&directory);
+    assert_eq!(document["exit"]["signal"], 15);
+    let process = &document["processes"][0];
+    assert_eq!(process["program"], "writer");
+    assert!(process["snapshot"].as_str().unwrap().contains("SIGTERM"), "{process}");
+    assert_eq!(process["sockets"][0]["writes"], 5);
+    assert_eq!(process["sockets"][0]["peer"], writer.address);
+    assert_eq!(document["without_report"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_daemon_is_reported_as_it_is_when_its_parent_has_ended() {
+    let (mut writer, directory) = with_stats("daemon");
+    assert_eq!(writer.child.wait().unwrap().code(), Some(0));
+    let document = document(&directory);
+    let processes = document["processes"].as_array().unwrap();
+    let running = processes.iter().find(|process| process["snapshot"].is_string()).unwrap();
+    assert!(running["snapshot"].as_str().unwrap().contains("still running"));
+    assert_eq!(running["sockets"][0]["writes"], 5);
+    kill(Pid::from_raw(running["pid"].as_i64().unwrap().try_into().unwrap()), Signal::SIGKILL)
+        .unwrap();
+}
+
+#[test]
+fn a_program_that_ends_by_itself_reports_what_held_and_what_pushed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let option = format!("--stats={}", file.display());
+    let mut launch = run(&[&option, "--", "timeout", "--signal=TERM", "0.2"]);
+    // `timeout` is the program, and ends by itself; the writer does not, and cannot report.
+    let mut writer = Writer::start(launch.env("UNCORK_LIBRARY", library()), "pause");
+    writer.arrive();
+    assert_eq!(writer.child.wait().unwrap().code(), Some(124));
+    let document: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let names: Vec<_> =
+        document["processes"].as_array().unwrap().iter().map(|p| &p["program"]).collect();
+    assert_eq!(names, ["timeout"]);
+}
