@@ -1,0 +1,188 @@
+//! Starting programs: plain, under `uncork run`, or with a library preloaded.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::toolbox::Toolbox;
+
+/// Options of `uncork run`, by name and value: `("hold", "user")`.
+pub(crate) type Options = &'static [(&'static str, &'static str)];
+
+/// How a program is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As it is.
+    Plain,
+    /// `uncork run OPTIONS -- CMD`.
+    Run(Options),
+    /// With `libuncork.so` preloaded and the same options in the environment.
+    Preload(Options),
+    /// With another library preloaded.
+    Other {
+        /// Path of the library.
+        library: PathBuf,
+        /// Variables that it reads.
+        env: Vec<(String, String)>,
+    },
+}
+
+/// A program about to be started in a [`Way`], pinned, and ended together with this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    program: PathBuf,
+    args: Vec<OsString>,
+    way: Way,
+    core: Option<usize>,
+    user: Option<String>,
+    end: &'static str,
+    library: Option<PathBuf>,
+}
+
+impl Job {
+    /// `program`, plain and on any core.
+    pub(crate) fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            way: Way::Plain,
+            core: None,
+            user: None,
+            end: "SIGTERM",
+            library: None,
+        }
+    }
+
+    /// Adds arguments.
+    pub(crate) fn args<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, args: I) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds one argument.
+    pub(crate) fn arg(self, arg: impl AsRef<OsStr>) -> Self {
+        self.args([arg])
+    }
+
+    /// Starts it in this way.
+    pub(crate) fn way(self, way: &Way) -> Self {
+        Self { way: way.clone(), ..self }
+    }
+
+    /// Pins it to one core.
+    pub(crate) fn core(self, core: usize) -> Self {
+        Self { core: Some(core), ..self }
+    }
+
+    /// Starts it as another user (root only).
+    pub(crate) fn user(self, user: Option<&str>) -> Self {
+        Self { user: user.map(str::to_owned), ..self }
+    }
+
+    /// The signal that ends it in good order, whoever sends it.
+    pub(crate) fn end(self, signal: &'static str) -> Self {
+        Self { end: signal, ..self }
+    }
+
+    /// Preloads this copy of `libuncork.so`, for a user who may not read the original.
+    pub(crate) fn library(self, library: Option<PathBuf>) -> Self {
+        Self { library, ..self }
+    }
+
+    /// The command. It goes through the hidden helper `role exec`, which pins itself and asks
+    /// the kernel to be ended with this process before it becomes the program.
+    pub(crate) fn command(&self, tools: &Toolbox) -> Result<Command> {
+        let mut command = clean(&tools.bench);
+        command.args(["role", "exec", "--parent", &std::process::id().to_string()]);
+        command.args(["--end", self.end]);
+        if let Some(core) = self.core {
+            command.args(["--core", &core.to_string()]);
+        }
+        if let Some(user) = &self.user {
+            command.args(["--user", user]);
+        }
+        for (name, value) in self.environment(tools)? {
+            let mut pair = OsString::from(name);
+            pair.push("=");
+            pair.push(value);
+            command.arg("--env").arg(pair);
+        }
+        command.arg("--");
+        if let Way::Run(options) = self.way {
+            command.arg(tools.uncork()?).args(run_args(options));
+        }
+        command.arg(&self.program).args(&self.args);
+        // A group of its own: whatever it starts can be ended with it.
+        command.process_group(0).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    fn environment(&self, tools: &Toolbox) -> Result<Vec<(String, OsString)>> {
+        match &self.way {
+            Way::Plain | Way::Run(_) => Ok(Vec::new()),
+            Way::Preload(options) => {
+                let library = match &self.library {
+                    Some(copy) => copy.clone(),
+                    None => tools.library()?,
+                };
+                let mut env = variables(options);
+                env.push(("LD_PRELOAD".to_owned(), library.into()));
+                Ok(env)
+            }
+            Way::Other { library, env } => {
+                let env = env.iter().map(|(name, value)| (name.clone(), value.into()));
+                Ok(env.chain([("LD_PRELOAD".to_owned(), library.into())]).collect())
+            }
+        }
+    }
+}
+
+/// A command without the variables that would change what is measured.
+pub(crate) fn clean(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove("LD_PRELOAD");
+    for (name, _) in std::env::vars_os() {
+        let ours = name.to_str().is_some_and(|n| {
+            (n.starts_with("UNCORK_") && n != crate::toolbox::BIN_DIR) || n.starts_with("AUTOCORK_")
+        });
+        if ours {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// `run --hold user -- `.
+pub(crate) fn run_args(options: Options) -> Vec<String> {
+    let mut args = vec!["run".to_owned()];
+    for (name, value) in options {
+        args.extend([format!("--{name}"), (*value).to_owned()]);
+    }
+    args.push("--".to_owned());
+    args
+}
+
+/// `UNCORK_HOLD=user`.
+pub(crate) fn variables(options: Options) -> Vec<(String, OsString)> {
+    options
+        .iter()
+        .map(|(name, value)| (format!("UNCORK_{}", name.to_uppercase()), (*value).into()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_spelled_as_flags_and_as_variables() {
+        let options: Options = &[("hold", "user"), ("bound", "5ms")];
+        assert_eq!(run_args(options), ["run", "--hold", "user", "--bound", "5ms", "--"]);
+        let variables = variables(options);
+        assert_eq!(variables[0], ("UNCORK_HOLD".to_owned(), OsString::from("user")));
+        assert_eq!(variables[1].0, "UNCORK_BOUND");
+    }
+}

@@ -1,0 +1,355 @@
+//! What a benchmark found: rows, the bars they are held against, and what was skipped.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::place::Place;
+use crate::stats::Spread;
+
+/// A benchmark that cannot be run here, and what would make it possible.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Skip(String);
+
+impl Skip {
+    /// Skips with this sentence.
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
+/// What a figure must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bar {
+    /// No more than this.
+    AtMost(f64),
+    /// No less than this.
+    AtLeast(f64),
+    /// This and nothing else.
+    Exactly(f64),
+}
+
+impl Bar {
+    fn allows(self, figure: f64) -> bool {
+        match self {
+            Self::AtMost(bar) => figure <= bar,
+            Self::AtLeast(bar) => figure >= bar,
+            Self::Exactly(bar) => (figure - bar).abs() < 1e-9,
+        }
+    }
+}
+
+/// Sides of one comparison: what is measured, in what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unit {
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Operations a second.
+    PerSecond,
+    /// Percent of a core.
+    PercentOfCore,
+    /// A count per logical packet.
+    PerPacket,
+    /// One measurement divided by another.
+    Times,
+}
+
+impl Unit {
+    /// `value` as a person reads it.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Self::Microseconds => format!("{} µs", digits(value)),
+            Self::Milliseconds => format!("{value:.3} ms"),
+            Self::Nanoseconds => format!("{} ns", digits(value)),
+            Self::PerSecond => format!("{}/s", thousands(value)),
+            Self::PercentOfCore => format!("{value:.2} %"),
+            Self::PerPacket => format!("{value:.4}"),
+            Self::Times => format!("{}×", digits(value)),
+        }
+    }
+}
+
+/// Three to four significant digits.
+pub(crate) fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => thousands(value),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Rounded to a whole number, with separators.
+pub(crate) fn thousands(value: f64) -> String {
+    let text = format!("{:.0}", value.abs());
+    let mut out = String::with_capacity(text.len() + text.len() / 3 + 1);
+    if value <= -0.5 {
+        out.push('-');
+    }
+    for (index, digit) in text.chars().enumerate() {
+        if index > 0 && (text.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Which of the rounds decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Judged {
+    /// The median: what noise of the machine hits least.
+    Median,
+    /// The greatest: for what must hold every time.
+    Max,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    /// Name of the benchmark.
+    pub(crate) bench: &'static str,
+    /// What is compared with what.
+    pub(crate) what: String,
+    /// On which cores.
+    pub(crate) place: Place,
+    /// Unit of `measured` and `against`.
+    pub(crate) unit: Unit,
+    /// What was measured.
+    pub(crate) measured: Spread,
+    /// What it is compared with, in the same rounds.
+    pub(crate) against: Option<Spread>,
+    /// Unit of `figure`.
+    pub(crate) figure_unit: Unit,
+    /// The figure that the bar is about: of each round, then spread over the rounds.
+    pub(crate) figure: Spread,
+    /// Number of rounds.
+    pub(crate) rounds: usize,
+    /// The bar, if the row has one.
+    #[serde(serialize_with = "bar_as_text")]
+    pub(crate) bar: Option<Bar>,
+    /// What of the figure the bar is held against.
+    pub(crate) judged: Judged,
+    /// Whether the bar is kept; `None` without a bar.
+    pub(crate) pass: Option<bool>,
+    /// Something the reader has to know about this row.
+    pub(crate) note: Option<String>,
+}
+
+/// Which way two sides of a comparison are put together, round by round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    /// Measured divided by the other: times (1.2× is slower), rates (0.9× is slower).
+    Ratio,
+    /// The other divided by measured: how many times faster, of two times.
+    Faster,
+    /// Measured less the other.
+    Difference,
+}
+
+impl Row {
+    /// A comparison of `measured` with `against`, round by round.
+    pub(crate) fn compare(
+        (bench, what): (&'static str, impl Into<String>),
+        place: Place,
+        unit: Unit,
+        (measured, compare, against): (&[f64], Compare, &[f64]),
+    ) -> Self {
+        let figure: Vec<f64> = measured
+            .iter()
+            .zip(against)
+            .map(|(&a, &b)| match compare {
+                Compare::Ratio => a / b,
+                Compare::Faster => b / a,
+                Compare::Difference => a - b,
+            })
+            .collect();
+        let figure_unit = if compare == Compare::Difference { unit } else { Unit::Times };
+        let row = Self::absolute((bench, what), place, figure_unit, &figure);
+        Self { unit, measured: Spread::of(measured), against: Some(Spread::of(against)), ..row }
+    }
+
+    /// A figure that stands for itself.
+    pub(crate) fn absolute(
+        (bench, what): (&'static str, impl Into<String>),
+        place: Place,
+        unit: Unit,
+        measured: &[f64],
+    ) -> Self {
+        let spread = Spread::of(measured);
+        Self {
+            bench,
+            what: what.into(),
+            place,
+            unit,
+            measured: spread,
+            against: None,
+            figure_unit: unit,
+            figure: spread,
+            rounds: measured.len(),
+            bar: None,
+            judged: Judged::Median,
+            pass: None,
+            note: None,
+        }
+    }
+
+    /// Holds the median against `bar`.
+    pub(crate) fn bar(self, bar: Bar) -> Self {
+        let pass = self.rounds > 0 && bar.allows(self.figure.median);
+        Self { bar: Some(bar), pass: Some(pass), ..self }
+    }
+
+    /// Holds the greatest against `bar`.
+    pub(crate) fn bar_for_all(self, bar: Bar) -> Self {
+        let pass = self.rounds > 0 && bar.allows(self.figure.max);
+        Self { bar: Some(bar), pass: Some(pass), judged: Judged::Max, ..self }
+    }
+
+    /// Holds the median against `bar` if both ends share a core; elsewhere it is only reported.
+    pub(crate) fn bar_on_one_core(self, bar: Bar) -> Self {
+        match self.place {
+            Place::OneCore => self.bar(bar),
+            Place::TwoCores => self,
+        }
+    }
+
+    /// Adds something that the reader has to know.
+    pub(crate) fn note(self, note: impl Into<String>) -> Self {
+        Self { note: Some(note.into()), ..self }
+    }
+}
+
+fn bar_as_text<S: Serializer>(bar: &Option<Bar>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bar {
+        Some(bar) => serializer.serialize_some(&bar.to_string()),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(bar) => write!(f, "≤ {bar}"),
+            Self::AtLeast(bar) => write!(f, "≥ {bar}"),
+            Self::Exactly(bar) => write!(f, "= {bar}"),
+        }
+    }
+}
+
+/// A benchmark that gave no rows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Absent {
+    /// Name of the benchmark (and of the part, if only a part is absent).
+    pub(crate) bench: String,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// Everything that a run found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Outcome {
+    /// The rows.
+    pub(crate) rows: Vec<Row>,
+    /// What could not be run here.
+    pub(crate) skipped: Vec<Absent>,
+    /// What broke while it ran.
+    pub(crate) failed: Vec<Absent>,
+}
+
+impl Outcome {
+    /// Takes what a benchmark (or a part of one) gave.
+    pub(crate) fn take(&mut self, bench: &str, result: anyhow::Result<Vec<Row>>) {
+        match result {
+            Ok(rows) => self.rows.extend(rows),
+            Err(error) => {
+                let absent = Absent { bench: bench.to_owned(), why: format!("{error:#}") };
+                if error.is::<Skip>() {
+                    self.skipped.push(absent);
+                } else {
+                    self.failed.push(absent);
+                }
+            }
+        }
+    }
+
+    /// Rows that have a bar and keep it, and rows that have one.
+    pub(crate) fn score(&self) -> (usize, usize) {
+        let judged = self.rows.iter().filter_map(|row| row.pass);
+        (judged.clone().filter(|&pass| pass).count(), judged.count())
+    }
+
+    /// Whether the run may be called a success; `strict` allows no skip either.
+    pub(crate) fn success(&self, strict: bool) -> bool {
+        let (kept, bars) = self.score();
+        kept == bars && self.failed.is_empty() && (self.skipped.is_empty() || !strict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(measured: &[f64], compare: Compare, against: &[f64]) -> Row {
+        let sides = (measured, compare, against);
+        Row::compare(("test", "a / b"), Place::OneCore, Unit::Microseconds, sides)
+    }
+
+    #[test]
+    fn ratios_are_taken_within_each_round() {
+        // The machine slowed down threefold in the second round: the ratio does not notice.
+        let row = row(&[2.0, 6.0, 2.0], Compare::Ratio, &[1.0, 3.0, 1.0]).bar(Bar::AtMost(2.0));
+        assert_eq!(row.figure, Spread { min: 2.0, median: 2.0, max: 2.0 });
+        assert_eq!(row.pass, Some(true));
+    }
+
+    #[test]
+    fn a_missed_bar_fails_the_run() {
+        let mut outcome = Outcome::default();
+        outcome.take("x", Ok(vec![row(&[1.0], Compare::Faster, &[14.0]).bar(Bar::AtLeast(15.0))]));
+        assert_eq!(outcome.score(), (0, 1));
+        assert!(!outcome.success(false));
+    }
+
+    #[test]
+    fn a_bar_for_all_is_held_against_the_worst() {
+        let samples = [1.0, 1.0, 2.5];
+        let row = Row::absolute(("t", "w"), Place::OneCore, Unit::Milliseconds, &samples);
+        assert_eq!(row.clone().bar(Bar::AtMost(2.0)).pass, Some(true));
+        assert_eq!(row.bar_for_all(Bar::AtMost(2.0)).pass, Some(false));
+    }
+
+    #[test]
+    fn nothing_measured_keeps_no_bar() {
+        let row = Row::absolute(("t", "w"), Place::OneCore, Unit::Milliseconds, &[]);
+        assert_eq!(row.clone().bar(Bar::AtMost(1.0)).pass, Some(false));
+        assert_eq!(row.bar_for_all(Bar::AtMost(1.0)).pass, Some(false));
+    }
+
+    #[test]
+    fn a_skip_fails_only_a_strict_run_and_a_failure_every_run() {
+        let mut outcome = Outcome::default();
+        outcome.take("nginx", Err(Skip::new("install nginx").into()));
+        assert!(outcome.success(false));
+        assert!(!outcome.success(true));
+        outcome.take("redis", Err(anyhow::anyhow!("it crashed")));
+        assert!(!outcome.success(false));
+        assert_eq!((outcome.skipped.len(), outcome.failed.len()), (1, 1));
+    }
+
+    #[test]
+    fn numbers_are_shown_with_separators() {
+        assert_eq!(thousands(1234567.4), "1,234,567");
+        assert_eq!(thousands(-1000.0), "-1,000");
+        assert_eq!(thousands(999.0), "999");
+        assert_eq!(digits(44612.0), "44,612");
+        assert_eq!(digits(0.97), "0.970");
+    }
+}

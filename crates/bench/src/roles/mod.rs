@@ -1,0 +1,63 @@
+//! The helpers: this same program, started again in a small part, so that the part runs as a
+//! process of its own (pinned, and under the library).
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+mod busy;
+mod exchange;
+mod exec;
+mod janitor;
+mod memcache;
+mod ping;
+mod zero;
+
+pub(crate) use busy::Message;
+pub(crate) use exchange::{Packet, Record};
+pub(crate) use memcache::Load;
+pub(crate) use ping::RoundTrips;
+
+/// A part.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Becomes a program: pinned, as another user, ended together with its parent
+    Exec(exec::Args),
+    /// Removes a directory as soon as nobody holds the other end of standard input
+    Janitor {
+        /// The directory
+        dir: PathBuf,
+    },
+    /// Echoes what comes, connection by connection; says the port first
+    Pong,
+    /// Measures round trips to `pong`
+    Ping(ping::Args),
+    /// Reads single bytes from /dev/zero
+    Zero {
+        /// Number of reads
+        reads: u64,
+    },
+    /// Loads a memcached
+    Memcache(memcache::Args),
+    /// Writes to a socket and then computes without calling anything
+    Busy(busy::Args),
+    /// Sends logical packets and records when each write was made and each reply came
+    Exchange(exchange::Args),
+}
+
+impl Role {
+    /// Plays it.
+    pub(crate) fn play(self) -> Result<()> {
+        match self {
+            Self::Exec(args) => exec::run(&args),
+            Self::Janitor { dir } => janitor::run(&dir),
+            Self::Pong => ping::pong(),
+            Self::Ping(args) => ping::ping(&args),
+            Self::Zero { reads } => zero::run(reads),
+            Self::Memcache(args) => memcache::run(&args),
+            Self::Busy(args) => busy::run(&args),
+            Self::Exchange(args) => exchange::run(&args),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `uncork-bench run`: every figure that the project claims, held against its bar.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::outcome::{Outcome, Row};
+use crate::place::Place;
+use crate::process::Scratch;
+use crate::progress::Progress;
+use crate::table;
+use crate::toolbox::Toolbox;
+
+mod idle_spin;
+mod memcached;
+mod nginx;
+mod not_ours;
+mod pgbench;
+mod redis;
+mod serving;
+mod small_writes;
+mod spin;
+mod spin_redis;
+mod startup;
+mod timer;
+
+/// A benchmark, by the name that `--only` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Bench {
+    /// The published experiment: small writes against what can be had at best
+    SmallWrites,
+    /// redis-benchmark against redis
+    Redis,
+    /// wrk against nginx, keep-alive and Connection: close
+    Nginx,
+    /// pgbench -S against PostgreSQL
+    Pgbench,
+    /// Sets and gets against memcached
+    Memcached,
+    /// A call on a descriptor that is not ours
+    NotOurs,
+    /// Start of a process
+    Startup,
+    /// Round trips with and without spinning
+    Spin,
+    /// redis-benchmark with one connection, both ends spinning
+    SpinRedis,
+    /// What spinning costs a server with nothing to do
+    IdleSpin,
+    /// When bytes arrive that were written just before a busy loop
+    Timer,
+}
+
+impl Bench {
+    /// The name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::SmallWrites => "small-writes",
+            Self::Redis => "redis",
+            Self::Nginx => "nginx",
+            Self::Pgbench => "pgbench",
+            Self::Memcached => "memcached",
+            Self::NotOurs => "not-ours",
+            Self::Startup => "startup",
+            Self::Spin => "spin",
+            Self::SpinRedis => "spin-redis",
+            Self::IdleSpin => "idle-spin",
+            Self::Timer => "timer",
+        }
+    }
+
+    /// Whether it is repeated on a core for each end, to be reported without a bar.
+    fn both_places(self) -> bool {
+        use Bench::{Memcached, Nginx, Pgbench, Redis, SmallWrites};
+        matches!(self, SmallWrites | Redis | Nginx | Pgbench | Memcached)
+    }
+
+    fn run(self, bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
+        match self {
+            Self::SmallWrites => small_writes::run(bed, place),
+            Self::Redis => redis::run(bed, place),
+            Self::Nginx => nginx::run(bed, place),
+            Self::Pgbench => pgbench::run(bed, place),
+            Self::Memcached => memcached::run(bed, place),
+            Self::NotOurs => not_ours::run(bed),
+            Self::Startup => startup::run(bed),
+            Self::Spin => spin::run(bed),
+            Self::SpinRedis => spin_redis::run(bed),
+            Self::IdleSpin => idle_spin::run(bed),
+            Self::Timer => timer::run(bed),
+        }
+    }
+}
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run only these
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    only: Vec<Bench>,
+
+    /// Interleaved rounds of each comparison, instead of each benchmark's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// Fewer rounds and shorter ones: to see that everything runs, not to quote
+    #[arg(long)]
+    quick: bool,
+
+    /// Leave out the part on two cores, which has no bars of its own
+    #[arg(long)]
+    one_core: bool,
+
+    /// libautocork.so of 2007, built by you, to compare with
+    #[arg(long, value_name = "PATH")]
+    autocork_2007: Option<PathBuf>,
+
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Fail if anything has to be skipped (always so with CI=true in the environment)
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What every benchmark stands on.
+pub(crate) struct Bed<'a> {
+    /// Our programs.
+    pub(crate) tools: &'a Toolbox,
+    /// Where to write.
+    pub(crate) scratch: &'a Scratch,
+    /// What to show.
+    pub(crate) progress: &'a Progress,
+    /// The library of 2007.
+    pub(crate) autocork_2007: Option<PathBuf>,
+    /// Shorter runs.
+    pub(crate) quick: bool,
+    rounds: Option<u32>,
+}
+
+impl Bed<'_> {
+    /// How many rounds: what the user says, or `full`, or few if it has to be quick.
+    pub(crate) fn rounds(&self, full: usize) -> usize {
+        match self.rounds {
+            Some(rounds) => rounds as usize,
+            None if self.quick => full.min(3),
+            None => full,
+        }
+    }
+
+    /// How much work one run does: `full`, or a fifth of it if it has to be quick.
+    pub(crate) fn amount(&self, full: u64) -> u64 {
+        if self.quick { (full / 5).max(1) } else { full }
+    }
+}
+
+/// The JSON file.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    machine: &'a Machine,
+    quick: bool,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// Runs what was asked for; true if every bar is kept.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    let machine = Machine::read();
+    let tools = Toolbox::find()?;
+    let scratch = Scratch::new(&tools)?;
+    let progress = Progress::new();
+    let autocork_2007 = args.autocork_2007.as_deref().map(existing).transpose()?;
+    let bed = Bed {
+        tools: &tools,
+        scratch: &scratch,
+        progress: &progress,
+        autocork_2007,
+        quick: args.quick,
+        rounds: args.rounds,
+    };
+    let strict = args.strict || std::env::var_os("CI").is_some_and(|value| value == "true");
+    let mut outcome = Outcome::default();
+    for bench in chosen(&args.only) {
+        measure(&bed, bench, args.one_core, &mut outcome);
+    }
+    progress.end();
+    print!("{}", table::render(&machine, &outcome, strict));
+    if let Some(path) = &args.json {
+        let report = Report { schema: 1, machine: &machine, quick: args.quick, outcome: &outcome };
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(outcome.success(strict))
+}
+
+fn chosen(only: &[Bench]) -> Vec<Bench> {
+    let wanted = |bench: &Bench| only.is_empty() || only.contains(bench);
+    Bench::value_variants().iter().copied().filter(wanted).collect()
+}
+
+fn measure(bed: &Bed<'_>, bench: Bench, one_core: bool, outcome: &mut Outcome) {
+    let name = bench.name();
+    if !bench.both_places() {
+        bed.progress.title(name);
+        outcome.take(name, bench.run(bed, Place::OneCore));
+        return;
+    }
+    for place in [Place::OneCore, Place::TwoCores] {
+        if place == Place::TwoCores && one_core {
+            continue;
+        }
+        let title = format!("{name} ({} core{})", place.name(), plural(place));
+        bed.progress.title(&title);
+        outcome.take(&title, bench.run(bed, place));
+        // What keeps one place from running keeps the other as well: say it once.
+        if outcome.skipped.last().is_some_and(|absent| absent.bench == title) {
+            break;
+        }
+    }
+}
+
+fn plural(place: Place) -> &'static str {
+    if place == Place::TwoCores { "s" } else { "" }
+}
+
+fn existing(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("looking for {}", path.display()))
+}

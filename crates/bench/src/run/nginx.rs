@@ -1,0 +1,127 @@
+//! wrk against nginx.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::unistd::geteuid;
+
+use super::Bed;
+use super::serving::{Load, SERVERS, compare};
+use crate::launch::{Job, Way};
+use crate::outcome::Row;
+use crate::place::Place;
+use crate::process::{Running, free_port, run_to_end};
+use crate::toolbox::program;
+
+const BENCH: &str = "nginx";
+/// Bytes of the page that is served.
+const BODY_BYTES: usize = 602;
+
+/// An nginx with one worker, on a port of its own.
+pub(crate) struct Nginx {
+    /// The server.
+    pub(crate) running: Running,
+    /// Its port.
+    pub(crate) port: u16,
+}
+
+impl Nginx {
+    /// Starts one.
+    pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
+        let dir = bed.scratch.dir("nginx")?;
+        let port = free_port()?;
+        fs::write(dir.join("index.html"), "x".repeat(BODY_BYTES))?;
+        let conf = dir.join("nginx.conf");
+        fs::write(&conf, configuration(&dir, port))?;
+        let job = Job::new(program("nginx")?)
+            .arg("-p")
+            .arg(&dir)
+            .arg("-c")
+            .arg(&conf)
+            .arg("-e")
+            .arg(dir.join("error.log"))
+            .way(way)
+            .core(core);
+        let mut running = Running::start(job.command(bed.tools)?, "nginx", &dir)?;
+        running.wait_for(port)?;
+        Ok(Self { running, port })
+    }
+}
+
+/// Debian's settings for sending (sendfile, tcp_nopush), a file served, nothing logged.
+fn configuration(dir: &Path, port: u16) -> String {
+    let dir = dir.display();
+    // Workers of a root's nginx would otherwise not be allowed into the directory.
+    let user = if geteuid().is_root() { "user root;" } else { "" };
+    format!(
+        "daemon off; {user} worker_processes 1; pid {dir}/nginx.pid;
+        error_log {dir}/error.log;
+        events {{ worker_connections 512; }}
+        http {{
+            sendfile on; tcp_nopush on; access_log off; default_type text/plain;
+            keepalive_requests 1000000000;
+            client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;
+            fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;
+            scgi_temp_path {dir}/scgi;
+            server {{ listen 127.0.0.1:{port}; root {dir}; }}
+        }}\n"
+    )
+}
+
+/// Keep-alive and a connection for each request, sixteen at a time.
+pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
+    let cores = place.cores()?;
+    let wrk = program("wrk")?;
+    let servers = SERVERS.iter().map(|way| Nginx::start(bed, way, cores.server));
+    let servers = servers.collect::<Result<Vec<_>>>()?;
+    let load = |name: &str, headers: &'static [&'static str]| {
+        let (wrk, servers) = (&wrk, &servers);
+        let run = move |way: &Way, server: usize| {
+            let url = format!("http://127.0.0.1:{}/index.html", servers[server].port);
+            let job = Job::new(wrk)
+                .args(["-t1", "-c16", "-d1s"])
+                .args(headers)
+                .arg(url)
+                .way(way)
+                .core(cores.client);
+            let limit = Duration::from_secs(60);
+            rate(&run_to_end(job.command(bed.tools)?, "wrk", limit)?)
+        };
+        Load { name: name.to_owned(), run: Box::new(run) }
+    };
+    let loads = [
+        load("wrk -c16, keep-alive", &[]),
+        load("wrk -c16, Connection: close", &["-H", "Connection: close"]),
+    ];
+    compare(bed, (BENCH, place), &loads)
+}
+
+/// Requests a second, provided that every one was answered as it should be.
+pub(crate) fn rate(text: &str) -> Result<f64> {
+    let complaint = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("Non-2xx") || line.starts_with("Socket errors")
+    };
+    if let Some(line) = text.lines().find(complaint) {
+        bail!("wrk complains: {}", line.trim());
+    }
+    let value = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+    let value = value.and_then(|value| value.trim().parse().ok());
+    value.with_context(|| format!("understanding wrk, which says {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_with_errors_is_no_rate() {
+        let good = "  3 requests in 1.00s\nRequests/sec:  12345.67\nTransfer/sec: 1MB\n";
+        assert_eq!(rate(good).unwrap(), 12_345.67);
+        let bad = "  Non-2xx or 3xx responses: 7\nRequests/sec: 99999.0\n";
+        assert!(rate(bad).unwrap_err().to_string().contains("Non-2xx"));
+        assert!(rate("unable to connect").is_err());
+    }
+}

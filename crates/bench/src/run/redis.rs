@@ -1,0 +1,120 @@
+//! redis-benchmark against redis.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Bed;
+use super::serving::{Load, SERVERS, calibrate, compare};
+use crate::launch::{Job, Way};
+use crate::outcome::Row;
+use crate::place::Place;
+use crate::process::{Running, free_port, run_to_end};
+use crate::toolbox::{Toolbox, program};
+
+const BENCH: &str = "redis";
+
+/// A redis in memory only, on a port of its own.
+pub(crate) struct Redis {
+    /// The server.
+    pub(crate) running: Running,
+    /// Its port.
+    pub(crate) port: u16,
+}
+
+impl Redis {
+    /// Starts one.
+    pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
+        let dir = bed.scratch.dir("redis")?;
+        let port = free_port()?;
+        let job = Job::new(program("redis-server")?)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
+            .args(["--save", "", "--appendonly", "no"])
+            .arg("--dir")
+            .arg(&dir)
+            .way(way)
+            .core(core);
+        let mut running = Running::start(job.command(bed.tools)?, "redis-server", &dir)?;
+        running.wait_for(port)?;
+        Ok(Self { running, port })
+    }
+}
+
+/// Arguments of one redis-benchmark.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    /// `get` or `set`.
+    pub(crate) test: &'a str,
+    /// Connections.
+    pub(crate) connections: u32,
+    /// Requests sent at once on a connection.
+    pub(crate) pipeline: u32,
+    /// Requests in all.
+    pub(crate) requests: u64,
+}
+
+/// Runs redis-benchmark once and gives requests a second.
+pub(crate) fn ask(
+    (tools, benchmark): (&Toolbox, &Path),
+    (ask, port): (Ask<'_>, u16),
+    (way, core): (&Way, usize),
+) -> Result<f64> {
+    let job = Job::new(benchmark)
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "--csv", "-t", ask.test])
+        .args(["-c", &ask.connections.to_string(), "-P", &ask.pipeline.to_string()])
+        .args(["-n", &ask.requests.to_string()])
+        .way(way)
+        .core(core);
+    let limit = Duration::from_secs(120);
+    let text = run_to_end(job.command(tools)?, "redis-benchmark", limit)?;
+    rate(&text).with_context(|| format!("understanding redis-benchmark, which says {text:?}"))
+}
+
+/// The second column of the line after the heading.
+fn rate(csv: &str) -> Option<f64> {
+    let line = csv.lines().find(|line| !line.starts_with("\"test\""))?;
+    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+}
+
+/// GET and SET with one connection, with fifty, and sixteen requests at once.
+pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
+    let cores = place.cores()?;
+    let benchmark = program("redis-benchmark")?;
+    let servers = SERVERS.iter().map(|way| Redis::start(bed, way, cores.server));
+    let servers = servers.collect::<Result<Vec<_>>>()?;
+    let mut loads = Vec::new();
+    for (connections, pipeline) in [(1, 1), (50, 1), (50, 16)] {
+        for test in ["get", "set"] {
+            let seconds = if bed.quick { 0.2 } else { 0.5 };
+            let ask = Ask { test, connections, pipeline, requests: 0 };
+            let how = (bed.tools, benchmark.as_path());
+            let requests = calibrate(seconds, |requests| {
+                let port = servers[0].port;
+                super::redis::ask(how, (Ask { requests, ..ask }, port), (&Way::Plain, cores.client))
+            })?;
+            let ask = Ask { requests, ..ask };
+            let servers = &servers;
+            let pipelined = if pipeline > 1 { format!(" -P{pipeline}") } else { String::new() };
+            loads.push(Load {
+                name: format!("{} -c{connections}{pipelined}", test.to_uppercase()),
+                run: Box::new(move |way, server| {
+                    super::redis::ask(how, (ask, servers[server].port), (way, cores.client))
+                }),
+            });
+        }
+    }
+    compare(bed, (BENCH, place), &loads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_read_from_the_csv() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"101010.10\",\"0.254\"\n";
+        assert_eq!(rate(text), Some(101_010.10));
+        assert_eq!(rate("Could not connect"), None);
+    }
+}
