@@ -9,7 +9,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{executable, needs_root, output, refused, run, stderr, stdout, uncork};
+use common::{
+    copy_executable, executable, needs_root, output, refused, run, stderr, stdout, uncork,
+};
 
 #[test]
 fn uncork_turns_into_the_program_and_no_process_of_it_remains() {
@@ -106,7 +108,8 @@ fn the_exit_status_is_the_program_s() {
 fn a_command_that_is_missing_or_cannot_be_executed_has_its_code() {
     let directory = tempfile::tempdir().unwrap();
     let plain = directory.path().join("plain");
-    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    executable(&plain, "#!/bin/sh\n");
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o644)).unwrap();
     for stats in [&[][..], &["--stats"]] {
         let run = |name: &str| {
             let mut command = run(stats);
@@ -254,7 +257,7 @@ fn the_library_is_found_beside_uncork_or_in_lib() {
     let bin = root.path().join("bin");
     fs::create_dir(&bin).unwrap();
     let copy = bin.join("uncork");
-    fs::copy(common::UNCORK, &copy).unwrap();
+    copy_executable(Path::new(common::UNCORK), &copy);
     let printed = || {
         let output = output(Command::new(&copy).arg("library").env_remove("UNCORK_LIBRARY"));
         output.status.success().then(|| stdout(&output)).ok_or_else(|| stderr(&output))
@@ -290,7 +293,7 @@ fn a_program_with_file_capabilities_is_refused_for_a_user_and_runs_for_root() {
     }
     let (directory, mut as_user) = common::uncork_of_nobody();
     let program = directory.path().join("program");
-    fs::copy(Path::new("/bin/true"), &program).unwrap();
+    copy_executable(Path::new("/bin/true"), &program);
     let set = Command::new("setcap").arg("cap_net_raw=ep").arg(&program).status().unwrap();
     assert!(set.success());
     assert!(run(&[]).arg(&program).status().unwrap().success());

@@ -221,7 +221,8 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
     let directory = tempfile::tempdir().unwrap();
     let seen = directory.path().join("seen");
     let program = format!(
-        "trap \"echo got >> {}\" INT; echo ready; for i in 1 2 3 4 5 6; do sleep 0.05; done; exit 7",
+        "trap \"echo got >> {0}\" INT; echo ready; i=0; \
+         while [ ! -s {0} ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.2; exit 7",
         seen.display()
     );
     let line = format!("exec {} run --stats=/dev/null sh -c '{program}'", common::UNCORK);

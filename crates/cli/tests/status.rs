@@ -156,11 +156,11 @@ fn a_daemon_is_reported_as_it_is_when_its_parent_has_ended() {
 }
 
 #[test]
-fn a_program_that_ends_by_itself_reports_what_held_and_what_pushed() {
+fn a_program_reports_for_itself_and_not_for_a_child_that_was_killed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.json");
     let option = format!("--stats={}", file.display());
-    let mut launch = run(&[&option, "--", "timeout", "--signal=TERM", "0.2"]);
+    let mut launch = run(&[&option, "--", "timeout", "--signal=TERM", "1"]);
     // `timeout` is the program, and ends by itself; the writer does not, and cannot report.
     let mut writer = Writer::start(launch.env("UNCORK_LIBRARY", library()), "pause");
     writer.arrive();

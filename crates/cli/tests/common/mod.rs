@@ -80,8 +80,16 @@ pub(crate) fn compile(source: &str, output: &Path, flags: &[&str]) {
 
 /// A file that can be executed.
 pub(crate) fn executable(path: &Path, content: impl AsRef<[u8]>) {
-    fs::write(path, content).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let draft = path.with_extension("draft");
+    fs::write(&draft, content).unwrap();
+    copy_executable(&draft, path);
+}
+
+/// Copies a program. By another process: had this one the copy open for writing, a child that
+/// another thread starts meanwhile would have it as well, and it could not be executed.
+pub(crate) fn copy_executable(from: &Path, to: &Path) {
+    let copied = Command::new("install").args(["-m", "755"]).args([from, to]).status().unwrap();
+    assert!(copied.success());
 }
 
 /// Whether this test may do what only root can; says so if not, and does not let it pass in
@@ -100,7 +108,7 @@ pub(crate) fn uncork_of_nobody() -> (tempfile::TempDir, Command) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("uncork");
-    fs::copy(UNCORK, &copy).unwrap();
+    copy_executable(Path::new(UNCORK), &copy);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy);
     command.env("UNCORK_LIBRARY", library());
