@@ -128,9 +128,7 @@ impl Mode {
             let report: ProcessReport = serde_json::from_str(line)
                 .with_context(|| format!("not a report of a process: {line}"))?;
             for socket in report.sockets {
-                if socket.state == "helped" {
-                    pushes += socket.pushes;
-                }
+                pushes += socket.pushes;
                 states.push(socket.state);
             }
         }

@@ -1,0 +1,154 @@
+//! CPython's own tests of everything that waits or talks: the same ones pass, fail and are
+//! skipped as without the library.
+//!
+//! Most of them sleep most of the time, so the plain run and the others go side by side. A test
+//! that differs gets two more chances in both, because some are flaky by themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use uncork_e2e::run::{run, tail};
+use uncork_e2e::skip::skip;
+use uncork_e2e::{Mode, artifact, beside_others, soak};
+
+const PYTHON: &str = "/usr/bin/python3";
+const LIMIT: Duration = Duration::from_secs(400);
+const TRIES: usize = 3;
+
+/// Test name to `ok`, `failure`, `error` or `skipped`.
+type Outcomes = BTreeMap<String, String>;
+
+macro_rules! suites {
+    ($($test:ident: $module:literal $(with $resource:literal)?;)+) => {$(
+        #[test]
+        fn $test() -> Result<()> {
+            suite($module, None::<&str>$(.or(Some($resource)))?)
+        }
+    )+};
+}
+
+suites! {
+    test_asyncio_fails_otherwise: "test_asyncio";
+    test_epoll_fails_otherwise: "test_epoll";
+    test_httplib_fails_otherwise: "test_httplib";
+    test_poll_fails_otherwise: "test_poll";
+    test_selectors_fails_otherwise: "test_selectors";
+    test_socket_fails_otherwise: "test_socket";
+    // All of it is behind this resource, although it stays on this machine.
+    test_socketserver_fails_otherwise: "test_socketserver" with "network";
+    test_ssl_fails_otherwise: "test_ssl";
+    test_subprocess_fails_otherwise: "test_subprocess";
+}
+
+fn suite(module: &str, resource: Option<&str>) -> Result<()> {
+    if !installed() {
+        return skip("CPython's tests are not installed (Debian: libpython3-testsuite)");
+    }
+    let _shared = beside_others();
+    let modes = if soak() { Mode::both_and_spinning() } else { Mode::both() };
+    let suite = Suite { module, resource };
+    let (plain, others) = std::thread::scope(|scope| {
+        let others: Vec<_> =
+            modes.iter().map(|mode| scope.spawn(|| suite.outcomes(mode, &[]))).collect();
+        let plain = suite.outcomes(&Mode::plain(), &[]);
+        let others: Vec<_> = others
+            .into_iter()
+            .map(|run| run.join().map_err(|_| anyhow::anyhow!("a runner panicked"))?)
+            .collect();
+        anyhow::Ok((plain?, others))
+    })?;
+    ensure!(!plain.is_empty(), "{module}: no test was run");
+    let mut differences = String::new();
+    for (mode, with) in modes.iter().zip(others) {
+        for (name, text) in suite.differences(mode, &plain, &with?)? {
+            differences += &format!("{mode}: {name}: {text}\n");
+        }
+    }
+    ensure!(differences.is_empty(), "{module}:\n{differences}");
+    Ok(())
+}
+
+fn installed() -> bool {
+    Path::new(PYTHON).exists()
+        && std::process::Command::new(PYTHON)
+            .args(["-c", "import test.support, test.test_socket"])
+            .stderr(std::process::Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+}
+
+struct Suite<'a> {
+    module: &'a str,
+    resource: Option<&'a str>,
+}
+
+impl Suite<'_> {
+    /// Runs all tests of the module, or `only` those.
+    fn outcomes(&self, mode: &Mode, only: &[String]) -> Result<Outcomes> {
+        let scratch = tempfile::tempdir()?;
+        let report = scratch.path().join("report.xml");
+        let mut command = mode.command(PYTHON)?;
+        // VSOCK is no TCP, and where no host answers it these tests hang, library or not.
+        command.args(["-m", "test", "-v", "-i", "*VSOCK*", "--junit-xml"]).arg(&report);
+        command.arg("--tempdir").arg(scratch.path());
+        command.args(self.resource.iter().flat_map(|resource| ["-u", resource]));
+        command.args(only.iter().flat_map(|name| ["-m", name]));
+        let finished = run(command.arg(self.module), LIMIT).with_context(|| mode.to_string())?;
+        if !report.exists() {
+            bail!(
+                "{mode}: {} left no report ({})\n{}{}",
+                self.module,
+                finished.status,
+                tail(&finished.stdout),
+                tail(&finished.stderr)
+            );
+        }
+        let mut reader = Mode::plain().command(PYTHON)?;
+        reader.arg(artifact::source("py/outcomes.py")).arg(&report);
+        let lines = run(&mut reader, LIMIT)?.successful()?.stdout;
+        Ok(lines
+            .lines()
+            .filter_map(|line| line.split_once('\t'))
+            .map(|(name, outcome)| (name.to_owned(), outcome.to_owned()))
+            .collect())
+    }
+
+    /// Tests that never went in `mode` as they ever went plain, each with both stories.
+    fn differences(
+        &self,
+        mode: &Mode,
+        plain: &Outcomes,
+        with: &Outcomes,
+    ) -> Result<Vec<(String, String)>> {
+        let mut stories: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
+        for name in plain.keys().chain(with.keys()) {
+            if plain.get(name) != with.get(name) {
+                stories.insert(name.clone(), [outcome(plain, name), outcome(with, name)]);
+            }
+        }
+        for _ in 1..TRIES {
+            stories.retain(|_, [plain, with]| plain.is_disjoint(with));
+            if stories.is_empty() {
+                break;
+            }
+            let names: Vec<String> = stories.keys().cloned().collect();
+            let again = [self.outcomes(&Mode::plain(), &names)?, self.outcomes(mode, &names)?];
+            for (name, story) in &mut stories {
+                for (outcomes, side) in again.iter().zip(story) {
+                    side.extend(outcome(outcomes, name));
+                }
+            }
+        }
+        stories.retain(|_, [plain, with]| plain.is_disjoint(with));
+        Ok(stories
+            .into_iter()
+            .map(|(name, [plain, with])| (name, format!("plain {plain:?}, with {with:?}")))
+            .collect())
+    }
+}
+
+fn outcome(outcomes: &Outcomes, name: &str) -> BTreeSet<String> {
+    BTreeSet::from([outcomes.get(name).map_or("not run", String::as_str).to_owned()])
+}
