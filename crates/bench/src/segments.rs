@@ -68,8 +68,7 @@ fn request(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     debug_assert!(matches!(local.ip(), IpAddr::V4(_)));
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST;
-    let mut message =
-        NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);

@@ -39,7 +39,15 @@ fn table(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header([
-        "benchmark", "what", "cores", "measured", "against", "median", "min … max", "bar", "",
+        "benchmark",
+        "what",
+        "cores",
+        "measured",
+        "against",
+        "median",
+        "min … max",
+        "bar",
+        "",
     ]);
     for row in rows {
         table.add_row(cells(row));

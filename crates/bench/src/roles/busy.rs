@@ -1,5 +1,6 @@
 //! A program that writes and then never calls anything for a while.
 
+use std::fs;
 use std::hint::black_box;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -51,10 +52,11 @@ impl Message {
 }
 
 /// Connects for each sample anew, so that no rhythm can be learned: one to three writes, then
-/// computing, then close.
+/// computing, then close. Says for each sample how many microseconds it was kept from running.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let per_millisecond = calibrate();
     for sample in 0..u64::from(args.samples) {
+        let waited = run_delay();
         let mut socket =
             TcpStream::connect((Ipv4Addr::LOCALHOST, args.port)).context("connecting")?;
         socket.set_nodelay(true)?;
@@ -62,8 +64,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             socket.write_all(&Message { sample, at: Monotonic::now()? }.encode())?;
         }
         compute(per_millisecond * args.busy);
+        println!("{}", run_delay().saturating_sub(waited).as_micros());
     }
     Ok(())
+}
+
+/// How long this thread has waited for a core while it could have run; zero where the kernel
+/// does not tell.
+fn run_delay() -> Duration {
+    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
 /// Steps of [`compute`] in a millisecond, at the fastest that it ran here.

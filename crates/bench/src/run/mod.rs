@@ -207,8 +207,7 @@ fn chosen(only: &[Bench]) -> Vec<Bench> {
 fn measure(bed: &Bed<'_>, bench: Bench, one_core: bool, outcome: &mut Outcome) {
     let name = bench.name();
     if !bench.both_places() {
-        bed.progress.title(name);
-        outcome.take(name, bench.run(bed, Place::OneCore));
+        take(bed, (bench, Place::OneCore), name, outcome);
         return;
     }
     for place in [Place::OneCore, Place::TwoCores] {
@@ -216,13 +215,32 @@ fn measure(bed: &Bed<'_>, bench: Bench, one_core: bool, outcome: &mut Outcome) {
             continue;
         }
         let title = format!("{name} ({} core{})", place.name(), plural(place));
-        bed.progress.title(&title);
-        outcome.take(&title, bench.run(bed, place));
+        take(bed, (bench, place), &title, outcome);
         // What keeps one place from running keeps the other as well: say it once.
         if outcome.skipped.last().is_some_and(|absent| absent.bench == title) {
             break;
         }
     }
+}
+
+/// Runs one, and says how it went: a whole run takes a while.
+fn take(bed: &Bed<'_>, (bench, place): (Bench, Place), title: &str, outcome: &mut Outcome) {
+    let score = |outcome: &Outcome| {
+        let (kept, bars) = outcome.score();
+        (kept, bars, outcome.rows.len())
+    };
+    bed.progress.title(title);
+    let (kept, bars, rows) = score(outcome);
+    outcome.take(title, bench.run(bed, place));
+    let (kept, bars, rows) = {
+        let now = score(outcome);
+        (now.0 - kept, now.1 - bars, now.2 - rows)
+    };
+    bed.progress.say(&match (rows, bars) {
+        (0, _) => format!("{title}: no figures"),
+        (_, 0) => format!("{title}: {rows} figures without a bar"),
+        _ => format!("{title}: {kept} of {bars} bars kept"),
+    });
 }
 
 fn plural(place: Place) -> &'static str {

@@ -23,8 +23,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         let reads = &reads;
         Case::new(name, move || {
             let job = Job::new(&bed.tools.bench).args(["role", "zero", reads]).way(&way).core(core);
-            let text =
-                run_to_end(job.command(bed.tools)?, "the reader", Duration::from_secs(120))?;
+            let text = run_to_end(job.command(bed.tools)?, "the reader", Duration::from_secs(120))?;
             let nanoseconds = text.trim().parse().context("understanding the reader")?;
             Ok(vec![nanoseconds])
         })

@@ -21,17 +21,19 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let benchmark = program("redis-benchmark")?;
     let how = (bed.tools, benchmark.as_path());
     let seconds = if bed.quick { 0.3 } else { 1.0 };
+    // Kept until all is measured: they end when they are dropped.
+    let mut servers = Vec::new();
     let mut cases = Vec::new();
     for (name, way) in [("plain", Way::Plain), ("--spin auto on both ends", SPIN)] {
         let server = Redis::start(bed, &way, cores.server)?;
+        let port = server.port;
+        servers.push(server);
         let get = Ask { test: "get", connections: 1, pipeline: 1, requests: 0 };
         let requests = calibrate(seconds, |requests| {
-            ask(how, (Ask { requests, ..get }, server.port), (&way, cores.client))
+            ask(how, (Ask { requests, ..get }, port), (&way, cores.client))
         })?;
         let get = Ask { requests, ..get };
-        cases.push(Case::new(name, move || {
-            Ok(vec![ask(how, (get, server.port), (&way, cores.client))?])
-        }));
+        cases.push(Case::new(name, move || Ok(vec![ask(how, (get, port), (&way, cores.client))?])));
     }
     let samples = interleave(&mut cases, bed.rounds(11), bed.progress)?;
     let what = (BENCH, "GET -c1: --spin auto on both ends; against none");
