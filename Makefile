@@ -1,0 +1,104 @@
+# `make demo` shows what uncork does, `make test` checks everything; both install what they miss.
+# `make help` lists the rest.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The library of 2007, if you have built it, for `make bench` to compare with.
+AUTOCORK_2007 ?=
+# More arguments for `make bench`: --quick, --only redis,nginx, --one-core ...
+BENCH_ARGS ?=
+
+DENY_VERSION := 0.20.2
+
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+RELEASE := $(TARGET)/release
+DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+export CARGO_TARGET_DIR := $(TARGET)
+# A build for another machine would not leave its files where the tests look.
+unexport CARGO_BUILD_TARGET
+# A failed test tells its story in its message.
+export RUST_LIB_BACKTRACE := 0
+
+PROGRAMS := uncork tcp_nodelay_client tcp_nodelay_server
+LIBRARIES := libuncork.so libautocork.so
+
+BIN := $(DESTDIR)$(PREFIX)/bin
+LIB := $(DESTDIR)$(PREFIX)/lib/uncork
+MAN := $(DESTDIR)$(PREFIX)/share/man/man1
+BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+.PHONY: build demo test check bench soak install uninstall clean help setup-demo setup-test setup-bench
+
+build: ## the release build, into target/release
+	$(CARGO) build --release --workspace --locked
+	@# Its second name decides how it behaves. Replaced, not rewritten: it may be in use.
+	install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
+
+demo: setup-demo ## the small-write experiment without and with uncork, as a table and a picture
+	@$(MAKE) --no-print-directory build
+	@mkdir -p out
+	"$(RELEASE)/uncork-bench" demo --html out/demo.html
+
+test: setup-test ## every check and every test; what this user may not run is skipped and named
+	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory check
+	$(CARGO) test --release --workspace --locked
+
+check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	"$(DENY)" --locked check bans licenses sources
+	scripts/arrows
+
+bench: setup-bench ## every figure that the project claims, measured here (BENCH_ARGS=--quick)
+	@$(MAKE) --no-print-directory build
+	@mkdir -p out
+	"$(RELEASE)/uncork-bench" run --json out/bench.json \
+		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(BENCH_ARGS)
+
+soak: setup-test ## the tests of real programs at length: about half an hour
+	@$(MAKE) --no-print-directory build
+	UNCORK_E2E_SOAK=1 $(CARGO) test --release --locked --package uncork-e2e
+
+install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
+	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
+		echo "$(RELEASE)/$$file is missing: run make build first" >&2; exit 1; }; done
+	install -d "$(BIN)" "$(LIB)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)"
+	install -m 755 $(foreach file,$(PROGRAMS),"$(RELEASE)/$(file)") "$(BIN)"
+	install -m 755 $(foreach file,$(LIBRARIES),"$(RELEASE)/$(file)") "$(LIB)"
+	install -m 644 man/*.1 "$(MAN)"
+	for program in $(PROGRAMS); do \
+		install -m 644 completions/$$program.bash "$(BASH)/$$program" && \
+		install -m 644 completions/_$$program "$(ZSH)" && \
+		install -m 644 completions/$$program.fish "$(FISH)" || exit 1; done
+
+uninstall: ## what `make install` with the same PREFIX and DESTDIR has installed
+	rm -f $(foreach file,$(PROGRAMS),"$(BIN)/$(file)" "$(BASH)/$(file)" "$(ZSH)/_$(file)" "$(FISH)/$(file).fish")
+	rm -f $(foreach file,$(LIBRARIES),"$(LIB)/$(file)") $(foreach page,$(notdir $(wildcard man/*.1)),"$(MAN)/$(page)")
+	[ ! -d "$(LIB)" ] || rmdir "$(LIB)"
+
+clean: ## removes all that was built
+	$(CARGO) clean
+	rm -rf out
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup-demo:
+	@scripts/setup demo
+
+setup-test:
+	@scripts/setup test
+
+setup-bench:
+	@scripts/setup bench
+
+# Unoptimised: it is built in a minute instead of three, and still done in half a second.
+$(DENY):
+	$(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
+		--root "$(TARGET)/tools/cargo-deny-$(DENY_VERSION)" \
+		--target-dir "$(TARGET)/tools/build"
+	rm -rf "$(TARGET)/tools/build"
