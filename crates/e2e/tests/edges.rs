@@ -71,9 +71,9 @@ fn a_copied_closed_or_high_descriptor_loses_bytes() -> Result<()> {
         );
         // Root without that capability is a container that nobody can make any better.
         if root() {
-            note(&why)
+            note(&why);
         } else {
-            skip(&why)?
+            skip(&why)?;
         }
         hard.min(WANTED)
     };
