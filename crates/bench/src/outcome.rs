@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::place::Place;
-use crate::stats::Spread;
+use crate::stats::{Spread, quantile, sorted};
 
 /// A benchmark that cannot be run here, and what would make it possible.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +107,9 @@ pub(crate) fn thousands(value: f64) -> String {
 pub(crate) enum Judged {
     /// The median: what noise of the machine hits least.
     Median,
-    /// The greatest: for what must hold every time.
-    Max,
+    /// The 95th percentile: for what must hold every time, on a machine that now and then takes
+    /// the processor away from everybody.
+    Most,
 }
 
 /// One line of the report.
@@ -130,6 +131,8 @@ pub(crate) struct Row {
     pub(crate) figure_unit: Unit,
     /// The figure that the bar is about: of each round, then spread over the rounds.
     pub(crate) figure: Spread,
+    /// 95th percentile of the same.
+    pub(crate) most: f64,
     /// Number of rounds.
     pub(crate) rounds: usize,
     /// The bar, if the row has one.
@@ -193,6 +196,7 @@ impl Row {
             against: None,
             figure_unit: unit,
             figure: spread,
+            most: quantile(&sorted(measured), 0.95),
             rounds: measured.len(),
             bar: None,
             judged: Judged::Median,
@@ -207,10 +211,10 @@ impl Row {
         Self { bar: Some(bar), pass: Some(pass), ..self }
     }
 
-    /// Holds the greatest against `bar`.
-    pub(crate) fn bar_for_all(self, bar: Bar) -> Self {
-        let pass = self.rounds > 0 && bar.allows(self.figure.max);
-        Self { bar: Some(bar), pass: Some(pass), judged: Judged::Max, ..self }
+    /// Holds the 95th percentile against `bar`.
+    pub(crate) fn bar_for_most(self, bar: Bar) -> Self {
+        let pass = self.rounds > 0 && bar.allows(self.most);
+        Self { bar: Some(bar), pass: Some(pass), judged: Judged::Most, ..self }
     }
 
     /// Holds the median against `bar` if both ends share a core; elsewhere it is only reported.
@@ -319,18 +323,22 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_for_all_is_held_against_the_worst() {
-        let samples = [1.0, 1.0, 2.5];
-        let row = Row::absolute(("t", "w"), Place::OneCore, Unit::Milliseconds, &samples);
-        assert_eq!(row.clone().bar(Bar::AtMost(2.0)).pass, Some(true));
-        assert_eq!(row.bar_for_all(Bar::AtMost(2.0)).pass, Some(false));
+    fn a_bar_for_most_allows_one_in_twenty_and_no_more() {
+        let judge = |late: usize| {
+            let samples: Vec<f64> = (0..40).map(|n| if n < late { 9.0 } else { 1.0 }).collect();
+            let row = Row::absolute(("t", "w"), Place::OneCore, Unit::Milliseconds, &samples);
+            assert_eq!(row.clone().bar(Bar::AtMost(2.0)).pass, Some(true));
+            row.bar_for_most(Bar::AtMost(2.0)).pass
+        };
+        assert_eq!(judge(2), Some(true));
+        assert_eq!(judge(3), Some(false));
     }
 
     #[test]
     fn nothing_measured_keeps_no_bar() {
         let row = Row::absolute(("t", "w"), Place::OneCore, Unit::Milliseconds, &[]);
         assert_eq!(row.clone().bar(Bar::AtMost(1.0)).pass, Some(false));
-        assert_eq!(row.bar_for_all(Bar::AtMost(1.0)).pass, Some(false));
+        assert_eq!(row.bar_for_most(Bar::AtMost(1.0)).pass, Some(false));
     }
 
     #[test]

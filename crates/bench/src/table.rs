@@ -62,10 +62,14 @@ fn table(rows: &[Row]) -> Table {
 
 fn cells(row: &Row) -> Vec<Cell> {
     let show = |value: f64| row.figure_unit.show(value);
+    let typical = match row.judged {
+        Judged::Median => row.figure.median,
+        Judged::Most => row.most,
+    };
     let against = row.against.map_or_else(String::new, |spread| row.unit.show(spread.median));
     let bar = row.bar.map_or_else(String::new, |bar| match row.judged {
         Judged::Median => bar.to_string(),
-        Judged::Max => format!("all {bar}"),
+        Judged::Most => format!("95 % {bar}"),
     });
     let verdict = match row.pass {
         Some(true) => Cell::new("pass").fg(Color::Green),
@@ -78,7 +82,7 @@ fn cells(row: &Row) -> Vec<Cell> {
         Cell::new(row.place.name()),
         Cell::new(row.unit.show(row.measured.median)),
         Cell::new(against),
-        Cell::new(show(row.figure.median)),
+        Cell::new(show(typical)),
         Cell::new(format!("{} … {}", show(row.figure.min), show(row.figure.max))),
         Cell::new(bar),
         verdict,
@@ -95,10 +99,10 @@ mod tests {
     fn a_missed_bar_a_note_and_a_skip_can_all_be_seen() {
         let row = Row::absolute(("timer", "late"), Place::OneCore, Unit::Milliseconds, &[3.0]);
         let mut outcome = Outcome::default();
-        outcome.take("timer", Ok(vec![row.bar_for_all(Bar::AtMost(2.0)).note("noisy")]));
+        outcome.take("timer", Ok(vec![row.bar_for_most(Bar::AtMost(2.0)).note("noisy")]));
         outcome.take("nginx", Err(Skip::new("apt-get install nginx").into()));
         let text = render(&Machine::read(), &outcome, true);
-        for part in ["MISSED", "all ≤ 2", "noisy", "skipped: nginx", "0 of 1 bars", "--strict"] {
+        for part in ["MISSED", "95 % ≤ 2", "noisy", "skipped: nginx", "0 of 1 bars", "--strict"] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
     }

@@ -64,17 +64,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             socket.write_all(&Message { sample, at: Monotonic::now()? }.encode())?;
         }
         compute(per_millisecond * args.busy);
-        println!("{}", run_delay().saturating_sub(waited).as_micros());
+        println!("{}", (run_delay() - waited).max(0) / 1_000);
     }
     Ok(())
 }
 
-/// How long this thread has waited for a core while it could have run; zero where the kernel
-/// does not tell.
-fn run_delay() -> Duration {
-    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let nanoseconds = stat.split_whitespace().nth(1).and_then(|field| field.parse().ok());
-    Duration::from_nanos(nanoseconds.unwrap_or(0))
+/// Nanoseconds that this thread has waited for a core on which other programs ran (and not threads
+/// of this process, such as the library's own), from some beginning; always the same where the
+/// kernel does not tell.
+fn run_delay() -> i64 {
+    let own = std::process::id().to_string();
+    let mut waited = 0;
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        // Nanoseconds on a core, nanoseconds waiting for one, number of turns.
+        let mut fields = stat.split_whitespace().map_while(|field| field.parse::<i64>().ok());
+        let (ran, delayed) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+        waited += if task.file_name().to_str() == Some(&own) { delayed } else { -ran };
+    }
+    waited
 }
 
 /// Steps of [`compute`] in a millisecond, at the fastest that it ran here.
