@@ -1,0 +1,132 @@
+//! Owners and visitors at full speed, with the kernel's own barrier.
+
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const REGISTER: i32 = 1 << 4;
+const BARRIER: i32 = 1 << 3;
+
+fn membarrier(command: i32) {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    assert_eq!(result, 0, "membarrier(2)");
+}
+
+fn barrier() {
+    membarrier(BARRIER);
+}
+
+/// Two halves that only an unprotected access finds different.
+#[derive(Default)]
+struct Pair(u64, u64);
+
+fn touch(pair: &mut Pair) {
+    assert_eq!(pair.0, pair.1, "two threads were inside");
+    pair.0 += 1;
+    std::hint::black_box(&pair);
+    pair.1 += 1;
+}
+
+#[test]
+fn an_owner_and_a_visitor_are_never_inside_together() {
+    membarrier(REGISTER);
+    let lock = Biased::<Pair>::default();
+    let done = AtomicBool::new(false);
+    let (owned, visited) = thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let me = this_thread();
+            let mut count = 0u64;
+            while !done.load(Relaxed) {
+                touch(&mut lock.lock(me, barrier));
+                count += 1;
+            }
+            count
+        });
+        let visitor = scope.spawn(|| {
+            let begin = Instant::now();
+            let mut count = 0u64;
+            while begin.elapsed() < Duration::from_millis(400) {
+                if let Some(mut pair) = lock.try_visit(barrier) {
+                    touch(&mut pair);
+                    count += 1;
+                }
+            }
+            done.store(true, Relaxed);
+            count
+        });
+        (owner.join().unwrap(), visitor.join().unwrap())
+    });
+    let pair = lock.lock(this_thread(), barrier);
+    assert_eq!(pair.0, owned + visited, "each of them counted each time");
+    assert!(owned > 1000 && visited > 10, "{owned} times owned, {visited} visited");
+}
+
+#[test]
+fn several_owners_share_the_mutex_and_lose_nothing() {
+    membarrier(REGISTER);
+    let lock = Biased::<Pair>::default();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let me = this_thread();
+                for _ in 0..20_000 {
+                    touch(&mut lock.lock(me, barrier));
+                }
+            });
+        }
+    });
+    assert_eq!(lock.lock(Thread::NONE, barrier).0, 80_000);
+}
+
+#[test]
+fn locks_that_change_hands_between_bursts_lose_nothing() {
+    membarrier(REGISTER);
+    for _ in 0..200 {
+        let lock = Biased::<Pair>::default();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let me = this_thread();
+                    for _ in 0..50 {
+                        touch(&mut lock.lock(me, barrier));
+                    }
+                });
+            }
+        });
+        assert_eq!(lock.lock(this_thread(), barrier).0, 100);
+    }
+}
+
+#[test]
+fn a_visitor_does_not_wait_for_whom_is_inside() {
+    membarrier(REGISTER);
+    let lock = Biased::<Pair>::default();
+    let me = this_thread();
+    drop(lock.lock(me, barrier));
+    let inside = lock.lock(me, barrier);
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(lock.try_visit(barrier).is_none()));
+    });
+    drop(inside);
+    assert!(lock.try_visit(barrier).is_some());
+    assert!(matches!(lock.lock(me, barrier).held, Held::Flag(_)), "the owner is still the owner");
+}
+
+#[test]
+fn numbers_come_back_when_threads_end() {
+    for _ in 0..THREADS * 2 {
+        let number = thread::spawn(this_thread).join().unwrap();
+        assert_ne!(number, Thread::NONE);
+    }
+}
+
+#[test]
+fn a_thread_without_a_number_uses_the_mutex() {
+    let lock = Biased::<Pair>::default();
+    touch(&mut lock.lock(Thread::NONE, || ()));
+    touch(&mut lock.lock(Thread::NONE, || ()));
+    assert_eq!(lock.lock(Thread::NONE, || ()).0, 2);
+}
