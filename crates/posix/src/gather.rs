@@ -4,15 +4,15 @@
 //! waiting; what the kernel does not take stays as a *backlog*, which the timer goes on
 //! offering and which the next write of the program waits for (or answers EAGAIN).
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::IoSlice;
-use std::sync::MutexGuard;
 
+use uncork_bias::Guard;
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
 use crate::kernel::{Errno, Kernel};
+use crate::local::{Local, local};
 use crate::socket::{Socket, count, flag, held};
 use crate::{Posix, Socketed};
 
@@ -54,12 +54,20 @@ impl Gathered {
         }
     }
 
+    /// Forgets the first `bytes`. Frees nothing: the timer calls this too.
     fn sent(&mut self, bytes: usize) {
         if bytes >= self.buffer.len() {
             self.buffer.clear();
-            pool::give_back(core::mem::take(&mut self.buffer));
         } else {
             self.buffer.drain(..bytes);
+        }
+    }
+
+    /// Gives an empty buffer to whoever needs one next.
+    #[inline]
+    fn tidy(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() != 0 {
+            pool::give_back(core::mem::take(&mut self.buffer));
         }
     }
 
@@ -95,71 +103,28 @@ mod pool {
     }
 }
 
-thread_local! {
-    /// This thread is inside a lock of a socket: a signal handler that comes now must not wait.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Bytes that such a handler wrote, to be appended by whom it interrupted.
-    static ASIDE: Aside = const { Aside::new() };
-}
-
-const ASIDE_BYTES: usize = 512;
-
-struct Aside {
-    fd: Cell<i32>,
-    len: Cell<usize>,
-    bytes: [Cell<u8>; ASIDE_BYTES],
-}
-
-impl Aside {
-    const fn new() -> Self {
-        Self { fd: Cell::new(-1), len: Cell::new(0), bytes: [const { Cell::new(0) }; ASIDE_BYTES] }
-    }
-
-    /// Puts `data` aside for `fd`; false when there is no room.
-    fn put(&self, fd: i32, data: &[IoSlice<'_>], total: usize) -> bool {
-        let at = self.len.get();
-        if (at != 0 && self.fd.get() != fd) || at + total > ASIDE_BYTES {
-            return false;
-        }
-        let free = &self.bytes[at..];
-        for (cell, byte) in free.iter().zip(data.iter().flat_map(|part| part.iter())) {
-            cell.set(*byte);
-        }
-        self.fd.set(fd);
-        self.len.set(at + total);
-        true
-    }
-
-    fn take(&self) -> Option<(i32, Vec<u8>)> {
-        let len = self.len.replace(0);
-        let bytes = || self.bytes[..len].iter().map(Cell::get).collect();
-        (len != 0).then(|| (self.fd.get(), bytes()))
-    }
-}
-
-/// The lock of a socket's gathered bytes, which knows that a signal handler may interrupt it.
+/// Access to a socket's gathered bytes, known to signal handlers that interrupt it.
 pub(crate) struct Inside<'a> {
-    pub(crate) gathered: MutexGuard<'a, Gathered>,
-}
-
-impl<'a> Inside<'a> {
-    /// `None` inside a signal handler that interrupted a holder on this very thread.
-    #[inline]
-    pub(crate) fn enter(socket: &'a Socket) -> Option<Self> {
-        if INSIDE.replace(true) {
-            return None;
-        }
-        match socket.gathered.lock() {
-            Ok(gathered) => Some(Self { gathered }),
-            Err(poisoned) => Some(Self { gathered: poisoned.into_inner() }),
-        }
-    }
+    pub(crate) gathered: Guard<'a, Gathered>,
 }
 
 impl Drop for Inside<'_> {
     #[inline]
     fn drop(&mut self) {
-        INSIDE.set(false);
+        local(|local| local.inside.set(false));
+    }
+}
+
+/// In a signal handler that came while its own thread was inside: the thread appends the bytes
+/// when it goes on. What does not fit was not written, as if the handler's call had been
+/// interrupted in its turn.
+#[cold]
+fn put_aside(fd: i32, data: &[IoSlice<'_>], total: usize) -> Result<Gather, Errno> {
+    let bytes = data.iter().flat_map(|part| part.iter());
+    if local(|local| local.aside.put(fd, bytes, total)) {
+        Ok(Gather::Taken)
+    } else {
+        Err(Errno::EINTR)
     }
 }
 
@@ -195,15 +160,15 @@ impl<K: Kernel> Posix<K> {
             if socket.is(flag::BACKLOG) {
                 self.wait_for_backlog(at, nonblocking)?;
             }
-            let Some(inside) = Inside::enter(socket) else {
-                return if ASIDE.with(|aside| aside.put(at.fd, data, total)) {
-                    Ok(Gather::Taken)
-                } else {
-                    Err(Errno::EINTR)
-                };
+            let entered = local(|local| {
+                let inside = self.enter(local, socket)?;
+                let result = self.gather_inside(at, inside, data, total, verdict);
+                Some((result, local.aside.is_empty()))
+            });
+            let Some((result, nothing_aside)) = entered else {
+                return put_aside(at.fd, data, total);
             };
-            let result = self.gather_inside(at, inside, data, total, verdict);
-            if ASIDE.with(|aside| aside.len.get()) != 0 {
+            if !nothing_aside {
                 self.append_aside();
             }
             match result {
@@ -230,6 +195,7 @@ impl<K: Kernel> Posix<K> {
         if lone || !gathered.has_room(total) {
             // What is in the buffer goes to the kernel, and the rest after it.
             self.flush_inside(at, gathered, true)?;
+            gathered.tidy();
             if !gathered.is_empty() {
                 return Ok(None);
             }
@@ -241,16 +207,32 @@ impl<K: Kernel> Posix<K> {
             Verdict::Hold => self.note_held(at, held::USER),
             Verdict::Send(reason) => {
                 // A full segment goes; the kernel keeps its tail for what follows.
-                self.flush_inside(at, gathered, reason == Reason::Bytes)?;
+                let sent = self.flush_inside(at, gathered, reason == Reason::Bytes);
+                gathered.tidy();
+                sent?;
             }
         }
         Ok(Some(Gather::Taken))
     }
 
+    /// `None` inside a signal handler that interrupted a holder on this very thread.
+    #[inline]
+    fn enter<'a>(&self, local: &Local, socket: &'a Socket) -> Option<Inside<'a>> {
+        if local.inside.replace(true) {
+            return None;
+        }
+        let thread = local.thread.get().unwrap_or_else(|| {
+            let thread = self.kernel.thread();
+            local.thread.set(Some(thread));
+            thread
+        });
+        Some(Inside { gathered: socket.gathered.lock(thread, || self.kernel.barrier()) })
+    }
+
     /// Appends what a signal handler wrote while we held the lock.
     #[cold]
     fn append_aside(&self) {
-        while let Some((fd, bytes)) = ASIDE.with(Aside::take) {
+        while let Some((fd, bytes)) = local(|local| local.aside.take()) {
             let Some(at) = self.find(fd) else { continue };
             let _ = self.gather(at, &[IoSlice::new(&bytes)], bytes.len(), true);
         }
@@ -286,18 +268,35 @@ impl<K: Kernel> Posix<K> {
     /// Sends what is gathered, keeping an error for the program's next call. Tells whether
     /// there was anything.
     pub(crate) fn flush(&self, at: Socketed<'_>, more: bool) -> bool {
-        let Some(mut inside) = Inside::enter(at.socket) else {
+        let Some(mut inside) = local(|local| self.enter(local, at.socket)) else {
             // A handler on top of its own thread's lock: leave it held, its owner goes on.
             self.note_held(at, held::USER);
             return true;
         };
-        if inside.gathered.is_empty() {
-            return false;
+        let any = self.flush_late(at, &mut inside.gathered, more);
+        inside.gathered.tidy();
+        any
+    }
+
+    /// As [`Posix::flush`], from the timer's thread, which has no thread-local storage and must
+    /// neither allocate nor free. A socket whose lock is taken is being written to right now.
+    pub(crate) fn flush_from_timer(&self, at: Socketed<'_>) -> bool {
+        match at.socket.gathered.try_visit(|| self.kernel.barrier()) {
+            Some(mut gathered) => self.flush_late(at, &mut gathered, false),
+            None => {
+                self.note_held(at, held::USER);
+                true
+            }
         }
-        if let Err(error) = self.flush_inside(at, &mut inside.gathered, more) {
+    }
+
+    /// Flushes too late for an error to be the answer of the write it belongs to.
+    fn flush_late(&self, at: Socketed<'_>, gathered: &mut Gathered, more: bool) -> bool {
+        let any = !gathered.is_empty();
+        if let Err(error) = self.flush_inside(at, gathered, more) {
             at.socket.late_error.store(error.0, Relaxed);
         }
-        true
+        any
     }
 
     /// Sends what is gathered. On an error it is lost, as it would be in the kernel's buffer.
@@ -347,7 +346,7 @@ impl<K: Kernel> Posix<K> {
             return;
         }
         if self.kernel.is_nonblocking(at.fd) {
-            let Some(mut inside) = Inside::enter(at.socket) else { return };
+            let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return };
             let rest = inside.gathered.take();
             drop(inside);
             at.socket.clear(flag::BACKLOG);

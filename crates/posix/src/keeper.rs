@@ -1,6 +1,7 @@
 //! The timer: nothing stays held longer than the bound, whatever the program does.
 //!
-//! One thread a process, made when something is first held. While anything is going on it wakes
+//! One thread a process, made when something is first held; it has no thread-local storage, so
+//! nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While anything is going on it wakes
 //! every half bound and pushes what has been held for that long; after a while without holds it
 //! sleeps until it is roused. A write reads no clock: it takes the time of the latest tick, which
 //! is never later than the truth, so that nothing is held past the bound. docs/TIMER.md has what
@@ -22,8 +23,10 @@ const NONE: u32 = 0;
 const TICKING: u32 = 1;
 /// It sleeps until something is held.
 const IDLE: u32 = 2;
-/// It cannot be made.
-const FAILED: u32 = 3;
+/// It cannot be made, or must not be there for a moment: nothing is held.
+const BARRED: u32 = 3;
+/// It is asked to end.
+const LEAVING: u32 = 4;
 
 /// Ticks without a hold after which it sleeps.
 const LINGER_TICKS: u32 = 40;
@@ -48,6 +51,12 @@ pub(crate) struct State {
 pub(crate) struct Orphan {
     fd: i32,
     rest: Vec<u8>,
+}
+
+impl Orphan {
+    fn is_waiting(&self) -> bool {
+        !self.rest.is_empty()
+    }
 }
 
 impl State {
@@ -96,6 +105,8 @@ impl State {
 /// What the timer thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
+    /// End: the process is to be without it for a moment.
+    Leave,
     /// Look again after this long.
     Tick(Duration),
     /// Sleep until [`Kernel::wake_keeper`].
@@ -113,13 +124,14 @@ impl<K: Kernel> Posix<K> {
             let state = keeper.state.load(SeqCst);
             match state {
                 TICKING => return true,
-                FAILED => return false,
+                BARRED | LEAVING => return false,
                 _ if keeper.state.compare_exchange(state, TICKING, SeqCst, SeqCst).is_err() => {}
                 NONE => {
                     keeper.now.store(now.0, Relaxed);
                     let made = self.kernel.start_keeper();
                     if !made {
-                        keeper.state.store(FAILED, SeqCst);
+                        self.disabled.store(true, Relaxed);
+                        keeper.state.store(BARRED, SeqCst);
                     }
                     return made;
                 }
@@ -137,18 +149,21 @@ impl<K: Kernel> Posix<K> {
         let keeper = &self.keeper;
         let now = self.kernel.now();
         keeper.now.store(now.0, Relaxed);
+        if keeper.state.load(SeqCst) == LEAVING {
+            return Next::Leave;
+        }
         self.kernel.held().sweep(|fd| self.look(fd, now));
         self.feed_orphans();
         if keeper.active.swap(false, Relaxed) || self.anything_left() {
             keeper.quiet_ticks.store(0, Relaxed);
         } else if keeper.quiet_ticks.fetch_add(1, Relaxed) >= LINGER_TICKS {
             keeper.quiet_ticks.store(0, Relaxed);
-            keeper.state.store(IDLE, SeqCst);
+            let idle = keeper.state.compare_exchange(TICKING, IDLE, SeqCst, SeqCst).is_ok();
             // Whoever held something before it could see that we are idle has not roused us.
-            if !self.anything_left() {
+            if idle && !self.anything_left() {
                 return Next::Sleep;
             }
-            keeper.state.store(TICKING, SeqCst);
+            let _ = keeper.state.compare_exchange(IDLE, TICKING, SeqCst, SeqCst);
         }
         Next::Tick(keeper.period())
     }
@@ -158,14 +173,29 @@ impl<K: Kernel> Posix<K> {
         self.keeper.state.load(SeqCst) == IDLE
     }
 
-    /// Whether a timer thread is in this process (`uncork status`).
-    pub fn keeper_state(&self) -> u32 {
-        self.keeper.state.load(Relaxed)
+    /// Runs `call` while there is no timer thread: it changes what threads of a process have in
+    /// common (its user, its namespaces), and one that libc does not know would be left behind.
+    /// `ended` waits for the thread's end.
+    pub fn without_keeper<T>(&self, ended: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+        self.release_all(Call::Passed);
+        let before = self.keeper.state.swap(LEAVING, SeqCst);
+        if matches!(before, TICKING | IDLE) {
+            self.kernel.wake_keeper();
+            ended();
+        }
+        self.keeper.state.store(BARRED, SeqCst);
+        let result = call();
+        let after = if before == BARRED { BARRED } else { NONE };
+        self.keeper.state.store(after, SeqCst);
+        result
     }
 
     fn anything_left(&self) -> bool {
-        self.kernel.held().count.load(SeqCst) != 0
-            || self.orphans.try_lock().is_ok_and(|orphans| !orphans.is_empty())
+        self.kernel.held().count.load(SeqCst) != 0 || self.has_orphans()
+    }
+
+    fn has_orphans(&self) -> bool {
+        self.orphans.try_lock().is_ok_and(|orphans| orphans.iter().any(Orphan::is_waiting))
     }
 
     /// Pushes `fd` if it is due; tells whether it holds anything.
@@ -188,6 +218,7 @@ impl<K: Kernel> Posix<K> {
     pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>) {
         let Some(fd) = self.kernel.duplicate(fd) else { return };
         if let Ok(mut orphans) = self.orphans.lock() {
+            orphans.retain(Orphan::is_waiting);
             orphans.push(Orphan { fd, rest });
         }
         self.keeper.active.store(true, Relaxed);
@@ -198,28 +229,27 @@ impl<K: Kernel> Posix<K> {
 
     fn feed_orphans(&self) {
         let Ok(mut orphans) = self.orphans.try_lock() else { return };
-        orphans.retain_mut(|orphan| {
+        for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting()) {
             match self.kernel.send(orphan.fd, &orphan.rest, false) {
                 Ok(sent) => drop(orphan.rest.drain(..sent)),
                 Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
                 Err(_) => orphan.rest.clear(),
             }
-            let keep = !orphan.rest.is_empty();
-            if !keep {
+            if !orphan.is_waiting() {
                 self.kernel.close(orphan.fd);
             }
-            keep
-        });
+        }
     }
 
     /// The process ends: gives orphans the time that a closing socket would have had.
     pub(crate) fn wait_for_orphans(&self) {
         let begin = self.kernel.now();
-        while self.orphans.try_lock().is_ok_and(|orphans| !orphans.is_empty())
-            && self.kernel.now().since(begin) < LAST_WAIT
+        while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT
         {
             self.feed_orphans();
-            let first = self.orphans.try_lock().ok().and_then(|list| list.first().map(|o| o.fd));
+            let first = self.orphans.try_lock().ok().and_then(|orphans| {
+                orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)
+            });
             if let Some(fd) = first {
                 let _ = self.kernel.wait_writable(fd, Some(Duration::from_millis(10)));
             }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use uncork_bias::Thread;
 use uncork_cork::Instant;
 
 use crate::socket::Socket;
@@ -70,6 +71,11 @@ pub trait Kernel {
     /// Which sockets have something held.
     fn held(&self) -> &Held;
 
+    /// The calling thread's number for biased locks, if [`Kernel::barrier`] works here.
+    fn thread(&self) -> Thread;
+    /// A barrier on every core that runs a thread of this process (membarrier(2)).
+    fn barrier(&self);
+
     /// Lets go of what the kernel holds, whatever Nagle says: sets TCP_NODELAY, which pushes.
     fn push(&self, fd: i32);
     /// send(2) with MSG_DONTWAIT | MSG_NOSIGNAL, and MSG_MORE if `more`.
@@ -106,6 +112,8 @@ pub trait Kernel {
     fn wake_keeper(&self);
     /// Writes a line of `--debug` to standard error.
     fn say(&self, line: &str);
+    /// A socket was pushed while `AUTOCORK_DUMP_INTERVAL` is set: time to dump, perhaps.
+    fn consider_dump(&self);
     /// Process id, not cached.
     fn pid(&self) -> u32;
 }

@@ -106,19 +106,38 @@ impl<K: Kernel> Posix<K> {
     #[cold]
     pub(crate) fn ledger_hold(&self, socket: &Socket) {
         let now = self.kernel.now();
-        self.with_ledger(socket, |ledger| ledger.begin_hold(now.0));
+        let dumps = self.settings().dump_interval.is_some();
+        self.with_ledger(socket, |ledger| {
+            ledger.begin_hold(now.0);
+            if dumps && ledger.autocork.is_none() {
+                ledger.autocork = Some(Box::default());
+            }
+        });
     }
 
     #[cold]
     pub(crate) fn ledger_push(&self, socket: &Socket, call: Call) {
         let now = self.kernel.now();
-        self.with_ledger(socket, |ledger| {
+        let note = |ledger: &mut Ledger| {
             ledger.pushed_by[call as usize] += 1;
             let held_ns = ledger.end_hold(now.0);
-            if self.settings().dump_interval.is_some() {
-                self.dump_push(socket, ledger, call, held_ns);
+            if let Some(dump) = &mut ledger.autocork {
+                dump.push(socket, held_ns);
             }
-        });
+        };
+        if call == Call::Timer {
+            // What was held has a ledger already; the timer's thread could not make one.
+            if let Ok(mut ledger) = socket.ledger.try_lock()
+                && let Some(ledger) = ledger.as_deref_mut()
+            {
+                note(ledger);
+            }
+            return;
+        }
+        self.with_ledger(socket, note);
+        if self.settings().dump_interval.is_some() {
+            self.kernel.consider_dump();
+        }
     }
 
     #[cold]

@@ -23,6 +23,7 @@ mod keeper;
 pub mod kernel;
 mod ledger;
 mod lifecycle;
+mod local;
 pub mod options;
 pub mod published;
 mod push;

@@ -6,7 +6,7 @@ use uncork_cork::Cork;
 
 use crate::config::{Hold, Scope};
 use crate::kernel::{Kernel, state};
-use crate::push::CURRENT;
+use crate::local::current;
 use crate::socket::flag;
 use crate::{Call, Posix, Socketed};
 
@@ -55,7 +55,7 @@ impl<K: Kernel> Posix<K> {
         if settings.scope == Scope::Nodelay && flags & flag::ASKED_NODELAY == 0 {
             flags |= flag::OUT_OF_SCOPE;
         }
-        socket.reset(flags);
+        socket.reset(flags, || self.kernel.barrier());
         socket.set_cork(cork);
         if let Origin::Accepted(listener) = origin {
             socket.listener.store(listener + 1, Relaxed);
@@ -113,8 +113,8 @@ impl<K: Kernel> Posix<K> {
         } else {
             byte.store(state::UNKNOWN, SeqCst);
         }
-        if CURRENT.get() == fd {
-            CURRENT.set(-1);
+        if current::get() == fd {
+            current::set(-1);
         }
     }
 
@@ -164,7 +164,8 @@ impl<K: Kernel> Posix<K> {
         let Some(at) = self.find(old) else { return };
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
-            twin.socket.reset(at.socket.flags() | flag::SHARED);
+            let flags = at.socket.flags() | flag::SHARED;
+            twin.socket.reset(flags, || self.kernel.barrier());
         }
     }
 
@@ -182,8 +183,9 @@ impl<K: Kernel> Posix<K> {
     pub fn after_fork_in_child(&self) {
         self.pid.store(self.kernel.pid(), Relaxed);
         self.keeper.gone();
-        CURRENT.set(-1);
+        current::set(-1);
         self.kernel.held().count.store(0, SeqCst);
+        uncork_bias::after_fork();
         self.each_tracked(|at| {
             at.socket.held.store(0, Relaxed);
             at.socket.visitors.store(0, Relaxed);
@@ -192,7 +194,7 @@ impl<K: Kernel> Posix<K> {
             let mut cork = at.socket.cork();
             cork.handle_end(true);
             at.socket.set_cork(cork);
-            if let Ok(mut gathered) = at.socket.gathered.try_lock() {
+            if let Some(mut gathered) = at.socket.gathered.try_visit(|| ()) {
                 gathered.clear();
             }
         });
@@ -255,7 +257,7 @@ impl<K: Kernel> Posix<K> {
     /// along in the kernel; only our own buffer must go first.
     pub fn filling(&self, fd: i32, bytes: usize, call: Call) -> Option<Socketed<'_>> {
         let at = self.find(fd)?;
-        let previous = CURRENT.replace(fd);
+        let previous = current::replace(fd);
         if previous != fd && previous >= 0 {
             self.end_other(previous, Call::Turn);
         }

@@ -1,20 +1,14 @@
 //! Letting go of what is held, and who may do it.
 //!
-//! Each thread writes to one socket at a time: [`CURRENT`]. When it turns away, that socket's
+//! Each thread writes to one socket at a time: `Local::current`. When it turns away, that socket's
 //! burst is over. Other threads (the timer, a thread that waits for the answer, the one that
 //! ends the process) may push too, as *visitors*, whom closing waits for.
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::kernel::{Held, Kernel};
 use crate::socket::{count, flag, held};
 use crate::{Call, Posix, Socketed};
-
-thread_local! {
-    /// The socket that this thread wrote to last, until it turns away. -1: none.
-    pub(crate) static CURRENT: Cell<i32> = const { Cell::new(-1) };
-}
 
 impl<K: Kernel> Posix<K> {
     /// Something of this socket is held from now on, in `place` ([`held`]).
@@ -38,8 +32,7 @@ impl<K: Kernel> Posix<K> {
             self.ledger_hold(socket);
         }
         if !self.keeper.is_ticking() && !self.rouse_keeper(socket) {
-            // Without a timer nothing may be held at all.
-            self.disabled.store(true, Relaxed);
+            // Without a timer nothing may be held.
             self.release(at, Call::Passed);
         }
     }
@@ -73,7 +66,8 @@ impl<K: Kernel> Posix<K> {
         }
         let socket = at.socket;
         socket.why.store(call as u8, Relaxed);
-        let flushed = place & held::USER != 0 && self.flush(at, false);
+        let flushed = place & held::USER != 0
+            && if call == Call::Timer { self.flush_from_timer(at) } else { self.flush(at, false) };
         if !flushed && place & held::KERNEL != 0 {
             socket.set(flag::FORCED_NODELAY);
             self.kernel.push(at.fd);

@@ -55,15 +55,50 @@ pub(crate) struct AutocorkDump {
     seen: (u64, u64),
 }
 
+impl AutocorkDump {
+    /// A push of what `socket` held for so long.
+    pub(crate) fn push(&mut self, socket: &Socket, held_ns: Option<u64>) {
+        let (writes, bytes) = (socket.writes.load(Relaxed), socket.bytes.load(Relaxed));
+        let (new_writes, new_bytes) =
+            (writes.wrapping_sub(self.seen.0), bytes.wrapping_sub(self.seen.1));
+        self.seen = (writes, bytes);
+        if let (Some(ns), true) = (held_ns, new_writes != 0) {
+            self.latency_us.add(ns / 1000);
+            self.writes.add(new_writes);
+            self.write_bytes.add(new_bytes / new_writes);
+        }
+    }
+}
+
+/// A line of `--debug`, put together without an allocation: the timer's thread says some too.
+struct Line {
+    bytes: [u8; 128],
+    len: usize,
+}
+
+impl Line {
+    fn say<K: Kernel>(kernel: &K, arguments: core::fmt::Arguments<'_>) {
+        let mut line = Self { bytes: [0; 128], len: 0 };
+        let _ = line.write_fmt(arguments);
+        kernel.say(&String::from_utf8_lossy(&line.bytes[..line.len]));
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let free = &mut self.bytes[self.len..];
+        let taken = text.len().min(free.len());
+        free[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        Ok(())
+    }
+}
+
 impl<K: Kernel> Posix<K> {
     /// The report of one socket.
     fn describe(&self, at: Socketed<'_>, ledger: Option<&Ledger>) -> SocketReport {
         let mut report = describe_record(at.fd, at.socket, self.settings().hold);
         report.peer = self.kernel.peer(at.fd).map(|peer| peer.to_string());
-        report.held_bytes = match at.socket.gathered.try_lock() {
-            Ok(gathered) if !gathered.is_empty() => gathered.len() as u64,
-            _ => report.held_bytes,
-        };
         if let Some(ledger) = ledger {
             for (call, number) in Call::ALL.iter().zip(ledger.pushed_by) {
                 if number != 0 {
@@ -141,26 +176,6 @@ impl<K: Kernel> Posix<K> {
         report
     }
 
-    /// A push, in the sums of the library of 2007.
-    pub(crate) fn dump_push(
-        &self,
-        socket: &Socket,
-        ledger: &mut Ledger,
-        _call: Call,
-        held_ns: Option<u64>,
-    ) {
-        let dump = ledger.autocork.get_or_insert_default();
-        let (writes, bytes) = (socket.writes.load(Relaxed), socket.bytes.load(Relaxed));
-        let (new_writes, new_bytes) =
-            (writes.wrapping_sub(dump.seen.0), bytes.wrapping_sub(dump.seen.1));
-        dump.seen = (writes, bytes);
-        if let (Some(ns), true) = (held_ns, new_writes != 0) {
-            dump.latency_us.add(ns / 1000);
-            dump.writes.add(new_writes);
-            dump.write_bytes.add(new_bytes / new_writes);
-        }
-    }
-
     /// The statistics of each descriptor as the library of 2007 dumps them, a line each.
     pub fn autocork_dump(&self) -> String {
         let mut text = String::new();
@@ -195,7 +210,7 @@ impl<K: Kernel> Posix<K> {
             Origin::Accepted(_) => "accepted",
             Origin::Inherited => "inherited",
         };
-        self.kernel.say(&format!("uncork: helping fd {} ({from})\n", at.fd));
+        Line::say(&self.kernel, format_args!("uncork: helping fd {} ({from})\n", at.fd));
     }
 
     #[cold]
@@ -204,7 +219,7 @@ impl<K: Kernel> Posix<K> {
             && !self.settings().autocork
             && let Some(reason) = flag::reason(at.socket.flags())
         {
-            self.kernel.say(&format!("uncork: passing fd {} through: {reason}\n", at.fd));
+            Line::say(&self.kernel, format_args!("uncork: passing fd {} through: {reason}\n", at.fd));
         }
     }
 
@@ -212,9 +227,9 @@ impl<K: Kernel> Posix<K> {
     pub(crate) fn say_pushed(&self, at: Socketed<'_>, call: Call) {
         let name = call.name();
         if self.settings().autocork {
-            self.kernel.say(&format!("libautocork: autocorking fd {} on {name}\n", at.fd));
+            Line::say(&self.kernel, format_args!("libautocork: autocorking fd {} on {name}\n", at.fd));
         } else {
-            self.kernel.say(&format!("uncork: pushed fd {} on {name}\n", at.fd));
+            Line::say(&self.kernel, format_args!("uncork: pushed fd {} on {name}\n", at.fd));
         }
     }
 }

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::Mutex;
 
+use uncork_bias::Biased;
 use uncork_cork::Cork;
 
 use crate::gather::Gathered;
@@ -72,10 +73,14 @@ pub mod held {
 /// One TCP socket. Shared by all threads; all but the gathered bytes and the ledger is atomic,
 /// and a race between two threads on one socket costs a packet at worst.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Socket {
     /// [`Cork`], packed.
     cork: AtomicU64,
+    /// Writes of the program.
+    pub writes: AtomicU64,
+    /// Bytes of the program.
+    pub bytes: AtomicU64,
     /// When the hold began, by the timer's coarse clock (ns).
     pub since: AtomicU64,
     /// [`flag`].
@@ -86,31 +91,27 @@ pub struct Socket {
     pub why: AtomicU8,
     /// Threads other than the writer that are pushing right now; closing waits for them.
     pub visitors: AtomicU32,
-    /// The epoll set that it was last added to, plus one.
-    pub epoll: AtomicI32,
-    /// The listener that it was accepted from, plus one.
-    pub listener: AtomicI32,
     /// An error that came after its write had succeeded, to be reported next.
     pub late_error: AtomicI32,
     /// Gathered bytes that make a full segment or buffer.
     pub full_bytes: AtomicU32,
-    /// Writes of the program.
-    pub writes: AtomicU64,
-    /// Bytes of the program.
-    pub bytes: AtomicU64,
+    /// The epoll set that it was last added to, plus one.
+    pub epoll: AtomicI32,
+    /// The listener that it was accepted from, plus one.
+    pub listener: AtomicI32,
     /// Bursts that ended.
     pub bursts: AtomicU64,
     /// Writes sent unheld because the rhythm said that they were the last.
     pub predicted: AtomicU64,
     /// Bytes held in the process.
-    pub gathered: Mutex<Gathered>,
+    pub gathered: Biased<Gathered>,
     /// What `--stats` counts beyond the above.
     pub ledger: Mutex<Option<Box<Ledger>>>,
 }
 
 impl Socket {
     /// Forgets everything, for a new socket under the same number.
-    pub fn reset(&self, flags: u32) {
+    pub fn reset(&self, flags: u32, barrier: impl FnOnce()) {
         self.cork.store(0, Relaxed);
         self.since.store(0, Relaxed);
         self.flags.store(flags, Relaxed);
@@ -125,9 +126,9 @@ impl Socket {
         self.bursts.store(0, Relaxed);
         self.predicted.store(0, Relaxed);
         // A lock that a forked parent's thread took with it never comes back: do without.
-        match self.gathered.try_lock() {
-            Ok(mut gathered) => gathered.clear(),
-            Err(_) => {
+        match self.gathered.try_visit(barrier) {
+            Some(mut gathered) => gathered.clear(),
+            None => {
                 self.set(flag::SHARED);
             }
         }

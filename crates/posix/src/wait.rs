@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::kernel::{Kernel, Kind, state};
-use crate::push::CURRENT;
+use crate::local::current;
 use crate::{Call, Posix};
 
 impl<K: Kernel> Posix<K> {
@@ -11,7 +11,7 @@ impl<K: Kernel> Posix<K> {
     /// it sleeps, or waits for a thread, a process, a signal, a set of descriptors.
     #[inline]
     pub fn before_wait(&self, call: Call) {
-        let current = CURRENT.replace(-1);
+        let current = current::replace(-1);
         if current >= 0 {
             self.end_other(current, call);
         }
@@ -21,15 +21,15 @@ impl<K: Kernel> Posix<K> {
     #[inline]
     pub fn before_read(&self, fd: i32, call: Call) {
         if let Some(at) = self.find(fd) {
-            let current = CURRENT.get();
+            let current = current::get();
             if current >= 0 {
-                CURRENT.set(-1);
+                current::set(-1);
                 if current != fd {
                     self.end_other(current, Call::Turn);
                 }
             }
             self.end_burst(at, call);
-        } else if CURRENT.get() >= 0 && self.anything_held() && self.may_wait(fd) {
+        } else if current::get() >= 0 && self.anything_held() && self.may_wait(fd) {
             self.before_wait(call);
         }
     }

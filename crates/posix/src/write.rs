@@ -6,7 +6,7 @@ use uncork_cork::{Limits, Verdict};
 
 use crate::config::Hold;
 use crate::kernel::Kernel;
-use crate::push::CURRENT;
+use crate::local::current;
 use crate::socket::{Socket, flag, held};
 use crate::{Call, Gather, Posix, Socketed};
 
@@ -42,7 +42,7 @@ impl<K: Kernel> Posix<K> {
         if socket.is(flag::PASSED) || flags.more || flags.special || bytes == 0 {
             return self.pass_write(at, flags);
         }
-        let previous = CURRENT.replace(at.fd);
+        let previous = current::replace(at.fd);
         if previous != at.fd && previous >= 0 {
             self.end_other(previous, Call::Turn);
         }

@@ -1,54 +1,109 @@
 //! The timer thread: [`uncork_posix`]'s keeper, given a body.
+//!
+//! It is a bare thread of the kernel's that libc does not know. Made by pthread_create it would
+//! make every program a multi-threaded one: slower system calls and allocations (glibc skips
+//! locks and cancellation points while there is one thread), a `pthread_exit` of the main thread
+//! that never ends the process, an unshare(2) that is refused. The price is that it has no
+//! thread-local storage: what it runs (`Posix::tick`) uses none, allocates nothing, and makes
+//! its system calls directly. And as libc would not carry a change of user over to it, it ends
+//! before one ([`without`]) and is made anew at the next hold.
 
-use core::mem::MaybeUninit;
+use core::arch::asm;
 use core::ptr;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use libc::{c_int, c_void};
+use uncork_posix::Next;
 
-use crate::POSIX;
-use crate::linux;
 use crate::raw::raw;
+use crate::{POSIX, linux};
 
-/// Its stack: it calls no library but ours.
+/// Its stack, and above it the block that stands in for thread-local storage.
 const STACK_BYTES: usize = 64 * 1024;
+const TLS_BYTES: usize = 4096;
 
 /// Futex word: counts the wake-ups.
 static WAKE: AtomicU32 = AtomicU32::new(0);
+/// The thread's id while it lives; the kernel clears it and wakes who waits for that.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+/// Its stack, mapped once.
+static STACK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes the thread. It takes no signal, is detached, and dies with the process.
+/// Makes the thread. It takes no signal and dies with the process.
 pub(crate) fn start() -> bool {
-    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
-    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: each object is initialised by the call made for it before it is used. A thread
-    // inherits the signal mask of its maker, so it is made while all signals are blocked.
+    let Some(stack) = stack() else { return false };
+    let all = u64::MAX;
+    let mut before = 0u64;
+    // SAFETY: signal sets of eight bytes. A thread inherits the mask of its maker.
     unsafe {
-        if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
-            return false;
-        }
-        libc::pthread_attr_setdetachstate(
-            attributes.as_mut_ptr(),
-            libc::PTHREAD_CREATE_DETACHED,
-        );
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES);
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
-        let made = libc::pthread_create(
-            thread.as_mut_ptr(),
-            attributes.as_ptr(),
-            run,
-            ptr::null_mut(),
-        );
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        made == 0
+        let _ = raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, &raw mut before, 8);
+        let made = clone(stack);
+        let _ = raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0, 8);
+        made
     }
 }
 
-/// Wakes it from [`uncork_posix::Next::Sleep`].
+fn stack() -> Option<*mut c_void> {
+    let known = STACK.load(SeqCst);
+    if !known.is_null() {
+        return Some(known);
+    }
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
+    let bytes = STACK_BYTES + TLS_BYTES;
+    // SAFETY: a new anonymous mapping; its lowest page becomes a guard.
+    unsafe {
+        let base = raw!(SYS_mmap, 0, bytes, protection, flags, -1i32, 0).ok()?;
+        let _ = raw!(SYS_mprotect, base, 4096, libc::PROT_NONE);
+        let tls = (base + STACK_BYTES) as *mut usize;
+        // The x86-64 ABI: %fs:0 holds the address of itself.
+        tls.write(tls as usize);
+        STACK.store(base as *mut c_void, SeqCst);
+        Some(base as *mut c_void)
+    }
+}
+
+/// # Safety
+/// `base` is what [`stack`] returned, and no keeper runs on it.
+unsafe fn clone(base: *mut c_void) -> bool {
+    const FLAGS: c_int = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS
+        | libc::CLONE_PARENT_SETTID
+        | libc::CLONE_CHILD_CLEARTID;
+    let top = base as usize + STACK_BYTES;
+    let result: isize;
+    // SAFETY: the child begins on its own stack, 16-byte aligned at the call, and never returns;
+    // the parent goes on behind the label with its registers as they were.
+    unsafe {
+        asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call {run}",
+            "ud2",
+            "2:",
+            run = sym run,
+            inlateout("rax") libc::SYS_clone as isize => result,
+            in("rdi") FLAGS as usize,
+            in("rsi") top,
+            in("rdx") THREAD.as_ptr(),
+            in("r10") THREAD.as_ptr(),
+            in("r8") top,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result > 0
+}
+
+/// Wakes it from [`Next::Sleep`].
 pub(crate) fn wake() {
     WAKE.fetch_add(1, SeqCst);
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
@@ -56,7 +111,25 @@ pub(crate) fn wake() {
     let _ = unsafe { raw!(SYS_futex, &raw const WAKE, operation, 1) };
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
+/// Makes a call that changes the process's user or namespaces while there is no keeper.
+pub(crate) fn without<T>(call: impl FnOnce() -> T) -> T {
+    POSIX.without_keeper(wait_for_end, call)
+}
+
+fn wait_for_end() {
+    loop {
+        let thread = THREAD.load(SeqCst);
+        if thread == 0 {
+            return;
+        }
+        // Not a private futex: the kernel's wake-up at a thread's end is not.
+        // SAFETY: THREAD is a futex word for the life of the process; no time limit.
+        let _ = unsafe { raw!(SYS_futex, &raw const THREAD, libc::FUTEX_WAIT, thread, 0) };
+    }
+}
+
+/// The thread. No thread-local storage, no allocation, no libc from here on.
+extern "C" fn run() -> ! {
     // SAFETY: plain arguments; the name is a C string. Without the slack of 50 µs that threads
     // get by default, a short bound would be overrun by it.
     unsafe {
@@ -65,13 +138,16 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
     loop {
         match POSIX.tick() {
-            uncork_posix::Next::Tick(period) => {
+            Next::Tick(period) => {
                 let time = linux::timespec(period);
                 // SAFETY: the kernel reads `time`.
                 let _ = unsafe { raw!(SYS_nanosleep, &raw const time, 0) };
-                crate::report::dump_if_due();
             }
-            uncork_posix::Next::Sleep => sleep(),
+            Next::Sleep => sleep(),
+            Next::Leave => {
+                // SAFETY: ends this thread alone; its stack stays mapped.
+                let _ = unsafe { raw!(SYS_exit, 0) };
+            }
         }
     }
 }
@@ -87,4 +163,3 @@ fn sleep() {
         let _ = unsafe { raw!(SYS_futex, &raw const WAKE, operation, seen, 0) };
     }
 }
-

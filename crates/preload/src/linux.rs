@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libc::c_int;
+use uncork_bias::Thread;
 use uncork_cork::Instant;
 use uncork_posix::kernel::{Held, Kernel, Kind};
 use uncork_posix::{Errno, Socket};
@@ -102,6 +103,49 @@ pub(crate) fn write_quietly(fd: i32, mut bytes: &[u8]) {
     }
 }
 
+/// membarrier(2), private and expedited (Linux 4.14).
+pub(crate) mod membarrier {
+    use core::sync::atomic::AtomicU8;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    use crate::raw::raw;
+
+    const PRIVATE_EXPEDITED: i32 = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+    const UNKNOWN: u8 = 0;
+    const WORKS: u8 = 1;
+    const REFUSED: u8 = 2;
+
+    /// Lost by exec, as the registration is.
+    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+    fn call(command: i32) -> bool {
+        // SAFETY: no pointers.
+        unsafe { raw!(SYS_membarrier, command, 0, 0) }.is_ok()
+    }
+
+    /// Registers the process at the first call; tells whether that worked. While there is but
+    /// one thread that takes no time; later it waits for all cores, some milliseconds.
+    pub(crate) fn is_registered() -> bool {
+        match STATE.load(SeqCst) {
+            UNKNOWN => {
+                let works = call(REGISTER_PRIVATE_EXPEDITED);
+                STATE.store(if works { WORKS } else { REFUSED }, SeqCst);
+                works
+            }
+            state => state == WORKS,
+        }
+    }
+
+    /// Without a registration no thread has a number, no lock an owner, and nobody asks for this.
+    pub(super) fn barrier() {
+        if !call(PRIVATE_EXPEDITED) {
+            call(REGISTER_PRIVATE_EXPEDITED);
+            call(PRIVATE_EXPEDITED);
+        }
+    }
+}
+
 /// SIGPIPE to the calling thread, as the kernel sends it to a thread that writes.
 pub(crate) fn raise_sigpipe() {
     // SAFETY: no pointers.
@@ -140,6 +184,14 @@ impl Kernel for Linux {
     #[inline]
     fn held(&self) -> &Held {
         &table::HELD
+    }
+
+    fn thread(&self) -> Thread {
+        if membarrier::is_registered() { uncork_bias::this_thread() } else { Thread::NONE }
+    }
+
+    fn barrier(&self) {
+        membarrier::barrier();
     }
 
     #[inline]
@@ -258,6 +310,10 @@ impl Kernel for Linux {
 
     fn say(&self, line: &str) {
         write_quietly(2, line.as_bytes());
+    }
+
+    fn consider_dump(&self) {
+        crate::report::dump_if_due();
     }
 
     fn pid(&self) -> u32 {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, size_t, ssize_t};
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, pid_t};
-use libc::{pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
+use libc::{gid_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval, uid_t};
 
 /// Finds `name` in what was loaded after us: libc, or another preloaded library.
 #[cold]
@@ -127,6 +127,18 @@ real! {
     fclose(*mut c_void) -> c_int;
     freopen(*const c_char, *const c_char, *mut c_void) -> *mut c_void;
     freopen64(*const c_char, *const c_char, *mut c_void) -> *mut c_void;
+    setuid(uid_t) -> c_int;
+    setgid(gid_t) -> c_int;
+    seteuid(uid_t) -> c_int;
+    setegid(gid_t) -> c_int;
+    setreuid(uid_t, uid_t) -> c_int;
+    setregid(gid_t, gid_t) -> c_int;
+    setresuid(uid_t, uid_t, uid_t) -> c_int;
+    setresgid(gid_t, gid_t, gid_t) -> c_int;
+    setgroups(size_t, *const gid_t) -> c_int;
+    initgroups(*const c_char, gid_t) -> c_int;
+    unshare(c_int) -> c_int;
+    setns(c_int, c_int) -> c_int;
     _Fork() -> pid_t;
     syscall(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 }

@@ -6,10 +6,11 @@ use core::sync::atomic::AtomicU64;
 
 use libc::c_void;
 use uncork_posix::published::{self, Tables, WORDS};
+use uncork_posix::config::Hold;
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
-use crate::{POSIX, report, table};
+use crate::{POSIX, linux, report, table};
 
 /// Where `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
@@ -36,6 +37,9 @@ extern "C" fn construct() {
         blocks: table::BLOCKS.as_ptr() as u64,
         block_len: table::BLOCK as u64,
     };
+    if settings.hold == Hold::User {
+        linux::membarrier::is_registered();
+    }
     published::publish(&uncork_published, &settings, tables);
     POSIX.start(settings);
     // SAFETY: three functions of this library, which is never unloaded.

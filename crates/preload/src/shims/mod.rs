@@ -1,5 +1,6 @@
 //! The exported symbols, by what they are for.
 
+pub(crate) mod credentials;
 pub(crate) mod descriptors;
 pub(crate) mod options;
 pub(crate) mod passing;

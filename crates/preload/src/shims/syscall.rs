@@ -108,7 +108,7 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
 /// # Safety
 /// As for the system call.
 unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
-    use super::{descriptors, options, poll, read, sendfile, sockets, write};
+    use super::{credentials, descriptors, options, poll, read, sendfile, sockets, write};
     let fd = a as c_int;
     // SAFETY: the arguments are those of the function of the same name; the shims written in
     // assembly have the prototype of their real function.
@@ -149,6 +149,8 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             },
             libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
             libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
+            libc::SYS_unshare => credentials::unshare(fd).into(),
+            libc::SYS_setns => credentials::setns(fd, b as c_int).into(),
             libc::SYS_pidfd_getfd => sockets::pidfd_getfd(fd, b as c_int, c as u32).into(),
             _ => return None,
         }

@@ -1,0 +1,129 @@
+//! What each thread knows of itself, in one place: an access to thread-local storage is a call
+//! in a shared library, and the path of a small write makes as few as it can.
+
+use core::cell::Cell;
+
+use uncork_bias::Thread;
+
+/// One thread.
+pub(crate) struct Local {
+    /// The socket that this thread wrote to last, until it turns away. -1: none.
+    pub(crate) current: Cell<i32>,
+    /// It is inside the lock of a socket's gathered bytes: a signal handler that comes now must
+    /// not wait for it.
+    pub(crate) inside: Cell<bool>,
+    /// By what number it owns such locks; `None` until it first needs one.
+    pub(crate) thread: Cell<Option<Thread>>,
+    /// What a signal handler wrote while the thread was inside.
+    pub(crate) aside: Aside,
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            current: Cell::new(-1),
+            inside: Cell::new(false),
+            thread: Cell::new(None),
+            aside: Aside::new(),
+        }
+    };
+}
+
+/// Runs `run` with the calling thread's own.
+#[inline]
+pub(crate) fn local<T>(run: impl FnOnce(&Local) -> T) -> T {
+    LOCAL.with(run)
+}
+
+/// The socket that this thread wrote to last.
+pub(crate) mod current {
+    use super::LOCAL;
+
+    #[inline]
+    pub(crate) fn get() -> i32 {
+        LOCAL.with(|local| local.current.get())
+    }
+
+    #[inline]
+    pub(crate) fn set(fd: i32) {
+        LOCAL.with(|local| local.current.set(fd));
+    }
+
+    #[inline]
+    pub(crate) fn replace(fd: i32) -> i32 {
+        LOCAL.with(|local| local.current.replace(fd))
+    }
+}
+
+/// Room for what handlers write before their thread comes back to it.
+const ASIDE_BYTES: usize = 512;
+
+/// Bytes put aside for one socket.
+pub(crate) struct Aside {
+    fd: Cell<i32>,
+    len: Cell<usize>,
+    bytes: [Cell<u8>; ASIDE_BYTES],
+}
+
+impl Aside {
+    const fn new() -> Self {
+        Self { fd: Cell::new(-1), len: Cell::new(0), bytes: [const { Cell::new(0) }; ASIDE_BYTES] }
+    }
+
+    /// Whether nothing is there.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    /// Puts `total` bytes aside for `fd`; false when there is no room.
+    pub(crate) fn put<'a>(
+        &self,
+        fd: i32,
+        data: impl Iterator<Item = &'a u8>,
+        total: usize,
+    ) -> bool {
+        let at = self.len.get();
+        if (at != 0 && self.fd.get() != fd) || total > ASIDE_BYTES - at {
+            return false;
+        }
+        for (cell, byte) in self.bytes[at..].iter().zip(data) {
+            cell.set(*byte);
+        }
+        self.fd.set(fd);
+        self.len.set(at + total);
+        true
+    }
+
+    /// Takes what is there, and for which socket.
+    pub(crate) fn take(&self) -> Option<(i32, Vec<u8>)> {
+        let len = self.len.replace(0);
+        let bytes = || self.bytes[..len].iter().map(Cell::get).collect();
+        (len != 0).then(|| (self.fd.get(), bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_aside_comes_back_in_order_and_once() {
+        let aside = Aside::new();
+        assert!(aside.put(5, b"ab".iter(), 2));
+        assert!(aside.put(5, b"cd".iter(), 2));
+        assert!(!aside.put(6, b"x".iter(), 1), "another socket's bytes must not be mixed in");
+        assert_eq!(aside.take(), Some((5, b"abcd".to_vec())));
+        assert_eq!(aside.take(), None);
+    }
+
+    #[test]
+    fn too_much_is_refused_whole() {
+        let aside = Aside::new();
+        let data = [7; ASIDE_BYTES + 1];
+        assert!(!aside.put(1, data.iter(), data.len()));
+        assert!(aside.is_empty());
+        assert!(aside.put(1, data[1..].iter(), ASIDE_BYTES));
+        assert!(!aside.put(1, data.iter(), 1));
+    }
+}
