@@ -1,6 +1,7 @@
 /* Bytes written right before a process ends arrive, however it ends.
  * With the argument "killed", SIGKILL as well: true of bytes that the kernel holds. */
 #include "common.h"
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 static void by_return(void) {}
@@ -81,6 +82,61 @@ static void end(const char *name, void (*body)(void), bool closes)
     socket_of_handler = 0;
 }
 
+static void *write_for_ever(void *argument)
+{
+    static char bytes[1000];
+    size_t *completed = argument;
+    for (;;) {
+        ssize_t sent = write(socket_of_handler, bytes, sizeof bytes);
+        if (sent > 0)
+            __atomic_add_fetch(completed, (size_t)sent, __ATOMIC_SEQ_CST);
+    }
+    return NULL;
+}
+
+/* A process whose peer does not read can still end, by exit or by close, and what its completed
+ * writes took is there for the peer that reads later. */
+static void end_with_full_buffers(const char *name, bool by_close)
+{
+    int fds[2], small = 32768, status;
+    static char sink[1 << 22];
+    size_t *completed =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    tcp_pair(fds);
+    setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    setsockopt(fds[1], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        close(fds[1]);
+        socket_of_handler = fds[0];
+        pthread_create(&thread, NULL, write_for_ever, completed);
+        sleep_ms(100);
+        if (by_close) {
+            pthread_cancel(thread);
+            pthread_join(thread, NULL);
+            close(fds[0]);
+        }
+        exit(0);
+    }
+    close(fds[0]);
+    double start = now_ms();
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (now_ms() - start > 5000) {
+            printf("FAIL %s: the process hangs while its peer does not read\n", name);
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+            break;
+        }
+        sleep_ms(5);
+    }
+    size_t came = take(fds[1], sink, sizeof sink);
+    printf("%s: status %d, all of the completed writes arrived: %s\n", name, status,
+           yes(came >= *completed));
+    close(fds[1]);
+    socket_of_handler = 0;
+}
+
 int main(int count, char **arguments)
 {
     struct {
@@ -107,6 +163,8 @@ int main(int count, char **arguments)
         end(ways[i].name, ways[i].body, false);
     end("close, _exit", by__exit, true);
     end("close, SIGKILL", by_sigkill, true);
+    end_with_full_buffers("exit beside a blocked write", false);
+    end_with_full_buffers("close after a cancelled write", true);
     if (count > 1 && !strcmp(arguments[1], "killed"))
         end("SIGKILL", by_sigkill, false);
     return 0;
