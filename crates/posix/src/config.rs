@@ -263,8 +263,7 @@ impl Settings {
             read(variable::AUTOCORK_MAX_QLEN, &lookup, &mut settings.max_qlen, &mut ignored);
             let mut seconds = 0u32;
             read(variable::AUTOCORK_DUMP_INTERVAL, &lookup, &mut seconds, &mut ignored);
-            settings.dump_interval =
-                (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+            settings.dump_interval = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
         }
         settings.ignored = ignored;
         settings

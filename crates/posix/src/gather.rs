@@ -247,6 +247,16 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// Bytes are about to enter the kernel by another way than the buffer: those in it go first.
+    #[cold]
+    pub(crate) fn settle(&self, at: Socketed<'_>, nonblocking: bool) -> Result<(), Errno> {
+        self.flush(at, true);
+        if at.socket.is(flag::BACKLOG) {
+            self.wait_for_backlog(at, nonblocking)?;
+        }
+        self.late_error(at.socket)
+    }
+
     /// Before a write to a socket whose buffer did not fit into the kernel: as the kernel would,
     /// wait for room (SO_SNDTIMEO long), or answer EAGAIN.
     #[cold]
@@ -309,9 +319,6 @@ impl<K: Kernel> Posix<K> {
         if gathered.is_empty() {
             return Ok(());
         }
-        if !more {
-            self.ensure_nodelay(at);
-        }
         let sent = loop {
             match self.kernel.send(at.fd, &gathered.buffer, more) {
                 Err(Errno::EINTR) => {}
@@ -325,6 +332,9 @@ impl<K: Kernel> Posix<K> {
             }
         };
         gathered.sent(sent);
+        if !more {
+            self.ensure_nodelay(at);
+        }
         if gathered.is_empty() {
             at.socket.clear(flag::BACKLOG);
             if more {

@@ -244,8 +244,7 @@ impl<K: Kernel> Posix<K> {
     /// The process ends: gives orphans the time that a closing socket would have had.
     pub(crate) fn wait_for_orphans(&self) {
         let begin = self.kernel.now();
-        while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT
-        {
+        while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {
             self.feed_orphans();
             let first = self.orphans.try_lock().ok().and_then(|orphans| {
                 orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)

@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use uncork_cork::Cork;
 
 use crate::config::{Hold, Scope};
-use crate::kernel::{Kernel, state};
+use crate::kernel::{Errno, Kernel, state};
 use crate::local::current;
-use crate::socket::flag;
+use crate::socket::{flag, held};
 use crate::{Call, Posix, Socketed};
 
 /// Where a TCP socket came from.
@@ -27,7 +27,8 @@ impl<K: Kernel> Posix<K> {
         if self.settings.get().is_none() {
             return;
         }
-        let (Some(byte), Some(socket)) = (self.kernel.state(fd), self.kernel.make_socket(fd)) else {
+        let (Some(byte), Some(socket)) = (self.kernel.state(fd), self.kernel.make_socket(fd))
+        else {
             return;
         };
         let mut cork = Cork::default();
@@ -45,7 +46,7 @@ impl<K: Kernel> Posix<K> {
                 u32::from(asked) * flag::ASKED_NODELAY
             }
             Origin::Inherited => {
-                flag::SHARED | u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY
+                flag::SHARED | (u32::from(self.kernel.nodelay(fd)) * flag::ASKED_NODELAY)
             }
         };
         let settings = self.settings();
@@ -253,24 +254,30 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Bytes are about to enter `fd` by another way (sendfile, splice): what is held goes
-    /// along in the kernel; only our own buffer must go first.
-    pub fn filling(&self, fd: i32, bytes: usize, call: Call) -> Option<Socketed<'_>> {
-        let at = self.find(fd)?;
+    /// Bytes are about to enter `fd` by another way (sendfile, splice): what the kernel holds
+    /// goes along with them, what is held in the process goes first.
+    pub fn filling(
+        &self,
+        fd: i32,
+        bytes: usize,
+        call: Call,
+    ) -> Result<Option<Socketed<'_>>, Errno> {
+        let Some(at) = self.find(fd) else { return Ok(None) };
         let previous = current::replace(fd);
         if previous != fd && previous >= 0 {
             self.end_other(previous, Call::Turn);
         }
+        if at.socket.held.load(Relaxed) & held::USER != 0 {
+            self.settle(at, false)?;
+        }
         if at.socket.is(flag::PASSED) {
-            return None;
+            return Ok(None);
         }
         // It is a write of the burst like any other, but nothing can hold its end back.
         self.count_write(at.socket, bytes);
         self.decide(at.socket, bytes, u32::MAX);
         at.socket.why.store(call as u8, Relaxed);
-        self.flush(at, true);
-        self.ensure_nodelay(at);
-        Some(at)
+        Ok(Some(at))
     }
 
     pub(crate) fn each_tracked(&self, mut look: impl FnMut(Socketed<'_>)) {

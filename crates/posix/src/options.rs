@@ -69,8 +69,7 @@ impl<K: Kernel> Posix<K> {
         }
         if self.settings().autocork && self.settings().debug >= 1 {
             let state = if on { "ON" } else { "OFF" };
-            self.kernel
-                .say(&format!("libautocork: turning TCP_CORK {state} fd {}\n", at.fd));
+            self.kernel.say(&format!("libautocork: turning TCP_CORK {state} fd {}\n", at.fd));
         }
     }
 

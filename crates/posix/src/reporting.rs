@@ -186,7 +186,8 @@ impl<K: Kernel> Posix<K> {
             let pushed_by: Vec<_> = Call::ALL
                 .iter()
                 .zip(ledger.pushed_by)
-                .filter_map(|(call, n)| (n != 0).then(|| call.name()))
+                .filter(|(_, n)| *n != 0)
+                .map(|(call, _)| call.name())
                 .collect();
             let _ = write!(text, "{}:", at.fd);
             let _ = write!(text, " {}", dump.latency_us.samples);
@@ -194,11 +195,8 @@ impl<K: Kernel> Posix<K> {
                 let _ = write!(text, " {} {} {}", spread.average, spread.least, spread.most);
             }
             let bytes = dump.write_bytes;
-            let _ = write!(
-                text,
-                " {} {} {} {}",
-                bytes.samples, bytes.average, bytes.least, bytes.most
-            );
+            let _ =
+                write!(text, " {} {} {} {}", bytes.samples, bytes.average, bytes.least, bytes.most);
             let _ = writeln!(text, " {} {}", pushed_by.join(","), self.settings().max_qlen);
         });
         text
@@ -219,7 +217,10 @@ impl<K: Kernel> Posix<K> {
             && !self.settings().autocork
             && let Some(reason) = flag::reason(at.socket.flags())
         {
-            Line::say(&self.kernel, format_args!("uncork: passing fd {} through: {reason}\n", at.fd));
+            Line::say(
+                &self.kernel,
+                format_args!("uncork: passing fd {} through: {reason}\n", at.fd),
+            );
         }
     }
 
@@ -227,7 +228,10 @@ impl<K: Kernel> Posix<K> {
     pub(crate) fn say_pushed(&self, at: Socketed<'_>, call: Call) {
         let name = call.name();
         if self.settings().autocork {
-            Line::say(&self.kernel, format_args!("libautocork: autocorking fd {} on {name}\n", at.fd));
+            Line::say(
+                &self.kernel,
+                format_args!("libautocork: autocorking fd {} on {name}\n", at.fd),
+            );
         } else {
             Line::say(&self.kernel, format_args!("uncork: pushed fd {} on {name}\n", at.fd));
         }

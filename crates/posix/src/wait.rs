@@ -55,8 +55,7 @@ impl<K: Kernel> Posix<K> {
         if self.anything_held() {
             self.kernel.held().each(|fd| {
                 let member = |at: crate::Socketed<'_>| {
-                    at.socket.epoll.load(Relaxed) == epfd + 1
-                        && at.socket.held.load(Relaxed) != 0
+                    at.socket.epoll.load(Relaxed) == epfd + 1 && at.socket.held.load(Relaxed) != 0
                 };
                 if self.find(fd).is_some_and(member) {
                     self.visit(fd, call);

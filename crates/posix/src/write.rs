@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use uncork_cork::{Limits, Verdict};
 
 use crate::config::Hold;
-use crate::kernel::Kernel;
+use crate::kernel::{Errno, Kernel};
 use crate::local::current;
 use crate::socket::{Socket, flag, held};
 use crate::{Call, Gather, Posix, Socketed};
@@ -22,6 +22,8 @@ pub enum Plan {
     },
     /// By [`Posix::gather`].
     Gather,
+    /// Not at all: earlier bytes wait for room in the connection, and this one must not.
+    Fail(Errno),
 }
 
 /// What the flags of a send(2) mean to the policy.
@@ -31,6 +33,8 @@ pub struct WriteFlags {
     pub more: bool,
     /// Flags or control data with a meaning of their own (MSG_OOB, MSG_ZEROCOPY, MSG_EOR …).
     pub special: bool,
+    /// MSG_DONTWAIT.
+    pub nonblocking: bool,
 }
 
 impl<K: Kernel> Posix<K> {
@@ -47,8 +51,7 @@ impl<K: Kernel> Posix<K> {
             self.end_other(previous, Call::Turn);
         }
         if self.disabled.load(Relaxed) {
-            self.release(at, Call::Passed);
-            return Plan::Pass;
+            return self.pass_write(at, flags);
         }
         let user = self.settings().hold == Hold::User
             && !self.kernel_only.load(Relaxed)
@@ -56,23 +59,21 @@ impl<K: Kernel> Posix<K> {
         if user {
             return Plan::Gather;
         }
-        let verdict = self.decide(socket, bytes, u32::MAX);
-        let more = verdict == Verdict::Hold;
-        if !more {
-            self.ensure_nodelay(at);
+        if socket.held.load(Relaxed) & held::USER != 0
+            && let Err(error) = self.settle(at, flags.nonblocking)
+        {
+            return Plan::Fail(error);
         }
-        Plan::Send { more }
+        let verdict = self.decide(socket, bytes, u32::MAX);
+        Plan::Send { more: verdict == Verdict::Hold }
     }
 
     /// Asks the policy.
     #[inline]
     pub(crate) fn decide(&self, socket: &Socket, bytes: usize, limit_bytes: u32) -> Verdict {
         let settings = self.settings();
-        let limits = Limits {
-            writes: settings.max_qlen,
-            bytes: limit_bytes,
-            predict: !settings.autocork,
-        };
+        let limits =
+            Limits { writes: settings.max_qlen, bytes: limit_bytes, predict: !settings.autocork };
         let mut cork = socket.cork();
         let verdict = cork.handle_write(bytes, limits);
         socket.set_cork(cork);
@@ -97,6 +98,7 @@ impl<K: Kernel> Posix<K> {
         } else {
             // An unheld send takes all that was held before it along.
             self.forget_held(at);
+            self.ensure_nodelay(at);
         }
     }
 
@@ -108,8 +110,10 @@ impl<K: Kernel> Posix<K> {
             self.say_passed(at);
         }
         if socket.held.load(Relaxed) != 0 {
-            // The kernel keeps the order; only our own buffer could be overtaken.
             self.release(at, Call::Passed);
+            if let Err(error) = self.settle(at, flags.nonblocking) {
+                return Plan::Fail(error);
+            }
         }
         if self.keeps_ledger() {
             let reason = flag::reason(socket.flags());
@@ -138,7 +142,8 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Nagle is out of the way before anything is sent unheld.
+    /// Gets Nagle out of the way, after the first send that is not held: setting TCP_NODELAY
+    /// pushes, and done before the send it would push what the send is to take along.
     #[inline]
     pub(crate) fn ensure_nodelay(&self, at: Socketed<'_>) {
         if !at.socket.is(flag::ASKED_NODELAY | flag::FORCED_NODELAY) {

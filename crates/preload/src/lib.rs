@@ -22,5 +22,4 @@ mod start;
 mod table;
 
 /// The library's state in this process.
-pub(crate) static POSIX: uncork_posix::Posix<linux::Linux> =
-    uncork_posix::Posix::new(linux::Linux);
+pub(crate) static POSIX: uncork_posix::Posix<linux::Linux> = uncork_posix::Posix::new(linux::Linux);

@@ -10,7 +10,7 @@ use uncork_cork::Instant;
 use uncork_posix::kernel::{Held, Kernel, Kind};
 use uncork_posix::{Errno, Socket};
 
-use crate::raw::raw;
+use crate::raw::{fail, raw};
 use crate::{keeper, table};
 
 /// This process, on this machine.
@@ -147,13 +147,21 @@ pub(crate) mod membarrier {
 }
 
 /// SIGPIPE to the calling thread, as the kernel sends it to a thread that writes.
-pub(crate) fn raise_sigpipe() {
+fn raise_sigpipe() {
     // SAFETY: no pointers.
     unsafe {
         if let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) {
             let _ = raw!(SYS_tgkill, process, thread, libc::SIGPIPE);
         }
     }
+}
+
+/// A write fails with `error`, as the kernel would have it fail.
+pub(crate) fn fail_send(error: Errno, flags: c_int) -> isize {
+    if error == Errno::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
+        raise_sigpipe();
+    }
+    fail(error)
 }
 
 /// This thread's errno.
@@ -321,4 +329,3 @@ impl Kernel for Linux {
         unsafe { raw!(SYS_getpid) }.unwrap_or(0) as u32
     }
 }
-

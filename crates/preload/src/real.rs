@@ -62,9 +62,11 @@ macro_rules! real {
 macro_rules! name {
     ($name:ident) => {
         // SAFETY: a literal that ends in its only NUL.
-        unsafe { core::ffi::CStr::from_bytes_with_nul_unchecked(
-            concat!(stringify!($name), "\0").as_bytes(),
-        ) }
+        unsafe {
+            core::ffi::CStr::from_bytes_with_nul_unchecked(
+                concat!(stringify!($name), "\0").as_bytes(),
+            )
+        }
     };
 }
 pub(crate) use name;
@@ -142,4 +144,3 @@ real! {
     _Fork() -> pid_t;
     syscall(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 }
-

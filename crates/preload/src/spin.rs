@@ -252,9 +252,8 @@ fn cores() -> u32 {
         0 => {
             let mut set = [0u64; 128];
             // SAFETY: the kernel writes at most the array's size.
-            let bytes = unsafe {
-                raw!(SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr())
-            };
+            let bytes =
+                unsafe { raw!(SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr()) };
             let words = bytes.unwrap_or(0) / 8;
             let cores = set[..words].iter().map(|word| word.count_ones()).sum::<u32>().max(1);
             CORES.store(cores, Relaxed);
@@ -307,8 +306,7 @@ impl Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         // SAFETY: a signal set of eight bytes.
-        let _ = unsafe {
-            raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.before, 0, 8)
-        };
+        let _ =
+            unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.before, 0, 8) };
     }
 }

@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
 
 use libc::c_void;
-use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::config::Hold;
+use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
@@ -99,14 +99,14 @@ fn each_descriptor(mut look: impl FnMut(i32)) {
     const FEW: i32 = 64;
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a C string.
-    let opened =
-        unsafe { raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0) };
+    let opened = unsafe { raw!(SYS_openat, libc::AT_FDCWD, c"/proc/self/fd".as_ptr(), flags, 0) };
     let Ok(directory) = opened else { return (0..FEW).for_each(look) };
     let mut buffer = [0u8; 2048];
     // SAFETY: the kernel writes at most the buffer's length.
-    while let Ok(len @ 1..) =
-        unsafe { raw!(SYS_getdents64, directory, buffer.as_mut_ptr(), buffer.len()) }
-    {
+    let read = |buffer: &mut [u8; 2048]| unsafe {
+        raw!(SYS_getdents64, directory, buffer.as_mut_ptr(), buffer.len())
+    };
+    while let Ok(len @ 1..) = read(&mut buffer) {
         let mut at = 0;
         // struct linux_dirent64: inode, offset, record length (u16 at 16), type, name at 19.
         while at + 19 < len {
@@ -125,4 +125,3 @@ fn each_descriptor(mut look: impl FnMut(i32)) {
     // SAFETY: opened above.
     let _ = unsafe { raw!(SYS_close, directory) };
 }
-

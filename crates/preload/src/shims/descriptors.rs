@@ -17,7 +17,11 @@ pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
 
 /// close_range(2).
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn close_range(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
     let only_marks = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
     if !only_marks && first <= last {
         POSIX.closing_range(first, last, Call::CloseRange);
@@ -95,7 +99,11 @@ pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument
 
 /// fcntl(2) of programs with 64-bit offsets.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn fcntl64(
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> c_int {
     // SAFETY: the program's own call.
     controlling(fd, command, || unsafe { real::fcntl64()(fd, command, argument) })
 }

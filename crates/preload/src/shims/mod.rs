@@ -23,8 +23,7 @@ unsafe fn each_passed_fd(message: *const msghdr, mut look: impl FnMut(c_int)) {
     unsafe {
         let mut control: *const cmsghdr = libc::CMSG_FIRSTHDR(message);
         while !control.is_null() {
-            if (*control).cmsg_level == libc::SOL_SOCKET
-                && (*control).cmsg_type == libc::SCM_RIGHTS
+            if (*control).cmsg_level == libc::SOL_SOCKET && (*control).cmsg_type == libc::SCM_RIGHTS
             {
                 let data = libc::CMSG_DATA(control).cast::<c_int>();
                 let bytes = (*control).cmsg_len - libc::CMSG_LEN(0) as usize;

@@ -74,7 +74,11 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
     }
 }
 
-pub(crate) unsafe extern "C-unwind" fn ioctl_hook(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn ioctl_hook(
+    fd: c_int,
+    request: c_ulong,
+    argument: usize,
+) -> c_int {
     /// linux/sockios.h. SIOCOUTQ is TIOCOUTQ by another name.
     const SIOCOUTQNSD: c_ulong = 0x894B;
     if matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) {

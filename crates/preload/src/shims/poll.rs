@@ -45,7 +45,11 @@ unsafe fn before_poll(fds: *const pollfd, number: nfds_t, by: Call) {
 
 /// poll(2).
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn poll(fds: *mut pollfd, number: nfds_t, timeout: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn poll(
+    fds: *mut pollfd,
+    number: nfds_t,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
         before_poll(fds, number, Call::Poll);
@@ -168,7 +172,13 @@ impl Sets {
         for (to, from) in saved.words.iter_mut().zip(sets) {
             if !from.is_null() {
                 // SAFETY: as promised.
-                unsafe { core::ptr::copy_nonoverlapping(from.cast(), to.as_mut_ptr().cast::<u8>(), bytes) };
+                unsafe {
+                    core::ptr::copy_nonoverlapping(
+                        from.cast(),
+                        to.as_mut_ptr().cast::<u8>(),
+                        bytes,
+                    );
+                };
             }
         }
         saved
@@ -181,7 +191,9 @@ impl Sets {
         for (from, to) in self.words.iter().zip(sets) {
             if !to.is_null() {
                 // SAFETY: as promised.
-                unsafe { core::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), to.cast(), bytes) };
+                unsafe {
+                    core::ptr::copy_nonoverlapping(from.as_ptr().cast::<u8>(), to.cast(), bytes);
+                };
             }
         }
     }
@@ -196,8 +208,7 @@ unsafe fn try_select(number: c_int, sets: [*mut fd_set; 3], mask: *const sigset_
     // SAFETY: as promised.
     unsafe {
         let saved = Sets::save(number, sets);
-        let ready =
-            real::pselect()(number, sets[0], sets[1], sets[2], &raw const none, mask);
+        let ready = real::pselect()(number, sets[0], sets[1], sets[2], &raw const none, mask);
         if ready == 0 {
             saved.restore(number, sets);
         }
@@ -221,11 +232,7 @@ pub(crate) unsafe extern "C-unwind" fn select(
         POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Select);
         let call = || real::select()(number, read, write, except, timeout);
         let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
-        let limit = if timeout.is_null() {
-            Some(None)
-        } else {
-            time_of(*timeout).map(Some)
-        };
+        let limit = if timeout.is_null() { Some(None) } else { time_of(*timeout).map(Some) };
         let (true, Some(limit)) = (fits, limit) else { return call() };
         let begin = linux::now();
         let store = |left: Duration| {
@@ -257,7 +264,9 @@ pub(crate) unsafe extern "C-unwind" fn select(
 
 fn time_of(time: timeval) -> Option<Duration> {
     let microseconds = u64::try_from(time.tv_usec).ok()?;
-    Some(Duration::from_secs(u64::try_from(time.tv_sec).ok()?) + Duration::from_micros(microseconds))
+    Some(
+        Duration::from_secs(u64::try_from(time.tv_sec).ok()?) + Duration::from_micros(microseconds),
+    )
 }
 
 /// pselect(2).
@@ -323,10 +332,14 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     // SAFETY: the program's own call; see `ppoll` for the mask.
     unsafe {
         let call = |timeout| real::epoll_pwait()(epfd, events, most, timeout, mask);
-        spin::wait(milliseconds(timeout), || call(0), |left| match left {
-            None => call(timeout),
-            Some(left) => call(to_milliseconds(left)),
-        })
+        spin::wait(
+            milliseconds(timeout),
+            || call(0),
+            |left| match left {
+                None => call(timeout),
+                Some(left) => call(to_milliseconds(left)),
+            },
+        )
     }
 }
 
@@ -345,10 +358,14 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
         let call = |timeout| real::epoll_pwait2()(epfd, events, most, timeout, mask);
         let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
         let none = linux::timespec(Duration::ZERO);
-        spin::wait(limit, || call(&raw const none), |left| match left {
-            None => call(timeout),
-            Some(left) => with_timespec(left, call),
-        })
+        spin::wait(
+            limit,
+            || call(&raw const none),
+            |left| match left {
+                None => call(timeout),
+                Some(left) => with_timespec(left, call),
+            },
+        )
     }
 }
 

@@ -38,7 +38,11 @@ fn reading(
     spin::receive(fd, flags, try_now, call)
 }
 
-pub(crate) unsafe extern "C-unwind" fn read_hook(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn read_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+) -> ssize_t {
     // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
     unsafe {
         reading(
@@ -167,7 +171,11 @@ fn message_of(vectors: *const iovec, number: c_int) -> msghdr {
     message
 }
 
-pub(crate) unsafe extern "C-unwind" fn readv_hook(fd: c_int, vectors: *const iovec, number: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn readv_hook(
+    fd: c_int,
+    vectors: *const iovec,
+    number: c_int,
+) -> ssize_t {
     // SAFETY: as above.
     unsafe {
         let mut message = message_of(vectors, number);

@@ -4,14 +4,17 @@ use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use uncork_posix::Call;
 
 use crate::jump::descriptor_shim;
-use crate::{POSIX, real};
+use crate::{POSIX, linux, real};
 
 descriptor_shim!(sendfile => sendfile_hook, when tcp);
 descriptor_shim!(sendfile64 => sendfile64_hook, when tcp);
 
 /// What is held goes along with what `call` sends.
 fn filling(fd: c_int, bytes: usize, by: Call, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    let at = POSIX.filling(fd, bytes, by);
+    let at = match POSIX.filling(fd, bytes, by) {
+        Ok(at) => at,
+        Err(error) => return linux::fail_send(error, 0),
+    };
     let sent = call();
     if let Some(at) = at
         && sent > 0
@@ -59,8 +62,10 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     }
     if flags & libc::SPLICE_F_MORE != 0 {
         // The program holds the end back by itself.
-        POSIX.filling(to, bytes, Call::Splice);
-        return call();
+        return match POSIX.filling(to, bytes, Call::Splice) {
+            Ok(_) => call(),
+            Err(error) => linux::fail_send(error, 0),
+        };
     }
     filling(to, bytes, Call::Splice, call)
 }

@@ -9,7 +9,11 @@ use crate::{POSIX, linux, real, spin};
 
 /// socket(2).
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     // SAFETY: the program's own call.
     let fd = unsafe { real::socket()(domain, kind, protocol) };
     let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
@@ -36,22 +40,22 @@ pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
 
 fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
     POSIX.before_read(listener, Call::Accept);
-    let fd = if spin::is_off() || POSIX.find(listener).is_none() {
-        call()
-    } else if POSIX.kernel.is_nonblocking(listener) {
-        call()
-    } else {
-        let begin = linux::now();
-        if let Err(error) = spin::readiness(listener, libc::POLLIN) {
-            return fail(error) as c_int;
-        }
-        let fd = call();
-        spin::learn_since(begin);
-        fd
-    };
+    let waits =
+        !spin::is_off() && POSIX.find(listener).is_some() && !POSIX.kernel.is_nonblocking(listener);
+    let fd = if waits { accept_spinning(listener, call) } else { call() };
     if fd >= 0 {
         POSIX.accepted(fd, listener);
     }
+    fd
+}
+
+fn accept_spinning(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let begin = linux::now();
+    if let Err(error) = spin::readiness(listener, libc::POLLIN) {
+        return fail(error) as c_int;
+    }
+    let fd = call();
+    spin::learn_since(begin);
     fd
 }
 
@@ -134,7 +138,11 @@ pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
 
 /// pidfd_getfd(2): a descriptor of another process.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(
+    pidfd: c_int,
+    target: c_int,
+    flags: c_uint,
+) -> c_int {
     // SAFETY: the program's own call.
     let fd = unsafe { real::pidfd_getfd()(pidfd, target, flags) };
     if fd >= 0 {

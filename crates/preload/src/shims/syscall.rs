@@ -122,14 +122,12 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_sendmsg => write::sendmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendto => {
                 write::sendto_hook(fd, b as _, c, d as c_int, e as _, f as u32) as c_long
-            },
+            }
             libc::SYS_recvmsg => read::recvmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_recvfrom => {
                 read::recvfrom_hook(fd, b as _, c, d as c_int, e as _, f as _) as c_long
-            },
-            libc::SYS_sendfile => {
-                sendfile::sendfile_hook(fd, b as c_int, c as _, d) as c_long
-            },
+            }
+            libc::SYS_sendfile => sendfile::sendfile_hook(fd, b as c_int, c as _, d) as c_long,
             libc::SYS_splice => {
                 sendfile::splice(fd, b as _, c as c_int, d as _, e, f as u32) as c_long
             }
@@ -143,10 +141,10 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
             libc::SYS_setsockopt => {
                 options::setsockopt_hook(fd, b as c_int, c as c_int, d as _, e as u32).into()
-            },
+            }
             libc::SYS_getsockopt => {
                 options::getsockopt_hook(fd, b as c_int, c as c_int, d as _, e as _).into()
-            },
+            }
             libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
             libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
             libc::SYS_unshare => credentials::unshare(fd).into(),

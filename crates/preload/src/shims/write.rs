@@ -6,10 +6,9 @@ use std::io::IoSlice;
 use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
 };
-use uncork_posix::{Call, Errno, Gather, Plan, Socketed, WriteFlags};
+use uncork_posix::{Call, Gather, Plan, Socketed, WriteFlags};
 
 use crate::jump::descriptor_shim;
-use crate::raw::fail;
 use crate::{POSIX, linux, real};
 
 descriptor_shim!(write => write_hook, when tcp);
@@ -21,7 +20,11 @@ descriptor_shim!(sendto => sendto_hook, when tcp);
 /// More vectors than this are passed through (UIO_MAXIOV; the kernel refuses more).
 const MOST_VECTORS: usize = 1024;
 
-pub(crate) unsafe extern "C-unwind" fn write_hook(fd: c_int, data: *const c_void, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn write_hook(
+    fd: c_int,
+    data: *const c_void,
+    len: size_t,
+) -> ssize_t {
     let Some(at) = POSIX.find(fd) else {
         // SAFETY: the program's own call.
         return unsafe { real::write()(fd, data, len) };
@@ -93,10 +96,10 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
             Some(at) if offset == -1 && flags == 0 => {
                 many_buffers(at, vectors, number as usize, 0, pass)
             }
-            Some(at) => {
-                POSIX.plan_write(at, 0, SPECIAL);
-                pass()
-            }
+            Some(at) => match POSIX.plan_write(at, 0, SPECIAL) {
+                Plan::Fail(error) => linux::fail_send(error, 0),
+                _ => pass(),
+            },
             None => pass(),
         }
     }
@@ -123,8 +126,10 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(
             return pass();
         };
         if control {
-            POSIX.plan_write(at, 0, SPECIAL);
-            return pass();
+            return match POSIX.plan_write(at, 0, SPECIAL) {
+                Plan::Fail(error) => linux::fail_send(error, flags),
+                _ => pass(),
+            };
         }
         many_buffers(at, (*message).msg_iov, (*message).msg_iovlen, flags, pass)
     }
@@ -163,12 +168,16 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
     }
 }
 
-const SPECIAL: WriteFlags = WriteFlags { more: false, special: true };
+const SPECIAL: WriteFlags = WriteFlags { more: false, special: true, nonblocking: false };
 
 /// What the flags of a send mean.
 fn meaning(flags: c_int) -> WriteFlags {
     const PLAIN: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE;
-    WriteFlags { more: flags & libc::MSG_MORE != 0, special: flags & !PLAIN != 0 }
+    WriteFlags {
+        more: flags & libc::MSG_MORE != 0,
+        special: flags & !PLAIN != 0,
+        nonblocking: flags & libc::MSG_DONTWAIT != 0,
+    }
 }
 
 /// A write of one buffer to a tracked socket.
@@ -185,6 +194,7 @@ unsafe fn one_buffer(
 ) -> ssize_t {
     let more = match POSIX.plan_write(at, len, meaning(flags)) {
         Plan::Pass => return pass(),
+        Plan::Fail(error) => return linux::fail_send(error, flags),
         Plan::Send { more } => more,
         Plan::Gather => {
             // SAFETY: the program says that `len` bytes are there. Where they are not, the
@@ -228,6 +238,7 @@ unsafe fn many_buffers(
     }
     let more = match POSIX.plan_write(at, total, meaning(flags)) {
         Plan::Pass => return pass(),
+        Plan::Fail(error) => return linux::fail_send(error, flags),
         Plan::Send { more } => more,
         Plan::Gather => match gather(at, list, total, flags) {
             Ok(more) => more,
@@ -260,23 +271,13 @@ fn gather(
     match POSIX.gather(at, data, total, flags & libc::MSG_DONTWAIT != 0) {
         Ok(Gather::Taken) => Err(total as ssize_t),
         Ok(Gather::Send { more }) => Ok(more),
-        Err(error) => {
-            if error == Errno::EPIPE && flags & libc::MSG_NOSIGNAL == 0 {
-                linux::raise_sigpipe();
-            }
-            Err(fail(error))
-        }
+        Err(error) => Err(linux::fail_send(error, flags)),
     }
 }
 
 /// A send of ours in the program's stead has returned.
 #[inline]
-fn after(
-    at: Socketed<'_>,
-    more: bool,
-    sent: ssize_t,
-    pass: impl FnOnce() -> ssize_t,
-) -> ssize_t {
+fn after(at: Socketed<'_>, more: bool, sent: ssize_t, pass: impl FnOnce() -> ssize_t) -> ssize_t {
     if sent < 0 && linux::errno() == libc::ENOTSOCK {
         // The descriptor was closed and reused behind our back.
         POSIX.forget(at.fd);

@@ -1,1 +1,0 @@
-//! Tests of what a call means, against a fake kernel.

@@ -1,0 +1,298 @@
+//! A kernel that remembers what it was asked.
+
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use uncork_bias::Thread;
+use uncork_cork::Instant;
+
+use crate::kernel::{Held, Kernel, Kind};
+use crate::{Errno, Socket};
+
+/// A regular file.
+pub(super) const FILE: i32 = 20;
+/// A pipe.
+pub(super) const PIPE: i32 = 21;
+/// First number of duplicates.
+const DUPLICATES: i32 = 60;
+const DESCRIPTORS: usize = 64;
+
+/// What left a socket at once.
+pub(super) type Packet = Vec<u8>;
+
+/// One connection, seen from the wire.
+#[derive(Clone, Debug)]
+struct Wire {
+    /// Held under MSG_MORE.
+    held: Vec<u8>,
+    packets: Vec<Packet>,
+    /// Bytes that the send buffer still takes.
+    room: usize,
+    nodelay: bool,
+    nonblocking: bool,
+    error: Option<Errno>,
+    closed: bool,
+}
+
+impl Default for Wire {
+    fn default() -> Self {
+        Self {
+            held: Vec::new(),
+            packets: Vec::new(),
+            room: usize::MAX,
+            nodelay: false,
+            nonblocking: false,
+            error: None,
+            closed: false,
+        }
+    }
+}
+
+impl Wire {
+    fn push(&mut self) {
+        if !self.held.is_empty() {
+            self.packets.push(core::mem::take(&mut self.held));
+        }
+    }
+}
+
+pub(super) struct Fake {
+    states: Vec<AtomicU8>,
+    sockets: Vec<Socket>,
+    highest: AtomicI32,
+    held: Held,
+    wires: RefCell<BTreeMap<i32, Wire>>,
+    now: Cell<u64>,
+    calls: Cell<usize>,
+    said: RefCell<String>,
+    pid: Cell<u32>,
+    keeper_allowed: Cell<bool>,
+    keeper_started: Cell<bool>,
+    duplicates: Cell<i32>,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        let words = || Box::leak(Box::new([AtomicU64::new(0)]));
+        Self {
+            states: (0..DESCRIPTORS).map(|_| AtomicU8::new(0)).collect(),
+            sockets: (0..DESCRIPTORS).map(|_| Socket::default()).collect(),
+            highest: AtomicI32::new(-1),
+            held: Held {
+                count: Box::leak(Box::new(AtomicU32::new(0))),
+                bits: words(),
+                summary: words(),
+            },
+            wires: RefCell::default(),
+            now: Cell::new(1_000_000_000),
+            calls: Cell::new(0),
+            said: RefCell::default(),
+            pid: Cell::new(1),
+            keeper_allowed: Cell::new(true),
+            keeper_started: Cell::new(false),
+            duplicates: Cell::new(DUPLICATES),
+        }
+    }
+
+    fn wire<T>(&self, fd: i32, run: impl FnOnce(&mut Wire) -> T) -> T {
+        run(self.wires.borrow_mut().entry(fd).or_default())
+    }
+
+    /// The program's own send, as the shims make it.
+    pub(super) fn program_send(&self, fd: i32, data: &[u8], more: bool) -> Result<usize, Errno> {
+        self.send(fd, data, more)
+    }
+
+    /// The kernel's own ceiling of 200 ms on what a program holds by itself.
+    pub(super) fn let_go(&self, fd: i32) {
+        self.wire(fd, Wire::push);
+    }
+
+    pub(super) fn packets(&self, fd: i32) -> Vec<Packet> {
+        self.wire(fd, |wire| wire.packets.clone())
+    }
+
+    /// All bytes that the other side has seen.
+    pub(super) fn delivered(&self, fd: i32) -> Vec<u8> {
+        self.packets(fd).concat()
+    }
+
+    /// System calls that were made on sockets.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.get()
+    }
+
+    pub(super) fn said(&self) -> String {
+        self.said.borrow().clone()
+    }
+
+    pub(super) fn pass(&self, time: Duration) {
+        self.now.set(self.now.get() + time.as_nanos() as u64);
+    }
+
+    pub(super) fn set_room(&self, fd: i32, room: usize) {
+        self.wire(fd, |wire| wire.room = room);
+    }
+
+    pub(super) fn set_nonblocking(&self, fd: i32) {
+        self.wire(fd, |wire| wire.nonblocking = true);
+    }
+
+    pub(super) fn fail(&self, fd: i32, error: Errno) {
+        self.wire(fd, |wire| wire.error = Some(error));
+    }
+
+    pub(super) fn nodelay_in_force(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.nodelay)
+    }
+
+    pub(super) fn is_closed(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.closed)
+    }
+
+    pub(super) fn latest_duplicate(&self) -> i32 {
+        self.duplicates.get() - 1
+    }
+
+    pub(super) fn become_another_process(&self) {
+        self.pid.set(self.pid.get() + 1);
+    }
+
+    pub(super) fn refuse_keeper(&self) {
+        self.keeper_allowed.set(false);
+    }
+
+    pub(super) fn keeper_started(&self) -> bool {
+        self.keeper_started.get()
+    }
+}
+
+impl Kernel for Fake {
+    fn state(&self, fd: i32) -> Option<&AtomicU8> {
+        self.states.get(usize::try_from(fd).ok()?)
+    }
+
+    fn socket(&self, fd: i32) -> Option<&Socket> {
+        self.sockets.get(usize::try_from(fd).ok()?)
+    }
+
+    fn make_socket(&self, fd: i32) -> Option<&Socket> {
+        self.socket(fd)
+    }
+
+    fn highest(&self) -> &AtomicI32 {
+        &self.highest
+    }
+
+    fn held(&self) -> &Held {
+        &self.held
+    }
+
+    fn thread(&self) -> Thread {
+        Thread::NONE
+    }
+
+    fn barrier(&self) {}
+
+    fn push(&self, fd: i32) {
+        self.calls.set(self.calls.get() + 1);
+        self.wire(fd, |wire| {
+            wire.nodelay = true;
+            wire.push();
+        });
+    }
+
+    fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno> {
+        self.calls.set(self.calls.get() + 1);
+        self.wire(fd, |wire| {
+            if let Some(error) = wire.error.take() {
+                return Err(error);
+            }
+            let taken = bytes.len().min(wire.room);
+            if taken == 0 && !bytes.is_empty() {
+                return Err(Errno::EAGAIN);
+            }
+            wire.room = wire.room.saturating_sub(taken);
+            wire.held.extend_from_slice(&bytes[..taken]);
+            if !more || wire.room == 0 {
+                wire.push();
+            }
+            Ok(taken)
+        })
+    }
+
+    fn wait_writable(&self, fd: i32, _: Option<Duration>) -> Result<bool, Errno> {
+        self.wire(fd, |wire| wire.room = wire.room.max(4));
+        Ok(true)
+    }
+
+    fn send_timeout(&self, _: i32) -> Option<Duration> {
+        None
+    }
+
+    fn is_nonblocking(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.nonblocking)
+    }
+
+    fn kind(&self, fd: i32) -> Kind {
+        if fd == FILE { Kind::Ready } else { Kind::Waits }
+    }
+
+    fn is_tcp(&self, fd: i32) -> bool {
+        fd != FILE && fd != PIPE
+    }
+
+    fn nodelay(&self, fd: i32) -> bool {
+        self.nodelay_in_force(fd)
+    }
+
+    fn max_segment(&self, _: i32) -> u32 {
+        1448
+    }
+
+    fn peer(&self, _: i32) -> Option<SocketAddr> {
+        None
+    }
+
+    fn identity(&self, fd: i32) -> u64 {
+        fd as u64
+    }
+
+    fn duplicate(&self, fd: i32) -> Option<i32> {
+        let copy = self.duplicates.replace(self.duplicates.get() + 1);
+        let mut wire = self.wire(fd, |wire| wire.clone());
+        wire.packets.clear();
+        self.wires.borrow_mut().insert(copy, wire);
+        Some(copy)
+    }
+
+    fn close(&self, fd: i32) {
+        self.wire(fd, |wire| wire.closed = true);
+    }
+
+    fn now(&self) -> Instant {
+        Instant(self.now.get())
+    }
+
+    fn give_way(&self) {}
+
+    fn start_keeper(&self) -> bool {
+        self.keeper_started.set(self.keeper_allowed.get());
+        self.keeper_allowed.get()
+    }
+
+    fn wake_keeper(&self) {}
+
+    fn say(&self, line: &str) {
+        self.said.borrow_mut().push_str(line);
+    }
+
+    fn consider_dump(&self) {}
+
+    fn pid(&self) -> u32 {
+        self.pid.get()
+    }
+}
