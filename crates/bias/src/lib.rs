@@ -149,6 +149,24 @@ impl<T> Biased<T> {
         self.lock_slowly(thread, barrier)
     }
 
+    /// Runs `run` on the value if `thread` owns the lock and nobody visits: [`Biased::lock`]
+    /// without its other cases. `run` must not panic, nor lock anything.
+    #[inline]
+    pub fn if_owner<R>(&self, thread: Thread, run: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.owner.load(Relaxed) != thread.0 {
+            return None;
+        }
+        let flag = thread.flag()?;
+        flag.inside.store(self.address(), Relaxed);
+        compiler_fence(SeqCst);
+        let done = (self.owner.load(Acquire) == thread.0).then(|| {
+            // SAFETY: the owner's flag is up, and no visitor has come before that.
+            run(unsafe { &mut *self.value.get() })
+        });
+        flag.inside.store(0, Release);
+        done
+    }
+
     #[cold]
     fn lock_slowly(&self, thread: Thread, barrier: impl FnOnce()) -> Guard<'_, T> {
         let mutex = self.mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

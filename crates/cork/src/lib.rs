@@ -96,6 +96,18 @@ impl Cork {
         Verdict::Hold
     }
 
+    /// [`Cork::handle_write`] on the packed word, for the write that is plainly held: neither
+    /// predicted to be the last nor near a limit. `None` leaves the decision to it.
+    #[inline]
+    pub fn hold_another(bits: u64, bytes: usize, limit_bytes: u32) -> Option<u64> {
+        let next = (bits & 0xffff) + 1;
+        let predicted = bits >> 38 & u64::from(Rhythm::LENGTH_MASK);
+        let held = (bits >> 16 & u64::from(Self::MAX_BYTES)) + bytes as u64;
+        let limit = u64::from(limit_bytes.min(Self::MAX_BYTES));
+        (next != predicted && next < 0xffff && held < limit)
+            .then(|| bits + 1 + ((bytes as u64) << 16))
+    }
+
     /// What was held has left, but the program has not turned away: the burst goes on.
     #[inline]
     pub fn handle_push(&mut self) {

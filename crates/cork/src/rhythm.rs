@@ -60,6 +60,9 @@ impl Rhythm {
         self.streak = u8::from(habit);
     }
 
+    /// The length within the packed word.
+    pub(crate) const LENGTH_MASK: u32 = 0x7ff;
+
     /// 11 + 4 + 4 bits.
     #[inline]
     pub(crate) fn to_bits(self) -> u32 {
@@ -71,7 +74,7 @@ impl Rhythm {
     pub(crate) fn from_bits(bits: u32) -> Self {
         let patience = (bits >> 15) as u8 & 0xf;
         Self {
-            length: bits as u16 & 0x7ff,
+            length: (bits & Self::LENGTH_MASK) as u16,
             streak: (bits >> 11) as u8 & 0xf,
             patience: if patience == 0 { STEADY } else { patience },
         }

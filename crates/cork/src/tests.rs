@@ -135,6 +135,28 @@ proptest! {
     }
 
     #[test]
+    fn the_short_cut_decides_as_the_policy_does(
+        events in events(), bytes in 1u32..1 << 20,
+    ) {
+        let limits = Limits { writes: 0, bytes, predict: true };
+        let mut cork = Cork::default();
+        for event in events {
+            match event {
+                Event::Write(n) => {
+                    let short = Cork::hold_another(cork.to_bits(), n, bytes);
+                    let verdict = cork.handle_write(n, limits);
+                    if let Some(bits) = short {
+                        prop_assert_eq!(verdict, Verdict::Hold);
+                        prop_assert_eq!(Cork::from_bits(bits), cork);
+                    }
+                }
+                Event::Push => cork.handle_push(),
+                Event::End(timed_out) => cork.handle_end(timed_out),
+            }
+        }
+    }
+
+    #[test]
     fn held_bytes_never_reach_the_limit_and_an_ended_burst_holds_none(
         events in events(), bytes in 1u32..1 << 20,
     ) {

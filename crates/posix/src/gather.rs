@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::IoSlice;
 
-use uncork_bias::Guard;
+use uncork_bias::{Guard, Thread};
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
@@ -52,6 +52,12 @@ impl Gathered {
         for part in data {
             self.buffer.extend_from_slice(part);
         }
+    }
+
+    #[inline]
+    fn append_small(&mut self, data: &[u8]) -> bool {
+        self.buffer.extend_from_slice(data);
+        true
     }
 
     /// Forgets the first `bytes`. Frees nothing: the timer calls this too.
@@ -141,6 +147,39 @@ pub enum Gather {
 }
 
 impl<K: Kernel> Posix<K> {
+    /// The common case of [`Posix::plan_write`] and [`Posix::gather`] in one: another small write
+    /// of a burst that this thread is gathering. False: nothing was done, take the long way.
+    #[inline]
+    pub fn gather_another(&self, fd: i32, data: &[u8]) -> bool {
+        const WANTED: u32 = flag::GATHERS | flag::CONNECTED;
+        const UNWANTED: u32 = flag::PASSED | flag::SHARED | flag::BACKLOG | flag::LATE_ERROR;
+        let Some(socket) = self.kernel.socket(fd) else { return false };
+        if socket.flags() & (WANTED | UNWANTED) != WANTED {
+            return false;
+        }
+        local(|local| {
+            if local.current.get() != fd || local.inside.replace(true) {
+                return false;
+            }
+            let gathered = socket.gathered.if_owner(local.thread.get(), |gathered| {
+                // Something is there already, so it is known to be held.
+                !gathered.is_empty()
+                    && gathered.has_room(data.len())
+                    && socket.hold_another(data.len(), socket.full_bytes.load(Relaxed))
+                    && gathered.append_small(data)
+            });
+            local.inside.set(false);
+            if gathered != Some(true) {
+                return false;
+            }
+            self.count_write(socket, data.len());
+            if !local.aside.is_empty() {
+                self.append_aside();
+            }
+            true
+        })
+    }
+
     /// Takes `data` (of `total` bytes) into the socket's buffer, or says that it must be sent.
     /// `nonblocking` is the call's own MSG_DONTWAIT.
     #[inline]
@@ -152,7 +191,7 @@ impl<K: Kernel> Posix<K> {
         nonblocking: bool,
     ) -> Result<Gather, Errno> {
         let socket = at.socket;
-        if socket.late_error.load(Relaxed) != 0 {
+        if socket.is(flag::LATE_ERROR) {
             self.late_error(socket)?;
         }
         let verdict = self.decide(socket, total, socket.full_bytes.load(Relaxed));
@@ -221,11 +260,10 @@ impl<K: Kernel> Posix<K> {
         if local.inside.replace(true) {
             return None;
         }
-        let thread = local.thread.get().unwrap_or_else(|| {
-            let thread = self.kernel.thread();
-            local.thread.set(Some(thread));
-            thread
-        });
+        if local.thread.get() == Thread::NONE && !local.asked.replace(true) {
+            local.thread.set(self.kernel.thread());
+        }
+        let thread = local.thread.get();
         Some(Inside { gathered: socket.gathered.lock(thread, || self.kernel.barrier()) })
     }
 
@@ -241,7 +279,7 @@ impl<K: Kernel> Posix<K> {
     /// Reports an error that came too late for the write it belongs to.
     #[cold]
     fn late_error(&self, socket: &Socket) -> Result<(), Errno> {
-        match socket.late_error.swap(0, Relaxed) {
+        match socket.take_late_error() {
             0 => Ok(()),
             number => Err(Errno(number)),
         }
@@ -304,7 +342,7 @@ impl<K: Kernel> Posix<K> {
     fn flush_late(&self, at: Socketed<'_>, gathered: &mut Gathered, more: bool) -> bool {
         let any = !gathered.is_empty();
         if let Err(error) = self.flush_inside(at, gathered, more) {
-            at.socket.late_error.store(error.0, Relaxed);
+            at.socket.set_late_error(error.0);
         }
         any
     }

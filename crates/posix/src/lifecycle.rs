@@ -230,6 +230,9 @@ impl<K: Kernel> Posix<K> {
     /// The program sets up an io_uring, which sends behind our back: keep nothing from it.
     pub fn uses_io_uring(&self) {
         self.kernel_only.store(true, SeqCst);
+        self.each_tracked(|at| {
+            at.socket.clear(flag::GATHERS);
+        });
         self.before_wait(Call::IoUring);
         self.release_all(Call::IoUring);
     }

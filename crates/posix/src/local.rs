@@ -12,8 +12,10 @@ pub(crate) struct Local {
     /// It is inside the lock of a socket's gathered bytes: a signal handler that comes now must
     /// not wait for it.
     pub(crate) inside: Cell<bool>,
-    /// By what number it owns such locks; `None` until it first needs one.
-    pub(crate) thread: Cell<Option<Thread>>,
+    /// By what number it owns such locks.
+    pub(crate) thread: Cell<Thread>,
+    /// Whether it has asked for such a number.
+    pub(crate) asked: Cell<bool>,
     /// What a signal handler wrote while the thread was inside.
     pub(crate) aside: Aside,
 }
@@ -23,7 +25,8 @@ thread_local! {
         Local {
             current: Cell::new(-1),
             inside: Cell::new(false),
-            thread: Cell::new(None),
+            thread: Cell::new(Thread::NONE),
+            asked: Cell::new(false),
             aside: Aside::new(),
         }
     };

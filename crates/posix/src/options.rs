@@ -88,7 +88,7 @@ impl<K: Kernel> Posix<K> {
                 (flags & (flag::FORCED_NODELAY | flag::ASKED_NODELAY) == flag::FORCED_NODELAY)
                     .then_some(0)
             }
-            Opt::Error => match at.socket.late_error.swap(0, Relaxed) {
+            Opt::Error => match at.socket.take_late_error() {
                 0 => None,
                 number => Some(number),
             },
@@ -99,10 +99,16 @@ impl<K: Kernel> Posix<K> {
     /// A late error that the next read is to report: TCP reports a reset once, to whichever
     /// call comes first, and our send may have been that call.
     pub fn read_error(&self, at: Socketed<'_>) -> Option<i32> {
-        const EPIPE: i32 = 32;
-        let number = at.socket.late_error.load(Relaxed);
-        // EPIPE belongs to the next write: reads still find what came before the end.
-        (number != 0 && number != EPIPE).then(|| at.socket.late_error.swap(0, Relaxed))
+        if !at.socket.is(flag::LATE_ERROR) {
+            return None;
+        }
+        let number = at.socket.take_late_error();
+        if number == crate::Errno::EPIPE.0 {
+            // It belongs to the next write: reads still find what came before the end.
+            at.socket.set_late_error(number);
+            return None;
+        }
+        Some(number)
     }
 
     /// The program asks how much is queued (FIONREAD, SIOCOUTQ, SIOCOUTQNSD): nothing may be

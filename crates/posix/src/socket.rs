@@ -25,6 +25,11 @@ pub mod flag {
     /// What was gathered did not fit into the kernel's buffer: writes wait their turn.
     pub const BACKLOG: u32 = 1 << 5;
 
+    /// Its small writes are gathered in the process, if nothing else says otherwise.
+    pub const GATHERS: u32 = 1 << 6;
+    /// [`super::Socket::late_error`] is set.
+    pub const LATE_ERROR: u32 = 1 << 7;
+
     /// It listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.
@@ -92,7 +97,7 @@ pub struct Socket {
     /// Threads other than the writer that are pushing right now; closing waits for them.
     pub visitors: AtomicU32,
     /// An error that came after its write had succeeded, to be reported next.
-    pub late_error: AtomicI32,
+    late_error: AtomicI32,
     /// Gathered bytes that make a full segment or buffer.
     pub full_bytes: AtomicU32,
     /// The epoll set that it was last added to, plus one.
@@ -159,6 +164,24 @@ impl Socket {
     #[inline]
     pub fn clear(&self, bits: u32) -> bool {
         self.is(bits) && self.flags.fetch_and(!bits, Relaxed) & bits != 0
+    }
+
+    /// Holds another small write by the policy's short cut; false: ask the policy itself.
+    #[inline]
+    pub fn hold_another(&self, bytes: usize, limit_bytes: u32) -> bool {
+        let held = Cork::hold_another(self.cork.load(Relaxed), bytes, limit_bytes);
+        held.inspect(|bits| self.cork.store(*bits, Relaxed)).is_some()
+    }
+
+    /// Keeps an error for the program's next call.
+    pub fn set_late_error(&self, number: i32) {
+        self.late_error.store(number, Relaxed);
+        self.set(flag::LATE_ERROR);
+    }
+
+    /// Takes a late error, 0 if there is none.
+    pub fn take_late_error(&self) -> i32 {
+        if self.clear(flag::LATE_ERROR) { self.late_error.swap(0, Relaxed) } else { 0 }
     }
 
     /// The policy's state.

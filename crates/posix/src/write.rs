@@ -53,11 +53,12 @@ impl<K: Kernel> Posix<K> {
         if self.disabled.load(Relaxed) {
             return self.pass_write(at, flags);
         }
-        let user = self.settings().hold == Hold::User
-            && !self.kernel_only.load(Relaxed)
-            && socket.flags() & (flag::CONNECTED | flag::SHARED) == flag::CONNECTED;
-        if user {
+        const GATHERED: u32 = flag::GATHERS | flag::CONNECTED;
+        if socket.flags() & (GATHERED | flag::SHARED) == GATHERED {
             return Plan::Gather;
+        }
+        if socket.held.load(Relaxed) == held::KERNEL && self.may_hold_plainly(socket, bytes) {
+            return Plan::Send { more: true };
         }
         if socket.held.load(Relaxed) & held::USER != 0
             && let Err(error) = self.settle(at, flags.nonblocking)
@@ -66,6 +67,12 @@ impl<K: Kernel> Posix<K> {
         }
         let verdict = self.decide(socket, bytes, u32::MAX);
         Plan::Send { more: verdict == Verdict::Hold }
+    }
+
+    /// The common case of [`Posix::decide`] for a burst that the kernel holds already.
+    #[inline]
+    fn may_hold_plainly(&self, socket: &Socket, bytes: usize) -> bool {
+        !self.settings().autocork && socket.hold_another(bytes, u32::MAX)
     }
 
     /// Asks the policy.
@@ -125,7 +132,10 @@ impl<K: Kernel> Posix<K> {
     /// The first write has gone through: the socket is connected, and its segments have a size.
     #[cold]
     fn connected(&self, at: Socketed<'_>) {
-        if self.settings().hold == Hold::User {
+        let settings = self.settings();
+        let gathers = settings.hold == Hold::User && settings.max_qlen == 0;
+        if gathers && !self.kernel_only.load(Relaxed) {
+            at.socket.set(flag::GATHERS);
             let segment = self.kernel.max_segment(at.fd).max(536);
             let full = segment.min(crate::BUFFER_BYTES as u32);
             at.socket.full_bytes.store(full, Relaxed);

@@ -170,6 +170,11 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
 
 const SPECIAL: WriteFlags = WriteFlags { more: false, special: true, nonblocking: false };
 
+/// Flags of a send that change nothing for bytes that are kept.
+const QUIET: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+/// Longer writes take the long way: copying them twice would show.
+const SMALL: size_t = 1024;
+
 /// What the flags of a send mean.
 fn meaning(flags: c_int) -> WriteFlags {
     const PLAIN: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | libc::MSG_MORE;
@@ -192,13 +197,20 @@ unsafe fn one_buffer(
     flags: c_int,
     pass: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    if flags & !QUIET == 0 && (1..=SMALL).contains(&len) {
+        // SAFETY: the program says that `len` bytes are there. Where they are not, the kernel
+        // would answer EFAULT; a fault here is in the manual's list of differences.
+        let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), len) };
+        if POSIX.gather_another(at.fd, bytes) {
+            return len as ssize_t;
+        }
+    }
     let more = match POSIX.plan_write(at, len, meaning(flags)) {
         Plan::Pass => return pass(),
         Plan::Fail(error) => return linux::fail_send(error, flags),
         Plan::Send { more } => more,
         Plan::Gather => {
-            // SAFETY: the program says that `len` bytes are there. Where they are not, the
-            // kernel would answer EFAULT; a fault here is in the manual's list of differences.
+            // SAFETY: as above.
             let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), len) };
             match gather(at, &[IoSlice::new(bytes)], len, flags) {
                 Ok(more) => more,
