@@ -43,6 +43,10 @@ pub(crate) struct State {
     /// Something was held since the latest tick.
     active: AtomicBool,
     quiet_ticks: AtomicU32,
+    /// The thread is in the middle of a look, and may have locks.
+    looking: AtomicBool,
+    /// A fork is about to happen: no look may begin.
+    forking: AtomicBool,
 }
 
 /// Bytes of a closed socket that its connection has not taken yet, and the descriptor kept for
@@ -67,6 +71,8 @@ impl State {
             bound: AtomicU64::new(0),
             active: AtomicBool::new(false),
             quiet_ticks: AtomicU32::new(0),
+            looking: AtomicBool::new(false),
+            forking: AtomicBool::new(false),
         }
     }
 
@@ -98,6 +104,7 @@ impl State {
 
     /// In a child of fork: the thread stayed with the parent.
     pub(crate) fn gone(&self) {
+        self.forking.store(false, SeqCst);
         self.state.store(NONE, SeqCst);
     }
 }
@@ -147,6 +154,31 @@ impl<K: Kernel> Posix<K> {
     /// One look of the timer thread.
     pub fn tick(&self) -> Next {
         let keeper = &self.keeper;
+        keeper.looking.store(true, SeqCst);
+        let next = if keeper.forking.load(SeqCst) {
+            Next::Tick(keeper.period())
+        } else {
+            self.look_around()
+        };
+        keeper.looking.store(false, SeqCst);
+        next
+    }
+
+    /// Keeps the timer thread from taking locks that a child of fork would never see released.
+    pub(crate) fn pause_keeper(&self) {
+        self.keeper.forking.store(true, SeqCst);
+        while self.keeper.looking.load(SeqCst) {
+            self.kernel.give_way();
+        }
+    }
+
+    /// In the parent, after a fork.
+    pub fn after_fork_in_parent(&self) {
+        self.keeper.forking.store(false, SeqCst);
+    }
+
+    fn look_around(&self) -> Next {
+        let keeper = &self.keeper;
         let now = self.kernel.now();
         keeper.now.store(now.0, Relaxed);
         if keeper.state.load(SeqCst) == LEAVING {
@@ -190,6 +222,14 @@ impl<K: Kernel> Posix<K> {
         result
     }
 
+    /// Ends the thread for good and holds nothing from now on: the program is about to forbid
+    /// itself system calls that the thread needs (seccomp).
+    pub fn stand_aside(&self, ended: impl FnOnce()) {
+        self.stop_holding();
+        self.without_keeper(ended, || ());
+        self.keeper.state.store(BARRED, SeqCst);
+    }
+
     fn anything_left(&self) -> bool {
         self.kernel.held().count.load(SeqCst) != 0 || self.has_orphans()
     }
@@ -217,10 +257,15 @@ impl<K: Kernel> Posix<K> {
     /// Keeps a duplicate of `fd` until its connection has taken `rest`.
     pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>) {
         let Some(fd) = self.kernel.duplicate(fd) else { return };
-        if let Ok(mut orphans) = self.orphans.lock() {
-            orphans.retain(Orphan::is_waiting);
-            orphans.push(Orphan { fd, rest });
-        }
+        let mut orphans = loop {
+            match self.orphans.try_lock() {
+                Ok(orphans) => break orphans,
+                Err(_) => self.kernel.give_way(),
+            }
+        };
+        orphans.retain(Orphan::is_waiting);
+        orphans.push(Orphan { fd, rest });
+        drop(orphans);
         self.keeper.active.store(true, Relaxed);
         if !self.keeper.is_ticking() {
             self.rouse_keeper(&Socket::default());

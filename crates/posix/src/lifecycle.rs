@@ -178,6 +178,7 @@ impl<K: Kernel> Posix<K> {
             // What another thread gathers goes now: the child only forgets it.
             self.visit(at.fd, Call::Fork);
         });
+        self.pause_keeper();
     }
 
     /// In the child: only this thread exists, and nothing is held.

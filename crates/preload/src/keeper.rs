@@ -116,6 +116,11 @@ pub(crate) fn without<T>(call: impl FnOnce() -> T) -> T {
     POSIX.without_keeper(wait_for_end, call)
 }
 
+/// Ends it for good: see [`uncork_posix::Posix::stand_aside`].
+pub(crate) fn stand_aside() {
+    POSIX.stand_aside(wait_for_end);
+}
+
 fn wait_for_end() {
     loop {
         let thread = THREAD.load(SeqCst);

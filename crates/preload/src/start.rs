@@ -43,7 +43,7 @@ extern "C" fn construct() {
     published::publish(&uncork_published, &settings, tables);
     POSIX.start(settings);
     // SAFETY: three functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     each_descriptor(|fd| POSIX.inherited(fd));
     for line in &POSIX.settings().ignored {
         report::say_ignored(line);
@@ -60,6 +60,10 @@ extern "C" fn destruct() {
 
 unsafe extern "C" fn before_fork() {
     POSIX.before_fork();
+}
+
+unsafe extern "C" fn in_parent() {
+    POSIX.after_fork_in_parent();
 }
 
 unsafe extern "C" fn in_child() {

@@ -110,7 +110,10 @@ fn play(posix: &Posix<Fake>, written: &mut Written, step: Step) {
         Step::Ask(fd) => posix.asking_queue(fd),
         Step::OtherThread => crate::local::current::set(-1),
         Step::Uring => posix.uses_io_uring(),
-        Step::ForkInParent => posix.before_fork(),
+        Step::ForkInParent => {
+            posix.before_fork();
+            posix.after_fork_in_parent();
+        }
     }
 }
 

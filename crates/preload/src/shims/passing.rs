@@ -6,7 +6,7 @@
 use uncork_posix::Call;
 
 use crate::jump::passing_shim;
-use crate::{POSIX, report, spin};
+use crate::{POSIX, keeper, report, spin};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -154,6 +154,17 @@ passing_shim! {
     __sysv_signal => before_signal;
     ssignal => before_signal;
     sigset => before_signal;
+}
+
+/// A program that forbids itself system calls does not know of ours.
+fn before_prctl([option, ..]: Args) {
+    if option as i32 == libc::PR_SET_SECCOMP {
+        keeper::stand_aside();
+    }
+}
+
+passing_shim! {
+    prctl => before_prctl;
 }
 
 /// liburing makes its system calls itself; its functions are what can be seen of it.

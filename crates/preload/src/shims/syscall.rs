@@ -3,7 +3,7 @@
 use libc::{c_int, c_long, pid_t};
 use uncork_posix::Call;
 
-use crate::{POSIX, real, report, spin};
+use crate::{POSIX, keeper, real, report, spin};
 
 /// _Fork(3): fork without the handlers that fork itself runs.
 #[unsafe(no_mangle)]
@@ -14,6 +14,8 @@ pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
     let child = unsafe { real::_Fork()() };
     if child == 0 {
         forked();
+    } else {
+        POSIX.after_fork_in_parent();
     }
     child
 }
@@ -45,6 +47,8 @@ pub(crate) unsafe extern "C-unwind" fn syscall(
         let new_process = matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork);
         if new_process && result == 0 && POSIX.is_vfork_child() && !shares_memory(number, a) {
             forked();
+        } else if new_process {
+            POSIX.after_fork_in_parent();
         }
         result
     }
@@ -83,6 +87,8 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_waitid => POSIX.before_wait(Call::Waitid),
         libc::SYS_rt_sigtimedwait => POSIX.before_wait(Call::Sigtimedwait),
         libc::SYS_pselect6 => POSIX.before_wait(Call::Pselect),
+        libc::SYS_seccomp => keeper::stand_aside(),
+        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
         libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
         libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => POSIX.before_fork(),
