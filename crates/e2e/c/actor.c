@@ -1,8 +1,8 @@
 /* One end of the property test: carries out a script of writes, reads, waits, forks, copies and
  * closes on several connections.
  *
- *   actor listen SCRIPT            prints its port, then accepts the connections
- *   actor connect SCRIPT PORT
+ *   actor listen SCRIPT            prints its ports, then accepts the connections
+ *   actor connect SCRIPT PORT PORT
  *   actor child SCRIPT FIRST COUNT SIDE FD...   part of a script, after fork and exec
  *
  * The content of each stream is a function of the connection, the direction and the offset, and a
@@ -423,25 +423,60 @@ static void read_script(const char *path)
     fclose(file);
 }
 
-static void meet(const char *port)
+/* Every second connection is by IPv6, where there is any. */
+static socklen_t loopback(int family, uint16_t port, struct sockaddr_storage *address)
 {
-    struct sockaddr_in address;
-    int listener = port ? -1 : tcp_listener(&address);
-    if (!port)
-        printf("%d\n", ntohs(address.sin_port));
-    for (int i = 0; i < connections; i++) {
-        if (port) {
-            address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)),
-                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-            fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-            if (connect(fds[i], (struct sockaddr *)&address, sizeof address))
-                fail("connect");
-        } else if ((fds[i] = accept(listener, NULL, NULL)) < 0) {
-            fail("accept");
-        }
+    memset(address, 0, sizeof *address);
+    if (family == AF_INET) {
+        struct sockaddr_in v4 = {AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {0}};
+        memcpy(address, &v4, sizeof v4);
+        return sizeof v4;
     }
-    if (!port)
-        close(listener);
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port),
+                              .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    memcpy(address, &v6, sizeof v6);
+    return sizeof v6;
+}
+
+static int listener_of(int family, int *port)
+{
+    struct sockaddr_storage address;
+    socklen_t length = loopback(family, 0, &address);
+    int fd = socket(family, SOCK_STREAM, 0);
+    *port = 0;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) || listen(fd, 16) ||
+        getsockname(fd, (struct sockaddr *)&address, &length)) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                    : ((struct sockaddr_in6 *)&address)->sin6_port);
+    return fd;
+}
+
+static void accept_all(void)
+{
+    int ports[2], listeners[2] = {listener_of(AF_INET, &ports[0]), listener_of(AF_INET6, &ports[1])};
+    if (listeners[0] < 0)
+        fail("listener");
+    printf("%d %d\n", ports[0], ports[1]);
+    for (int i = 0; i < connections; i++)
+        if ((fds[i] = accept(listeners[i & 1 && ports[1]], NULL, NULL)) < 0)
+            fail("accept");
+    close(listeners[0]);
+    close(listeners[1]);
+}
+
+static void connect_all(const int ports[2])
+{
+    struct sockaddr_storage address;
+    for (int i = 0; i < connections; i++) {
+        int second = i & 1 && ports[1], family = second ? AF_INET6 : AF_INET;
+        socklen_t length = loopback(family, (uint16_t)ports[second], &address);
+        fds[i] = socket(family, SOCK_STREAM, 0);
+        if (connect(fds[i], (struct sockaddr *)&address, length))
+            fail("connect");
+    }
 }
 
 int main(int count, char **arguments)
@@ -457,7 +492,12 @@ int main(int count, char **arguments)
         return 0;
     }
     side = !strcmp(arguments[1], "connect");
-    meet(side ? arguments[3] : NULL);
+    if (!side)
+        accept_all();
+    else if (count == 5)
+        connect_all((int[]){atoi(arguments[3]), atoi(arguments[4])});
+    else
+        fail("two ports wanted");
     run(0, step_count);
     for (int i = 0; i < connections; i++)
         printf("connection %d: %ld bytes came\n", i, came[i]);

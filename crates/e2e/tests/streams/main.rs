@@ -27,7 +27,7 @@ fn the_two_ends_receive_other_bytes_than_without_the_library() -> Result<()> {
     let _shared = beside_others();
     let actor = compiled("actor")?;
     let config = Config {
-        cases: if soak() { 4000 } else { 120 },
+        cases: if soak() { 5000 } else { 300 },
         // Each case starts eight processes and more: enough to find the heart of a failure.
         max_shrink_iters: 300,
         max_shrink_time: 120_000,
@@ -46,8 +46,8 @@ fn the_two_ends_receive_other_bytes_than_without_the_library() -> Result<()> {
 fn check(actor: &Path, scripts: &Scripts, plan: &Plan) -> Result<()> {
     let plain = Mode::plain();
     let wanted = both_ends(actor, scripts, [&plain, &plain]).context("without the library")?;
-    let kernel = Mode::held(Hold::Kernel).with("UNCORK_SPIN", plan.spin());
-    let user = Mode::held(Hold::User).with("UNCORK_SPIN", plan.spin());
+    let kernel = plan.settings(Mode::held(Hold::Kernel));
+    let user = plan.settings(Mode::held(Hold::User));
     for ends in [[&kernel, &kernel], [&user, &user], [plan.pick(&kernel, &user), &plain]] {
         let what = || format!("{} | {}", ends[0], ends[1]);
         let got = both_ends(actor, scripts, ends).with_context(what)?;
@@ -66,16 +66,16 @@ fn both_ends(actor: &Path, scripts: &Scripts, modes: [&Mode; 2]) -> Result<[Stri
     listening.arg("listen").arg(&first);
     let log = scratch.path().join("log");
     let listener = Daemon::start(listening, &log)?;
-    let port = first_line(&log)?;
+    let ports = first_line(&log)?;
     let mut connecting: Command = modes[1].command(actor)?;
-    connecting.arg("connect").arg(&second).arg(&port);
+    connecting.arg("connect").arg(&second).args(ports.split(' '));
     let connected = run(&mut connecting, LIMIT)
         .and_then(Finished::successful)
         .with_context(|| format!("the other end:\n{}", listener.said()))?;
     let status = listener.wait(LIMIT)?;
     let said = fs::read_to_string(&log)?;
     ensure!(status.success(), "listening end: {status}\n{}", tail(&said));
-    let said = said.strip_prefix(&port).unwrap_or(&said).to_owned();
+    let said = said.strip_prefix(&ports).unwrap_or(&said).to_owned();
     Ok([said, connected.stdout])
 }
 
@@ -86,7 +86,7 @@ fn first_line(log: &Path) -> Result<String> {
         if let Some((line, _)) = text.split_once('\n') {
             return Ok(line.to_owned());
         }
-        ensure!(Instant::now() < deadline, "the listening end told no port");
+        ensure!(Instant::now() < deadline, "the listening end told no ports");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -89,14 +89,17 @@ fn simple() -> impl Strategy<Value = Deed> {
 }
 
 impl Plan {
-    /// The setting of `--spin` in this case.
-    pub(crate) fn spin(&self) -> &'static str {
-        ["off", "auto", "200us"][usize::from(self.choice % 3)]
+    /// The mode with the other settings of this case.
+    pub(crate) fn settings(&self, mode: Mode) -> Mode {
+        let choice = usize::from(self.choice);
+        mode.with("UNCORK_SPIN", ["off", "auto", "200us"][choice % 3])
+            .with("UNCORK_BOUND", ["1ms", "100us", "20ms"][choice / 3 % 3])
+            .with("UNCORK_SCOPE", ["all", "all", "nodelay"][choice / 9 % 3])
     }
 
     /// One of two modes.
     pub(crate) fn pick<'a>(&self, one: &'a Mode, other: &'a Mode) -> &'a Mode {
-        if self.choice & 64 == 0 { one } else { other }
+        if self.choice / 27 % 2 == 0 { one } else { other }
     }
 
     /// The scripts of the two ends.
