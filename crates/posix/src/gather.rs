@@ -11,6 +11,7 @@ use uncork_bias::{Guard, Thread};
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
+use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel};
 use crate::local::{Local, local};
 use crate::socket::{Socket, count, flag, held};
@@ -385,30 +386,26 @@ impl<K: Kernel> Posix<K> {
         Ok(())
     }
 
-    /// The socket is going away: the kernel must have every byte first. A program that would
-    /// have blocked in its write blocks here instead; one that must not block leaves the rest
-    /// to the timer, on a duplicate of the descriptor.
-    pub(crate) fn flush_for_good(&self, at: Socketed<'_>) {
+    /// The socket is about to be closed, or shut down for writing (`then`): the kernel must have
+    /// every byte first. What a full connection does not take, even with a larger buffer, is left
+    /// to the timer, with a duplicate of the descriptor; closing must not wait for the other side.
+    /// Tells whether `then` was left to the timer as well.
+    pub(crate) fn flush_for_good(&self, at: Socketed<'_>, then: Then) -> bool {
         self.flush(at, false);
         if !at.socket.is(flag::BACKLOG) {
-            return;
+            return false;
         }
-        if self.kernel.is_nonblocking(at.fd) {
-            let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return };
-            let rest = inside.gathered.take();
-            drop(inside);
-            at.socket.clear(flag::BACKLOG);
-            self.adopt_orphan(at.fd, rest);
-            return;
+        self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
+        self.flush(at, false);
+        if !at.socket.is(flag::BACKLOG) {
+            return false;
         }
-        while at.socket.is(flag::BACKLOG) {
-            match self.kernel.wait_writable(at.fd, None) {
-                Ok(_) | Err(Errno::EINTR) => {
-                    self.flush(at, false);
-                }
-                Err(_) => return,
-            }
-        }
+        let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return false };
+        let rest = inside.gathered.take();
+        drop(inside);
+        at.socket.clear(flag::BACKLOG);
+        self.adopt_orphan(at.fd, rest, then);
+        true
     }
 
     /// Counts a write that was gathered.

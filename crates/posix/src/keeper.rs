@@ -49,12 +49,22 @@ pub(crate) struct State {
     forking: AtomicBool,
 }
 
-/// Bytes of a closed socket that its connection has not taken yet, and the descriptor kept for
-/// them.
+/// Bytes that a connection has not taken yet although the program has done with it, and the
+/// descriptor kept for them.
 #[derive(Debug)]
 pub(crate) struct Orphan {
     fd: i32,
     rest: Vec<u8>,
+    then: Then,
+}
+
+/// What comes after an orphan's last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing but closing the descriptor.
+    Close,
+    /// The end of the stream, which the program has asked for.
+    Shutdown,
 }
 
 impl Orphan {
@@ -255,7 +265,7 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// Keeps a duplicate of `fd` until its connection has taken `rest`.
-    pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>) {
+    pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>, then: Then) {
         let Some(fd) = self.kernel.duplicate(fd) else { return };
         let mut orphans = loop {
             match self.orphans.try_lock() {
@@ -264,7 +274,7 @@ impl<K: Kernel> Posix<K> {
             }
         };
         orphans.retain(Orphan::is_waiting);
-        orphans.push(Orphan { fd, rest });
+        orphans.push(Orphan { fd, rest, then });
         drop(orphans);
         self.keeper.active.store(true, Relaxed);
         if !self.keeper.is_ticking() {
@@ -281,6 +291,9 @@ impl<K: Kernel> Posix<K> {
                 Err(_) => orphan.rest.clear(),
             }
             if !orphan.is_waiting() {
+                if orphan.then == Then::Shutdown {
+                    self.kernel.shut_writing(orphan.fd);
+                }
                 self.kernel.close(orphan.fd);
             }
         }

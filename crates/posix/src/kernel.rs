@@ -82,6 +82,10 @@ pub trait Kernel {
     fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno>;
     /// Waits until `fd` takes bytes again or has failed. `Ok(false)`: time ran out.
     fn wait_writable(&self, fd: i32, limit: Option<Duration>) -> Result<bool, Errno>;
+    /// Makes room for `bytes` more in the socket's send buffer, if the system's limit allows.
+    fn widen_send_buffer(&self, fd: i32, bytes: usize);
+    /// shutdown(2) for writing.
+    fn shut_writing(&self, fd: i32);
     /// SO_SNDTIMEO, `None` when it is not set.
     fn send_timeout(&self, fd: i32) -> Option<Duration>;
     /// O_NONBLOCK.

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use uncork_cork::Cork;
 
 use crate::config::{Hold, Scope};
+use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::current;
 use crate::socket::{flag, held};
@@ -103,7 +104,7 @@ impl<K: Kernel> Posix<K> {
         }
         if let Some(at) = self.find(fd) {
             self.end_burst(at, call);
-            self.flush_for_good(at);
+            self.flush_for_good(at, Then::Close);
             byte.store(state::UNKNOWN, SeqCst);
             self.see_visitors_off(at);
             self.teach_listener(at);
@@ -217,7 +218,7 @@ impl<K: Kernel> Posix<K> {
         self.release_all(call);
         self.each_tracked(|at| {
             if at.socket.is(flag::BACKLOG) {
-                self.flush_for_good(at);
+                self.flush_for_good(at, Then::Close);
             }
         });
         self.wait_for_orphans();
@@ -247,15 +248,16 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// shutdown(2) is about to happen.
-    pub fn shutting(&self, fd: i32, writing: bool) {
-        if let Some(at) = self.find(fd) {
-            self.end_burst(at, Call::Shutdown);
-            if writing {
-                self.flush_for_good(at);
-                at.socket.set(flag::SHUT);
-            }
+    /// shutdown(2) is about to happen. Tells whether the end of writing must wait for bytes that
+    /// the connection has not taken, and comes by itself then.
+    pub fn shutting(&self, fd: i32, writing: bool) -> bool {
+        let Some(at) = self.find(fd) else { return false };
+        self.end_burst(at, Call::Shutdown);
+        if !writing {
+            return false;
         }
+        at.socket.set(flag::SHUT);
+        self.flush_for_good(at, Then::Shutdown)
     }
 
     /// Bytes are about to enter `fd` by another way (sendfile, splice): what the kernel holds

@@ -38,9 +38,14 @@ fn timeout(fd: i32, name: c_int) -> Option<Duration> {
     (!limit.is_zero()).then_some(limit)
 }
 
-/// Whether SO_RCVTIMEO is set.
-pub(crate) fn receive_timeout(fd: i32) -> bool {
-    timeout(fd, libc::SO_RCVTIMEO).is_some()
+/// SO_RCVTIMEO, `None` when it is not set.
+pub(crate) fn receive_timeout(fd: i32) -> Option<Duration> {
+    timeout(fd, libc::SO_RCVTIMEO)
+}
+
+/// SO_SNDTIMEO, `None` when it is not set.
+pub(crate) fn send_timeout(fd: i32) -> Option<Duration> {
+    timeout(fd, libc::SO_SNDTIMEO)
 }
 
 /// fstat(2).
@@ -224,8 +229,32 @@ impl Kernel for Linux {
         poll_one(fd, libc::POLLOUT, limit)
     }
 
+    fn widen_send_buffer(&self, fd: i32, bytes: usize) {
+        let Some(now) = option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF) else { return };
+        // The kernel doubles what is asked for, up to twice net.core.wmem_max; a buffer that its
+        // own tuning has made larger than that must not be shrunk by asking.
+        let wanted = (now / 2).saturating_add(bytes as c_int);
+        let set = |value: c_int| {
+            let len = size_of::<c_int>();
+            // SAFETY: the kernel reads `len` bytes of `value`.
+            let _ = unsafe {
+                let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDBUF);
+                raw!(SYS_setsockopt, fd, level, name, &raw const value, len)
+            };
+        };
+        set(wanted);
+        if option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).is_some_and(|got| got < now) {
+            set(now / 2);
+        }
+    }
+
+    fn shut_writing(&self, fd: i32) {
+        // SAFETY: no pointers.
+        let _ = unsafe { raw!(SYS_shutdown, fd, libc::SHUT_WR) };
+    }
+
     fn send_timeout(&self, fd: i32) -> Option<Duration> {
-        timeout(fd, libc::SO_SNDTIMEO)
+        send_timeout(fd)
     }
 
     fn is_nonblocking(&self, fd: i32) -> bool {

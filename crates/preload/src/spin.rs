@@ -201,25 +201,31 @@ pub(crate) fn receive(
     if POSIX.kernel.is_nonblocking(fd) {
         return fail(Errno::EAGAIN);
     }
-    let received = match spin(budget, try_now) {
+    let limit = linux::receive_timeout(fd);
+    let received = match spin(limit.map_or(budget, |limit| budget.min(limit)), try_now) {
         Spun::Done(result) => libc_result(result),
         Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
+        // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
+        // up is over, a longer one is overrun by a spell of spinning at most.
+        _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => fail(Errno::EAGAIN),
         _ => call(),
     };
     learn(linux::now().since(begin));
     received
 }
 
-/// Spins until `events` are there on a descriptor, ahead of a call that waits for them.
-/// `Err`: a signal ends the wait.
-pub(crate) fn readiness(fd: c_int, events: i16) -> Result<(), Errno> {
-    let budget = budget(None);
+/// Spins until `events` are there on a descriptor, ahead of a call that waits for them, for
+/// `limit` at most. `Err`: a signal ends the wait, or its time is up.
+pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Result<(), Errno> {
+    let budget = budget(limit);
     if budget.is_zero() {
         return Ok(());
     }
     let ready = || linux::poll_one(fd, events, Some(Duration::ZERO)).ok().filter(|ready| *ready);
     match spin(budget, ready) {
+        Spun::Done(_) => Ok(()),
         Spun::Signals(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
+        _ if limit == Some(budget) => Err(Errno::EAGAIN),
         _ => Ok(()),
     }
 }
@@ -244,7 +250,8 @@ fn handled(pending: u64) -> impl Iterator<Item = c_int> {
 /// Whether these signals end a blocking call on a socket with EINTR: those without SA_RESTART do,
 /// and all do if the socket has a time limit (signal(7)).
 fn interrupts(fd: c_int, pending: u64) -> bool {
-    handled(pending).any(|flags| flags & libc::SA_RESTART == 0 || linux::receive_timeout(fd))
+    handled(pending)
+        .any(|flags| flags & libc::SA_RESTART == 0 || linux::receive_timeout(fd).is_some())
 }
 
 fn cores() -> u32 {

@@ -35,6 +35,7 @@ struct Wire {
     nonblocking: bool,
     error: Option<Errno>,
     closed: bool,
+    shut: bool,
 }
 
 impl Default for Wire {
@@ -47,6 +48,7 @@ impl Default for Wire {
             nonblocking: false,
             error: None,
             closed: false,
+            shut: false,
         }
     }
 }
@@ -72,6 +74,7 @@ pub(super) struct Fake {
     keeper_allowed: Cell<bool>,
     keeper_started: Cell<bool>,
     duplicates: Cell<i32>,
+    growth: Cell<bool>,
 }
 
 impl Fake {
@@ -94,6 +97,7 @@ impl Fake {
             keeper_allowed: Cell::new(true),
             keeper_started: Cell::new(false),
             duplicates: Cell::new(DUPLICATES),
+            growth: Cell::new(false),
         }
     }
 
@@ -151,6 +155,15 @@ impl Fake {
 
     pub(super) fn is_closed(&self, fd: i32) -> bool {
         self.wire(fd, |wire| wire.closed)
+    }
+
+    pub(super) fn is_shut(&self, fd: i32) -> bool {
+        self.wire(fd, |wire| wire.shut)
+    }
+
+    /// Send buffers can be made larger from now on.
+    pub(super) fn allow_growth(&self) {
+        self.growth.set(true);
     }
 
     pub(super) fn latest_duplicate(&self) -> i32 {
@@ -227,6 +240,16 @@ impl Kernel for Fake {
     fn wait_writable(&self, fd: i32, _: Option<Duration>) -> Result<bool, Errno> {
         self.wire(fd, |wire| wire.room = wire.room.max(4));
         Ok(true)
+    }
+
+    fn widen_send_buffer(&self, fd: i32, bytes: usize) {
+        if self.growth.get() {
+            self.wire(fd, |wire| wire.room += bytes);
+        }
+    }
+
+    fn shut_writing(&self, fd: i32) {
+        self.wire(fd, |wire| wire.shut = true);
     }
 
     fn send_timeout(&self, _: i32) -> Option<Duration> {

@@ -111,7 +111,7 @@ fn every_way_of_turning_away_pushes() {
         ("sleep", |posix| posix.before_wait(Call::Sleep)),
         ("write to another socket", |posix| assert!(write(posix, OTHER, b"x").is_ok())),
         ("close", |posix| posix.closing(FD, Call::Close)),
-        ("shutdown", |posix| posix.shutting(FD, true)),
+        ("shutdown", |posix| assert!(!posix.shutting(FD, true))),
         ("fork", Posix::before_fork),
         ("exit", |posix| posix.ending(Call::Exit)),
         ("ioctl", |posix| posix.asking_queue(FD)),
@@ -306,6 +306,36 @@ fn closing_a_full_non_blocking_socket_loses_nothing() {
     posix.tick();
     assert_eq!(posix.kernel.delivered(copy), b"bc");
     assert!(posix.kernel.is_closed(copy));
+    assert!(!posix.kernel.is_shut(copy), "others may still write to it");
+}
+
+#[test]
+fn shutting_down_a_full_socket_ends_the_stream_after_its_last_byte() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    posix.kernel.set_room(FD, 1);
+    write(&posix, FD, b"abc").unwrap();
+    assert!(posix.shutting(FD, true), "left to the timer");
+    let copy = posix.kernel.latest_duplicate();
+    posix.tick();
+    assert!(!posix.kernel.is_shut(copy));
+    posix.kernel.set_room(copy, 100);
+    posix.tick();
+    assert_eq!(posix.kernel.delivered(copy), b"bc");
+    assert!(posix.kernel.is_shut(copy));
+}
+
+#[test]
+fn a_full_socket_is_closed_at_once_if_its_buffer_can_grow() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    posix.kernel.set_room(FD, 1);
+    posix.kernel.allow_growth();
+    write(&posix, FD, b"abc").unwrap();
+    posix.closing(FD, Call::Close);
+    assert_eq!(posix.kernel.delivered(FD), b"0abc");
 }
 
 #[test]

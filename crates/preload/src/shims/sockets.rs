@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_uint, sockaddr, socklen_t};
 use uncork_posix::kernel::Kernel;
-use uncork_posix::{Call, Origin};
+use uncork_posix::{Call, Errno, Origin};
 
 use crate::raw::{fail, libc_result, raw};
 use crate::{POSIX, linux, real, spin};
@@ -51,7 +51,7 @@ fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 fn accept_spinning(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let begin = linux::now();
-    if let Err(error) = spin::readiness(listener, libc::POLLIN) {
+    if let Err(error) = spin::readiness(listener, libc::POLLIN, linux::receive_timeout(listener)) {
         return fail(error) as c_int;
     }
     let fd = call();
@@ -119,8 +119,11 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
             done => return libc_result(done) as c_int,
         }
         let begin = linux::now();
-        if let Err(error) = spin::readiness(fd, libc::POLLOUT) {
-            return fail(error) as c_int;
+        match spin::readiness(fd, libc::POLLOUT, linux::send_timeout(fd)) {
+            // A connect whose time is up goes on by itself, and says so.
+            Err(Errno::EAGAIN) => return fail(Errno(libc::EINPROGRESS)) as c_int,
+            Err(error) => return fail(error) as c_int,
+            Ok(()) => {}
         }
         let result = real::connect()(fd, to, len);
         spin::learn_since(begin);
@@ -131,9 +134,15 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
 /// shutdown(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    POSIX.shutting(fd, matches!(how, libc::SHUT_WR | libc::SHUT_RDWR));
-    // SAFETY: the program's own call.
-    unsafe { real::shutdown()(fd, how) }
+    let deferred = POSIX.shutting(fd, matches!(how, libc::SHUT_WR | libc::SHUT_RDWR));
+    // SAFETY: the program's own call, or the half of it that need not wait.
+    unsafe {
+        match (deferred, how) {
+            (false, _) => real::shutdown()(fd, how),
+            (true, libc::SHUT_RDWR) => real::shutdown()(fd, libc::SHUT_RD),
+            (true, _) => 0,
+        }
+    }
 }
 
 /// pidfd_getfd(2): a descriptor of another process.
