@@ -117,7 +117,7 @@ impl Running {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         loop {
             if TcpStream::connect(address).is_ok() {
-                return Ok(());
+                return preloaded(&self.written());
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended at once ({status}){}", self.name, self.last_words());
@@ -133,9 +133,9 @@ impl Running {
     pub(crate) fn wait_until_it_says(&mut self, words: &str) -> Result<()> {
         let start = Instant::now();
         loop {
-            let text = self.log.as_ref().and_then(|log| fs::read_to_string(log).ok());
-            if text.is_some_and(|text| text.contains(words)) {
-                return Ok(());
+            let text = self.written();
+            if text.contains(words) {
+                return preloaded(&text);
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended at once ({status}){}", self.name, self.last_words());
@@ -147,9 +147,14 @@ impl Running {
         }
     }
 
-    fn last_words(&self) -> String {
+    /// All that it wrote so far.
+    fn written(&self) -> String {
         let text = self.log.as_ref().and_then(|log| fs::read_to_string(log).ok());
-        let text = text.unwrap_or_default();
+        text.unwrap_or_default()
+    }
+
+    fn last_words(&self) -> String {
+        let text = self.written();
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
         if lines.is_empty() {
             return String::new();
@@ -196,6 +201,15 @@ impl Lines {
     }
 }
 
+/// The loader starts a program without a library that it cannot open, and only complains: the
+/// figures would then be those of the plain program.
+fn preloaded(stderr: &str) -> Result<()> {
+    match stderr.lines().find(|line| line.contains("cannot be preloaded")) {
+        Some(line) => bail!("the library was not loaded: {line}"),
+        None => Ok(()),
+    }
+}
+
 /// Runs `command` to its end, for at most `limit`, and gives what it wrote to standard output.
 pub(crate) fn run_to_end(mut command: Command, name: &str, limit: Duration) -> Result<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -215,8 +229,9 @@ pub(crate) fn run_to_end(mut command: Command, name: &str, limit: Duration) -> R
         bail!("{name} did not end within {limit:?}");
     }
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    preloaded(&stderr)?;
     if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
         let words = stderr.trim();
         let words = if words.is_empty() { stdout.trim() } else { words };
         bail!("{name} failed ({}): {words}", output.status);
@@ -262,6 +277,14 @@ mod tests {
         let error = run_to_end(sh("echo no such luck >&2; exit 3"), "sh", Duration::from_secs(10));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("no such luck") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn a_library_that_was_not_loaded_is_not_measured() {
+        let mut command = sh("true");
+        command.env("LD_PRELOAD", "/nonexistent/libuncork.so");
+        let error = run_to_end(command, "sh", Duration::from_secs(10)).unwrap_err();
+        assert!(error.to_string().contains("was not loaded"), "{error}");
     }
 
     #[test]

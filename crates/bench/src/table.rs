@@ -44,7 +44,7 @@ fn table(rows: &[Row]) -> Table {
         "cores",
         "measured",
         "against",
-        "median",
+        "figure",
         "min … max",
         "bar",
         "",

@@ -36,7 +36,8 @@ impl Message {
     /// Length on the wire, in bytes.
     pub(crate) const LEN: usize = 16;
 
-    fn encode(self) -> [u8; Self::LEN] {
+    /// As it is sent.
+    pub(crate) fn encode(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.sample.to_le_bytes());
         bytes[8..].copy_from_slice(&self.at.0.to_le_bytes());

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 
 use super::Bed;
-use super::serving::{Load, SERVERS, compare};
+use super::serving::{Load, compare};
 use crate::launch::{Job, Way};
 use crate::outcome::Row;
 use crate::place::Place;
@@ -19,14 +19,12 @@ const BENCH: &str = "memcached";
 /// One and sixteen connections.
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
-    let servers = SERVERS.iter().map(|way| start(bed, way, cores.server));
-    let servers = servers.collect::<Result<Vec<_>>>()?;
     let milliseconds = bed.amount(500).to_string();
     let loads = [1, 16].map(|connections| {
-        let (servers, milliseconds) = (&servers, &milliseconds);
-        let run = move |way: &Way, server: usize| {
+        let milliseconds = &milliseconds;
+        let run = move |way: &Way, (_, port): &(Running, u16)| {
             let job = Job::new(&bed.tools.bench)
-                .args(["role", "memcache", &servers[server].1.to_string()])
+                .args(["role", "memcache", &port.to_string()])
                 .args(["--connections", &connections.to_string()])
                 .args(["--milliseconds", milliseconds])
                 .way(way)
@@ -39,7 +37,7 @@ pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
         };
         Load { name: format!("get and set, {connections} connections"), run: Box::new(run) }
     });
-    compare(bed, (BENCH, place), &loads)
+    compare(bed, (BENCH, place), |way| start(bed, way, cores.server), &loads)
 }
 
 fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<(Running, u16)> {

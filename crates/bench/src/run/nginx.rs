@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
 
 use super::Bed;
-use super::serving::{Load, SERVERS, compare};
+use super::serving::{Load, compare};
 use crate::launch::{Job, Way};
 use crate::outcome::Row;
 use crate::place::Place;
@@ -74,12 +74,10 @@ fn configuration(dir: &Path, port: u16) -> String {
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let wrk = program("wrk")?;
-    let servers = SERVERS.iter().map(|way| Nginx::start(bed, way, cores.server));
-    let servers = servers.collect::<Result<Vec<_>>>()?;
     let load = |name: &str, headers: &'static [&'static str]| {
-        let (wrk, servers) = (&wrk, &servers);
-        let run = move |way: &Way, server: usize| {
-            let url = format!("http://127.0.0.1:{}/index.html", servers[server].port);
+        let wrk = &wrk;
+        let run = move |way: &Way, server: &Nginx| {
+            let url = format!("http://127.0.0.1:{}/index.html", server.port);
             let job = Job::new(wrk)
                 .args(["-t1", "-c16", "-d1s"])
                 .args(headers)
@@ -95,7 +93,7 @@ pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
         load("wrk -c16, keep-alive", &[]),
         load("wrk -c16, Connection: close", &["-H", "Connection: close"]),
     ];
-    compare(bed, (BENCH, place), &loads)
+    compare(bed, (BENCH, place), |way| Nginx::start(bed, way, cores.server), &loads)
 }
 
 /// Requests a second, provided that every one was answered as it should be.

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 
 use super::Bed;
-use super::serving::{Load, SERVERS, compare};
+use super::serving::{Load, compare};
 use crate::launch::{Job, Way};
 use crate::outcome::{Row, Skip};
 use crate::place::Place;
@@ -30,19 +30,17 @@ struct Postgres {
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let pgbench = program("pgbench")?;
-    let servers = SERVERS.iter().map(|way| Postgres::start(bed, way, cores.server));
-    let servers = servers.collect::<Result<Vec<_>>>()?;
     let loads = [1, 8].map(|connections| {
-        let (pgbench, servers) = (&pgbench, &servers);
-        let run = move |way: &Way, server: usize| {
+        let pgbench = &pgbench;
+        let run = move |way: &Way, server: &Postgres| {
             let args = ["-S", "-n", "-j", "1", "-c", &connections.to_string(), "-T", "1"];
-            let job = client(pgbench, servers[server].port).args(args).arg("postgres");
+            let job = client(pgbench, server.port).args(args).arg("postgres");
             let command = job.way(way).core(cores.client).command(bed.tools)?;
             rate(&run_to_end(command, "pgbench", LIMIT)?)
         };
         Load { name: format!("pgbench -S -c{connections}"), run: Box::new(run) }
     });
-    compare(bed, (BENCH, place), &loads)
+    compare(bed, (BENCH, place), |way| Postgres::start(bed, way, cores.server), &loads)
 }
 
 fn client(pgbench: &Path, port: u16) -> Job {

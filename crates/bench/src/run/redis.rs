@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::Bed;
-use super::serving::{Load, SERVERS, calibrate, compare};
+use super::serving::{Load, calibrate, compare};
 use crate::launch::{Job, Way};
 use crate::outcome::Row;
 use crate::place::Place;
@@ -81,30 +81,29 @@ fn rate(csv: &str) -> Option<f64> {
 pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
     let cores = place.cores()?;
     let benchmark = program("redis-benchmark")?;
-    let servers = SERVERS.iter().map(|way| Redis::start(bed, way, cores.server));
-    let servers = servers.collect::<Result<Vec<_>>>()?;
+    let how = (bed.tools, benchmark.as_path());
+    let start = |way: &Way| Redis::start(bed, way, cores.server);
+    let trial = start(&Way::Plain)?;
+    let seconds = if bed.quick { 0.2 } else { 0.5 };
     let mut loads = Vec::new();
     for (connections, pipeline) in [(1, 1), (50, 1), (50, 16)] {
         for test in ["get", "set"] {
-            let seconds = if bed.quick { 0.2 } else { 0.5 };
-            let ask = Ask { test, connections, pipeline, requests: 0 };
-            let how = (bed.tools, benchmark.as_path());
+            let load = Ask { test, connections, pipeline, requests: 0 };
             let requests = calibrate(seconds, |requests| {
-                let port = servers[0].port;
-                super::redis::ask(how, (Ask { requests, ..ask }, port), (&Way::Plain, cores.client))
+                ask(how, (Ask { requests, ..load }, trial.port), (&Way::Plain, cores.client))
             })?;
-            let ask = Ask { requests, ..ask };
-            let servers = &servers;
+            let load = Ask { requests, ..load };
             let pipelined = if pipeline > 1 { format!(" -P{pipeline}") } else { String::new() };
             loads.push(Load {
                 name: format!("{} -c{connections}{pipelined}", test.to_uppercase()),
-                run: Box::new(move |way, server| {
-                    super::redis::ask(how, (ask, servers[server].port), (way, cores.client))
+                run: Box::new(move |way: &Way, server: &Redis| {
+                    ask(how, (load, server.port), (way, cores.client))
                 }),
             });
         }
     }
-    compare(bed, (BENCH, place), &loads)
+    drop(trial);
+    compare(bed, (BENCH, place), start, &loads)
 }
 
 #[cfg(test)]

@@ -55,18 +55,20 @@ const CORK_HP: &str = "the program's TCP_CORK, header+payload";
 const KERNEL_100: &str = "--hold kernel, 100 buffers";
 const KERNEL_HP: &str = "--hold kernel, header+payload";
 const NOTHING_KERNEL_15: &str = "no option, uncork run, 15 buffers";
+const NOTHING_HP: &str = "no option, uncork run, header+payload";
 const NOTHING_USER_15: &str = "no option, uncork run --hold user, 15 buffers";
 const NOTHING_USER_100: &str = "no option, uncork run --hold user, 100 buffers";
 const OLD_100: &str = "library of 2007, 100 buffers";
 const OLD_HP: &str = "library of 2007, header+payload";
 
 /// Those whose logical packets must arrive whole: one read each on the server.
-const WHOLE: [&str; 7] = [
+const WHOLE: [&str; 8] = [
     USER_15,
     USER_100,
     KERNEL_100,
     KERNEL_HP,
     NOTHING_KERNEL_15,
+    NOTHING_HP,
     NOTHING_USER_15,
     NOTHING_USER_100,
 ];
@@ -98,6 +100,7 @@ fn entries(bed: &Bed<'_>) -> Vec<Entry> {
         entries.push(entry(OLD_100, (Nodelay, Buffers, 100), old.clone()));
     }
     entries.push(entry(KERNEL_HP, (Nodelay, HeaderPayload, 100), KERNEL));
+    entries.push(entry(NOTHING_HP, (Nothing, HeaderPayload, 100), Way::Run(&[])));
     entries.push(entry(CORK_HP, (Cork, HeaderPayload, 100), Way::Plain));
     if let Some(old) = old {
         entries.push(entry(OLD_HP, (Nodelay, HeaderPayload, 100), old));
@@ -163,6 +166,7 @@ fn rows(found: &Found<'_>) -> Vec<Row> {
         (KERNEL_HP, Ratio, OLD_HP, Some(AtMost(0.9))),
         (NOTHING_USER_15, Ratio, SINGLE_15, Some(AtMost(1.35))),
         (NOTHING_USER_100, Ratio, SINGLE_100, Some(AtMost(1.35))),
+        (NOTHING_HP, Ratio, SINGLE_100, Some(AtMost(1.35))),
         // One system call a write, by construction: reported, so that nobody is surprised.
         (NOTHING_KERNEL_15, Ratio, SINGLE_15, None),
     ];
