@@ -14,7 +14,7 @@ use crate::stats::median;
 use crate::toolbox::Toolbox;
 
 /// Rounds on one core and, for the column beside it, on two.
-const ROUNDS: (usize, usize) = (3, 1);
+const ROUNDS: (usize, usize) = (5, 1);
 /// 44 ms each.
 const STALLED_PACKETS: u64 = 25;
 /// The column on two cores needs less precision.
