@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 
 use proptest::prelude::*;
 use uncork_e2e::Mode;
+use uncork_posix::config::Hold;
 
 /// At most this much may be under way in one direction: less than the smallest buffers.
 const UNDER_WAY: u32 = 24_000;
@@ -33,7 +34,7 @@ pub(crate) enum Deed {
 }
 
 /// A random test case.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Plan {
     connections: u8,
     deeds: Vec<(bool, Deed)>,
@@ -54,6 +55,13 @@ pub(crate) struct Scripts {
 impl fmt::Display for Scripts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "actor listen:\n{}actor connect:\n{}", self.listening, self.connecting)
+    }
+}
+
+/// What a failure shows is what repeats it.
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.settings(Mode::held(Hold::User)), self.lower())
     }
 }
 
