@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-/// A moment, in nanoseconds of a monotonic clock with any origin. The caller may use a coarse
-/// clock that stands still between two ticks.
+/// A moment, in nanoseconds of a monotonic clock with any origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(pub u64);
 
@@ -18,18 +17,29 @@ impl Instant {
 /// A hold that began at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// When the first byte was held, or the timer's latest look before that.
+    /// When the first byte was held.
     pub since: Instant,
 }
 
 impl Hold {
-    /// Whether a timer must push at this look, at `now`, when it will look again after about
-    /// `period`. Waiting for the deadline itself would overrun it by up to a period; the half
-    /// period allowed here keeps a look that is a little late from pushing what has only begun.
+    /// By when it must end.
     #[inline]
-    pub fn is_due(self, now: Instant, bound: Duration, period: Duration) -> bool {
-        now.since(self.since) + period / 2 > bound
+    pub fn deadline(self, bound: Duration) -> Instant {
+        Instant(self.since.0.saturating_add(bound.as_nanos() as u64))
     }
+
+    /// Whether a timer that looks at `now` must push. One that is nearly due is pushed as well:
+    /// coming back for it in a moment would cost more than it loses.
+    #[inline]
+    pub fn is_due(self, now: Instant, bound: Duration) -> bool {
+        now.since(self.since) + bound / 16 >= bound
+    }
+}
+
+/// When a timer looks next: at the earliest deadline of what is held, and in any case before
+/// something that is held from now on could become overdue.
+pub fn next_look(now: Instant, earliest: Option<Instant>, bound: Duration) -> Duration {
+    earliest.map_or(bound, |deadline| deadline.since(now)).min(bound)
 }
 
 #[cfg(test)]
@@ -37,26 +47,25 @@ mod tests {
     use super::*;
 
     const BOUND: Duration = Duration::from_millis(1);
-    const PERIOD: Duration = Duration::from_micros(500);
 
     #[test]
-    fn nothing_is_held_past_its_deadline_by_a_timer_that_looks_every_period() {
-        // A hold that begins between two looks is dated to the earlier one.
-        let look = |number: u64| Instant(10_000_000 + number * PERIOD.as_nanos() as u64);
-        for begun in (0..500_000).step_by(1_000).map(|offset| Instant(look(0).0 + offset)) {
-            let hold = Hold { since: look(0) };
-            let push = (1..).map(look).find(|now| hold.is_due(*now, BOUND, PERIOD)).unwrap();
-            assert!(push.since(begun) <= BOUND, "begun {begun:?}: too late");
-            assert!(push.since(begun) >= PERIOD, "begun {begun:?}: far too early");
+    fn nothing_is_held_past_its_deadline_whenever_it_begins() {
+        // One hold that begins at any moment after the first look.
+        for begun in (0..3_000_000).step_by(1_777).map(Instant) {
+            let hold = Hold { since: begun };
+            let mut now = Instant(0);
+            loop {
+                let held = begun <= now;
+                if held && hold.is_due(now, BOUND) {
+                    break;
+                }
+                let wait = next_look(now, held.then(|| hold.deadline(BOUND)), BOUND);
+                assert!(wait > Duration::ZERO, "a timer that does not sleep");
+                now = Instant(now.0 + wait.as_nanos() as u64);
+            }
+            assert!(now <= hold.deadline(BOUND), "begun {begun:?}, pushed {now:?}");
+            assert!(now.since(begun) >= BOUND * 15 / 16, "begun {begun:?}, pushed {now:?}");
         }
-    }
-
-    #[test]
-    fn a_look_that_is_late_does_not_push_what_was_held_just_now() {
-        // The coarse clock says 0 for a hold that began right before the look at 0.6 ms.
-        let hold = Hold { since: Instant(0) };
-        assert!(!hold.is_due(Instant(600_000), BOUND, PERIOD));
-        assert!(hold.is_due(Instant(1_000_000), BOUND, PERIOD));
     }
 
     #[test]

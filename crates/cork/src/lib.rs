@@ -8,7 +8,7 @@
 //!   handle_write(bytes) ──▶ Hold            keep it: more will follow
 //!                      └──▶ Send(Reason)    let it go now, with all that is held
 //!   handle_end() ──▶ burst closed, rhythm learnt
-//!   Hold::is_due(now) ──▶ the timer's question
+//!   Hold::is_due(now), next_look(now) ──▶ the timer's questions
 //! ```
 //!
 //! No I/O, no clock, no lock: the caller passes the time in and performs what is decided.
@@ -17,7 +17,7 @@
 mod hold;
 mod rhythm;
 
-pub use hold::{Hold, Instant};
+pub use hold::{Hold, Instant, next_look};
 pub use rhythm::Rhythm;
 
 /// The limits within which a burst may be held.

@@ -40,6 +40,16 @@ impl Rhythm {
         (self.length != 0 && self.streak >= self.patience).then_some(self.length)
     }
 
+    /// What a socket that is gone has learnt, for its siblings to come: its habit if it had one,
+    /// or else its latest burst as one of theirs (connections of one request have but one each).
+    pub fn learn_from(&mut self, sibling: Self) {
+        if sibling.predicted().is_some() {
+            *self = sibling;
+        } else if sibling.length != 0 {
+            self.learn(sibling.length);
+        }
+    }
+
     /// A burst of `writes` has ended.
     #[inline]
     pub(crate) fn learn(&mut self, writes: u16) {
@@ -63,15 +73,16 @@ impl Rhythm {
     /// The length within the packed word.
     pub(crate) const LENGTH_MASK: u32 = 0x7ff;
 
-    /// 11 + 4 + 4 bits.
+    /// The rhythm as a word of 11 + 4 + 4 bits.
     #[inline]
-    pub(crate) fn to_bits(self) -> u32 {
+    pub fn to_bits(self) -> u32 {
         u32::from(self.length) | u32::from(self.streak) << 11 | u32::from(self.patience) << 15
     }
 
-    /// A patience of 0 (the all-zero word) is that of a new socket.
+    /// The inverse of [`Rhythm::to_bits`]. A patience of 0 (the all-zero word) is that of a new
+    /// socket.
     #[inline]
-    pub(crate) fn from_bits(bits: u32) -> Self {
+    pub fn from_bits(bits: u32) -> Self {
         let patience = (bits >> 15) as u8 & 0xf;
         Self {
             length: (bits & Self::LENGTH_MASK) as u16,

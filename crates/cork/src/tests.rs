@@ -44,6 +44,18 @@ fn a_wrong_prediction_is_unlearnt_at_once_and_harder_to_get_again() {
 }
 
 #[test]
+fn connections_of_one_request_teach_their_siblings_together() {
+    let mut family = Rhythm::default();
+    for _ in 0..2 {
+        let mut cork = Cork::with_rhythm(family);
+        assert_eq!(burst(&mut cork, 2), []);
+        family.learn_from(cork.rhythm());
+    }
+    let mut cork = Cork::with_rhythm(family);
+    assert_eq!(burst(&mut cork, 2), [2]);
+}
+
+#[test]
 fn a_burst_that_the_timer_broke_is_no_evidence() {
     let mut cork = Cork::default();
     for _ in 0..10 {

@@ -11,15 +11,15 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 
-use uncork_cork::{Hold, Instant};
+use uncork_cork::{Hold, Instant, next_look};
 
 use crate::kernel::Kernel;
-use crate::socket::{Socket, flag};
+use crate::socket::flag;
 use crate::{Call, Posix};
 
 /// The thread does not exist (yet).
 const NONE: u32 = 0;
-/// It looks every half bound.
+/// It looks by itself.
 const TICKING: u32 = 1;
 /// It sleeps until something is held.
 const IDLE: u32 = 2;
@@ -29,7 +29,7 @@ const BARRED: u32 = 3;
 const LEAVING: u32 = 4;
 
 /// Ticks without a hold after which it sleeps.
-const LINGER_TICKS: u32 = 40;
+const LINGER_TICKS: u32 = 20;
 /// How long the end of a process waits for bytes that a full connection did not take.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
@@ -37,8 +37,6 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct State {
     state: AtomicU32,
-    /// Time of the latest tick (ns).
-    now: AtomicU64,
     bound: AtomicU64,
     /// Something was held since the latest tick.
     active: AtomicBool,
@@ -77,7 +75,6 @@ impl State {
     pub(crate) const fn new() -> Self {
         Self {
             state: AtomicU32::new(NONE),
-            now: AtomicU64::new(0),
             bound: AtomicU64::new(0),
             active: AtomicBool::new(false),
             quiet_ticks: AtomicU32::new(0),
@@ -92,16 +89,6 @@ impl State {
 
     fn bound(&self) -> Duration {
         Duration::from_nanos(self.bound.load(Relaxed))
-    }
-
-    fn period(&self) -> Duration {
-        self.bound() / 2
-    }
-
-    /// Time by the coarse clock.
-    #[inline]
-    pub(crate) fn now(&self) -> Instant {
-        Instant(self.now.load(Relaxed))
     }
 
     /// Whether the thread will look by itself. Called after something was marked as held
@@ -133,9 +120,7 @@ pub enum Next {
 impl<K: Kernel> Posix<K> {
     /// Something is held and the timer is not ticking: makes or wakes it. False when it cannot.
     #[cold]
-    pub(crate) fn rouse_keeper(&self, socket: &Socket) -> bool {
-        let now = self.kernel.now();
-        socket.since.store(now.0, Relaxed);
+    pub(crate) fn rouse_keeper(&self) -> bool {
         let keeper = &self.keeper;
         loop {
             let state = keeper.state.load(SeqCst);
@@ -144,7 +129,6 @@ impl<K: Kernel> Posix<K> {
                 BARRED | LEAVING => return false,
                 _ if keeper.state.compare_exchange(state, TICKING, SeqCst, SeqCst).is_err() => {}
                 NONE => {
-                    keeper.now.store(now.0, Relaxed);
                     let made = self.kernel.start_keeper();
                     if !made {
                         self.disabled.store(true, Relaxed);
@@ -153,7 +137,6 @@ impl<K: Kernel> Posix<K> {
                     return made;
                 }
                 _ => {
-                    keeper.now.store(now.0, Relaxed);
                     self.kernel.wake_keeper();
                     return true;
                 }
@@ -166,7 +149,7 @@ impl<K: Kernel> Posix<K> {
         let keeper = &self.keeper;
         keeper.looking.store(true, SeqCst);
         let next = if keeper.forking.load(SeqCst) {
-            Next::Tick(keeper.period())
+            Next::Tick(keeper.bound() / 16)
         } else {
             self.look_around()
         };
@@ -190,11 +173,15 @@ impl<K: Kernel> Posix<K> {
     fn look_around(&self) -> Next {
         let keeper = &self.keeper;
         let now = self.kernel.now();
-        keeper.now.store(now.0, Relaxed);
         if keeper.state.load(SeqCst) == LEAVING {
             return Next::Leave;
         }
-        self.kernel.held().sweep(|fd| self.look(fd, now));
+        let mut earliest: Option<Instant> = None;
+        self.kernel.held().sweep(|fd| {
+            let deadline = self.look(fd, now);
+            earliest = earliest.into_iter().chain(deadline).min();
+            deadline.is_some()
+        });
         self.feed_orphans();
         if keeper.active.swap(false, Relaxed) || self.anything_left() {
             keeper.quiet_ticks.store(0, Relaxed);
@@ -207,7 +194,7 @@ impl<K: Kernel> Posix<K> {
             }
             let _ = keeper.state.compare_exchange(IDLE, TICKING, SeqCst, SeqCst);
         }
-        Next::Tick(keeper.period())
+        Next::Tick(next_look(now, earliest, keeper.bound()))
     }
 
     /// Whether the timer thread is asked to sleep still ([`Next::Sleep`]).
@@ -248,20 +235,23 @@ impl<K: Kernel> Posix<K> {
         self.orphans.try_lock().is_ok_and(|orphans| orphans.iter().any(Orphan::is_waiting))
     }
 
-    /// Pushes `fd` if it is due; tells whether it holds anything.
-    fn look(&self, fd: i32, now: Instant) -> bool {
-        let Some(at) = self.find(fd) else { return false };
+    /// Pushes `fd` if it is due; tells by when it must be looked at again if it still holds
+    /// anything.
+    fn look(&self, fd: i32, now: Instant) -> Option<Instant> {
+        let at = self.find(fd)?;
         if at.socket.held.load(SeqCst) == 0 {
-            return false;
+            return None;
         }
+        let bound = self.keeper.bound();
         let hold = Hold { since: Instant(at.socket.since.load(Relaxed)) };
-        if at.socket.is(flag::BACKLOG)
-            || hold.is_due(now, self.keeper.bound(), self.keeper.period())
-        {
+        if at.socket.is(flag::BACKLOG) || hold.is_due(now, bound) {
             at.socket.set(flag::TIMED_OUT);
             self.visit(fd, Call::Timer);
+            // What is held still could not be sent: its turn comes at the next look.
+            let later = Hold { since: now }.deadline(bound);
+            return (at.socket.held.load(SeqCst) != 0).then_some(later);
         }
-        at.socket.held.load(SeqCst) != 0
+        Some(hold.deadline(bound))
     }
 
     /// Keeps a duplicate of `fd` until its connection has taken `rest`.
@@ -278,7 +268,7 @@ impl<K: Kernel> Posix<K> {
         drop(orphans);
         self.keeper.active.store(true, Relaxed);
         if !self.keeper.is_ticking() {
-            self.rouse_keeper(&Socket::default());
+            self.rouse_keeper();
         }
     }
 

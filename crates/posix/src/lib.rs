@@ -70,6 +70,8 @@ pub struct Posix<K> {
     disabled: AtomicBool,
     /// The program uses io_uring, which sends behind our back: nothing is kept in the process.
     kernel_only: AtomicBool,
+    /// What sockets that this process made have learnt, for the next one.
+    made_rhythm: AtomicU32,
     /// The process that this state belongs to; another one is a child of vfork.
     pid: AtomicU32,
     closed: Mutex<reporting::Closed>,
@@ -99,6 +101,7 @@ impl<K: Kernel> Posix<K> {
             keeper: keeper::State::new(),
             disabled: AtomicBool::new(false),
             kernel_only: AtomicBool::new(false),
+            made_rhythm: AtomicU32::new(0),
             pid: AtomicU32::new(0),
             closed: Mutex::new(reporting::Closed::new()),
             orphans: Mutex::new(Vec::new()),

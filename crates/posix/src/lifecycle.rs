@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use uncork_cork::Cork;
+use uncork_cork::{Cork, Rhythm};
 
 use crate::config::{Hold, Scope};
 use crate::keeper::Then;
@@ -34,7 +34,10 @@ impl<K: Kernel> Posix<K> {
         };
         let mut cork = Cork::default();
         let mut flags = match origin {
-            Origin::Made => 0,
+            Origin::Made => {
+                cork = Cork::with_rhythm(Rhythm::from_bits(self.made_rhythm.load(Relaxed)));
+                0
+            }
             Origin::Accepted(listener) => {
                 let parent = self.find(listener).map(|at| at.socket);
                 cork = parent.map_or(cork, |parent| Cork::with_rhythm(parent.cork().rhythm()));
@@ -107,7 +110,7 @@ impl<K: Kernel> Posix<K> {
             self.flush_for_good(at, Then::Close);
             byte.store(state::UNKNOWN, SeqCst);
             self.see_visitors_off(at);
-            self.teach_listener(at);
+            self.teach_siblings(at);
             self.report_closed(at);
             // A last look: a thread that wrote while we closed has lost its race, but the
             // count of holds must not.
@@ -128,15 +131,27 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// What this connection has learnt, its listener's next one begins with.
-    fn teach_listener(&self, at: Socketed<'_>) {
-        let rhythm = at.socket.cork().rhythm();
-        let listener = at.socket.listener.load(Relaxed) - 1;
-        if rhythm.predicted().is_some()
-            && let Some(parent) = self.find(listener)
-            && parent.socket.is(flag::LISTENER)
-        {
-            parent.socket.set_cork(Cork::with_rhythm(rhythm));
+    /// What this connection has learnt, the next one of its kind begins with: the next that its
+    /// listener accepts, or the next that this process makes.
+    fn teach_siblings(&self, at: Socketed<'_>) {
+        let learnt = at.socket.cork().rhythm();
+        if at.socket.is(flag::LISTENER | flag::SHARED) {
+            return;
+        }
+        match at.socket.listener.load(Relaxed) {
+            0 => {
+                let mut made = Rhythm::from_bits(self.made_rhythm.load(Relaxed));
+                made.learn_from(learnt);
+                self.made_rhythm.store(made.to_bits(), Relaxed);
+            }
+            listener => {
+                let parent = self.find(listener - 1).filter(|at| at.socket.is(flag::LISTENER));
+                if let Some(parent) = parent {
+                    let mut rhythm = parent.socket.cork().rhythm();
+                    rhythm.learn_from(learnt);
+                    parent.socket.set_cork(Cork::with_rhythm(rhythm));
+                }
+            }
         }
     }
 
@@ -156,6 +171,7 @@ impl<K: Kernel> Posix<K> {
             at.socket.set(flag::SHARED);
             // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
             if !at.socket.is(flag::PASSED) {
+                at.socket.set(flag::SENT);
                 self.ensure_nodelay(at);
             }
         }

@@ -21,17 +21,21 @@ impl<K: Kernel> Posix<K> {
 
     fn begin_hold(&self, at: Socketed<'_>, place: u8) {
         let socket = at.socket;
+        // Before the mark: whoever sees that something is held must find since when. A hold that
+        // goes on keeps its date.
+        if socket.held.load(Relaxed) == 0 {
+            socket.since.store(self.kernel.now().0, Relaxed);
+        }
         if socket.held.fetch_or(place, SeqCst) != 0 {
             return;
         }
         let held = self.kernel.held();
         held.count.fetch_add(1, SeqCst);
-        socket.since.store(self.keeper.now().0, Relaxed);
         held.mark(at.fd);
         if self.keeps_ledger() {
             self.ledger_hold(socket);
         }
-        if !self.keeper.is_ticking() && !self.rouse_keeper(socket) {
+        if !self.keeper.is_ticking() && !self.rouse_keeper() {
             // Without a timer nothing may be held.
             self.release(at, Call::Passed);
         }

@@ -30,6 +30,9 @@ pub mod flag {
     /// [`super::Socket::late_error`] is set.
     pub const LATE_ERROR: u32 = 1 << 7;
 
+    /// A send that was not held has been made: from now on Nagle could delay the next one.
+    pub const SENT: u32 = 1 << 8;
+
     /// It listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.
@@ -86,7 +89,7 @@ pub struct Socket {
     pub writes: AtomicU64,
     /// Bytes of the program.
     pub bytes: AtomicU64,
-    /// When the hold began, by the timer's coarse clock (ns).
+    /// When the hold began (ns of the monotonic clock).
     pub since: AtomicU64,
     /// [`flag`].
     flags: AtomicU32,

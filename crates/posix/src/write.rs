@@ -152,11 +152,18 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// Gets Nagle out of the way, after the first send that is not held: setting TCP_NODELAY
-    /// pushes, and done before the send it would push what the send is to take along.
+    /// Gets Nagle out of the way, after a send that is not held: setting TCP_NODELAY pushes, and
+    /// done before the send it would push what the send is to take along. The first send of a
+    /// connection needs none: nothing is under way that Nagle could wait for.
     #[inline]
     pub(crate) fn ensure_nodelay(&self, at: Socketed<'_>) {
-        if !at.socket.is(flag::ASKED_NODELAY | flag::FORCED_NODELAY) {
+        let flags = at.socket.flags();
+        if flags & (flag::ASKED_NODELAY | flag::FORCED_NODELAY) != 0 {
+            return;
+        }
+        if flags & flag::SENT == 0 {
+            at.socket.set(flag::SENT);
+        } else {
             at.socket.set(flag::FORCED_NODELAY);
             self.kernel.push(at.fd);
         }

@@ -78,8 +78,10 @@ fn small_writes_leave_as_one_packet_when_the_program_reads() {
 #[test]
 fn gathering_makes_one_system_call_a_packet() {
     let posix = holding(Hold::User);
-    burst(&posix, FD, 100);
-    posix.before_read(FD, Call::Read);
+    for _ in 0..2 {
+        burst(&posix, FD, 100);
+        posix.before_read(FD, Call::Read);
+    }
     let before = posix.kernel.calls();
     burst(&posix, FD, 100);
     posix.before_read(FD, Call::Read);
@@ -252,6 +254,20 @@ fn the_library_of_2007_pushes_after_so_many_writes() {
     let said = posix.kernel.said();
     assert!(said.starts_with("libautocork: turning TCP_CORK ON fd 3\n"), "{said}");
     assert!(said.ends_with("libautocork: autocorking fd 3 on read\n"), "{said}");
+}
+
+#[test]
+fn connections_of_one_write_cost_nothing_more_once_that_is_known() {
+    let posix = holding(Hold::Kernel);
+    for connection in 1..=4 {
+        posix.opened(10, Origin::Made);
+        let before = posix.kernel.calls();
+        burst(&posix, 10, 1);
+        posix.before_read(10, Call::Read);
+        posix.closing(10, Call::Close);
+        let calls = posix.kernel.calls() - before;
+        assert_eq!(calls, if connection <= 2 { 2 } else { 1 }, "connection {connection}");
+    }
 }
 
 #[test]
