@@ -1,5 +1,6 @@
 /* fork, vfork, exec, spawn and descriptors that travel: every byte once, in order. */
 #include "common.h"
+#include <sched.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 
@@ -176,6 +177,67 @@ static void by_fork_beside_a_thread(int out)
     put(out, "e");
 }
 
+static void *write_b(void *out)
+{
+    put(*(int *)out, "b");
+    return NULL;
+}
+
+/* What any thread wrote comes before what a child writes, however the child is made. */
+static void a_and_b(int out)
+{
+    pthread_t thread;
+    put(out, "a");
+    pthread_create(&thread, NULL, write_b, &out);
+    pthread_join(thread, NULL);
+}
+
+static char command_for_child[64];
+
+static int exec_printf(void *unused UNUSED)
+{
+    execl("/bin/sh", "sh", "-c", command_for_child, NULL);
+    _exit(9);
+}
+
+static int write_c(void *out)
+{
+    put(*(int *)out, "c");
+    put(*(int *)out, "c");
+    _exit(0);
+}
+
+static void by_threads_and_children(int out)
+{
+    static char stack[65536];
+    snprintf(command_for_child, sizeof command_for_child, "printf c >&%d", out);
+    a_and_b(out);
+    pid_t child = vfork();
+    if (child == 0)
+        exec_printf(NULL);
+    reap(child, "vfork");
+    a_and_b(out);
+    child = clone(exec_printf, stack + sizeof stack, SIGCHLD | CLONE_VM | CLONE_VFORK, NULL);
+    reap(child, "clone like vfork");
+    a_and_b(out);
+    child = clone(exec_printf, stack + sizeof stack, SIGCHLD, NULL);
+    reap(child, "clone like fork, exec");
+    a_and_b(out);
+    child = clone(write_c, stack + sizeof stack, SIGCHLD, &out);
+    reap(child, "clone like fork");
+    a_and_b(out);
+    child = (pid_t)syscall(SYS_fork);
+    if (child == 0)
+        write_c(&out);
+    reap(child, "SYS_fork");
+    a_and_b(out);
+    child = fork();
+    if (child == 0)
+        exec_printf(NULL);
+    reap(child, "fork, exec");
+    put(out, "d");
+}
+
 static void by_scm_rights(int out)
 {
     int ends[2], got = -1;
@@ -243,6 +305,7 @@ int main(int count, char **arguments)
                 {"system", by_system},
                 {"exec", by_exec},
                 {"fork beside a thread", by_fork_beside_a_thread},
+                {"threads and children", by_threads_and_children},
                 {"SCM_RIGHTS", by_scm_rights},
                 {"pidfd_getfd", by_pidfd}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
