@@ -195,7 +195,16 @@ impl<K: Kernel> Posix<K> {
         if socket.is(flag::LATE_ERROR) {
             self.late_error(socket)?;
         }
-        let verdict = self.decide(socket, total, socket.full_bytes.load(Relaxed));
+        let mut full_bytes = socket.full_bytes.load(Relaxed);
+        if !socket.is(flag::SEGMENT_KNOWN)
+            && socket.cork().bytes() as usize + total >= full_bytes as usize
+        {
+            let segment = self.kernel.max_segment(at.fd).max(full_bytes);
+            full_bytes = segment.min(BUFFER_BYTES as u32);
+            socket.full_bytes.store(full_bytes, Relaxed);
+            socket.set(flag::SEGMENT_KNOWN);
+        }
+        let verdict = self.decide(socket, total, full_bytes);
         loop {
             if socket.is(flag::BACKLOG) {
                 self.wait_for_backlog(at, nonblocking)?;

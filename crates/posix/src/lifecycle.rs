@@ -7,9 +7,9 @@ use uncork_cork::{Cork, Rhythm};
 use crate::config::{Hold, Scope};
 use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
-use crate::local::current;
+use crate::local::{current, local};
 use crate::socket::{flag, held};
-use crate::{Call, Posix, Socketed};
+use crate::{Call, Posix, Socket, Socketed};
 
 /// Where a TCP socket came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl<K: Kernel> Posix<K> {
         if settings.scope == Scope::Nodelay && flags & flag::ASKED_NODELAY == 0 {
             flags |= flag::OUT_OF_SCOPE;
         }
-        socket.reset(flags, || self.kernel.barrier());
+        self.renew(socket, flags);
         socket.set_cork(cork);
         if let Origin::Accepted(listener) = origin {
             socket.listener.store(listener + 1, Relaxed);
@@ -69,6 +69,19 @@ impl<K: Kernel> Posix<K> {
         self.kernel.highest().fetch_max(fd, Relaxed);
         if settings.debug >= 1 && !settings.autocork {
             self.say_opened(Socketed { fd, socket }, origin);
+        }
+    }
+
+    /// Makes a record that of a new socket.
+    fn renew(&self, socket: &Socket, flags: u32) {
+        socket.reset(flags);
+        if self.settings().hold == Hold::User {
+            socket.reset_gathered(|| self.kernel.barrier());
+        }
+        if self.keeps_ledger()
+            && let Ok(mut ledger) = socket.ledger.try_lock()
+        {
+            *ledger = None;
         }
     }
 
@@ -182,8 +195,7 @@ impl<K: Kernel> Posix<K> {
         let Some(at) = self.find(old) else { return };
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
-            let flags = at.socket.flags() | flag::SHARED;
-            twin.socket.reset(flags, || self.kernel.barrier());
+            self.renew(twin.socket, at.socket.flags() | flag::SHARED);
         }
     }
 
@@ -220,8 +232,24 @@ impl<K: Kernel> Posix<K> {
         self.report_restart();
     }
 
+    /// vfork is about to happen, or a clone that may be one.
+    pub fn before_vfork(&self) {
+        self.before_wait(Call::Vfork);
+        local(|local| local.vforked.set(true));
+    }
+
     /// vfork's child runs in our memory: what it closes is its own, not ours.
     pub fn is_vfork_child(&self) -> bool {
+        local(|local| {
+            let child = local.vforked.get() && self.is_other_process();
+            // The parent goes on only when the child is gone.
+            local.vforked.set(child);
+            child
+        })
+    }
+
+    /// Whether this is another process than the one whose state this is.
+    pub fn is_other_process(&self) -> bool {
         self.kernel.pid() != self.pid.load(Relaxed)
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Local {
     /// It is inside the lock of a socket's gathered bytes: a signal handler that comes now must
     /// not wait for it.
     pub(crate) inside: Cell<bool>,
+    /// It has called vfork, and may be the child that runs in its parent's memory.
+    pub(crate) vforked: Cell<bool>,
     /// By what number it owns such locks.
     pub(crate) thread: Cell<Thread>,
     /// Whether it has asked for such a number.
@@ -25,6 +27,7 @@ thread_local! {
         Local {
             current: Cell::new(-1),
             inside: Cell::new(false),
+            vforked: Cell::new(false),
             thread: Cell::new(Thread::NONE),
             asked: Cell::new(false),
             aside: Aside::new(),

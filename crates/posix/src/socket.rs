@@ -33,6 +33,9 @@ pub mod flag {
     /// A send that was not held has been made: from now on Nagle could delay the next one.
     pub const SENT: u32 = 1 << 8;
 
+    /// [`super::Socket::full_bytes`] is this connection's own.
+    pub const SEGMENT_KNOWN: u32 = 1 << 9;
+
     /// It listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.
@@ -119,7 +122,7 @@ pub struct Socket {
 
 impl Socket {
     /// Forgets everything, for a new socket under the same number.
-    pub fn reset(&self, flags: u32, barrier: impl FnOnce()) {
+    pub fn reset(&self, flags: u32) {
         self.cork.store(0, Relaxed);
         self.since.store(0, Relaxed);
         self.flags.store(flags, Relaxed);
@@ -133,15 +136,16 @@ impl Socket {
         self.bytes.store(0, Relaxed);
         self.bursts.store(0, Relaxed);
         self.predicted.store(0, Relaxed);
-        // A lock that a forked parent's thread took with it never comes back: do without.
+    }
+
+    /// Forgets what was gathered under the same number.
+    pub fn reset_gathered(&self, barrier: impl FnOnce()) {
         match self.gathered.try_visit(barrier) {
             Some(mut gathered) => gathered.clear(),
+            // A lock that a forked parent's thread took with it never comes back: do without.
             None => {
                 self.set(flag::SHARED);
             }
-        }
-        if let Ok(mut ledger) = self.ledger.try_lock() {
-            *ledger = None;
         }
     }
 

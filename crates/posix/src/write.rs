@@ -37,6 +37,9 @@ pub struct WriteFlags {
     pub nonblocking: bool,
 }
 
+/// No segment is smaller (RFC 9293 §3.7.1); until more is gathered its size does not matter.
+const SMALLEST_SEGMENT: u32 = 536;
+
 impl<K: Kernel> Posix<K> {
     /// `bytes` are about to be written to a tracked socket.
     #[inline]
@@ -129,16 +132,14 @@ impl<K: Kernel> Posix<K> {
         Plan::Pass
     }
 
-    /// The first write has gone through: the socket is connected, and its segments have a size.
+    /// The first write has gone through: the socket is connected.
     #[cold]
     fn connected(&self, at: Socketed<'_>) {
         let settings = self.settings();
         let gathers = settings.hold == Hold::User && settings.max_qlen == 0;
         if gathers && !self.kernel_only.load(Relaxed) {
+            at.socket.full_bytes.store(SMALLEST_SEGMENT, Relaxed);
             at.socket.set(flag::GATHERS);
-            let segment = self.kernel.max_segment(at.fd).max(536);
-            let full = segment.min(crate::BUFFER_BYTES as u32);
-            at.socket.full_bytes.store(full, Relaxed);
         }
         at.socket.set(flag::CONNECTED);
     }

@@ -174,6 +174,10 @@ impl Fake {
         self.pid.set(self.pid.get() + 1);
     }
 
+    pub(super) fn come_back(&self) {
+        self.pid.set(self.pid.get() - 1);
+    }
+
     pub(super) fn refuse_keeper(&self) {
         self.keeper_allowed.set(false);
     }

@@ -404,9 +404,13 @@ fn a_child_of_fork_does_not_send_what_its_parent_will() {
 #[test]
 fn what_a_child_of_vfork_closes_stays_the_parents() {
     let posix = holding(Hold::Kernel);
+    posix.before_vfork();
     posix.kernel.become_another_process();
     posix.closing(FD, Call::Close);
     assert!(posix.find(FD).is_some());
+    posix.kernel.come_back();
+    posix.closing(FD, Call::Close);
+    assert!(posix.find(FD).is_none(), "the parent goes on");
 }
 
 #[test]

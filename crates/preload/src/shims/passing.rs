@@ -59,7 +59,6 @@ waits! {
     before_flock Flock: flock lockf lockf64;
     before_aio AioSuspend: aio_suspend aio_suspend64;
     before_thread_exit ThreadExit: pthread_exit thrd_exit;
-    before_vfork Vfork: vfork;
 }
 
 /// A new process, or another program in this one's place, must not find anything held.
@@ -78,8 +77,9 @@ fn before_popen(_: Args) {
     POSIX.release_all(Call::Popen);
 }
 
-fn before_clone(_: Args) {
-    POSIX.before_wait(Call::Fork);
+/// Also clone(2) by libc's own function: it may be as vfork is.
+fn before_vfork(_: Args) {
+    POSIX.before_vfork();
 }
 
 fn before_exec(_: Args) {
@@ -92,7 +92,8 @@ passing_shim! {
     posix_spawnp => before_spawn;
     system => before_system;
     popen => before_popen;
-    clone => before_clone;
+    vfork => before_vfork;
+    clone => before_vfork;
     execve => before_exec;
     execv => before_exec;
     execvp => before_exec;

@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall(
         prepare(number, [a, b, c, d, e, f]);
         let result = real::syscall()(number, a, b, c, d, e, f);
         let new_process = matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork);
-        if new_process && result == 0 && POSIX.is_vfork_child() && !shares_memory(number, a) {
+        if new_process && result == 0 && POSIX.is_other_process() && !shares_memory(number, a) {
             forked();
         } else if new_process {
             POSIX.after_fork_in_parent();
