@@ -202,6 +202,11 @@ impl<K: Kernel> Posix<K> {
         self.keeper.state.load(SeqCst) == IDLE
     }
 
+    /// Nothing was held for a long while: whether the timer thread may end, to be made again.
+    pub fn may_leave(&self) -> bool {
+        self.keeper.state.compare_exchange(IDLE, NONE, SeqCst, SeqCst).is_ok()
+    }
+
     /// Runs `call` while there is no timer thread: it changes what threads of a process have in
     /// common (its user, its namespaces), and one that libc does not know would be left behind.
     /// `ended` waits for the thread's end.

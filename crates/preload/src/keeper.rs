@@ -12,9 +12,10 @@ use core::arch::asm;
 use core::ptr;
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::time::Duration;
 
 use libc::{c_int, c_void};
-use uncork_posix::Next;
+use uncork_posix::{Errno, Next};
 
 use crate::raw::raw;
 use crate::{POSIX, linux};
@@ -30,8 +31,15 @@ static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Its stack, mapped once.
 static STACK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+/// Without a hold for so long, it ends. While it is there the kernel counts every descriptor that
+/// a call uses up and down, since a second thread could close it meanwhile; a program that has
+/// stopped needing help must not go on paying for that.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
 /// Makes the thread. It takes no signal and dies with the process.
 pub(crate) fn start() -> bool {
+    // One that has just decided to end may still be on the stack.
+    wait_for_end();
     let Some(stack) = stack() else { return false };
     let all = u64::MAX;
     let mut before = 0u64;
@@ -148,8 +156,8 @@ extern "C" fn run() -> ! {
                 // SAFETY: the kernel reads `time`.
                 let _ = unsafe { raw!(SYS_nanosleep, &raw const time, 0) };
             }
-            Next::Sleep => sleep(),
-            Next::Leave => {
+            Next::Sleep if sleep() => {}
+            Next::Sleep | Next::Leave => {
                 // SAFETY: ends this thread alone; its stack stays mapped.
                 let _ = unsafe { raw!(SYS_exit, 0) };
             }
@@ -157,14 +165,24 @@ extern "C" fn run() -> ! {
     }
 }
 
-fn sleep() {
+/// Sleeps until it is woken; false: for so long that it is to end.
+fn sleep() -> bool {
     let operation: c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let limit = linux::timespec(IDLE_FOR);
     loop {
         let seen = WAKE.load(SeqCst);
         if !POSIX.keeper_sleeps() {
-            return;
+            return true;
         }
-        // SAFETY: WAKE is a futex word for the life of the process; no time limit.
-        let _ = unsafe { raw!(SYS_futex, &raw const WAKE, operation, seen, 0) };
+        // SAFETY: WAKE is a futex word for the life of the process; the kernel reads `limit`.
+        let slept = unsafe { raw!(SYS_futex, &raw const WAKE, operation, seen, &raw const limit) };
+        if slept == Err(Errno(libc::ETIMEDOUT)) && POSIX.may_leave() {
+            return false;
+        }
     }
+}
+
+/// In a child of fork: the thread stayed with the parent.
+pub(crate) fn forget() {
+    THREAD.store(0, SeqCst);
 }

@@ -10,7 +10,7 @@ use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
-use crate::{POSIX, linux, report, table};
+use crate::{POSIX, keeper, linux, report, table};
 
 /// Where `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
@@ -67,6 +67,7 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
+    keeper::forget();
     POSIX.after_fork_in_child();
     report::restart();
 }

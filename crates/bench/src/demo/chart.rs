@@ -41,6 +41,14 @@ impl Scale {
     }
 }
 
+/// The chart as a file of its own: with the page's style, and its colours for light and dark.
+pub(crate) fn alone(panel: &Panel, scale: Scale) -> String {
+    let style = include_str!("style.css");
+    let open = "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"system-ui, sans-serif\" ";
+    let picture = render(panel, scale).replacen("<svg ", open, 1);
+    picture.replacen(">\n", &format!("><style>{style}</style>\n"), 1)
+}
+
 /// The chart of one size of logical packet.
 pub(crate) fn render(panel: &Panel, scale: Scale) -> String {
     let mut svg = Svg::new(WIDTH);

@@ -29,6 +29,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
+    /// Write the chart of 15 writes, as a picture of its own, to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
     /// Logical packets of each run; those that stall take 25
     #[arg(
         long,
@@ -76,6 +80,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let page = page::render(&demo);
         fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
         say(&format!("The picture is in {}\n", path.display()))?;
+    }
+    if let (Some(path), Some(panel)) = (&args.svg, demo.panels.first()) {
+        let picture = chart::alone(panel, chart::Scale::of(&demo.panels));
+        fs::write(path, picture).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
 }

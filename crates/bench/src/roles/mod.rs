@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 mod busy;
+mod costs;
 mod exchange;
 mod exec;
 mod janitor;
@@ -15,6 +16,7 @@ mod ping;
 mod zero;
 
 pub(crate) use busy::Message;
+pub(crate) use costs::Costs;
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
 pub(crate) use ping::RoundTrips;
@@ -38,6 +40,11 @@ pub(crate) enum Role {
         /// Number of reads
         reads: u64,
     },
+    /// Measures what ways of keeping time cost
+    Costs {
+        /// Number of each
+        times: u64,
+    },
     /// Loads a memcached
     Memcache(memcache::Args),
     /// Writes to a socket and then computes without calling anything
@@ -55,6 +62,7 @@ impl Role {
             Self::Pong => ping::pong(),
             Self::Ping(args) => ping::ping(&args),
             Self::Zero { reads } => zero::run(reads),
+            Self::Costs { times } => costs::run(times),
             Self::Memcache(args) => memcache::run(&args),
             Self::Busy(args) => busy::run(&args),
             Self::Exchange(args) => exchange::run(&args),

@@ -27,6 +27,7 @@ mod spin;
 mod spin_redis;
 mod startup;
 mod timer;
+mod timer_costs;
 
 /// A benchmark, by the name that `--only` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,6 +54,8 @@ pub(crate) enum Bench {
     IdleSpin,
     /// When bytes arrive that were written just before a busy loop
     Timer,
+    /// What ways of keeping time cost a write
+    TimerCosts,
 }
 
 impl Bench {
@@ -70,6 +73,7 @@ impl Bench {
             Self::SpinRedis => "spin-redis",
             Self::IdleSpin => "idle-spin",
             Self::Timer => "timer",
+            Self::TimerCosts => "timer-costs",
         }
     }
 
@@ -92,6 +96,7 @@ impl Bench {
             Self::SpinRedis => spin_redis::run(bed),
             Self::IdleSpin => idle_spin::run(bed),
             Self::Timer => timer::run(bed),
+            Self::TimerCosts => timer_costs::run(bed),
         }
     }
 }

@@ -167,8 +167,9 @@ fn rows(found: &Found<'_>) -> Vec<Row> {
         (NOTHING_USER_15, Ratio, SINGLE_15, Some(AtMost(1.35))),
         (NOTHING_USER_100, Ratio, SINGLE_100, Some(AtMost(1.35))),
         (NOTHING_HP, Ratio, SINGLE_100, Some(AtMost(1.35))),
-        // One system call a write, by construction: reported, so that nobody is surprised.
-        (NOTHING_KERNEL_15, Ratio, SINGLE_15, None),
+        // One system call a write, by construction, as with the program's own TCP_CORK: this bar
+        // is missed by the default, and kept by --hold user.
+        (NOTHING_KERNEL_15, Ratio, SINGLE_15, Some(AtMost(1.35))),
     ];
     let times = times.into_iter().filter_map(|(a, compare, b, bar)| {
         let row = found.row(a, compare, b)?;

@@ -21,6 +21,7 @@ pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
 }
 
 fn forked() {
+    keeper::forget();
     POSIX.after_fork_in_child();
     report::restart();
 }
