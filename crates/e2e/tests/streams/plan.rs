@@ -107,7 +107,7 @@ impl Plan {
 
     /// One of two modes.
     pub(crate) fn pick<'a>(&self, one: &'a Mode, other: &'a Mode) -> &'a Mode {
-        if self.choice / 27 % 2 == 0 { one } else { other }
+        if (self.choice / 27).is_multiple_of(2) { one } else { other }
     }
 
     /// The scripts of the two ends.
