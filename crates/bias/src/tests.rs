@@ -40,7 +40,7 @@ fn an_owner_and_a_visitor_are_never_inside_together() {
             let me = this_thread();
             let mut count = 0u64;
             while !done.load(Relaxed) {
-                if count % 3 == 0 || lock.if_owner(me, touch).is_none() {
+                if count.is_multiple_of(3) || lock.if_owner(me, touch).is_none() {
                     touch(&mut lock.lock(me, barrier));
                 }
                 count += 1;
