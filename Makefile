@@ -45,7 +45,7 @@ demo: setup-demo ## the small-write experiment without and with uncork, as a tab
 test: setup-test ## every check and every test; what this user may not run is skipped and named
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory check
-	$(CARGO) test --release --workspace --locked
+	$(CARGO) test --release --workspace --locked --no-fail-fast
 
 check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
 	$(CARGO) fmt --all --check
