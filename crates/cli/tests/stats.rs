@@ -147,7 +147,17 @@ fn a_program_that_cannot_be_started_leaves_no_file_and_no_table() {
 
 /// Starts a shell script under `--stats=/dev/null` and waits for its line "ready".
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
-    let mut command = run(&["--stats=/dev/null", "sh", "-c", script]);
+    // A shell cannot trap what it was started with as ignored, as INT and QUIT are in the
+    // background of another shell.
+    let plain = run(&["--stats=/dev/null", "sh", "-c", script]);
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=INT,QUIT").arg(plain.get_program()).args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let mut child = command.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

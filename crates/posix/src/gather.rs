@@ -11,7 +11,7 @@ use uncork_bias::{Guard, Thread};
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
-use crate::keeper::Then;
+use crate::keeper::{LAST_WAIT, Then};
 use crate::kernel::{Errno, Kernel};
 use crate::local::{Local, local};
 use crate::socket::{Socket, count, flag, held};
@@ -249,6 +249,9 @@ impl<K: Kernel> Posix<K> {
                 return Ok(None);
             }
             let more = matches!(verdict, Verdict::Hold | Verdict::Send(Reason::Bytes));
+            if !more {
+                self.before_unheld(at);
+            }
             return Ok(Some(Gather::Send { more }));
         }
         gathered.append(data);
@@ -277,12 +280,21 @@ impl<K: Kernel> Posix<K> {
         Some(Inside { gathered: socket.gathered.lock(thread, || self.kernel.barrier()) })
     }
 
-    /// Appends what a signal handler wrote while we held the lock.
+    /// Appends what a signal handler wrote while we held the lock. It has been told that its
+    /// bytes are written, so no policy is asked and no room is too small.
     #[cold]
     fn append_aside(&self) {
         while let Some((fd, bytes)) = local(|local| local.aside.take()) {
             let Some(at) = self.find(fd) else { continue };
-            let _ = self.gather(at, &[IoSlice::new(&bytes)], bytes.len(), true);
+            let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return };
+            inside.gathered.append(&[IoSlice::new(&bytes)]);
+            self.note_held(at, held::USER);
+        }
+    }
+
+    fn drain_aside(&self) {
+        if local(|local| !local.aside.is_empty()) {
+            self.append_aside();
         }
     }
 
@@ -333,6 +345,8 @@ impl<K: Kernel> Posix<K> {
         };
         let any = self.flush_late(at, &mut inside.gathered, more);
         inside.gathered.tidy();
+        drop(inside);
+        self.drain_aside();
         any
     }
 
@@ -367,6 +381,10 @@ impl<K: Kernel> Posix<K> {
         if gathered.is_empty() {
             return Ok(());
         }
+        self.end_hold_in(at, held::USER);
+        if !more {
+            self.before_unheld(at);
+        }
         let sent = loop {
             match self.kernel.send(at.fd, &gathered.buffer, more) {
                 Err(Errno::EINTR) => {}
@@ -389,6 +407,9 @@ impl<K: Kernel> Posix<K> {
                 self.note_held(at, held::KERNEL);
             }
         } else {
+            if !more {
+                self.note_held(at, held::KERNEL);
+            }
             at.socket.set(flag::BACKLOG);
             self.note_held(at, held::USER);
         }
@@ -404,6 +425,10 @@ impl<K: Kernel> Posix<K> {
         if !at.socket.is(flag::BACKLOG) {
             return false;
         }
+        if at.socket.is(flag::MANY_SETS) {
+            // A duplicate would go on reporting events to sets that cannot all be told.
+            self.wait_for_room(at);
+        }
         self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
         self.flush(at, false);
         if !at.socket.is(flag::BACKLOG) {
@@ -414,7 +439,17 @@ impl<K: Kernel> Posix<K> {
         drop(inside);
         at.socket.clear(flag::BACKLOG);
         self.adopt_orphan(at.fd, rest, then);
+        at.socket.set(flag::ORPHANED);
         true
+    }
+
+    /// Waits for the connection to take what is gathered, as long as the end of a process would.
+    fn wait_for_room(&self, at: Socketed<'_>) {
+        let begin = self.kernel.now();
+        while at.socket.is(flag::BACKLOG) && self.kernel.now().since(begin) < LAST_WAIT {
+            let _ = self.kernel.wait_writable(at.fd, Some(LAST_WAIT));
+            self.flush(at, false);
+        }
     }
 
     /// Counts a write that was gathered.

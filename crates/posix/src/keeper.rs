@@ -31,7 +31,9 @@ const LEAVING: u32 = 4;
 /// Ticks without a hold after which it sleeps.
 const LINGER_TICKS: u32 = 20;
 /// How long the end of a process waits for bytes that a full connection did not take.
-const LAST_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
+/// Tries to get a lock that others have for moments only, giving way in between.
+const MOST_TRIES: u32 = 10_000;
 
 /// What the timer thread and the writers share.
 #[derive(Debug)]
@@ -43,8 +45,10 @@ pub(crate) struct State {
     quiet_ticks: AtomicU32,
     /// The thread is in the middle of a look, and may have locks.
     looking: AtomicBool,
-    /// A fork is about to happen: no look may begin.
-    forking: AtomicBool,
+    /// Forks that are about to happen: no look may begin.
+    forking: AtomicU32,
+    /// Somebody is making a call without the thread ([`Posix::without_keeper`]).
+    without: AtomicBool,
 }
 
 /// Bytes that a connection has not taken yet although the program has done with it, and the
@@ -79,7 +83,8 @@ impl State {
             active: AtomicBool::new(false),
             quiet_ticks: AtomicU32::new(0),
             looking: AtomicBool::new(false),
-            forking: AtomicBool::new(false),
+            forking: AtomicU32::new(0),
+            without: AtomicBool::new(false),
         }
     }
 
@@ -101,7 +106,8 @@ impl State {
 
     /// In a child of fork: the thread stayed with the parent.
     pub(crate) fn gone(&self) {
-        self.forking.store(false, SeqCst);
+        self.forking.store(0, SeqCst);
+        self.without.store(false, SeqCst);
         self.state.store(NONE, SeqCst);
     }
 }
@@ -148,7 +154,7 @@ impl<K: Kernel> Posix<K> {
     pub fn tick(&self) -> Next {
         let keeper = &self.keeper;
         keeper.looking.store(true, SeqCst);
-        let next = if keeper.forking.load(SeqCst) {
+        let next = if keeper.forking.load(SeqCst) != 0 {
             Next::Tick(keeper.bound() / 16)
         } else {
             self.look_around()
@@ -159,7 +165,7 @@ impl<K: Kernel> Posix<K> {
 
     /// Keeps the timer thread from taking locks that a child of fork would never see released.
     pub(crate) fn pause_keeper(&self) {
-        self.keeper.forking.store(true, SeqCst);
+        self.keeper.forking.fetch_add(1, SeqCst);
         while self.keeper.looking.load(SeqCst) {
             self.kernel.give_way();
         }
@@ -167,7 +173,7 @@ impl<K: Kernel> Posix<K> {
 
     /// In the parent, after a fork.
     pub fn after_fork_in_parent(&self) {
-        self.keeper.forking.store(false, SeqCst);
+        self.keeper.forking.fetch_sub(1, SeqCst);
     }
 
     fn look_around(&self) -> Next {
@@ -211,6 +217,9 @@ impl<K: Kernel> Posix<K> {
     /// common (its user, its namespaces), and one that libc does not know would be left behind.
     /// `ended` waits for the thread's end.
     pub fn without_keeper<T>(&self, ended: impl FnOnce(), call: impl FnOnce() -> T) -> T {
+        while self.keeper.without.swap(true, SeqCst) {
+            self.kernel.give_way();
+        }
         self.release_all(Call::Passed);
         let before = self.keeper.state.swap(LEAVING, SeqCst);
         if matches!(before, TICKING | IDLE) {
@@ -221,6 +230,7 @@ impl<K: Kernel> Posix<K> {
         let result = call();
         let after = if before == BARRED { BARRED } else { NONE };
         self.keeper.state.store(after, SeqCst);
+        self.keeper.without.store(false, SeqCst);
         result
     }
 
@@ -262,14 +272,20 @@ impl<K: Kernel> Posix<K> {
     /// Keeps a duplicate of `fd` until its connection has taken `rest`.
     pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>, then: Then) {
         let Some(fd) = self.kernel.duplicate(fd) else { return };
-        let mut orphans = loop {
-            match self.orphans.try_lock() {
-                Ok(orphans) => break orphans,
-                Err(_) => self.kernel.give_way(),
-            }
+        let orphan = Orphan { fd, rest, then };
+        let free = (0..MOST_TRIES).find_map(|_| {
+            self.orphans.try_lock().ok().or_else(|| {
+                self.kernel.give_way();
+                None
+            })
+        });
+        let Some(mut orphans) = free else {
+            // In a child of fork, the lock of a thread that stayed with the parent.
+            self.deliver(orphan);
+            return;
         };
         orphans.retain(Orphan::is_waiting);
-        orphans.push(Orphan { fd, rest, then });
+        orphans.push(orphan);
         drop(orphans);
         self.keeper.active.store(true, Relaxed);
         if !self.keeper.is_ticking() {
@@ -277,20 +293,43 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// Delivers an orphan here and now, as long as the end of a process would wait for it.
+    fn deliver(&self, mut orphan: Orphan) {
+        let begin = self.kernel.now();
+        while orphan.is_waiting() && self.kernel.now().since(begin) < LAST_WAIT {
+            let _ = self.kernel.wait_writable(orphan.fd, Some(LAST_WAIT));
+            self.feed(&mut orphan);
+        }
+    }
+
+    /// In a child of fork: the parent delivers what it has left to deliver.
+    pub(crate) fn disown_orphans(&self) {
+        if let Ok(mut orphans) = self.orphans.try_lock() {
+            for orphan in orphans.drain(..).filter(Orphan::is_waiting) {
+                self.kernel.close(orphan.fd);
+            }
+        }
+    }
+
     fn feed_orphans(&self) {
         let Ok(mut orphans) = self.orphans.try_lock() else { return };
         for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting()) {
-            match self.kernel.send(orphan.fd, &orphan.rest, false) {
-                Ok(sent) => drop(orphan.rest.drain(..sent)),
-                Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
-                Err(_) => orphan.rest.clear(),
+            self.feed(orphan);
+        }
+    }
+
+    /// Offers an orphan's bytes to its connection.
+    fn feed(&self, orphan: &mut Orphan) {
+        match self.kernel.send(orphan.fd, &orphan.rest, false) {
+            Ok(sent) => drop(orphan.rest.drain(..sent)),
+            Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
+            Err(_) => orphan.rest.clear(),
+        }
+        if !orphan.is_waiting() {
+            if orphan.then == Then::Shutdown {
+                self.kernel.shut_writing(orphan.fd);
             }
-            if !orphan.is_waiting() {
-                if orphan.then == Then::Shutdown {
-                    self.kernel.shut_writing(orphan.fd);
-                }
-                self.kernel.close(orphan.fd);
-            }
+            self.kernel.close(orphan.fd);
         }
     }
 

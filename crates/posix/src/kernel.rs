@@ -84,6 +84,8 @@ pub trait Kernel {
     fn wait_writable(&self, fd: i32, limit: Option<Duration>) -> Result<bool, Errno>;
     /// Makes room for `bytes` more in the socket's send buffer, if the system's limit allows.
     fn widen_send_buffer(&self, fd: i32, bytes: usize);
+    /// Takes `fd` out of the epoll set `epfd`.
+    fn unwatch(&self, epfd: i32, fd: i32);
     /// shutdown(2) for writing.
     fn shut_writing(&self, fd: i32);
     /// SO_SNDTIMEO, `None` when it is not set.

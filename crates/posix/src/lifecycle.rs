@@ -25,7 +25,7 @@ pub enum Origin {
 impl<K: Kernel> Posix<K> {
     /// A TCP socket has appeared at `fd`.
     pub fn opened(&self, fd: i32, origin: Origin) {
-        if self.settings.get().is_none() {
+        if self.settings.get().is_none() || self.is_vfork_child() {
             return;
         }
         let (Some(byte), Some(socket)) = (self.kernel.state(fd), self.kernel.make_socket(fd))
@@ -99,7 +99,7 @@ impl<K: Kernel> Posix<K> {
 
     /// listen(2) has succeeded.
     pub fn listens(&self, fd: i32) {
-        if let Some(at) = self.find(fd) {
+        if let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) {
             at.socket.set(flag::LISTENER);
         }
     }
@@ -121,13 +121,17 @@ impl<K: Kernel> Posix<K> {
         if let Some(at) = self.find(fd) {
             self.end_burst(at, call);
             self.flush_for_good(at, Then::Close);
+            if at.socket.is(flag::ORPHANED) {
+                // The duplicate must not go on reporting events under this number.
+                self.kernel.unwatch(at.socket.epoll.load(Relaxed) - 1, fd);
+            }
             byte.store(state::UNKNOWN, SeqCst);
             self.see_visitors_off(at);
             self.teach_siblings(at);
             self.report_closed(at);
             // A last look: a thread that wrote while we closed has lost its race, but the
             // count of holds must not.
-            self.forget_held(at);
+            self.end_hold(at);
         } else {
             byte.store(state::UNKNOWN, SeqCst);
         }
@@ -139,7 +143,7 @@ impl<K: Kernel> Posix<K> {
     /// `fd` turned out to be no socket: it was closed and reused behind our back.
     pub fn forget(&self, fd: i32) {
         if let (Some(at), Some(byte)) = (self.find(fd), self.kernel.state(fd)) {
-            self.forget_held(at);
+            self.end_hold(at);
             byte.store(state::UNKNOWN, SeqCst);
         }
     }
@@ -179,7 +183,7 @@ impl<K: Kernel> Posix<K> {
 
     /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
     pub fn sharing(&self, old: i32, call: Call) {
-        if let Some(at) = self.find(old) {
+        if let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) {
             self.end_burst(at, call);
             at.socket.set(flag::SHARED);
             // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
@@ -192,7 +196,7 @@ impl<K: Kernel> Posix<K> {
 
     /// `new` is a duplicate of `old`.
     pub fn duplicated(&self, old: i32, new: i32) {
-        let Some(at) = self.find(old) else { return };
+        let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
             self.renew(twin.socket, at.socket.flags() | flag::SHARED);
@@ -217,6 +221,7 @@ impl<K: Kernel> Posix<K> {
         current::set(-1);
         self.kernel.held().count.store(0, SeqCst);
         uncork_bias::after_fork();
+        self.disown_orphans();
         self.each_tracked(|at| {
             at.socket.held.store(0, Relaxed);
             at.socket.visitors.store(0, Relaxed);
@@ -235,6 +240,7 @@ impl<K: Kernel> Posix<K> {
     /// vfork is about to happen, or a clone that may be one.
     pub fn before_vfork(&self) {
         self.before_wait(Call::Vfork);
+        self.release_all(Call::Vfork);
         local(|local| local.vforked.set(true));
     }
 
@@ -251,6 +257,12 @@ impl<K: Kernel> Posix<K> {
     /// Whether this is another process than the one whose state this is.
     pub fn is_other_process(&self) -> bool {
         self.kernel.pid() != self.pid.load(Relaxed)
+    }
+
+    /// Whether nothing is held any more: the program's calls go through as they are.
+    #[inline]
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
     }
 
     /// The process is about to end or to become another program.
@@ -327,6 +339,7 @@ impl<K: Kernel> Posix<K> {
         self.count_write(at.socket, bytes);
         self.decide(at.socket, bytes, u32::MAX);
         at.socket.why.store(call as u8, Relaxed);
+        self.before_unheld(at);
         Ok(Some(at))
     }
 

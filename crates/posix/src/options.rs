@@ -96,6 +96,12 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// Whether an error came after its write had succeeded.
+    #[inline]
+    pub fn has_late_error(&self, at: Socketed<'_>) -> bool {
+        at.socket.is(flag::LATE_ERROR)
+    }
+
     /// A late error that the next read is to report: TCP reports a reset once, to whichever
     /// call comes first, and our send may have been that call.
     pub fn read_error(&self, at: Socketed<'_>) -> Option<i32> {

@@ -43,7 +43,7 @@ impl<K: Kernel> Posix<K> {
 
     /// Takes note that nothing is held any more; tells where it was.
     #[inline]
-    fn end_hold(&self, at: Socketed<'_>) -> u8 {
+    pub(crate) fn end_hold(&self, at: Socketed<'_>) -> u8 {
         if at.socket.held.load(Relaxed) == 0 {
             return 0;
         }
@@ -54,12 +54,23 @@ impl<K: Kernel> Posix<K> {
         place
     }
 
-    /// What was held has left with an unheld send.
-    #[inline]
-    pub(crate) fn forget_held(&self, at: Socketed<'_>) {
-        if self.end_hold(at) & held::USER != 0 && at.socket.is(flag::BACKLOG) {
-            self.note_held(at, held::USER);
+    /// Takes note that nothing is held in `place` any more. Always before what makes it true:
+    /// bytes that another thread adds in between are then noted anew, and pushed once too often
+    /// at worst; noted after it, they could be forgotten.
+    pub(crate) fn end_hold_in(&self, at: Socketed<'_>, place: u8) {
+        if at.socket.held.load(Relaxed) & place == 0 {
+            return;
         }
+        let before = at.socket.held.fetch_and(!place, SeqCst);
+        if before & place != 0 && before & !place == 0 {
+            self.kernel.held().count.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// An unheld send is about to be made, and will take along what the kernel holds.
+    #[inline]
+    pub(crate) fn before_unheld(&self, at: Socketed<'_>) {
+        self.end_hold_in(at, held::KERNEL);
     }
 
     /// Pushes what is held, if anything.

@@ -36,6 +36,11 @@ pub mod flag {
     /// [`super::Socket::full_bytes`] is this connection's own.
     pub const SEGMENT_KNOWN: u32 = 1 << 9;
 
+    /// It is in more than one epoll set.
+    pub const MANY_SETS: u32 = 1 << 10;
+    /// The timer has a duplicate of its descriptor.
+    pub const ORPHANED: u32 = 1 << 11;
+
     /// It listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::kernel::{Kernel, Kind, state};
 use crate::local::current;
+use crate::socket::flag;
 use crate::{Call, Posix};
 
 impl<K: Kernel> Posix<K> {
@@ -67,8 +68,14 @@ impl<K: Kernel> Posix<K> {
     /// `fd` was added to the epoll set `epfd`.
     #[inline]
     pub fn watched(&self, epfd: i32, fd: i32) {
+        if self.is_vfork_child() {
+            return;
+        }
         if let Some(at) = self.find(fd) {
-            at.socket.epoll.store(epfd + 1, Relaxed);
+            let before = at.socket.epoll.swap(epfd + 1, Relaxed);
+            if before != 0 && before != epfd + 1 {
+                at.socket.set(flag::MANY_SETS);
+            }
         }
     }
 

@@ -69,7 +69,11 @@ impl<K: Kernel> Posix<K> {
             return Plan::Fail(error);
         }
         let verdict = self.decide(socket, bytes, u32::MAX);
-        Plan::Send { more: verdict == Verdict::Hold }
+        let more = verdict == Verdict::Hold;
+        if !more {
+            self.before_unheld(at);
+        }
+        Plan::Send { more }
     }
 
     /// The common case of [`Posix::decide`] for a burst that the kernel holds already.
@@ -96,18 +100,20 @@ impl<K: Kernel> Posix<K> {
     /// A send that [`Posix::plan_write`] or [`Posix::gather`] asked for has returned.
     #[inline]
     pub fn after_send(&self, at: Socketed<'_>, more: bool, succeeded: bool) {
+        let socket = at.socket;
         if !succeeded {
+            // What it was to take along may still be there.
+            if !more {
+                self.note_held(at, held::KERNEL);
+            }
             return;
         }
-        let socket = at.socket;
         if !socket.is(flag::CONNECTED) {
             self.connected(at);
         }
         if more {
             self.note_held(at, held::KERNEL);
         } else {
-            // An unheld send takes all that was held before it along.
-            self.forget_held(at);
             self.ensure_nodelay(at);
         }
     }

@@ -248,6 +248,11 @@ impl Kernel for Linux {
         }
     }
 
+    fn unwatch(&self, epfd: i32, fd: i32) {
+        // SAFETY: deleting takes no event.
+        let _ = unsafe { raw!(SYS_epoll_ctl, epfd, libc::EPOLL_CTL_DEL, fd, 0) };
+    }
+
     fn shut_writing(&self, fd: i32) {
         // SAFETY: no pointers.
         let _ = unsafe { raw!(SYS_shutdown, fd, libc::SHUT_WR) };

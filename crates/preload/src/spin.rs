@@ -39,7 +39,7 @@ const TRIES_A_TURN: u32 = 4;
 /// Whether waits sleep at once.
 #[inline]
 pub(crate) fn is_off() -> bool {
-    POSIX.settings().spin == Spin::Off
+    POSIX.settings().spin == Spin::Off || POSIX.is_disabled()
 }
 
 /// sigaction(2) and its kin: `action` handles `signal`.
@@ -195,8 +195,11 @@ pub(crate) fn receive(
         Err(Errno::EAGAIN) => None,
         result => Some(result),
     };
-    if let Some(result) = try_now() {
-        return libc_result(result);
+    match try_now() {
+        // The descriptor was closed and reused behind our back.
+        Some(Err(Errno::ENOTSOCK)) => return call(),
+        Some(result) => return libc_result(result),
+        None => {}
     }
     if POSIX.kernel.is_nonblocking(fd) {
         return fail(Errno::EAGAIN);

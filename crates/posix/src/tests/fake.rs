@@ -75,6 +75,7 @@ pub(super) struct Fake {
     keeper_started: Cell<bool>,
     duplicates: Cell<i32>,
     growth: Cell<bool>,
+    unwatched: RefCell<Vec<(i32, i32)>>,
 }
 
 impl Fake {
@@ -98,6 +99,7 @@ impl Fake {
             keeper_started: Cell::new(false),
             duplicates: Cell::new(DUPLICATES),
             growth: Cell::new(false),
+            unwatched: RefCell::default(),
         }
     }
 
@@ -164,6 +166,11 @@ impl Fake {
     /// Send buffers can be made larger from now on.
     pub(super) fn allow_growth(&self) {
         self.growth.set(true);
+    }
+
+    /// What was taken out of epoll sets, as (set, descriptor).
+    pub(super) fn unwatched(&self) -> Vec<(i32, i32)> {
+        self.unwatched.borrow().clone()
     }
 
     pub(super) fn latest_duplicate(&self) -> i32 {
@@ -250,6 +257,10 @@ impl Kernel for Fake {
         if self.growth.get() {
             self.wire(fd, |wire| wire.room += bytes);
         }
+    }
+
+    fn unwatch(&self, epfd: i32, fd: i32) {
+        self.unwatched.borrow_mut().push((epfd, fd));
     }
 
     fn shut_writing(&self, fd: i32) {

@@ -326,6 +326,36 @@ fn closing_a_full_non_blocking_socket_loses_nothing() {
 }
 
 #[test]
+fn a_closed_socket_reports_no_more_events_while_its_last_bytes_are_delivered() {
+    let posix = holding(Hold::User);
+    posix.watched(EPOLL, FD);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    posix.kernel.set_nonblocking(FD);
+    posix.kernel.set_room(FD, 1);
+    write(&posix, FD, b"abc").unwrap();
+    posix.closing(FD, Call::Close);
+    assert_eq!(posix.kernel.unwatched(), [(EPOLL, FD)]);
+}
+
+#[test]
+fn a_child_of_fork_leaves_the_last_bytes_of_closed_sockets_to_its_parent() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    posix.kernel.set_nonblocking(FD);
+    posix.kernel.set_room(FD, 1);
+    write(&posix, FD, b"abc").unwrap();
+    posix.closing(FD, Call::Close);
+    let copy = posix.kernel.latest_duplicate();
+    posix.after_fork_in_child();
+    posix.kernel.set_room(copy, 100);
+    posix.ending(Call::Exit);
+    assert_eq!(posix.kernel.delivered(copy), b"");
+    assert!(posix.kernel.is_closed(copy));
+}
+
+#[test]
 fn shutting_down_a_full_socket_ends_the_stream_after_its_last_byte() {
     let posix = holding(Hold::User);
     write(&posix, FD, b"0").unwrap();

@@ -1,11 +1,13 @@
 //! Waiting for readiness: select, poll and epoll in all their forms.
 
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use uncork_posix::Call;
 
 use crate::raw::{libc_result, raw};
+use crate::table::HIGHEST;
 use crate::{POSIX, linux, real, spin};
 
 /// Time left of a wait, `None` for ever.
@@ -37,7 +39,8 @@ unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
 /// # Safety
 /// `fds` points to `number` pollfds.
 unsafe fn before_poll(fds: *const pollfd, number: nfds_t, by: Call) {
-    let readable = !fds.is_null() && number <= 1 << 20;
+    // More than this is a mistake that the kernel refuses, or a giant whose timer must do.
+    let readable = !fds.is_null() && number <= 1 << 16;
     let number = if readable { number as usize } else { 0 };
     // SAFETY: as promised; only read while the call has not begun.
     POSIX.before_poll((0..number).map(|at| unsafe { (*fds.add(at)).fd }), by);
@@ -140,7 +143,10 @@ fn with_timespec(limit: Limit, call: impl FnOnce(*const timespec) -> c_int) -> c
 /// # Safety
 /// `set` is null or has room for `number` bits.
 unsafe fn members(set: *const fd_set, number: c_int) -> impl Iterator<Item = c_int> {
-    let words = if set.is_null() { 0 } else { (number.max(0) as usize).div_ceil(64) };
+    // The kernel does not look past the process's highest descriptor either, and the set may end
+    // there, whatever `number` says.
+    let number = number.min(HIGHEST.load(Relaxed) + 1).max(0) as usize;
+    let words = if set.is_null() { 0 } else { number.div_ceil(64) };
     (0..words).flat_map(move |word| {
         // SAFETY: as promised; an fd_set is an array of 64-bit words (and may be longer than
         // FD_SETSIZE says, as programs with many descriptors make them).

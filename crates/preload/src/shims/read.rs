@@ -24,13 +24,22 @@ fn reading(
     fd: c_int,
     by: Call,
     flags: c_int,
-    try_now: impl FnMut(c_int) -> Result<usize, Errno>,
+    mut try_now: impl FnMut(c_int) -> Result<usize, Errno>,
     call: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
+    if POSIX.is_disabled() {
+        return call();
+    }
     POSIX.before_read(fd, by);
     let Some(at) = POSIX.find(fd) else { return call() };
-    if let Some(number) = POSIX.read_error(at) {
-        return fail(Errno(number));
+    if POSIX.has_late_error(at) {
+        // What had come in before the error is still there to be read.
+        if let Ok(received @ 1..) = try_now(flags | libc::MSG_DONTWAIT) {
+            return received as ssize_t;
+        }
+        if let Some(number) = POSIX.read_error(at) {
+            return fail(Errno(number));
+        }
     }
     if spin::is_off() {
         return call();
@@ -62,7 +71,7 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
 unsafe fn read_by_recv(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: as promised.
     unsafe {
-        if POSIX.find(fd).is_some() && len != 0 {
+        if POSIX.find(fd).is_some() && len != 0 && !POSIX.is_disabled() {
             let received = real::recv()(fd, data, len, 0);
             if received >= 0 || linux::errno() != libc::ENOTSOCK {
                 return received;
