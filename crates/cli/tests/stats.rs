@@ -150,7 +150,7 @@ fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     // A shell cannot trap what it was started with as ignored, as INT and QUIT are in the
     // background of another shell.
     let plain = run(&["--stats=/dev/null", "sh", "-c", script]);
-    let mut command = std::process::Command::new("env");
+    let mut command = Command::new("env");
     command.arg("--default-signal=INT,QUIT").arg(plain.get_program()).args(plain.get_args());
     for (name, value) in plain.get_envs() {
         match value {
