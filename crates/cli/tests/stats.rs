@@ -235,7 +235,10 @@ fn an_interrupt_from_the_terminal_reaches_the_program_once() {
          while [ ! -s {0} ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; sleep 0.2; exit 7",
         seen.display()
     );
-    let line = format!("exec {} run --stats=/dev/null sh -c '{program}'", common::UNCORK);
+    let line = format!(
+        "exec env --default-signal=INT {} run --stats=/dev/null sh -c '{program}'",
+        common::UNCORK
+    );
     // script(1) runs the line on a terminal of its own.
     let mut script = Command::new("script");
     script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
