@@ -32,6 +32,8 @@ const LEAVING: u32 = 4;
 const LINGER_TICKS: u32 = 20;
 /// How long the end of a process waits for bytes that a full connection did not take.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
+/// A look that takes longer belongs to a process that we were copied from without our knowing.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Tries to get a lock that others have for moments only, giving way in between.
 const MOST_TRIES: u32 = 10_000;
 
@@ -108,6 +110,7 @@ impl State {
     pub(crate) fn gone(&self) {
         self.forking.store(0, SeqCst);
         self.without.store(false, SeqCst);
+        self.looking.store(false, SeqCst);
         self.state.store(NONE, SeqCst);
     }
 }
@@ -166,7 +169,14 @@ impl<K: Kernel> Posix<K> {
     /// Keeps the timer thread from taking locks that a child of fork would never see released.
     pub(crate) fn pause_keeper(&self) {
         self.keeper.forking.fetch_add(1, SeqCst);
-        while self.keeper.looking.load(SeqCst) {
+        self.await_keeper();
+    }
+
+    /// Waits for the end of a look that the timer thread may be in: what it has taken to send is
+    /// sent then.
+    pub(crate) fn await_keeper(&self) {
+        let begin = self.kernel.now();
+        while self.keeper.looking.load(SeqCst) && self.kernel.now().since(begin) < LONGEST_LOOK {
             self.kernel.give_way();
         }
     }

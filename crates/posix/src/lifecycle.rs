@@ -8,7 +8,7 @@ use crate::config::{Hold, Scope};
 use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
-use crate::socket::{flag, held};
+use crate::socket::flag;
 use crate::{Call, Posix, Socket, Socketed};
 
 /// Where a TCP socket came from.
@@ -237,10 +237,16 @@ impl<K: Kernel> Posix<K> {
         self.report_restart();
     }
 
+    /// A process is about to be made: what was written before comes before what it writes.
+    pub fn before_spawn(&self, call: Call) {
+        self.before_wait(call);
+        self.release_all(call);
+        self.await_keeper();
+    }
+
     /// vfork is about to happen, or a clone that may be one.
     pub fn before_vfork(&self) {
-        self.before_wait(Call::Vfork);
-        self.release_all(Call::Vfork);
+        self.before_spawn(Call::Vfork);
         local(|local| local.vforked.set(true));
     }
 
@@ -272,6 +278,7 @@ impl<K: Kernel> Posix<K> {
         }
         self.before_wait(call);
         self.release_all(call);
+        self.await_keeper();
         self.each_tracked(|at| {
             if at.socket.is(flag::BACKLOG) {
                 self.flush_for_good(at, Then::Close);
@@ -329,7 +336,7 @@ impl<K: Kernel> Posix<K> {
         if previous != fd && previous >= 0 {
             self.end_other(previous, Call::Turn);
         }
-        if at.socket.held.load(Relaxed) & held::USER != 0 {
+        if at.socket.is(flag::GATHERED) {
             self.settle(at, false)?;
         }
         if at.socket.is(flag::PASSED) {

@@ -36,6 +36,9 @@ pub mod flag {
     /// [`super::Socket::full_bytes`] is this connection's own.
     pub const SEGMENT_KNOWN: u32 = 1 << 9;
 
+    /// Bytes may be in its buffer, or on their way from there by the timer: whatever else enters
+    /// the kernel takes the buffer's lock first.
+    pub const GATHERED: u32 = 1 << 12;
     /// It is in more than one epoll set.
     pub const MANY_SETS: u32 = 1 << 10;
     /// The timer has a duplicate of its descriptor.

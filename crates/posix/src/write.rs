@@ -63,7 +63,7 @@ impl<K: Kernel> Posix<K> {
         if socket.held.load(Relaxed) == held::KERNEL && self.may_hold_plainly(socket, bytes) {
             return Plan::Send { more: true };
         }
-        if socket.held.load(Relaxed) & held::USER != 0
+        if socket.is(flag::GATHERED)
             && let Err(error) = self.settle(at, flags.nonblocking)
         {
             return Plan::Fail(error);
@@ -127,9 +127,11 @@ impl<K: Kernel> Posix<K> {
         }
         if socket.held.load(Relaxed) != 0 {
             self.release(at, Call::Passed);
-            if let Err(error) = self.settle(at, flags.nonblocking) {
-                return Plan::Fail(error);
-            }
+        }
+        if socket.is(flag::GATHERED)
+            && let Err(error) = self.settle(at, flags.nonblocking)
+        {
+            return Plan::Fail(error);
         }
         if self.keeps_ledger() {
             let reason = flag::reason(socket.flags());
@@ -145,7 +147,7 @@ impl<K: Kernel> Posix<K> {
         let gathers = settings.hold == Hold::User && settings.max_qlen == 0;
         if gathers && !self.kernel_only.load(Relaxed) {
             at.socket.full_bytes.store(SMALLEST_SEGMENT, Relaxed);
-            at.socket.set(flag::GATHERS);
+            at.socket.set(flag::GATHERS | flag::GATHERED);
         }
         at.socket.set(flag::CONNECTED);
     }

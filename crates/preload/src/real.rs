@@ -141,6 +141,8 @@ real! {
     initgroups(*const c_char, gid_t) -> c_int;
     unshare(c_int) -> c_int;
     setns(c_int, c_int) -> c_int;
+    clone(extern "C-unwind" fn(*mut c_void) -> c_int, *mut c_void, c_int, *mut c_void, usize,
+        usize, usize) -> c_int;
     _Fork() -> pid_t;
     syscall(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 }

@@ -63,21 +63,17 @@ waits! {
 
 /// A new process, or another program in this one's place, must not find anything held.
 fn before_spawn(_: Args) {
-    POSIX.before_wait(Call::Spawn);
-    POSIX.release_all(Call::Spawn);
+    POSIX.before_spawn(Call::Spawn);
 }
 
 fn before_system(_: Args) {
-    POSIX.before_wait(Call::System);
-    POSIX.release_all(Call::System);
+    POSIX.before_spawn(Call::System);
 }
 
 fn before_popen(_: Args) {
-    POSIX.before_wait(Call::Popen);
-    POSIX.release_all(Call::Popen);
+    POSIX.before_spawn(Call::Popen);
 }
 
-/// Also clone(2) by libc's own function: it may be as vfork is.
 fn before_vfork(_: Args) {
     POSIX.before_vfork();
 }
@@ -93,7 +89,6 @@ passing_shim! {
     system => before_system;
     popen => before_popen;
     vfork => before_vfork;
-    clone => before_vfork;
     execve => before_exec;
     execv => before_exec;
     execvp => before_exec;

@@ -1,6 +1,6 @@
 //! syscall(2): programs and libraries that go around the libc functions by their numbers.
 
-use libc::{c_int, c_long, pid_t};
+use libc::{c_int, c_long, c_void, pid_t};
 use uncork_posix::Call;
 
 use crate::{POSIX, keeper, real, report, spin};
@@ -24,6 +24,47 @@ fn forked() {
     keeper::forget();
     POSIX.after_fork_in_child();
     report::restart();
+}
+
+/// What a child made by clone(2) is to run.
+struct Start {
+    entry: extern "C-unwind" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+}
+
+/// The beginning of such a child, in its own copy of the memory.
+extern "C-unwind" fn begin(start: *mut c_void) -> c_int {
+    forked();
+    // SAFETY: `clone` below passes a `Start`, of which the child has a copy at the same address.
+    let Start { entry, argument } = unsafe { start.cast::<Start>().read() };
+    entry(argument)
+}
+
+/// clone(2), by libc's own function. Variadic in C; on x86-64 its arguments are where fixed ones
+/// would be. With CLONE_VM the child is a thread, or as one of vfork; without, one of fork.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn clone(
+    entry: extern "C-unwind" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_thread: usize,
+    tls: usize,
+    child_thread: usize,
+) -> c_int {
+    // SAFETY: the program's own call, or the same with a beginning of ours in the child.
+    unsafe {
+        if flags & libc::CLONE_VM != 0 {
+            POSIX.before_vfork();
+            return real::clone()(entry, stack, flags, argument, parent_thread, tls, child_thread);
+        }
+        POSIX.before_fork();
+        let mut start = Start { entry, argument };
+        let start = (&raw mut start).cast();
+        let child = real::clone()(begin, stack, flags, start, parent_thread, tls, child_thread);
+        POSIX.after_fork_in_parent();
+        child
+    }
 }
 
 /// syscall(2). Variadic in C; on x86-64 its arguments are where fixed ones would be, and those
