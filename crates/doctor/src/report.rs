@@ -1,0 +1,336 @@
+//! What the doctor has to say: the shapes that the table, the JSON and the page are made from.
+//!
+//! `docs/doctor.schema.json` describes the JSON; a change of these shapes changes
+//! [`SCHEMA_VERSION`].
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use uncork_wire::Endpoint;
+
+/// Version of the JSON. Raised when a field changes its meaning or goes away, not when one is
+/// added.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was looked at.
+    pub summary: Summary,
+    /// One entry for each connection that has a finding, worst first; all of them if asked.
+    pub connections: Vec<Connection>,
+}
+
+/// What was looked at, as numbers.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Summary {
+    /// TCP segments that were understood (a segment train counts once).
+    pub segments: u64,
+    /// Data in them, in octets.
+    pub payload_bytes: u64,
+    /// Frames that are not TCP.
+    pub not_tcp: u64,
+    /// Frames too short for their headers (a short snap length).
+    pub cut_short: u64,
+    /// Frames or options that contradict themselves.
+    pub malformed: u64,
+    /// From the first to the last segment, in milliseconds.
+    #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
+    pub duration: Duration,
+    /// Connections seen.
+    pub connections: u64,
+    /// Connections with a finding that is not harmless.
+    pub connections_with_findings: u64,
+    /// Stalls of all connections.
+    pub stalls: u64,
+    /// Time that they cost, in milliseconds.
+    #[serde(rename = "lost_ms", serialize_with = "milliseconds")]
+    pub lost: Duration,
+    /// Time that clients spent waiting for replies, in milliseconds.
+    #[serde(rename = "request_ms", serialize_with = "milliseconds")]
+    pub request_time: Duration,
+}
+
+/// One connection.
+#[derive(Debug, Clone, Serialize)]
+pub struct Connection {
+    /// The end that opened it, or that seems to have.
+    pub client: Party,
+    /// The end that accepted it, or that seems to have.
+    pub server: Party,
+    /// When its first segment was seen, in seconds since 1970.
+    pub first_seen: f64,
+    /// From its first to its last segment, in milliseconds.
+    #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
+    pub duration: Duration,
+    /// Whether its beginning was seen.
+    pub handshake_seen: bool,
+    /// Shortest round trip, from client to server and back, in milliseconds.
+    #[serde(rename = "rtt_ms", serialize_with = "some_milliseconds")]
+    pub rtt: Option<Duration>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Time from each request's first octet to its reply's last, added up, in milliseconds.
+    #[serde(rename = "request_ms", serialize_with = "milliseconds")]
+    pub request_time: Duration,
+    /// Stalls that TCP is to blame for.
+    pub stalls: u64,
+    /// What they cost, in milliseconds.
+    #[serde(rename = "lost_ms", serialize_with = "milliseconds")]
+    pub lost: Duration,
+    /// What was found, worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Serialize)]
+pub struct Party {
+    /// Address and port.
+    #[serde(serialize_with = "display")]
+    pub endpoint: Endpoint,
+    /// Who it is, where that was seen (live only).
+    pub process: Option<Process>,
+    /// Segments with data that it sent (a segment train counts once).
+    pub data_segments: u64,
+    /// Data that it sent, in octets.
+    pub payload_bytes: u64,
+    /// Messages: runs of data until the other end answered or the sender paused.
+    pub messages: u64,
+    /// Median number of segments in a message.
+    pub segments_per_message: u32,
+    /// Median length of a message, in octets.
+    pub message_bytes: u32,
+    /// Largest segment that it may send, in octets, if known.
+    pub mss: Option<u32>,
+    /// Whether Nagle's algorithm held its small segments back.
+    pub nagle: InForce,
+    /// Longest and typical delay of its ACKs, in milliseconds.
+    pub ack_delay: Spread,
+}
+
+/// A process and its descriptor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Thread that made the last call, if one was seen.
+    pub tid: Option<u32>,
+    /// Its name (comm).
+    pub name: String,
+    /// Descriptor of the socket, if known.
+    pub fd: Option<i32>,
+}
+
+/// Whether an option was in force, as far as can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InForce {
+    /// It was: bytes were held that it alone explains, or the kernel said so.
+    On,
+    /// It was not: segments left that it would have held, or the kernel said so.
+    Off,
+    /// Both at different times.
+    Changed,
+    /// Nothing happened that would tell.
+    Unknown,
+}
+
+/// Median and maximum of a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Spread {
+    /// How many were measured.
+    pub count: u64,
+    /// Half were at most this long, in milliseconds.
+    #[serde(rename = "p50_ms", serialize_with = "milliseconds")]
+    pub p50: Duration,
+    /// One in a hundred was longer than this, in milliseconds.
+    #[serde(rename = "p99_ms", serialize_with = "milliseconds")]
+    pub p99: Duration,
+    /// None was longer, in milliseconds.
+    #[serde(rename = "max_ms", serialize_with = "milliseconds")]
+    pub max: Duration,
+}
+
+/// What can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Nagle's algorithm held bytes until an ACK that the other end delayed.
+    NagleDelayedAck,
+    /// An ACK was delayed, with nothing to piggyback on.
+    DelayedAck,
+    /// ACKs were quick at first and late once the quick-ACK credits were spent.
+    #[serde(rename = "quickack_exhausted")]
+    QuickAckExhausted,
+    /// A corked tail (TCP_CORK, MSG_MORE) left by the kernel's timeout of 200 ms.
+    CorkTimeout,
+    /// Many tiny segments where few would do.
+    TinyPackets,
+    /// A short last segment was held behind full ones.
+    Runt,
+    /// TCP_NODELAY was asked for and is not in force.
+    #[serde(rename = "nodelay_not_in_force")]
+    NoDelayNotInForce,
+    /// Bytes queue below the sender's own TCP.
+    SenderQueue,
+    /// The receiver's window was shut.
+    ZeroWindow,
+    /// Segments were lost and sent again.
+    Retransmission,
+    /// The program took its time: not TCP.
+    Application,
+}
+
+/// What a finding costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// An oddity that nobody waited for.
+    Harmless,
+    /// Packets and processor time, but no waiting that could be measured.
+    Waste,
+    /// Somebody waited.
+    LostTime,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The end that opened it.
+    Client,
+    /// The end that accepted it.
+    Server,
+}
+
+impl Role {
+    /// The other end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// One thing that is wrong with a connection.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// What.
+    pub kind: Kind,
+    /// What it costs.
+    pub severity: Severity,
+    /// How often.
+    pub count: u64,
+    /// Time that it cost, in milliseconds. For [`Kind::Application`] the program's own time, which
+    /// is not part of the connection's sum.
+    #[serde(rename = "lost_ms", serialize_with = "milliseconds")]
+    pub lost: Duration,
+    /// How long each took.
+    pub each: Spread,
+    /// Who held the bytes.
+    pub bytes_held_by: Option<Role>,
+    /// Who held the ACK.
+    pub ack_held_by: Option<Role>,
+    /// What was seen, in a sentence or two, with its numbers.
+    pub evidence: String,
+    /// What to do about it, best first.
+    pub remedies: Vec<Remedy>,
+    /// A few of the stalls, worst first.
+    pub examples: Vec<Example>,
+}
+
+/// One way to cure a finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// At which end.
+    pub at: Role,
+    /// A command or a setting, one line.
+    pub line: String,
+    /// What it does, in a few words.
+    pub why: String,
+}
+
+/// One stall, with what was seen around it: enough to draw it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Example {
+    /// When it began, in milliseconds after the connection's first segment.
+    #[serde(rename = "begin_ms", serialize_with = "milliseconds")]
+    pub begin: Duration,
+    /// When it ended.
+    #[serde(rename = "end_ms", serialize_with = "milliseconds")]
+    pub end: Duration,
+    /// What was seen from shortly before to shortly after, in order.
+    pub events: Vec<Seen>,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// When, in milliseconds after the connection's first segment.
+    #[serde(rename = "at_ms", serialize_with = "milliseconds")]
+    pub at: Duration,
+    /// Who did it.
+    pub by: Role,
+    /// What.
+    pub what: What,
+    /// Data, in octets, where it is about data.
+    pub bytes: u32,
+    /// Offset of its first octet in this direction's stream; of what is acknowledged for an ACK.
+    pub offset: u32,
+}
+
+/// Something that can be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// SYN, or SYN and ACK.
+    Syn,
+    /// A segment with data.
+    Data,
+    /// A segment with data that was sent before.
+    Again,
+    /// An ACK without data.
+    Ack,
+    /// An ACK that shuts the window.
+    WindowShut,
+    /// An ACK that opens it again.
+    WindowOpen,
+    /// The end of a direction.
+    Fin,
+    /// A reset.
+    Reset,
+    /// A call of the program that writes (live only).
+    Write,
+    /// A call of the program that waits (live only).
+    Read,
+    /// The kernel's delayed-ACK timer (live only).
+    AckTimer,
+}
+
+fn milliseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    // Whole microseconds: more digits than any clock in a capture deserves.
+    #[allow(clippy::cast_precision_loss)] // 2⁵³ microseconds are three hundred years
+    serializer.serialize_f64(time.as_micros() as f64 / 1000.0)
+}
+
+#[allow(clippy::ref_option)] // the shape that serde wants
+fn some_milliseconds<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => milliseconds(time, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn display<T: std::fmt::Display, S: Serializer>(
+    value: &T,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
