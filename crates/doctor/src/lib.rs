@@ -3,8 +3,28 @@
 //! The doctor is fed segments in the order in which they were captured ([`Doctor::segment`]), and
 //! asked once for its [`report`](Doctor::finish). It reads no file and no clock, and prints
 //! nothing.
+//!
+//! ```text
+//! Segment ─▶ connection ─▶ stall (why did this data come now?) ─▶ tally ─▶ verdict ─▶ Report
+//!                └─▶ direction (flight, ACKs, window)  └─▶ message, exchange
+//! ```
 #![forbid(unsafe_code)]
 
+mod connection;
+mod direction;
+mod doctor;
+mod exchange;
+mod flight;
+mod histogram;
+mod median;
+mod message;
 mod report;
+mod stall;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod verdict;
 
+pub use doctor::{Doctor, Settings};
+pub use histogram::Histogram;
 pub use report::*;

@@ -153,6 +153,19 @@ pub struct Spread {
     pub max: Duration,
 }
 
+/// How many times were about this long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bucket {
+    /// None of them was shorter, in milliseconds.
+    #[serde(rename = "from_ms", serialize_with = "milliseconds")]
+    pub from: Duration,
+    /// All of them were shorter than this, in milliseconds.
+    #[serde(rename = "to_ms", serialize_with = "milliseconds")]
+    pub to: Duration,
+    /// How many.
+    pub count: u64,
+}
+
 /// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -231,6 +244,9 @@ pub struct Finding {
     pub lost: Duration,
     /// How long each took.
     pub each: Spread,
+    /// The same as a distribution ([`crate::Histogram::buckets`]): what is not empty, shortest
+    /// first.
+    pub histogram: Vec<Bucket>,
     /// Who held the bytes.
     pub bytes_held_by: Option<Role>,
     /// Who held the ACK.
@@ -333,4 +349,13 @@ fn display<T: std::fmt::Display, S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
 }

@@ -1,0 +1,211 @@
+//! One direction of a connection: what its sender has sent, and what is known of its sender.
+
+use std::time::Duration;
+
+use uncork_wire::tcp::Flags;
+use uncork_wire::{Segment, SeqNumber};
+
+use crate::flight::Flight;
+use crate::message::Messages;
+use crate::{Histogram, InForce};
+
+/// A segment at least this long is taken for full where nobody announced a size: IPv6's least MTU
+/// less its headers (RFC 8200 §5).
+const LIKELY_MSS: u32 = 1220;
+
+/// An acknowledgment of new data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acked {
+    /// When the ACK was seen.
+    pub(crate) at: Duration,
+    /// When the newest segment that it covers was seen.
+    pub(crate) sent_at: Duration,
+    /// How long it was held: time since that segment, less the fastest that the other end has
+    /// ever answered.
+    pub(crate) held: Duration,
+    /// Segments in flight before it came.
+    pub(crate) flight_segments: usize,
+    /// Whether a small segment was among them: what Nagle's algorithm waits for.
+    pub(crate) small_in_flight: bool,
+    /// Whether it came without data.
+    pub(crate) pure: bool,
+}
+
+/// One direction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Direction {
+    /// First sequence number seen.
+    pub(crate) first: Option<SeqNumber>,
+    /// The number after the last one seen (SND.NXT, RFC 9293 §3.3.1).
+    pub(crate) nxt: SeqNumber,
+    /// First number that the other end has not acknowledged (SND.UNA).
+    pub(crate) una: Option<SeqNumber>,
+    /// What is in flight.
+    pub(crate) flight: Flight,
+    /// What the other end's SYN allows, in octets.
+    announced_mss: Option<u32>,
+    /// Largest segment seen, in octets; with segmentation offload it may be many full ones.
+    largest_bytes: u32,
+    /// Data segments, not counting those sent again.
+    pub(crate) data_segments: u64,
+    /// Octets of data, not counting those sent again.
+    pub(crate) payload_bytes: u64,
+    /// Its messages.
+    pub(crate) messages: Messages,
+    /// When new data was last seen.
+    pub(crate) last_data: Option<Duration>,
+    /// When anything was last seen.
+    pub(crate) last_seen: Option<Duration>,
+    /// The last acknowledgment of its data.
+    pub(crate) acked: Option<Acked>,
+    /// Fastest reaction of this end to a segment of the other.
+    pub(crate) reaction_least: Option<Duration>,
+    /// Shift of the window that this end advertises (RFC 7323 §2); unknown without its SYN.
+    window_shift: Option<u8>,
+    /// Since when this end's window is shut.
+    pub(crate) shut_since: Option<Duration>,
+    /// From when to when it was shut last.
+    pub(crate) was_shut: Option<(Duration, Duration)>,
+    /// Small segments that left while an earlier small one was in flight: Nagle would have held
+    /// them.
+    pub(crate) small_behind_small: u64,
+    /// Times that it went on with a message after a pause that no ACK ended.
+    pub(crate) unhurried: u64,
+    /// How long this end's ACKs without data took.
+    pub(crate) ack_delay: Histogram,
+    /// How its ACKs of new data came.
+    pub(crate) quick: QuickAcks,
+    /// How long the other end's ACKs took with much in flight.
+    pub(crate) loaded: Histogram,
+    /// Most octets in flight.
+    pub(crate) most_in_flight_bytes: u32,
+    /// What decided the last retransmission, so that one is not counted twice.
+    pub(crate) recovering_until: Option<SeqNumber>,
+    /// When data was last sent again.
+    pub(crate) last_again: Duration,
+    /// Timestamp value of its last segment with data (RFC 7323).
+    pub(crate) last_timestamp: Option<u32>,
+    /// Whether it has sent a FIN or a reset.
+    pub(crate) ended: bool,
+}
+
+/// The order of an end's quick and late ACKs of new data.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct QuickAcks {
+    /// ACKs without data before the first late one.
+    pub(crate) quick_first: u32,
+    /// Late ones.
+    pub(crate) late: u32,
+    /// Quick ones after the first late one.
+    pub(crate) quick_after: u32,
+    /// Data segments that this end sent before its first late ACK.
+    pub(crate) sent_before: u64,
+}
+
+impl QuickAcks {
+    /// Counts an ACK without data of an end that has sent so many data segments.
+    pub(crate) fn record(&mut self, late: bool, data_segments: u64) {
+        if late {
+            if self.late == 0 {
+                self.sent_before = data_segments;
+            }
+            self.late += 1;
+        } else if self.late == 0 {
+            self.quick_first += 1;
+        } else {
+            self.quick_after += 1;
+        }
+    }
+}
+
+impl Direction {
+    /// Takes note of what a SYN of the sender says, and of the first sequence number in any case.
+    pub(crate) fn begin(&mut self, segment: &Segment) {
+        if segment.flags.has(Flags::SYN) && self.data_segments == 0 {
+            self.window_shift = Some(segment.window_scale.unwrap_or(0));
+            self.first = Some(segment.seq + 1);
+            self.nxt = segment.seq + 1;
+        } else if self.first.is_none() {
+            self.first = Some(segment.seq);
+            self.nxt = segment.seq;
+        }
+    }
+
+    /// Takes note of the segment size that the other end's SYN allows.
+    pub(crate) fn allow(&mut self, other_syn: &Segment) {
+        // The timestamps option takes room of each segment (RFC 6691 §2).
+        let options = if other_syn.timestamps.is_some() { 12 } else { 0 };
+        let announced = u32::from(other_syn.mss.unwrap_or(536));
+        self.announced_mss = Some(announced.saturating_sub(options).max(1));
+    }
+
+    /// The largest segment that it may send, in octets, if that is known.
+    pub(crate) fn mss(&self) -> Option<u32> {
+        self.announced_mss
+    }
+
+    /// Notes how long a data segment is.
+    pub(crate) fn measure(&mut self, payload_bytes: u32) {
+        self.largest_bytes = self.largest_bytes.max(payload_bytes);
+    }
+
+    /// Whether a segment of that length is shorter than a full one.
+    pub(crate) fn is_small(&self, payload_bytes: u32) -> bool {
+        payload_bytes < self.full_bytes()
+    }
+
+    /// Length of a full segment, as far as is known, in octets.
+    pub(crate) fn full_bytes(&self) -> u32 {
+        match self.announced_mss {
+            // What was announced may never be reached: a path with a smaller MTU.
+            Some(mss) => mss,
+            None => self.largest_bytes.max(LIKELY_MSS),
+        }
+    }
+
+    /// Octets in flight.
+    pub(crate) fn flight_bytes(&self) -> u32 {
+        match self.una {
+            Some(una) if self.nxt.after(una) => self.nxt.0.wrapping_sub(una.0),
+            _ => 0,
+        }
+    }
+
+    /// The window that a segment of this end advertises, in octets, if its scale is known. A window
+    /// of nothing is nothing at any scale.
+    pub(crate) fn window_bytes(&self, segment: &Segment) -> Option<u32> {
+        match (segment.window, self.window_shift) {
+            (0, _) => Some(0),
+            (window, Some(shift)) => Some(u32::from(window) << shift),
+            _ => None,
+        }
+    }
+
+    /// Remembers a reaction of this end, if it is the fastest.
+    pub(crate) fn reacted(&mut self, after: Duration) {
+        self.reaction_least = Some(self.reaction_least.map_or(after, |least| least.min(after)));
+    }
+
+    /// How late a reaction may come to be one, rather than a coincidence: the fastest seen, plus
+    /// what a scheduler and a network's jitter add.
+    pub(crate) fn reaction_limit(&self) -> Duration {
+        let least = self.reaction_least.unwrap_or_default();
+        least + least / 8 + Duration::from_millis(1)
+    }
+
+    /// Offset of a sequence number in this direction's stream.
+    pub(crate) fn offset(&self, seq: SeqNumber) -> u32 {
+        let first = self.first.unwrap_or(seq);
+        if seq.before(first) { 0 } else { seq.0.wrapping_sub(first.0) }
+    }
+
+    /// Whether Nagle's algorithm held its sender's bytes, given how many stalls it alone explains.
+    pub(crate) fn nagle(&self, held: u64) -> InForce {
+        match (held > 0, self.small_behind_small > 0) {
+            (true, false) => InForce::On,
+            (false, true) => InForce::Off,
+            (true, true) => InForce::Changed,
+            (false, false) => InForce::Unknown,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! All connections of a capture.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use uncork_wire::tcp::Flags;
+use uncork_wire::{Endpoint, Segment, Unread};
+
+use crate::connection::Connection;
+use crate::report::{self, Report, SCHEMA_VERSION, Summary};
+use crate::{Severity, verdict};
+
+/// What to look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Report connections without a finding, and harmless oddities, too.
+    pub every_connection: bool,
+    /// A program that takes this long for a reply, or longer, is named.
+    pub slow_application: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { every_connection: false, slow_application: Duration::from_millis(20) }
+    }
+}
+
+/// Listens to connections, and says in the end what is wrong with them.
+#[derive(Debug, Default)]
+pub struct Doctor {
+    settings: Settings,
+    summary: Summary,
+    first_seen: Option<Duration>,
+    last_seen: Duration,
+    connections: FxHashMap<[Endpoint; 2], Connection>,
+    /// Reports of connections whose ends have begun another one since.
+    ended: Vec<report::Connection>,
+}
+
+impl Doctor {
+    /// A doctor who has seen nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// A segment, seen at a time since 1970. Times may go back a little, as captures' do.
+    pub fn segment(&mut self, at: Duration, segment: &Segment) {
+        self.summary.segments += 1;
+        self.summary.payload_bytes += u64::from(segment.payload_bytes);
+        self.summary.malformed += u64::from(segment.option_lies);
+        self.first_seen.get_or_insert(at);
+        self.last_seen = self.last_seen.max(at);
+        let (ends, from) = ordered(segment);
+        let settings = self.settings;
+        let connection = self.connections.entry(ends).or_insert_with(|| Connection::new(ends, at));
+        if segment.flags.has(Flags::SYN) && connection.begins_anew(segment, from) {
+            let old = std::mem::replace(connection, Connection::new(ends, at));
+            connection.segment(at, segment, from, &settings);
+            self.end(old);
+            return;
+        }
+        connection.segment(at, segment, from, &settings);
+    }
+
+    /// A frame that yielded no segment.
+    pub fn unread(&mut self, why: Unread) {
+        match why {
+            Unread::NotTcp => self.summary.not_tcp += 1,
+            Unread::CutShort => self.summary.cut_short += 1,
+            Unread::Malformed(_) => self.summary.malformed += 1,
+        }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        for (_, connection) in std::mem::take(&mut self.connections) {
+            self.end(connection);
+        }
+        let first_seen = self.first_seen.unwrap_or_default();
+        self.summary.duration = self.last_seen.saturating_sub(first_seen);
+        self.ended.sort_by(|a, b| {
+            let order = b.lost.cmp(&a.lost).then(worst(b).cmp(&worst(a)));
+            order.then(a.first_seen.total_cmp(&b.first_seen))
+        });
+        Report { schema_version: SCHEMA_VERSION, summary: self.summary, connections: self.ended }
+    }
+
+    fn end(&mut self, mut connection: Connection) {
+        connection.finish();
+        let report = verdict::on(&connection, &self.settings);
+        let summary = &mut self.summary;
+        summary.connections += 1;
+        summary.stalls += report.stalls;
+        summary.lost += report.lost;
+        summary.request_time += report.request_time;
+        let ill = worst(&report) > Some(Severity::Harmless);
+        summary.connections_with_findings += u64::from(ill);
+        if self.settings.every_connection || ill {
+            self.ended.push(report);
+        }
+    }
+}
+
+fn worst(connection: &report::Connection) -> Option<Severity> {
+    connection.findings.iter().map(|f| f.severity).max()
+}
+
+/// The two ends in an order of their own, and which of them has sent it.
+fn ordered(segment: &Segment) -> ([Endpoint; 2], usize) {
+    if segment.source <= segment.destination {
+        ([segment.source, segment.destination], 0)
+    } else {
+        ([segment.destination, segment.source], 1)
+    }
+}

@@ -1,0 +1,128 @@
+//! Messages: runs of data in one direction, as a program's logical packets look from outside.
+
+use std::time::Duration;
+
+use crate::median::Median;
+
+/// Data that follows this soon belongs to the same message: a program that writes in a loop, not
+/// one that was asked again or waited for something.
+const SAME_BURST: Duration = Duration::from_millis(1);
+
+/// The messages of one direction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Messages {
+    now: Message,
+    /// Finished ones.
+    pub(crate) count: u64,
+    /// Segments in each.
+    pub(crate) segments: Median,
+    /// Octets in each.
+    pub(crate) bytes: Median,
+    /// What was sent in needlessly many segments.
+    pub(crate) tiny: Tiny,
+}
+
+/// Segments that could have been fewer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tiny {
+    /// Messages that had several times more segments than they needed.
+    pub(crate) messages: u64,
+    /// Segments in those.
+    pub(crate) segments: u64,
+    /// Segments that would have been enough.
+    pub(crate) needed: u64,
+    /// Octets of data in those.
+    pub(crate) bytes: u64,
+}
+
+/// The message that is under way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Message {
+    /// Segments so far.
+    pub(crate) segments: u32,
+    /// Octets so far.
+    pub(crate) bytes: u32,
+    /// Segments of full size (a segment train counts as one).
+    pub(crate) full: u32,
+    /// Segments that followed the one before at once, without a hold or a pause between.
+    at_once: u32,
+    last: Duration,
+}
+
+impl Messages {
+    /// The message under way.
+    pub(crate) fn now(&self) -> &Message {
+        &self.now
+    }
+
+    /// A segment with new data. `continues`: nothing came from the other end since the last.
+    /// `held`: it is late because it was held, so it belongs to what was before.
+    pub(crate) fn data(&mut self, at: Duration, bytes: u32, full_bytes: u32, held: bool) {
+        let soon = at.saturating_sub(self.now.last) <= SAME_BURST;
+        if self.now.segments > 0 && !soon && !held {
+            self.finish(full_bytes);
+        }
+        self.now.at_once += u32::from(soon && self.now.segments > 0);
+        self.now.segments += 1;
+        self.now.bytes = self.now.bytes.saturating_add(bytes);
+        self.now.full += u32::from(bytes >= full_bytes);
+        self.now.last = at;
+    }
+
+    /// The other end has answered, or all is over.
+    pub(crate) fn finish(&mut self, full_bytes: u32) {
+        let message = std::mem::take(&mut self.now);
+        if message.segments == 0 {
+            return;
+        }
+        self.count += 1;
+        self.segments.record(message.segments);
+        self.bytes.record(message.bytes);
+        let needed = message.bytes.div_ceil(full_bytes.max(1)).max(1);
+        // Four segments where one would do, most of them right behind each other.
+        if message.segments >= 4 * needed && message.at_once * 2 >= message.segments {
+            self.tiny.messages += 1;
+            self.tiny.segments += u64::from(message.segments);
+            self.tiny.needed += u64::from(needed);
+            self.tiny.bytes += u64::from(message.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Messages;
+
+    fn at(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    #[test]
+    fn a_pause_ends_a_message_and_a_hold_does_not() {
+        let mut messages = Messages::default();
+        messages.data(at(0), 100, 1460, false);
+        messages.data(at(10), 100, 1460, false);
+        messages.data(at(40_000), 100, 1460, true);
+        messages.data(at(90_000), 100, 1460, false);
+        assert_eq!(messages.count, 1);
+        assert_eq!(messages.segments.get(), 3);
+        assert_eq!(messages.bytes.get(), 300);
+    }
+
+    #[test]
+    fn only_needless_segments_are_tiny() {
+        let mut messages = Messages::default();
+        for n in 0..15 {
+            messages.data(at(n), 2, 1460, false);
+        }
+        messages.finish(1460);
+        assert_eq!((messages.tiny.segments, messages.tiny.needed), (15, 1));
+        for n in 0..15 {
+            messages.data(at(1_000_000 + n), 1460, 1460, false);
+        }
+        messages.finish(1460);
+        assert_eq!(messages.tiny.messages, 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! Why new data came when it did.
+//!
+//! Each test names what must have held the data back, from what released it: a window that
+//! opened, an ACK, a timer, or nothing that TCP knows of.
+
+use std::time::Duration;
+
+use uncork_wire::Segment;
+
+use crate::Settings;
+use crate::connection::{Connection, LATE};
+use crate::direction::{Acked, Direction};
+use crate::tally::{Cause, Stall};
+
+/// What Linux leaves a corked tail for (TCP_RTO_MIN: tcp_check_probe_timer waits for the
+/// retransmission timeout, which is no less).
+const CORK_CEILING: Duration = Duration::from_millis(200);
+/// What a timer of the kernel may be early, and late (two ticks of the wheel at 250 Hz, and a
+/// coarser wheel at 1000 Hz).
+const TIMER_EARLY: Duration = Duration::from_millis(3);
+const TIMER_LATE: Duration = Duration::from_millis(18);
+/// A round trip's hold is worth a word from here on.
+const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
+/// More segments than this in flight, and the congestion window may be what held the next.
+const FEW_SEGMENTS: usize = 3;
+
+/// The stall that ended with this segment of new data, if one did.
+pub(crate) fn of(
+    connection: &Connection,
+    at: Duration,
+    segment: &Segment,
+    from: usize,
+    settings: &Settings,
+) -> Option<Stall> {
+    let moment = Moment {
+        at,
+        bytes: segment.payload_bytes,
+        sender: &connection.directions[from],
+        receiver: &connection.directions[1 - from],
+    };
+    moment
+        .window()
+        .or_else(|| moment.acknowledged())
+        .or_else(|| moment.corked(connection))
+        .or_else(|| moment.program(connection, from, settings))
+}
+
+/// New data, and what was known before it came.
+struct Moment<'a> {
+    at: Duration,
+    bytes: u32,
+    sender: &'a Direction,
+    receiver: &'a Direction,
+}
+
+impl Moment<'_> {
+    /// When the sender's last data came, if the other end has sent none since: what comes now
+    /// continues the same message.
+    fn continues(&self) -> Option<Duration> {
+        self.sender.last_data.filter(|_| self.sender.last_data > self.receiver.last_data)
+    }
+
+    /// Whether the data can be a reaction to what was seen then.
+    fn reacts_to(&self, then: Duration) -> bool {
+        self.at.saturating_sub(then) <= self.sender.reaction_limit()
+    }
+
+    fn stall(&self, cause: Cause, since: Duration) -> Stall {
+        Stall { cause, since, until: self.at, lost: self.at.saturating_sub(since) }
+    }
+
+    /// The other end opened its window.
+    fn window(&self) -> Option<Stall> {
+        let (shut, opened) = self.receiver.was_shut?;
+        let last = self.sender.last_data.unwrap_or_default();
+        let waited = opened > last && self.reacts_to(opened);
+        waited.then(|| self.stall(Cause::Window, shut.max(last)))
+    }
+
+    /// The other end acknowledged what was in flight.
+    fn acknowledged(&self) -> Option<Stall> {
+        let last = self.continues()?;
+        let acked = self.sender.acked?;
+        if !acked.pure || acked.at < last || !self.reacts_to(acked.at) {
+            return None;
+        }
+        if acked.held >= LATE {
+            return Some(self.late_ack(&acked, last));
+        }
+        // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
+        // worth a word if the round trip is long.
+        let few = acked.flight_segments <= FEW_SEGMENTS;
+        let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
+        (few && long && self.nagle_may_hold(&acked)).then(|| {
+            let runt = self.sender.messages.now().full > 0;
+            let cause = if runt { Cause::Runt } else { Cause::NagleRoundTrip };
+            self.stall(cause, last)
+        })
+    }
+
+    fn late_ack(&self, acked: &Acked, last: Duration) -> Stall {
+        if !self.nagle_may_hold(acked) {
+            // Without the hold the data would have left a round trip after the last.
+            let mut stall = self.stall(Cause::LateAck, acked.sent_at);
+            stall.lost = acked.held;
+            return stall;
+        }
+        let runt = self.sender.messages.now().full > 0;
+        self.stall(if runt { Cause::Runt } else { Cause::NagleLateAck }, last)
+    }
+
+    /// Whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
+    /// sender that has not shown otherwise (RFC 9293 §3.7.4; Linux waits for small ones only).
+    fn nagle_may_hold(&self, acked: &Acked) -> bool {
+        self.sender.is_small(self.bytes)
+            && (acked.small_in_flight || self.sender.messages.now().full > 0)
+            && self.sender.small_behind_small == 0
+    }
+
+    /// The time that the kernel leaves a corked tail has passed, with nothing in flight.
+    fn corked(&self, connection: &Connection) -> Option<Stall> {
+        if self.sender.flight.len() > 0 || !self.sender.is_small(self.bytes) {
+            return None;
+        }
+        let acked = self.sender.acked.map(|acked| acked.at);
+        let armed = self.sender.last_data.max(self.receiver.last_data).max(acked)?;
+        let armed = armed.max(self.sender.last_again).max(self.receiver.last_again);
+        let waited = self.at.saturating_sub(armed);
+        let rtt = connection.rtt().unwrap_or_default();
+        let longest = CORK_CEILING + 2 * rtt + TIMER_LATE;
+        if waited + TIMER_EARLY < CORK_CEILING || waited > longest {
+            return None;
+        }
+        match self.continues() {
+            Some(last) if self.sender.messages.now().full > 0 => {
+                Some(self.stall(Cause::Cork, last))
+            }
+            _ => Some(self.stall(Cause::CorkOrProgram, armed)),
+        }
+    }
+
+    /// Nothing of TCP's: the server took that long to reply, or to go on with its reply.
+    fn program(&self, connection: &Connection, from: usize, settings: &Settings) -> Option<Stall> {
+        if from == connection.client() || !connection.exchanges.waiting() {
+            return None;
+        }
+        let last = self.sender.last_data.max(self.receiver.last_data)?;
+        let last = last.max(self.sender.last_again).max(self.receiver.last_again);
+        let path = self.sender.reaction_least.unwrap_or_default();
+        let took = self.at.saturating_sub(last).saturating_sub(path);
+        (took >= settings.slow_application).then_some(Stall {
+            cause: Cause::Program,
+            since: last,
+            until: self.at,
+            lost: took,
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! Stalls, counted by cause.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::{Example, Histogram, Role, Seen};
+
+/// Things around a stall that are kept for its picture.
+const AROUND: usize = 12;
+/// Pictures of each cause that are kept for a connection.
+const EXAMPLES: usize = 3;
+
+/// Why data came late, finer than what is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A small segment, held until a late ACK.
+    NagleLateAck,
+    /// A small segment, held until an ACK that took no longer than the path.
+    NagleRoundTrip,
+    /// A small segment behind full ones, held until an ACK.
+    Runt,
+    /// Data that Nagle's algorithm cannot have held, released by a late ACK.
+    LateAck,
+    /// A late ACK, whatever it was for.
+    LateAckSeen,
+    /// A tail behind full segments, after the ceiling of a cork.
+    Cork,
+    /// A message, after a time like a cork's ceiling: or the program took that long.
+    CorkOrProgram,
+    /// The window was shut.
+    Window,
+    /// Data was sent again.
+    Again,
+    /// The program took its time.
+    Program,
+}
+
+/// One stall.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stall {
+    /// Why.
+    pub(crate) cause: Cause,
+    /// Since when the data could have been on its way.
+    pub(crate) since: Duration,
+    /// When it was.
+    pub(crate) until: Duration,
+    /// What of that was lost.
+    pub(crate) lost: Duration,
+}
+
+/// All stalls of one cause in one direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Tally {
+    /// Why.
+    pub(crate) cause: Cause,
+    /// Whose data it was: index of the direction.
+    pub(crate) by: usize,
+    /// How many.
+    pub(crate) count: u64,
+    /// What they cost.
+    pub(crate) lost: Duration,
+    /// How long each took.
+    pub(crate) each: Histogram,
+    /// Shortest and longest.
+    pub(crate) range: (Duration, Duration),
+    /// The worst of them.
+    pub(crate) examples: Vec<Example>,
+}
+
+/// The tallies of one connection: few causes ever meet in one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tallies {
+    list: Vec<Tally>,
+}
+
+impl Tallies {
+    /// Counts a stall of that direction. `recent` is what was seen, for the picture.
+    pub(crate) fn record(&mut self, by: usize, stall: &Stall, epoch: Duration, recent: &Recent) {
+        let tally = self.entry(stall.cause, by);
+        let length = stall.until.saturating_sub(stall.since);
+        tally.count += 1;
+        tally.lost += stall.lost;
+        tally.each.record(length);
+        tally.range = (tally.range.0.min(length), tally.range.1.max(length));
+        let begin = stall.since.saturating_sub(epoch);
+        let end = stall.until.saturating_sub(epoch);
+        let examples = &mut tally.examples;
+        let least = examples.last().map_or(Duration::ZERO, |e| e.end - e.begin);
+        if examples.len() < EXAMPLES || length > least {
+            examples.truncate(EXAMPLES - 1);
+            examples.push(Example { begin, end: end.max(begin), events: recent.since(begin) });
+            examples.sort_by_key(|e| std::cmp::Reverse(e.end - e.begin));
+        }
+    }
+
+    fn entry(&mut self, cause: Cause, by: usize) -> &mut Tally {
+        let known = self.list.iter().position(|t| t.cause == cause && t.by == by);
+        let place = known.unwrap_or_else(|| {
+            self.list.push(Tally {
+                cause,
+                by,
+                count: 0,
+                lost: Duration::ZERO,
+                each: Histogram::default(),
+                range: (Duration::MAX, Duration::ZERO),
+                examples: Vec::new(),
+            });
+            self.list.len() - 1
+        });
+        &mut self.list[place]
+    }
+
+    /// The stalls of that cause and direction.
+    pub(crate) fn get(&self, cause: Cause, by: usize) -> Option<&Tally> {
+        self.list.iter().find(|t| t.cause == cause && t.by == by)
+    }
+
+    /// How many of that cause and direction.
+    pub(crate) fn count(&self, cause: Cause, by: usize) -> u64 {
+        self.get(cause, by).map_or(0, |tally| tally.count)
+    }
+}
+
+/// What was seen last, in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recent {
+    seen: VecDeque<Seen>,
+}
+
+impl Recent {
+    /// Remembers it, and forgets the oldest.
+    pub(crate) fn push(&mut self, seen: Seen) {
+        if self.seen.len() == AROUND {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(seen);
+    }
+
+    /// What was seen from shortly before `begin` on.
+    fn since(&self, begin: Duration) -> Vec<Seen> {
+        const BEFORE: usize = 3;
+        let first = self.seen.iter().position(|seen| seen.at >= begin);
+        let skip = first.unwrap_or(0).saturating_sub(BEFORE);
+        self.seen.iter().skip(skip).cloned().collect()
+    }
+}
+
+/// The role of an end, given which end is the client.
+pub(crate) fn role(end: usize, client: usize) -> Role {
+    if end == client { Role::Client } else { Role::Server }
+}

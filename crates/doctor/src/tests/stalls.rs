@@ -1,0 +1,189 @@
+use super::trace::{MSS, Trace, us};
+use crate::Kind;
+use crate::Role::{Client, Server};
+
+const ROUND_TRIPS: [u64; 4] = [50, 1_000, 20_000, 80_000];
+
+fn near(time: std::time::Duration, expected_us: u64) {
+    let off = time.abs_diff(us(expected_us));
+    assert!(off <= us(expected_us / 10 + 1_000), "{time:?} is not about {expected_us} µs");
+}
+
+/// Write, write, read, with Nagle at the client and delayed ACKs at the server.
+#[test]
+fn nagle_and_delayed_ack_are_named_with_both_holders() {
+    for rtt in ROUND_TRIPS {
+        let mut trace = Trace::new(us(rtt));
+        for _ in 0..10 {
+            trace.data(Client, 120).rtt_later().after(us(40_000));
+            trace.ack(Server).after(us(30));
+            trace.data(Client, 300).rtt_later().after(us(200));
+            trace.data(Server, 800).after(us(60)).ack(Client).after(us(500));
+        }
+        let finding = trace.only(Kind::NagleDelayedAck);
+        assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Client), Some(Server)));
+        assert_eq!(finding.count, 10);
+        near(finding.lost, 10 * (rtt + 40_000));
+    }
+}
+
+/// The same the other way round: the reply comes in two writes.
+#[test]
+fn a_reply_in_two_writes_is_the_servers_hold() {
+    for rtt in ROUND_TRIPS {
+        let mut trace = Trace::new(us(rtt));
+        for _ in 0..10 {
+            trace.data(Client, 120).rtt_later().after(us(300));
+            trace.data(Server, 150).after(us(40_000));
+            trace.ack(Client).rtt_later().after(us(50));
+            trace.data(Server, 700).after(us(60));
+        }
+        let finding = trace.only(Kind::NagleDelayedAck);
+        assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Server), Some(Client)));
+        near(finding.lost, 10 * (rtt + 40_000));
+    }
+}
+
+#[test]
+fn a_healthy_exchange_has_no_finding() {
+    for rtt in ROUND_TRIPS {
+        let mut trace = Trace::new(us(rtt));
+        for n in 0..50 {
+            trace.data(Client, 120).rtt_later().after(us(300));
+            trace.data(Server, 20 * MSS).after(us(40));
+            trace.data(Server, 700).after(us(40));
+            trace.ack(Client).after(us(7_000 * (n % 9)));
+        }
+        assert_eq!(trace.findings().len(), 0);
+    }
+}
+
+/// The last reply's ACK is late, while the client thinks: nobody waits.
+#[test]
+fn a_late_ack_that_nobody_waits_for_is_harmless() {
+    let mut trace = Trace::new(us(100));
+    for _ in 0..10 {
+        trace.data(Client, 120).rtt_later().after(us(300));
+        trace.data(Server, 700).after(us(40_000)).ack(Client).after(us(300_000));
+    }
+    let report = trace.report();
+    let finding = &report.connections[0].findings[0];
+    assert_eq!(finding.kind, Kind::DelayedAck);
+    assert_eq!(finding.severity, crate::Severity::Harmless);
+    assert_eq!(report.summary.connections_with_findings, 0);
+}
+
+/// The reference run: one kibioctet every 100 ms, never an answer.
+#[test]
+fn spent_quick_ack_credits_are_told_from_the_order_of_acks() {
+    let mut trace = Trace::new(us(100));
+    for n in 0..60 {
+        trace.data(Server, 1024).after(us(if n < 16 { 30 } else { 40_000 }));
+        trace.ack(Client).after(us(60_000));
+    }
+    let report = trace.report();
+    let finding = &report.connections[0].findings[0];
+    assert_eq!(finding.kind, Kind::QuickAckExhausted);
+    assert_eq!(finding.severity, crate::Severity::Harmless);
+    assert!(finding.evidence.contains("first 16 ACKs"), "{}", finding.evidence);
+}
+
+#[test]
+fn a_corked_tail_is_told_from_a_program_that_sleeps() {
+    let replies = |wait: fn(u64) -> u64, full: bool| {
+        let mut trace = Trace::new(us(100));
+        for n in 0..8 {
+            trace.data(Client, 120).rtt_later().after(us(100));
+            if full {
+                trace.data(Server, 2 * MSS).after(us(30)).ack(Client);
+            }
+            trace.after(us(wait(n)));
+            trace.data(Server, 90).after(us(60)).ack(Client).after(us(5_000));
+        }
+        trace
+    };
+    let corked = |n| 200_300 + 500 * n;
+    let sleeping = |n| 200_100 + 10 * n;
+    let finding = replies(corked, true).only(Kind::CorkTimeout);
+    assert_eq!(finding.bytes_held_by, Some(Server));
+    near(finding.lost, 8 * 202_000);
+    replies(corked, false).only(Kind::CorkTimeout);
+    replies(sleeping, false).only(Kind::Application);
+}
+
+#[test]
+fn a_slow_program_is_not_tcp() {
+    let mut trace = Trace::new(us(20_000));
+    for n in 0..10 {
+        trace.data(Client, 120).rtt_later().after(us(50_000 + 3_000 * n));
+        trace.data(Server, 700).after(us(40)).ack(Client).after(us(1_000));
+    }
+    let finding = trace.only(Kind::Application);
+    near(finding.lost, 10 * 63_500);
+}
+
+#[test]
+fn a_shut_window_is_the_reading_programs_fault() {
+    let mut trace = Trace::new(us(100));
+    for _ in 0..5 {
+        trace.data(Client, 30_000).rtt_later().window(Server, 0);
+        trace.after(us(150_000)).window(Server, 500).after(us(40));
+    }
+    trace.data(Client, 30_000).rtt_later().ack(Server);
+    let finding = trace.only(Kind::ZeroWindow);
+    assert_eq!(finding.bytes_held_by, Some(Client));
+    near(finding.lost, 5 * 150_000);
+}
+
+#[test]
+fn a_lost_tail_costs_its_timeout() {
+    let mut trace = Trace::new(us(10_000));
+    trace.data(Client, 500).after(us(220_000)).again(Client, 500);
+    trace.rtt_later().data(Server, 100).after(us(50)).ack(Client);
+    let finding = trace.only(Kind::Retransmission);
+    assert_eq!(finding.count, 1);
+    near(finding.lost, 220_000);
+}
+
+#[test]
+fn two_octets_a_segment_are_a_storm() {
+    let mut trace = Trace::new(us(50));
+    for _ in 0..20 {
+        for _ in 0..15 {
+            trace.data(Client, 2).after(us(3));
+        }
+        trace.rtt_later().data(Server, 2).after(us(10));
+    }
+    trace.only(Kind::TinyPackets);
+}
+
+#[test]
+fn a_queue_of_the_senders_own_shows_in_the_round_trip() {
+    let mut trace = Trace::new(us(400));
+    for _ in 0..100 {
+        trace.data(Client, 60_000).after(us(9_000)).ack(Server);
+    }
+    let finding = trace.only(Kind::SenderQueue);
+    assert_eq!(finding.bytes_held_by, Some(Client));
+}
+
+/// Paced writes that follow each other's ACK by chance must not look like a hold.
+#[test]
+fn a_program_that_paces_itself_is_not_held() {
+    let mut trace = Trace::new(us(100));
+    for n in 0..200 {
+        trace.data(Client, 120).after(us(40_100)).ack(Server).after(us(n * 777 % 60_000 + 1));
+    }
+    assert_eq!(trace.findings().len(), 0);
+}
+
+/// `tcpdump -i any` sees a segment on each device that it crosses.
+#[test]
+fn a_segment_captured_twice_is_not_sent_twice() {
+    let mut trace = Trace::new(us(100));
+    for _ in 0..10 {
+        trace.data(Client, 120).after(us(15)).again(Client, 120);
+        trace.rtt_later().data(Server, 80).after(us(15)).again(Server, 80).after(us(900));
+    }
+    assert_eq!(trace.findings().len(), 0);
+}

@@ -1,0 +1,131 @@
+//! Plays a connection, as a capture at the client's end would see it.
+
+use std::time::Duration;
+
+use uncork_wire::tcp::Flags;
+use uncork_wire::{Endpoint, Segment, SeqNumber};
+
+use crate::Role::{self, Client, Server};
+use crate::{Doctor, Finding, Kind, Report, Settings, Severity};
+
+pub(super) const MSS: u32 = 1448;
+
+pub(super) fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// A connection over a path with a round trip of its own. Time passes only when told.
+pub(super) struct Trace {
+    doctor: Doctor,
+    rtt: Duration,
+    pub(super) now: Duration,
+    /// Next sequence number of the client and of the server.
+    nxt: [SeqNumber; 2],
+    window: [u16; 2],
+}
+
+impl Trace {
+    pub(super) fn new(rtt: Duration) -> Self {
+        let mut trace = Self {
+            doctor: Doctor::new(Settings { every_connection: true, ..Settings::default() }),
+            rtt,
+            now: Duration::from_secs(1_700_000_000),
+            nxt: [SeqNumber(u32::MAX - 300), SeqNumber(77)],
+            window: [500, 500],
+        };
+        trace.raw(Client, Flags::SYN, 0);
+        trace.nxt[0] += 1;
+        trace.now += rtt;
+        trace.raw(Server, Flags(Flags::SYN.0 | Flags::ACK.0), 0);
+        trace.nxt[1] += 1;
+        trace.after(us(20));
+        trace.ack(Client);
+        trace
+    }
+
+    pub(super) fn after(&mut self, time: Duration) -> &mut Self {
+        self.now += time;
+        self
+    }
+
+    pub(super) fn rtt_later(&mut self) -> &mut Self {
+        self.now += self.rtt;
+        self
+    }
+
+    fn endpoint(role: Role) -> Endpoint {
+        match role {
+            Client => Endpoint { address: [10, 0, 0, 1].into(), port: 40000 },
+            Server => Endpoint { address: [10, 0, 0, 2].into(), port: 80 },
+        }
+    }
+
+    fn raw(&mut self, from: Role, flags: Flags, payload_bytes: u32) {
+        let seq = self.nxt[from as usize];
+        self.raw_at(from, flags, payload_bytes, seq);
+    }
+
+    fn raw_at(&mut self, from: Role, flags: Flags, payload_bytes: u32, seq: SeqNumber) {
+        let syn = flags.has(Flags::SYN);
+        let segment = Segment {
+            source: Self::endpoint(from),
+            destination: Self::endpoint(from.other()),
+            seq,
+            ack: flags.has(Flags::ACK).then_some(self.nxt[from.other() as usize]),
+            flags,
+            window: self.window[from as usize],
+            payload_bytes,
+            mss: syn.then_some(1460),
+            window_scale: syn.then_some(7),
+            timestamps: Some((u32::try_from(self.now.as_millis() % 1_000_000).unwrap(), 1)),
+            sack: None,
+            sack_permitted: syn,
+            congestion_experienced: false,
+            option_lies: false,
+        };
+        self.doctor.segment(self.now, &segment);
+    }
+
+    pub(super) fn data(&mut self, from: Role, bytes: u32) -> &mut Self {
+        self.raw(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes);
+        self.nxt[from as usize] += bytes;
+        self
+    }
+
+    /// The last `bytes` octets once more.
+    pub(super) fn again(&mut self, from: Role, bytes: u32) -> &mut Self {
+        let seq = self.nxt[from as usize] - bytes;
+        self.raw_at(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes, seq);
+        self
+    }
+
+    pub(super) fn ack(&mut self, from: Role) -> &mut Self {
+        self.raw(from, Flags::ACK, 0);
+        self
+    }
+
+    pub(super) fn window(&mut self, from: Role, window: u16) -> &mut Self {
+        self.window[from as usize] = window;
+        self.ack(from)
+    }
+
+    pub(super) fn report(self) -> Report {
+        self.doctor.finish()
+    }
+
+    /// Findings that are not harmless.
+    pub(super) fn findings(self) -> Vec<Finding> {
+        let mut report = self.report();
+        assert_eq!(report.connections.len(), 1);
+        let mut findings = report.connections.remove(0).findings;
+        findings.retain(|finding| finding.severity > Severity::Harmless);
+        findings
+    }
+
+    pub(super) fn only(self, kind: Kind) -> Finding {
+        let mut findings = self.findings();
+        assert_eq!(findings.len(), 1, "{findings:#?}");
+        assert_eq!(findings[0].kind, kind, "{findings:#?}");
+        findings.remove(0)
+    }
+}

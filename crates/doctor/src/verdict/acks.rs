@@ -1,0 +1,83 @@
+//! ACKs that came late.
+
+use super::words::{count, ms};
+use super::{Sum, View};
+use crate::report::{Finding, Kind, Severity};
+use crate::tally::Cause;
+
+/// Quick ACKs that a receiver gives away before it delays them: 16 (Linux's TCP_MAX_QUICKACKS),
+/// fewer if its window is small, and some more if they were renewed.
+const CREDITS: std::ops::RangeInclusive<u32> = 4..=24;
+
+/// The ACKs of the other end for this one's data.
+pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
+    let waited = Sum::of([view.tally(Cause::LateAck)]);
+    let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::Runt);
+    let seen = view.count(Cause::LateAckSeen);
+    let idle = seen.saturating_sub(by_others).saturating_sub(waited.count);
+    let real = waited.count > 0 && waited.count * 4 > view.sender.unhurried;
+    if !real && idle == 0 {
+        return None;
+    }
+    let exhausted = credits_spent(view);
+    let kind = if exhausted { Kind::QuickAckExhausted } else { Kind::DelayedAck };
+    let severity = if real { Severity::LostTime } else { Severity::Harmless };
+    let receiver = view.role().other();
+    let what = if exhausted {
+        exhaustion(view)
+    } else {
+        let late = count(seen, "ACK", "ACKs");
+        let delay = ms(view.receiver.ack_delay.spread().max);
+        format!("{late} of the {receiver} came late ({delay} at most), with nothing to ride on")
+    };
+    let waiting = if real {
+        format!(
+            "the {} had to wait for {}.",
+            view.role(),
+            count(waited.count, "of them", "of them")
+        )
+    } else {
+        "nobody waited for them.".to_owned()
+    };
+    let mut sum = if real { waited } else { Sum::of([view.tally(Cause::LateAckSeen)]) };
+    if !real {
+        sum.count = idle;
+    }
+    let mut finding = sum.finding(kind, severity, format!("{what}; {waiting}"));
+    finding.ack_held_by = Some(receiver);
+    finding.bytes_held_by = real.then_some(view.role());
+    Some(finding)
+}
+
+/// Whether the other end's ACKs were quick at first, and late from some point on.
+fn credits_spent(view: &View<'_>) -> bool {
+    let quick = view.receiver.quick;
+    let late_since = quick.late * 5 >= (quick.late + quick.quick_after) * 4;
+    let by_nagle = view.count(Cause::NagleLateAck) * 2 >= u64::from(quick.late);
+    CREDITS.contains(&quick.quick_first) && quick.late >= 3 && late_since && !by_nagle
+}
+
+/// The story of the credits, and what it says about the receiver's kernel.
+fn exhaustion(view: &View<'_>) -> String {
+    let quick = view.receiver.quick;
+    let receiver = view.role().other();
+    let delay = ms(view.receiver.ack_delay.spread().p50);
+    let counting = match quick.sent_before {
+        0 => "it sent no data, so this does not tell on which side of Linux commit 059217c18be6 \
+              (6.6, 6.1.57) it is"
+            .to_owned(),
+        // Before that commit each data segment that the receiver sent spent a credit, too.
+        sent if u64::from(quick.quick_first) + sent >= 12 && quick.quick_first < 12 => format!(
+            "it sent {sent} data segments meanwhile, which seem to have spent credits: a kernel \
+             before commit 059217c18be6 (6.6, 6.1.57)"
+        ),
+        _ => "the data that it sent spent none: a kernel with commit 059217c18be6 (6.6, 6.1.57)"
+            .to_owned(),
+    };
+    format!(
+        "The {receiver}'s first {} were quick and the {} since took {delay} (median): its \
+         quick-ACK credits are spent; {counting}",
+        count(u64::from(quick.quick_first), "ACK", "ACKs"),
+        quick.late,
+    )
+}

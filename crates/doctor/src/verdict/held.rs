@@ -1,0 +1,145 @@
+//! Bytes that their sender's TCP held back.
+
+use std::time::Duration;
+
+use super::words::{count, ms};
+use super::{Sum, View};
+use crate::connection::LATE;
+use crate::report::{Finding, Kind, Severity};
+use crate::tally::Cause;
+
+/// A program that paces itself may now and then write just when an ACK comes. What happens less
+/// often than one in so many of its pauses is a coincidence.
+const COINCIDENCE: u64 = 4;
+
+/// Fewer holds of a mere round trip are no pattern.
+const ROUND_TRIPS: u64 = 3;
+
+/// Cork timeouts differ by the kernel's tick, a program's own sleep by much less.
+const TIMER_SPREAD: Duration = Duration::from_micros(700);
+
+pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
+    let late = view.count(Cause::NagleLateAck);
+    let round_trips = view.count(Cause::NagleRoundTrip);
+    let all = late + round_trips;
+    if all * COINCIDENCE <= view.sender.unhurried || (late == 0 && round_trips < ROUND_TRIPS) {
+        return None;
+    }
+    let causes = [Cause::NagleLateAck, Cause::NagleRoundTrip];
+    let sum = Sum::of(causes.map(|cause| view.tally(cause)));
+    let (sender, receiver) = (view.role(), view.role().other());
+    let messages = view.sender.messages.segments.get();
+    let evidence = if late > 0 {
+        format!(
+            "{} of the {sender} waited for an ACK that the {receiver} delayed ({} at most), and \
+             left right behind it; its messages come in {messages} segments.",
+            count(late, "small segment", "small segments"),
+            ms(sum.spread().max),
+        )
+    } else {
+        format!(
+            "{} of the {sender} waited a round trip ({}) for the ACK of the one before; the ACKs \
+             themselves came at once.",
+            count(round_trips, "small segment", "small segments"),
+            ms(sum.spread().p50),
+        )
+    };
+    let mut finding = sum.finding(Kind::NagleDelayedAck, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(sender);
+    finding.ack_held_by = (late > 0).then_some(receiver);
+    Some(finding)
+}
+
+pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
+    let sum = Sum::of([view.tally(Cause::Runt)]);
+    if sum.count == 0 || sum.count * COINCIDENCE <= view.sender.unhurried {
+        return None;
+    }
+    let late = sum.spread().p50 >= view.path() + LATE;
+    if !late && sum.count < ROUND_TRIPS {
+        return None;
+    }
+    let evidence = format!(
+        "{} behind full ones of {} octets waited for an ACK ({} at most): what is left of a \
+         message of about {} octets once it is cut into segments.",
+        count(sum.count, "short segment", "short segments"),
+        view.sender.full_bytes(),
+        ms(sum.spread().max),
+        view.sender.messages.bytes.get(),
+    );
+    let mut finding = sum.finding(Kind::Runt, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(view.role());
+    finding.ack_held_by = late.then_some(view.role().other());
+    Some(finding)
+}
+
+/// Whether the pauses that look like a cork's ceiling are one.
+pub(super) fn is_cork(view: &View<'_>) -> bool {
+    if view.count(Cause::Cork) > 0 {
+        return true;
+    }
+    view.tally(Cause::CorkOrProgram).is_some_and(|tally| {
+        let (shortest, longest) = tally.range;
+        tally.count >= 3 && longest.saturating_sub(shortest) >= TIMER_SPREAD
+    })
+}
+
+pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
+    if !is_cork(view) {
+        return None;
+    }
+    let sum = Sum::of([Cause::Cork, Cause::CorkOrProgram].map(|cause| view.tally(cause)));
+    let evidence = format!(
+        "{} of the {} left with nothing in flight before and no ACK to wait for, {} after what \
+         came before: the time that a kernel leaves what is held by TCP_CORK or MSG_MORE.",
+        count(sum.count, "short segment", "short segments"),
+        view.role(),
+        ms(sum.spread().p50),
+    );
+    let mut finding = sum.finding(Kind::CorkTimeout, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
+    let sum = Sum::of([view.tally(Cause::Window)]);
+    if sum.count == 0 {
+        return None;
+    }
+    let evidence = format!(
+        "The {} shut its receive window {} ({} at most), and the {} went on as soon as it opened: \
+         the program there does not read fast enough.",
+        view.role().other(),
+        count(sum.count, "time", "times"),
+        ms(sum.spread().max),
+        view.role(),
+    );
+    let mut finding = sum.finding(Kind::ZeroWindow, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
+    let sum = Sum::of([view.tally(Cause::Again)]);
+    if sum.count == 0 {
+        return None;
+    }
+    let severity =
+        if sum.lost >= Duration::from_millis(1) { Severity::LostTime } else { Severity::Harmless };
+    let spread = sum.spread();
+    let how = if spread.max >= Duration::from_millis(200) {
+        "the longest only after a timeout"
+    } else {
+        "without waiting for a timeout"
+    };
+    let evidence = format!(
+        "The {} sent data again {}, {how}: {} after it was sent first (median), {} at most.",
+        view.role(),
+        count(sum.count, "time", "times"),
+        ms(spread.p50),
+        ms(spread.max),
+    );
+    let mut finding = sum.finding(Kind::Retransmission, severity, evidence);
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}

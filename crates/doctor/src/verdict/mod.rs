@@ -1,0 +1,161 @@
+//! From a connection's tallies to what is said about it.
+
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::direction::Direction;
+use crate::report::{self, Finding, Kind, Party, Severity};
+use crate::tally::{Cause, Tally};
+use crate::{Bucket, Example, Histogram, InForce, Role, Settings, Spread};
+
+mod acks;
+mod held;
+mod program;
+mod waste;
+mod words;
+
+/// What is wrong with a connection, and what it looked like.
+pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connection {
+    let mut findings = Vec::new();
+    for by in 0..2 {
+        let view = View::new(connection, by);
+        findings.extend(held::by_nagle(&view));
+        findings.extend(held::as_runts(&view));
+        findings.extend(held::by_cork(&view));
+        findings.extend(held::by_window(&view));
+        findings.extend(held::until_sent_again(&view));
+        findings.extend(acks::delayed(&view));
+        findings.extend(waste::tiny_packets(&view));
+        findings.extend(waste::sender_queue(&view));
+        findings.extend(program::slow(&view, settings));
+    }
+    if !settings.every_connection {
+        findings.retain(|finding| finding.severity > Severity::Harmless);
+    }
+    findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
+    let of_tcp = |finding: &&Finding| {
+        finding.severity == Severity::LostTime && finding.kind != Kind::Application
+    };
+    let client = connection.client();
+    report::Connection {
+        client: party(connection, client),
+        server: party(connection, 1 - client),
+        first_seen: connection.first_seen.as_secs_f64(),
+        duration: connection.last_seen.saturating_sub(connection.first_seen),
+        handshake_seen: connection.handshake_seen(),
+        rtt: connection.rtt(),
+        requests: connection.exchanges.answered,
+        request_time: connection.exchanges.time,
+        stalls: findings.iter().filter(of_tcp).map(|f| f.count).sum(),
+        lost: findings.iter().filter(of_tcp).map(|f| f.lost).sum(),
+        findings,
+    }
+}
+
+fn party(connection: &Connection, end: usize) -> Party {
+    let view = View::new(connection, end);
+    let direction = view.sender;
+    Party {
+        endpoint: connection.ends[end],
+        process: None,
+        data_segments: direction.data_segments,
+        payload_bytes: direction.payload_bytes,
+        messages: direction.messages.count,
+        segments_per_message: direction.messages.segments.get(),
+        message_bytes: direction.messages.bytes.get(),
+        mss: direction.mss(),
+        nagle: nagle(&view),
+        ack_delay: direction.ack_delay.spread(),
+    }
+}
+
+fn nagle(view: &View<'_>) -> InForce {
+    let held = held::by_nagle(view).map_or(0, |finding| finding.count);
+    view.sender.nagle(held)
+}
+
+/// One direction of a connection: its sender, and the end that receives.
+struct View<'a> {
+    connection: &'a Connection,
+    by: usize,
+    sender: &'a Direction,
+    receiver: &'a Direction,
+}
+
+impl<'a> View<'a> {
+    fn new(connection: &'a Connection, by: usize) -> Self {
+        Self {
+            connection,
+            by,
+            sender: &connection.directions[by],
+            receiver: &connection.directions[1 - by],
+        }
+    }
+
+    /// The role of the sender.
+    fn role(&self) -> Role {
+        self.connection.role(self.by)
+    }
+
+    fn tally(&self, cause: Cause) -> Option<&'a Tally> {
+        self.connection.tallies.get(cause, self.by)
+    }
+
+    fn count(&self, cause: Cause) -> u64 {
+        self.connection.tallies.count(cause, self.by)
+    }
+
+    /// The round trip from the sender's end and back, as seen where the capture was made.
+    fn path(&self) -> Duration {
+        self.receiver.reaction_least.unwrap_or_default()
+    }
+}
+
+/// Tallies of causes that are one finding.
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    lost: Duration,
+    each: Histogram,
+    examples: Vec<Example>,
+}
+
+impl Sum {
+    fn of<'a>(tallies: impl IntoIterator<Item = Option<&'a Tally>>) -> Self {
+        let mut sum = Self::default();
+        for tally in tallies.into_iter().flatten() {
+            sum.count += tally.count;
+            sum.lost += tally.lost;
+            sum.each.merge(&tally.each);
+            sum.examples.extend(tally.examples.iter().cloned());
+        }
+        sum.examples.sort_by_key(|e| std::cmp::Reverse(e.end.saturating_sub(e.begin)));
+        sum.examples.truncate(3);
+        sum
+    }
+
+    fn spread(&self) -> Spread {
+        self.each.spread()
+    }
+
+    fn histogram(&self) -> Vec<Bucket> {
+        self.each.buckets()
+    }
+
+    /// A finding that these stalls are.
+    fn finding(self, kind: Kind, severity: Severity, evidence: String) -> Finding {
+        Finding {
+            kind,
+            severity,
+            count: self.count,
+            lost: self.lost,
+            each: self.spread(),
+            histogram: self.histogram(),
+            bytes_held_by: None,
+            ack_held_by: None,
+            evidence,
+            remedies: Vec::new(),
+            examples: self.examples,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Time that a program took, and TCP did not.
+
+use super::words::{count, ms};
+use super::{Sum, View, held};
+use crate::report::{Finding, Kind, Severity};
+use crate::tally::Cause;
+use crate::{Role, Settings};
+
+pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
+    if view.role() == Role::Client {
+        return None;
+    }
+    let doubtful = view.tally(Cause::CorkOrProgram).filter(|_| !held::is_cork(view));
+    let sum = Sum::of([view.tally(Cause::Program), doubtful]);
+    if sum.count == 0 || sum.lost < settings.slow_application {
+        return None;
+    }
+    let mut evidence = format!(
+        "The server's program took {} before it wrote {} ({} at most), with no byte and no ACK \
+         held by anybody: this is not TCP.",
+        ms(sum.spread().p50),
+        count(sum.count, "reply", "replies"),
+        ms(sum.spread().max),
+    );
+    if doubtful.is_some() {
+        evidence.push_str(
+            " Some of it is 200 ms, which is also what a kernel leaves a corked write: look \
+             for TCP_CORK or MSG_MORE if the program should have been faster.",
+        );
+    }
+    Some(sum.finding(Kind::Application, Severity::LostTime, evidence))
+}

@@ -1,0 +1,66 @@
+//! What costs packets and queues rather than a wait of its own.
+
+use std::time::Duration;
+
+use super::words::ms;
+use super::{Sum, View};
+use crate::report::{Finding, Kind, Severity};
+
+/// Headers of a segment on Ethernet: 14 octets, 20 of IPv4, 32 of TCP with timestamps.
+const HEADERS: u64 = 66;
+/// Fewer needless segments are not worth a word.
+const NEEDLESS: u64 = 16;
+/// Segments with more data than this are not tiny.
+const TINY_BYTES: u64 = 256;
+/// A queue shorter than this is no trouble.
+const LONG_QUEUE: Duration = Duration::from_millis(3);
+/// ACKs measured under load before anything is said.
+const MEASURED: u64 = 20;
+
+pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
+    let tiny = view.sender.messages.tiny;
+    let needless = tiny.segments.saturating_sub(tiny.needed);
+    let mean_bytes = tiny.bytes.checked_div(tiny.segments)?;
+    let mostly = tiny.segments * 2 >= view.sender.data_segments;
+    if needless < NEEDLESS || mean_bytes > TINY_BYTES || !mostly {
+        return None;
+    }
+    let evidence = format!(
+        "The {} sent {} segments of {mean_bytes} octets on average where {} would have done: {} a \
+         message, and {} % of what went over the wire was headers.",
+        view.role(),
+        tiny.segments,
+        tiny.needed,
+        view.sender.messages.segments.get(),
+        HEADERS * 100 / (HEADERS + mean_bytes),
+    );
+    let mut finding = Sum::default().finding(Kind::TinyPackets, Severity::Waste, evidence);
+    finding.count = tiny.messages;
+    finding.bytes_held_by = None;
+    Some(finding)
+}
+
+pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
+    let loaded = &view.sender.loaded;
+    let spread = loaded.spread();
+    let queued = spread.p50.saturating_sub(view.path());
+    let long = queued >= LONG_QUEUE && spread.p50 >= 3 * view.path();
+    if loaded.len() < MEASURED || !long {
+        return None;
+    }
+    let evidence = format!(
+        "With up to {} octets of the {} in flight, its ACKs took {} (median) where the path alone \
+         takes {}: the rest is spent in a queue of its own making.",
+        view.sender.most_in_flight_bytes,
+        view.role(),
+        ms(spread.p50),
+        ms(view.path()),
+    );
+    let sum = Sum::default();
+    let mut finding = sum.finding(Kind::SenderQueue, Severity::Waste, evidence);
+    finding.count = loaded.len();
+    finding.each = spread;
+    finding.histogram = loaded.buckets();
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
