@@ -108,6 +108,24 @@ impl Cork {
             .then(|| bits + 1 + ((bytes as u64) << 16))
     }
 
+    /// [`Cork::handle_write`] on the packed word, for a socket that has long made one write a
+    /// packet: nothing is open, and this write is predicted to be the last. `None` leaves the
+    /// decision to it.
+    #[inline]
+    pub fn send_only(bits: u64) -> Option<u64> {
+        (bits & Self::ALL_BUT_PATIENCE == Self::ALWAYS_ONE).then_some(bits + 1)
+    }
+
+    /// [`Cork::handle_end`] after [`Cork::send_only`]. `None` if something else has happened.
+    #[inline]
+    pub fn end_only(bits: u64) -> Option<u64> {
+        (bits & Self::ALL_BUT_PATIENCE == Self::ALWAYS_ONE + 1).then(|| bits - 1)
+    }
+
+    /// The packed word of a socket with nothing open and a full streak of bursts of one write.
+    const ALWAYS_ONE: u64 = (Rhythm::ALWAYS_ONE as u64) << 38;
+    const ALL_BUT_PATIENCE: u64 = (1 << 53) - 1;
+
     /// What was held has left, but the program has not turned away: the burst goes on.
     #[inline]
     pub fn handle_push(&mut self) {

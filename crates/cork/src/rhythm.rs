@@ -73,6 +73,10 @@ impl Rhythm {
     /// The length within the packed word.
     pub(crate) const LENGTH_MASK: u32 = 0x7ff;
 
+    /// The word of the steadiest rhythm there is, one write a packet, less its patience: a full
+    /// streak earns a prediction whatever the patience.
+    pub(crate) const ALWAYS_ONE: u32 = 1 | (MOST_PATIENCE as u32) << 11;
+
     /// The rhythm as a word of 11 + 4 + 4 bits.
     #[inline]
     pub fn to_bits(self) -> u32 {

@@ -169,6 +169,39 @@ proptest! {
     }
 
     #[test]
+    fn the_short_cut_of_one_write_a_packet_decides_as_the_policy_does(
+        bursts in proptest::collection::vec((1u16..3, 1usize..30), 1..60),
+    ) {
+        let limits = Limits { writes: 0, bytes: 1 << 16, predict: true };
+        let mut cork = Cork::default();
+        for (writes, repeated) in bursts {
+            for _ in 0..repeated {
+                for _ in 0..writes {
+                    let short = Cork::send_only(cork.to_bits());
+                    let verdict = cork.handle_write(100, limits);
+                    if let Some(bits) = short {
+                        prop_assert_eq!(verdict, Verdict::Send(Reason::Predicted));
+                        prop_assert_eq!(Cork::from_bits(bits), cork);
+                    }
+                }
+                let short = Cork::end_only(cork.to_bits());
+                cork.handle_end(false);
+                if let Some(bits) = short {
+                    prop_assert_eq!(Cork::from_bits(bits), cork);
+                }
+            }
+        }
+        // The short cut is there to be taken.
+        let mut cork = Cork::default();
+        for _ in 0..20 {
+            cork.handle_write(100, limits);
+            cork.handle_end(false);
+        }
+        let sent = Cork::send_only(cork.to_bits());
+        prop_assert!(sent.and_then(Cork::end_only).is_some());
+    }
+
+    #[test]
     fn held_bytes_never_reach_the_limit_and_an_ended_burst_holds_none(
         events in events(), bytes in 1u32..1 << 20,
     ) {

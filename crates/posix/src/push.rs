@@ -104,7 +104,9 @@ impl<K: Kernel> Posix<K> {
     pub(crate) fn end_burst(&self, at: Socketed<'_>, call: Call) {
         let socket = at.socket;
         let mut cork = socket.cork();
-        if cork.is_open() {
+        if socket.end_only() {
+            count(&socket.bursts, 1);
+        } else if cork.is_open() {
             cork.handle_end(socket.clear(flag::TIMED_OUT));
             count(&socket.bursts, 1);
             socket.set_cork(cork);

@@ -188,6 +188,21 @@ impl Socket {
         held.inspect(|bits| self.cork.store(*bits, Relaxed)).is_some()
     }
 
+    /// Sends a write by the policy's short cut, as the only one of its burst; false: ask the
+    /// policy itself.
+    #[inline]
+    pub fn send_only(&self) -> bool {
+        let sent = Cork::send_only(self.cork.load(Relaxed));
+        sent.inspect(|bits| self.cork.store(*bits, Relaxed)).is_some()
+    }
+
+    /// Ends such a burst; false: ask the policy itself.
+    #[inline]
+    pub fn end_only(&self) -> bool {
+        let ended = Cork::end_only(self.cork.load(Relaxed));
+        ended.inspect(|bits| self.cork.store(*bits, Relaxed)).is_some()
+    }
+
     /// Keeps an error for the program's next call.
     pub fn set_late_error(&self, number: i32) {
         self.late_error.store(number, Relaxed);

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::kernel::{Kernel, Kind, state};
 use crate::local::current;
 use crate::socket::flag;
-use crate::{Call, Posix};
+use crate::{Call, Posix, Socketed};
 
 impl<K: Kernel> Posix<K> {
     /// The thread is about to wait for something that is not a descriptor of its own choosing:
@@ -18,21 +18,20 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// The thread is about to read from `fd`, tracked or not.
+    /// The thread is about to read from `fd`; tells whether that is tracked.
     #[inline]
-    pub fn before_read(&self, fd: i32, call: Call) {
-        if let Some(at) = self.find(fd) {
-            let current = current::get();
-            if current >= 0 {
-                current::set(-1);
-                if current != fd {
-                    self.end_other(current, Call::Turn);
-                }
+    pub fn before_read(&self, fd: i32, call: Call) -> Option<Socketed<'_>> {
+        let at = self.find(fd);
+        if let Some(at) = at {
+            let current = current::replace(-1);
+            if current != fd && current >= 0 {
+                self.end_other(current, Call::Turn);
             }
             self.end_burst(at, call);
         } else if current::get() >= 0 && self.anything_held() && self.may_wait(fd) {
             self.before_wait(call);
         }
+        at
     }
 
     /// The thread is about to wait for any of `fds`.
@@ -55,7 +54,7 @@ impl<K: Kernel> Posix<K> {
         self.before_wait(call);
         if self.anything_held() {
             self.kernel.held().each(|fd| {
-                let member = |at: crate::Socketed<'_>| {
+                let member = |at: Socketed<'_>| {
                     at.socket.epoll.load(Relaxed) == epfd + 1 && at.socket.held.load(Relaxed) != 0
                 };
                 if self.find(fd).is_some_and(member) {

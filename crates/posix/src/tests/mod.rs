@@ -106,8 +106,8 @@ fn a_steady_rhythm_needs_no_push() {
 fn every_way_of_turning_away_pushes() {
     type Turn = fn(&Posix<Fake>);
     let turns: [(&str, Turn); 11] = [
-        ("read", |posix| posix.before_read(FD, Call::Read)),
-        ("read another socket", |posix| posix.before_read(OTHER, Call::Read)),
+        ("read", |posix| _ = posix.before_read(FD, Call::Read)),
+        ("read another socket", |posix| _ = posix.before_read(OTHER, Call::Read)),
         ("poll", |posix| posix.before_poll([FD].into_iter(), Call::Poll)),
         ("epoll", |posix| posix.before_epoll(EPOLL, Call::EpollWait)),
         ("sleep", |posix| posix.before_wait(Call::Sleep)),

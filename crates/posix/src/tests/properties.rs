@@ -86,8 +86,8 @@ fn play(posix: &Posix<Fake>, written: &mut Written, step: Step) {
             written.own_more[(fd - FD) as usize] |= more;
             written.write(posix, fd, bytes, flags);
         }
-        Step::Read(fd) => posix.before_read(fd, Call::Read),
-        Step::ReadFile => posix.before_read(fake::FILE, Call::Read),
+        Step::Read(fd) => _ = posix.before_read(fd, Call::Read),
+        Step::ReadFile => _ = posix.before_read(fake::FILE, Call::Read),
         Step::Wait => posix.before_wait(Call::Sleep),
         Step::Epoll => posix.before_epoll(EPOLL, Call::EpollWait),
         Step::Tick => {

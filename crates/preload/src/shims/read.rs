@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t};
 use libc::{sockaddr, socklen_t, ssize_t, timespec};
-use uncork_posix::{Call, Errno};
+use uncork_posix::{Call, Errno, Socketed};
 
 use crate::jump::descriptor_shim;
 use crate::raw::{fail, raw};
@@ -25,13 +25,12 @@ fn reading(
     by: Call,
     flags: c_int,
     mut try_now: impl FnMut(c_int) -> Result<usize, Errno>,
-    call: impl FnOnce() -> ssize_t,
+    call: impl FnOnce(Option<Socketed<'_>>) -> ssize_t,
 ) -> ssize_t {
     if POSIX.is_disabled() {
-        return call();
+        return call(None);
     }
-    POSIX.before_read(fd, by);
-    let Some(at) = POSIX.find(fd) else { return call() };
+    let Some(at) = POSIX.before_read(fd, by) else { return call(None) };
     if POSIX.has_late_error(at) {
         // What had come in before the error is still there to be read.
         if let Ok(received @ 1..) = try_now(flags | libc::MSG_DONTWAIT) {
@@ -42,9 +41,9 @@ fn reading(
         }
     }
     if spin::is_off() {
-        return call();
+        return call(Some(at));
     }
-    spin::receive(fd, flags, try_now, call)
+    spin::receive(fd, flags, try_now, || call(Some(at)))
 }
 
 pub(crate) unsafe extern "C-unwind" fn read_hook(
@@ -59,7 +58,7 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
             Call::Read,
             0,
             |flags| raw!(SYS_recvfrom, fd, data, len, flags, 0, 0),
-            || read_by_recv(fd, data, len),
+            |at| read_by_recv(at, fd, data, len),
         )
     }
 }
@@ -68,10 +67,15 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
 ///
 /// # Safety
 /// As for read(2).
-unsafe fn read_by_recv(fd: c_int, data: *mut c_void, len: size_t) -> ssize_t {
+unsafe fn read_by_recv(
+    at: Option<Socketed<'_>>,
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+) -> ssize_t {
     // SAFETY: as promised.
     unsafe {
-        if POSIX.find(fd).is_some() && len != 0 && !POSIX.is_disabled() {
+        if at.is_some() && len != 0 {
             let received = real::recv()(fd, data, len, 0);
             if received >= 0 || linux::errno() != libc::ENOTSOCK {
                 return received;
@@ -96,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn recv_hook(
             Call::Recv,
             flags,
             |flags| raw!(SYS_recvfrom, fd, data, len, flags, 0, 0),
-            || real::recv()(fd, data, len, flags),
+            |_| real::recv()(fd, data, len, flags),
         )
     }
 }
@@ -116,7 +120,7 @@ pub(crate) unsafe extern "C-unwind" fn recvfrom_hook(
             Call::Recvfrom,
             flags,
             |flags| raw!(SYS_recvfrom, fd, data, len, flags, from, from_len),
-            || real::recvfrom()(fd, data, len, flags, from, from_len),
+            |_| real::recvfrom()(fd, data, len, flags, from, from_len),
         )
     }
 }
@@ -193,7 +197,7 @@ pub(crate) unsafe extern "C-unwind" fn readv_hook(
             Call::Readv,
             0,
             |flags| raw!(SYS_recvmsg, fd, &raw mut message, flags),
-            || real::readv()(fd, vectors, number),
+            |_| real::readv()(fd, vectors, number),
         )
     }
 }
@@ -224,7 +228,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmsg(
             Call::Recvmsg,
             flags,
             |flags| raw!(SYS_recvmsg, fd, message, flags),
-            || real::recvmsg()(fd, message, flags),
+            |_| real::recvmsg()(fd, message, flags),
         );
         if received >= 0 && (*message).msg_controllen != 0 {
             super::each_passed_fd(message, |fd| POSIX.inherited(fd));
