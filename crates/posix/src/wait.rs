@@ -64,17 +64,25 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
-    /// `fd` was added to the epoll set `epfd`.
+    /// `fd` was added to the epoll set `epfd`, or is in it still.
     #[inline]
     pub fn watched(&self, epfd: i32, fd: i32) {
+        // A program may do this with every message.
+        if let Some(at) = self.find(fd)
+            && at.socket.epoll.load(Relaxed) != epfd + 1
+        {
+            self.newly_watched(epfd, at);
+        }
+    }
+
+    #[cold]
+    fn newly_watched(&self, epfd: i32, at: Socketed<'_>) {
         if self.is_vfork_child() {
             return;
         }
-        if let Some(at) = self.find(fd) {
-            let before = at.socket.epoll.swap(epfd + 1, Relaxed);
-            if before != 0 && before != epfd + 1 {
-                at.socket.set(flag::MANY_SETS);
-            }
+        let before = at.socket.epoll.swap(epfd + 1, Relaxed);
+        if before != 0 && before != epfd + 1 {
+            at.socket.set(flag::MANY_SETS);
         }
     }
 
