@@ -12,6 +12,10 @@ const IPV6_HEADER: usize = 40;
 /// More extension headers than any real packet has (RFC 8200 §4.1 lists seven places).
 const MAX_EXTENSIONS: usize = 8;
 
+/// No sender may have more than the largest window under way (RFC 7323 §2.3): a longer segment is
+/// a lie of the capture's about how long the frame was.
+const MAX_TRANSPORT_BYTES: usize = 1 << 30;
+
 /// An IP packet that carries TCP.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
@@ -33,6 +37,7 @@ impl<'a> Packet<'a> {
     /// # Errors
     ///
     /// [`Unread`]; a fragment other than the first has no TCP header and is [`Unread::NotTcp`].
+    /// Of the first one only what is in it counts: nothing is put together again here.
     pub fn read(bytes: &'a [u8], wire_bytes: usize) -> Result<Self, Unread> {
         match ip_version(bytes)? {
             4 => Self::read_v4(bytes, wire_bytes),
@@ -47,7 +52,7 @@ impl<'a> Packet<'a> {
             0 => wire_bytes,
             total => total,
         };
-        if header_bytes < IPV4_HEADER || total_bytes < header_bytes {
+        if header_bytes < IPV4_HEADER || !fits(total_bytes, header_bytes, wire_bytes) {
             return Err(Unread::Malformed(Malformed::Ipv4Length));
         }
         let fragment_offset = be16(bytes, 6)? & 0x1fff;
@@ -74,7 +79,7 @@ impl<'a> Packet<'a> {
         let source = Ipv6Addr::from(array::<16>(bytes, 8)?);
         let destination = Ipv6Addr::from(array::<16>(bytes, 24)?);
         let header_bytes = skip_extensions(bytes)?;
-        if total_bytes < header_bytes {
+        if !fits(total_bytes, header_bytes, wire_bytes) {
             return Err(Unread::Malformed(Malformed::Ipv6Length));
         }
         let traffic_class = (octet(bytes, 0)? << 4) | (octet(bytes, 1)? >> 4);
@@ -86,6 +91,15 @@ impl<'a> Packet<'a> {
             congestion_experienced: traffic_class & 3 == 3,
         })
     }
+}
+
+/// Whether a packet of this length can have been in a frame that had `wire_bytes` left for it.
+/// More in the frame than in the packet is padding (Ethernet's shortest frame has 60 octets); the
+/// other way round, Linux drops the packet (`ip_rcv_core`), and so do we.
+fn fits(total_bytes: usize, header_bytes: usize, wire_bytes: usize) -> bool {
+    total_bytes >= header_bytes
+        && total_bytes <= wire_bytes
+        && total_bytes - header_bytes <= MAX_TRANSPORT_BYTES
 }
 
 /// From `start` to `end`, or to where the capture cut the packet off.

@@ -17,6 +17,8 @@ pub mod link;
 mod segment;
 mod seq;
 pub mod tcp;
+#[cfg(test)]
+mod tests;
 
 pub use segment::{Endpoint, Segment, read_frame};
 pub use seq::SeqNumber;
@@ -37,11 +39,11 @@ pub enum Unread {
 pub enum Malformed {
     /// The IP version is neither 4 nor 6, or not the one that the link layer announced.
     IpVersion,
-    /// An IPv4 header length below 20, or a total length below the header's.
+    /// An IPv4 header length below 20, or a total length below the header's or above the frame's.
     Ipv4Length,
-    /// An IPv6 payload length that its extension headers exceed.
+    /// An IPv6 payload length that its extension headers exceed, or above the frame's.
     Ipv6Length,
-    /// A TCP data offset below 20 octets, or beyond the segment's end.
+    /// A TCP data offset below 20 octets or beyond the segment's end, or no room for a header.
     TcpOffset,
     /// An option whose length is impossible (RFC 9293 §3.1).
     TcpOption,

@@ -52,23 +52,28 @@ const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 ///
 /// # Errors
 ///
-/// [`Unread::NotTcp`] if the frame carries no IP, [`Unread::CutShort`] if it ends too early.
+/// [`Unread::NotTcp`] if the frame carries no IP, [`Unread::CutShort`] if it ends too early,
+/// [`Malformed::IpVersion`] if the packet is of another version than the link layer says.
 pub fn strip(link: LinkType, frame: &[u8]) -> Result<&[u8], Unread> {
     match link {
-        LinkType::Raw | LinkType::Ipv4 | LinkType::Ipv6 => Ok(frame),
+        LinkType::Raw => Ok(frame),
+        LinkType::Ipv4 => packet(frame, 0, 4),
+        LinkType::Ipv6 => packet(frame, 0, 6),
         LinkType::Ethernet => tagged(frame, 12),
         LinkType::LinuxSll => tagged(frame, 14),
         LinkType::LinuxSll2 => match be16(frame, 0)? {
-            ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => rest(frame, 20),
+            ETHERTYPE_IPV4 => packet(frame, 20, 4),
+            ETHERTYPE_IPV6 => packet(frame, 20, 6),
             tag if VLAN_TAGS.contains(&tag) => tagged(frame, 20 + 2),
             _ => Err(Unread::NotTcp),
         },
-        // The family's number differs from system to system for IPv6, so IP's own version decides.
         LinkType::Null | LinkType::Loop => {
             let family = be32(frame, 0)?;
             let family = if family > 0xffff { family.swap_bytes() } else { family };
             match family {
-                2 | 10 | 24 | 28 | 30 => rest(frame, 4),
+                2 => packet(frame, 4, 4),
+                // AF_INET6 of Linux, NetBSD and OpenBSD, FreeBSD, macOS.
+                10 | 24 | 28 | 30 => packet(frame, 4, 6),
                 _ => Err(Unread::NotTcp),
             }
         }
@@ -79,15 +84,22 @@ pub fn strip(link: LinkType, frame: &[u8]) -> Result<&[u8], Unread> {
 fn tagged(frame: &[u8], mut offset: usize) -> Result<&[u8], Unread> {
     loop {
         match be16(frame, offset)? {
-            ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => return rest(frame, offset + 2),
+            ETHERTYPE_IPV4 => return packet(frame, offset + 2, 4),
+            ETHERTYPE_IPV6 => return packet(frame, offset + 2, 6),
             tag if VLAN_TAGS.contains(&tag) => offset += 4,
             _ => return Err(Unread::NotTcp),
         }
     }
 }
 
-fn rest(frame: &[u8], offset: usize) -> Result<&[u8], Unread> {
-    frame.get(offset..).ok_or(Unread::CutShort)
+/// The packet at `offset`, which the link layer says is of this version of IP.
+fn packet(frame: &[u8], offset: usize, version: u8) -> Result<&[u8], Unread> {
+    let packet = frame.get(offset..).ok_or(Unread::CutShort)?;
+    if ip_version(packet)? == version {
+        Ok(packet)
+    } else {
+        Err(Unread::Malformed(Malformed::IpVersion))
+    }
 }
 
 /// The IP version that the first octet of a packet says.
@@ -101,7 +113,7 @@ pub(crate) fn ip_version(packet: &[u8]) -> Result<u8, Unread> {
 #[cfg(test)]
 mod tests {
     use super::{LinkType, strip};
-    use crate::Unread;
+    use crate::{Malformed, Unread};
 
     const PACKET: &[u8] = &[0x45, 1, 2, 3];
 
@@ -136,5 +148,23 @@ mod tests {
         assert_eq!(strip(LinkType::Ethernet, &arp), Err(Unread::NotTcp));
         assert_eq!(strip(LinkType::Ethernet, &arp[..13]), Err(Unread::CutShort));
         assert_eq!(strip(LinkType::Null, &[7, 0, 0, 0]), Err(Unread::NotTcp));
+    }
+
+    #[test]
+    fn a_packet_of_another_version_than_announced_is_refused() {
+        let lies = Err(Unread::Malformed(Malformed::IpVersion));
+        let mac = [0u8; 12];
+        let frames = [
+            (LinkType::Ipv6, vec![]),
+            (LinkType::Ethernet, [&mac[..], &[0x86, 0xdd]].concat()),
+            (LinkType::Ethernet, [&mac[..], &[0x81, 0, 0, 7, 0x86, 0xdd]].concat()),
+            (LinkType::Null, vec![30, 0, 0, 0]),
+            (LinkType::LinuxSll2, [&[0x86, 0xdd][..], &[0; 18]].concat()),
+        ];
+        for (link, header) in frames {
+            assert_eq!(strip(link, &framed(&header)), lies, "{link:?} {header:?}");
+        }
+        // Nothing after the link layer: there is no version to be read.
+        assert_eq!(strip(LinkType::Null, &[2, 0, 0, 0]), Err(Unread::CutShort));
     }
 }

@@ -44,9 +44,13 @@ impl<'a> Header<'a> {
     /// # Errors
     ///
     /// [`Unread::CutShort`] if the fixed part is not all there, [`Malformed::TcpOffset`] if the
-    /// header says that it is longer than the segment or shorter than itself. Options that the
+    /// segment is too short for a header, or the header says that it is longer than the segment or
+    /// shorter than itself. Options that the
     /// capture cut off are no error: they are merely not seen.
     pub fn read(segment: &'a [u8], segment_bytes: usize) -> Result<Self, Unread> {
+        if segment_bytes < 20 {
+            return Err(Unread::Malformed(Malformed::TcpOffset));
+        }
         let header_bytes = usize::from(octet(segment, 12)? >> 4) * 4;
         if header_bytes < 20 || header_bytes > segment_bytes {
             return Err(Unread::Malformed(Malformed::TcpOffset));
