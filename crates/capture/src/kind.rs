@@ -1,0 +1,55 @@
+//! Which format it is, by its first octets.
+
+use std::io::Read;
+
+use crate::error::{Beginning, Error};
+use crate::window::Window;
+
+/// A format that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pcap,
+    Pcapng,
+}
+
+/// Microseconds, nanoseconds, and Kuznetzov's "modified" pcap; the first two in both byte orders.
+/// (The parser knows the third in one order only, and so does nearly every writer of it.)
+const PCAP: [[u8; 4]; 5] = [
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x34, 0xcd, 0xb2, 0xa1],
+];
+
+/// The kind of a section header block, the same in both byte orders.
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// What compresses a file, by its first octets.
+const COMPRESSED: [(&[u8], &str, &str); 5] = [
+    (&[0x1f, 0x8b], "gzip", "zcat"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstdcat"),
+    (&[0xfd, b'7', b'z', b'X'], "xz", "xzcat"),
+    (b"BZh", "bzip2", "bzcat"),
+    (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4cat"),
+];
+
+/// Looks at the beginning, and leaves it where it is.
+pub(crate) fn of<R: Read>(window: &mut Window<R>) -> Result<Kind, Error> {
+    let whole = window.fill(4)?;
+    let begin = window.data();
+    if begin.is_empty() {
+        return Err(Error::Empty);
+    }
+    for (magic, program, cat) in COMPRESSED {
+        if begin.starts_with(magic) {
+            return Err(Error::Compressed { program, cat });
+        }
+    }
+    let magic = begin.first_chunk::<4>().filter(|_| whole);
+    match magic {
+        Some(magic) if PCAP.contains(magic) => Ok(Kind::Pcap),
+        Some(&PCAPNG) => Ok(Kind::Pcapng),
+        _ => Err(Error::NotACapture(Beginning::of(begin))),
+    }
+}

@@ -1,0 +1,166 @@
+//! Captures, frame by frame.
+//!
+//! [`Capture::open`] takes anything that can be read: a file, standard input, a pipe that somebody
+//! still writes to. It tells pcap from pcapng by the first octets; from then on
+//! [`next_frame`](Capture::next_frame) gives one frame after the other, in the order of the file,
+//! without allocating: frames are views of one buffer. A frame is given as soon as all of it has
+//! been read; nothing waits for a buffer to fill up.
+//!
+//! Memory is bounded whatever the file says: no record may be longer than [`MAX_RECORD_BYTES`],
+//! blocks that hold no frames are skipped without being kept, and a section of a pcapng file may
+//! have [`MAX_INTERFACES`] interfaces.
+//!
+//! ```text
+//! Read ─▶ Window ─▶ pcap   ─▶ Frame ─▶ uncork_wire::read_frame
+//!                └▶ pcapng ─┘
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod kind;
+mod links;
+mod pcap;
+mod pcapng;
+mod time;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::time::Duration;
+
+use uncork_wire::link::LinkType;
+
+pub use error::{Error, Lie};
+pub use links::UnknownLink;
+
+use kind::Kind;
+use pcap::Pcap;
+use pcapng::Pcapng;
+use window::Window;
+
+/// Longest record that is believed, in octets: header, frame and options. Linux makes no segment
+/// train longer than 512 KiB (`GSO_MAX_SIZE`), and tcpdump keeps at most 256 KiB of a frame.
+pub const MAX_RECORD_BYTES: usize = 1 << 20;
+
+/// Most interfaces that a section of a pcapng file may describe.
+pub const MAX_INTERFACES: usize = 1 << 16;
+
+/// A frame as it was captured.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// When it was captured, since 1970 (UTC).
+    pub time: Duration,
+    /// What it begins with.
+    pub link: LinkType,
+    /// Its length before the capture cut it, in octets.
+    pub wire_bytes: usize,
+    /// What was kept of it.
+    pub bytes: &'a [u8],
+}
+
+/// What has been read so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Frames that were given.
+    pub frames: u64,
+    /// Frames among them that have no time of their own (simple packet blocks of pcapng): they
+    /// carry that of the frame before.
+    pub without_time: u64,
+    /// Frames that were left out since their interface's link type is not known.
+    pub unknown_link: u64,
+    /// The link type of the first of those.
+    pub first_unknown_link: Option<UnknownLink>,
+}
+
+/// A capture that is being read.
+#[derive(Debug)]
+pub struct Capture<R> {
+    window: Window<R>,
+    format: Format,
+    counts: Counts,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Format {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+/// Where in the window a frame is, and what its record says of it.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    time: Duration,
+    link: LinkType,
+    wire_bytes: usize,
+    /// Of the frame, from the record's first octet.
+    at: usize,
+    /// Of the frame, in octets.
+    bytes: usize,
+    /// Of the whole record, in octets.
+    record_bytes: usize,
+}
+
+impl<R: Read> Capture<R> {
+    /// Reads as much as it takes to know the format.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if it is no capture, or one whose frames cannot be read.
+    pub fn open(reader: R) -> Result<Self, Error> {
+        let mut window = Window::new(reader);
+        let format = match kind::of(&mut window)? {
+            Kind::Pcap => Format::Pcap(Pcap::open(&mut window)?),
+            Kind::Pcapng => Format::Pcapng(Pcapng::default()),
+        };
+        Ok(Self { window, format, counts: Counts::default(), ended: false })
+    }
+
+    /// The next frame, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if the file goes wrong or ends in the middle of something. What was given before
+    /// stands; nothing comes after it, and further calls give `None`.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        let next = match &mut self.format {
+            Format::Pcap(pcap) => pcap.next(&mut self.window),
+            Format::Pcapng(pcapng) => pcapng.next(&mut self.window, &mut self.counts),
+        };
+        let record = match next {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                self.ended = true;
+                return match self.counts.first_unknown_link {
+                    Some(link) if self.counts.frames == 0 => Err(Error::LinkType(link)),
+                    _ => Ok(None),
+                };
+            }
+            Err(error) => {
+                self.ended = true;
+                return Err(error);
+            }
+        };
+        self.counts.frames += 1;
+        let bytes = &self.window.take(record.record_bytes)[record.at..record.at + record.bytes];
+        let Record { time, link, wire_bytes, .. } = record;
+        Ok(Some(Frame { time, link, wire_bytes, bytes }))
+    }
+
+    /// What has been read so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// How far into the file, in octets.
+    #[must_use]
+    pub fn position_bytes(&self) -> u64 {
+        self.window.position()
+    }
+}

@@ -1,0 +1,41 @@
+//! Names of link types that are not read, for the sentence that says so.
+
+use std::fmt;
+
+/// Those that are read ([`uncork_wire::link::LinkType`]), as tcpdump calls them.
+pub(crate) const READ: &str =
+    "Ethernet, raw IP, Linux cooked (SLL and SLL2), loopback (null, loop)";
+
+/// A link type that cannot be read, by its number in the registry of tcpdump.org.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownLink(pub i32);
+
+/// Those that a user is most likely to meet.
+const NAMES: [(i32, &str); 16] = [
+    (9, "PPP"),
+    (105, "802.11"),
+    (127, "802.11 with radiotap"),
+    (147, "a user's own"),
+    (187, "Bluetooth HCI"),
+    (189, "USB"),
+    (195, "802.15.4"),
+    (201, "Bluetooth HCI"),
+    (220, "USB"),
+    (227, "CAN"),
+    (239, "netfilter log"),
+    (249, "USB"),
+    (251, "Bluetooth LE"),
+    (252, "Wireshark's exported PDUs"),
+    (253, "netlink"),
+    (271, "vsock"),
+];
+
+impl fmt::Display for UnknownLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        match NAMES.iter().find(|(number, _)| *number == self.0) {
+            Some((_, name)) => write!(f, " ({name})"),
+            None => Ok(()),
+        }
+    }
+}
