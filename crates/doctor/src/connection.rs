@@ -5,7 +5,7 @@ use std::time::Duration;
 use uncork_wire::tcp::Flags;
 use uncork_wire::{Endpoint, Segment, SeqNumber};
 
-use crate::direction::{Acked, Direction};
+use crate::direction::{Acked, Again, Direction};
 use crate::exchange::Exchanges;
 use crate::flight::Sent;
 use crate::stall;
@@ -15,6 +15,9 @@ use crate::{Role, Seen, Settings, What};
 /// An ACK held longer than this is late: half of the least that Linux delays one (TCP_DELACK_MIN
 /// is 40 ms), and more than any network's jitter that is not its own trouble.
 pub(crate) const LATE: Duration = Duration::from_millis(20);
+/// More segments than this in flight, and a queue or the congestion window may be what made the
+/// next ACK late or held the next segment back.
+pub(crate) const FEW_SEGMENTS: usize = 3;
 /// Octets in flight from which on the path's own queue shows.
 const LOADED_BYTES: u32 = 32 * 1024;
 /// The same segment seen again this soon was captured twice (`-i any`), not sent twice.
@@ -163,8 +166,13 @@ impl Connection {
         let flight_segments = sender.flight.len();
         let small_in_flight = sender.flight.has_small();
         let newest = sender.flight.acknowledge(ack);
+        let again = sender.again.take();
         sender.una = Some(ack);
         sender.nxt = sender.nxt.max(ack);
+        if let Some(again) = again.filter(|again| !was_needless(again, segment)) {
+            self.record(to, &again.stall);
+        }
+        let sender = &mut self.directions[to];
         let Some(sent) = newest.filter(|sent| !sent.again) else {
             return;
         };
@@ -176,12 +184,13 @@ impl Connection {
         receiver.reacted(delay);
         let held = delay.saturating_sub(receiver.reaction_least.unwrap_or_default());
         let pure = segment.payload_bytes == 0;
+        let late = held >= LATE && flight_segments <= FEW_SEGMENTS;
         if pure {
             receiver.ack_delay.record(delay);
-            receiver.quick.record(held >= LATE, receiver.data_segments);
+            receiver.quick.record(late, receiver.data_segments);
         }
         self.directions[to].acked =
-            Some(Acked { at, sent_at: sent.at, held, flight_segments, small_in_flight, pure });
+            Some(Acked { at, sent_at: sent.at, held, late, flight_segments, small_in_flight, pure });
     }
 
     /// What the segment says of its sender's window.
@@ -217,7 +226,7 @@ impl Connection {
         let offset = self.directions[1 - from].offset(ack);
         self.see(at, from, what, 0, offset);
         let late = self.directions[1 - from].acked;
-        if let Some(acked) = late.filter(|acked| acked.at == at && acked.held >= LATE) {
+        if let Some(acked) = late.filter(|acked| acked.at == at && acked.late) {
             let stall = Stall {
                 cause: Cause::LateAckSeen,
                 since: acked.sent_at,
@@ -340,7 +349,11 @@ impl Connection {
         }
         direction.recovering_until = Some(until);
         let stall = Stall { cause: Cause::Again, since, until: at, lost };
-        self.record(from, &stall);
+        let timestamp = segment.timestamps.map(|(value, _)| value);
+        let before = direction.again.replace(Again { stall, timestamp });
+        if let Some(before) = before {
+            self.record(from, &before.stall);
+        }
     }
 
     fn see(&mut self, at: Duration, from: usize, what: What, bytes: u32, offset: u32) {
@@ -359,9 +372,13 @@ impl Connection {
 
     /// Closes what is open: the messages and exchanges under way.
     pub(crate) fn finish(&mut self) {
-        for direction in &mut self.directions {
+        for by in 0..2 {
+            let direction = &mut self.directions[by];
             let full_bytes = direction.full_bytes();
             direction.messages.finish(full_bytes);
+            if let Some(again) = direction.again.take() {
+                self.record(by, &again.stall);
+            }
         }
         self.exchanges.finish();
     }
@@ -370,4 +387,14 @@ impl Connection {
     pub(crate) fn role(&self, end: usize) -> Role {
         role(end, self.client())
     }
+}
+
+/// Whether an ACK shows that data was sent again for nothing: it echoes a timestamp older than
+/// that of the second time, so it answers the first (the Eifel algorithm, RFC 3522 §3.2).
+fn was_needless(again: &Again, ack: &Segment) -> bool {
+    let echoed = ack.timestamps.map(|(_, echo)| echo);
+    again
+        .timestamp
+        .zip(echoed)
+        .is_some_and(|(sent, echoed)| SeqNumber(echoed).before(SeqNumber(sent)))
 }

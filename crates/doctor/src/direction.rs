@@ -7,6 +7,7 @@ use uncork_wire::{Segment, SeqNumber};
 
 use crate::flight::Flight;
 use crate::message::Messages;
+use crate::tally::Stall;
 use crate::{Histogram, InForce};
 
 /// A segment at least this long is taken for full where nobody announced a size: IPv6's least MTU
@@ -23,12 +24,23 @@ pub(crate) struct Acked {
     /// How long it was held: time since that segment, less the fastest that the other end has
     /// ever answered.
     pub(crate) held: Duration,
+    /// Whether that is long, and hardly anything was in flight that would make a queue.
+    pub(crate) late: bool,
     /// Segments in flight before it came.
     pub(crate) flight_segments: usize,
     /// Whether a small segment was among them: what Nagle's algorithm waits for.
     pub(crate) small_in_flight: bool,
     /// Whether it came without data.
     pub(crate) pure: bool,
+}
+
+/// Data that was sent again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again {
+    /// The stall that it is, if it had to be.
+    pub(crate) stall: Stall,
+    /// Timestamp value that it was sent with (RFC 7323).
+    pub(crate) timestamp: Option<u32>,
 }
 
 /// One direction.
@@ -79,7 +91,9 @@ pub(crate) struct Direction {
     pub(crate) loaded: Histogram,
     /// Most octets in flight.
     pub(crate) most_in_flight_bytes: u32,
-    /// What decided the last retransmission, so that one is not counted twice.
+    /// Data sent again, until it is known whether it had to be.
+    pub(crate) again: Option<Again>,
+    /// Segments lost together are one stall: all up to here are.
     pub(crate) recovering_until: Option<SeqNumber>,
     /// When data was last sent again.
     pub(crate) last_again: Duration,

@@ -18,6 +18,8 @@ pub(crate) struct Messages {
     pub(crate) segments: Median,
     /// Octets in each.
     pub(crate) bytes: Median,
+    /// Short last segments that followed full ones at once: nothing held them.
+    pub(crate) prompt_tails: u64,
     /// What was sent in needlessly many segments.
     pub(crate) tiny: Tiny,
 }
@@ -61,6 +63,9 @@ impl Messages {
         let soon = at.saturating_sub(self.now.last) <= SAME_BURST;
         if self.now.segments > 0 && !soon && !held {
             self.finish(full_bytes);
+        }
+        if soon && self.now.full > 0 && bytes < full_bytes {
+            self.prompt_tails += 1;
         }
         self.now.at_once += u32::from(soon && self.now.segments > 0);
         self.now.segments += 1;

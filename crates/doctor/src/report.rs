@@ -247,9 +247,9 @@ pub struct Finding {
     /// The same as a distribution ([`crate::Histogram::buckets`]): what is not empty, shortest
     /// first.
     pub histogram: Vec<Bucket>,
-    /// Who held the bytes.
+    /// Whose bytes it is about: who held them back, sent them in crumbs, or sent them again.
     pub bytes_held_by: Option<Role>,
-    /// Who held the ACK.
+    /// Who held the ACK, or the window.
     pub ack_held_by: Option<Role>,
     /// What was seen, in a sentence or two, with its numbers.
     pub evidence: String,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uncork_wire::Segment;
 
 use crate::Settings;
-use crate::connection::{Connection, LATE};
+use crate::connection::{Connection, FEW_SEGMENTS};
 use crate::direction::{Acked, Direction};
 use crate::tally::{Cause, Stall};
 
@@ -19,10 +19,10 @@ const CORK_CEILING: Duration = Duration::from_millis(200);
 /// coarser wheel at 1000 Hz).
 const TIMER_EARLY: Duration = Duration::from_millis(3);
 const TIMER_LATE: Duration = Duration::from_millis(18);
+/// A path this short hardly changes the timer.
+const SHORT_PATH: Duration = Duration::from_millis(10);
 /// A round trip's hold is worth a word from here on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
-/// More segments than this in flight, and the congestion window may be what held the next.
-const FEW_SEGMENTS: usize = 3;
 
 /// The stall that ended with this segment of new data, if one did.
 pub(crate) fn of(
@@ -73,8 +73,13 @@ impl Moment<'_> {
     fn window(&self) -> Option<Stall> {
         let (shut, opened) = self.receiver.was_shut?;
         let last = self.sender.last_data.unwrap_or_default();
-        let waited = opened > last && self.reacts_to(opened);
-        waited.then(|| self.stall(Cause::Window, shut.max(last)))
+        if opened <= last || !self.reacts_to(opened) {
+            return None;
+        }
+        // The window was full from the last data on, even if the ACK that says so came late.
+        let path = self.receiver.reaction_least.unwrap_or_default();
+        let since = shut.max(last).min(last + path);
+        Some(self.stall(Cause::Window, since))
     }
 
     /// The other end acknowledged what was in flight.
@@ -84,7 +89,7 @@ impl Moment<'_> {
         if !acked.pure || acked.at < last || !self.reacts_to(acked.at) {
             return None;
         }
-        if acked.held >= LATE {
+        if acked.late {
             return Some(self.late_ack(&acked, last));
         }
         // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
@@ -93,7 +98,7 @@ impl Moment<'_> {
         let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
         (few && long && self.nagle_may_hold(&acked)).then(|| {
             let runt = self.sender.messages.now().full > 0;
-            let cause = if runt { Cause::Runt } else { Cause::NagleRoundTrip };
+            let cause = if runt { Cause::RuntRoundTrip } else { Cause::NagleRoundTrip };
             self.stall(cause, last)
         })
     }
@@ -106,7 +111,7 @@ impl Moment<'_> {
             return stall;
         }
         let runt = self.sender.messages.now().full > 0;
-        self.stall(if runt { Cause::Runt } else { Cause::NagleLateAck }, last)
+        self.stall(if runt { Cause::RuntLateAck } else { Cause::NagleLateAck }, last)
     }
 
     /// Whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
@@ -127,15 +132,19 @@ impl Moment<'_> {
         let armed = armed.max(self.sender.last_again).max(self.receiver.last_again);
         let waited = self.at.saturating_sub(armed);
         let rtt = connection.rtt().unwrap_or_default();
-        let longest = CORK_CEILING + 2 * rtt + TIMER_LATE;
+        let behind_full = self.continues().filter(|_| self.sender.messages.now().full > 0);
+        // The retransmission timeout is 200 ms more than the round trip, or four times its
+        // variance, which begins at half of it (RFC 6298 §2). Without a full segment before it
+        // only a short path tells the timer from a program that takes its time.
+        let variance = if behind_full.is_some() { 5 * rtt } else { rtt };
+        let longest = CORK_CEILING + variance + TIMER_LATE;
         if waited + TIMER_EARLY < CORK_CEILING || waited > longest {
             return None;
         }
-        match self.continues() {
-            Some(last) if self.sender.messages.now().full > 0 => {
-                Some(self.stall(Cause::Cork, last))
-            }
-            _ => Some(self.stall(Cause::CorkOrProgram, armed)),
+        match behind_full {
+            Some(last) => Some(self.stall(Cause::Cork, last)),
+            None if rtt <= SHORT_PATH => Some(self.stall(Cause::CorkOrProgram, armed)),
+            None => None,
         }
     }
 

@@ -17,8 +17,10 @@ pub(crate) enum Cause {
     NagleLateAck,
     /// A small segment, held until an ACK that took no longer than the path.
     NagleRoundTrip,
-    /// A small segment behind full ones, held until an ACK.
-    Runt,
+    /// A small segment behind full ones, held until a late ACK.
+    RuntLateAck,
+    /// A small segment behind full ones, held until an ACK that took no longer than the path.
+    RuntRoundTrip,
     /// Data that Nagle's algorithm cannot have held, released by a late ACK.
     LateAck,
     /// A late ACK, whatever it was for.

@@ -12,7 +12,7 @@ const CREDITS: std::ops::RangeInclusive<u32> = 4..=24;
 /// The ACKs of the other end for this one's data.
 pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     let waited = Sum::of([view.tally(Cause::LateAck)]);
-    let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::Runt);
+    let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::RuntLateAck);
     let seen = view.count(Cause::LateAckSeen);
     let idle = seen.saturating_sub(by_others).saturating_sub(waited.count);
     let real = waited.count > 0 && waited.count * 4 > view.sender.unhurried;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::words::{count, ms};
 use super::{Sum, View};
-use crate::connection::LATE;
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 
@@ -51,11 +50,12 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
 }
 
 pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
-    let sum = Sum::of([view.tally(Cause::Runt)]);
+    let causes = [Cause::RuntLateAck, Cause::RuntRoundTrip];
+    let sum = Sum::of(causes.map(|cause| view.tally(cause)));
     if sum.count == 0 || sum.count * COINCIDENCE <= view.sender.unhurried {
         return None;
     }
-    let late = sum.spread().p50 >= view.path() + LATE;
+    let late = view.count(Cause::RuntLateAck) > 0;
     if !late && sum.count < ROUND_TRIPS {
         return None;
     }
@@ -76,12 +76,18 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
 /// Whether the pauses that look like a cork's ceiling are one.
 pub(super) fn is_cork(view: &View<'_>) -> bool {
     if view.count(Cause::Cork) > 0 {
-        return true;
+        return !is_lost_tail(view);
     }
     view.tally(Cause::CorkOrProgram).is_some_and(|tally| {
         let (shortest, longest) = tally.range;
         tally.count >= 3 && longest.saturating_sub(shortest) >= TIMER_SPREAD
     })
+}
+
+/// Whether tails that came after a timeout had been sent before and lost on their way to where the
+/// capture was made. To tell, there is only that others were not held.
+fn is_lost_tail(view: &View<'_>) -> bool {
+    view.count(Cause::Cork) <= view.sender.messages.prompt_tails
 }
 
 pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
@@ -116,11 +122,13 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
     );
     let mut finding = sum.finding(Kind::ZeroWindow, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(view.role());
+    finding.ack_held_by = Some(view.role().other());
     Some(finding)
 }
 
 pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
-    let sum = Sum::of([view.tally(Cause::Again)]);
+    let unseen = view.tally(Cause::Cork).filter(|_| is_lost_tail(view));
+    let sum = Sum::of([view.tally(Cause::Again), unseen]);
     if sum.count == 0 {
         return None;
     }
@@ -132,13 +140,19 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     } else {
         "without waiting for a timeout"
     };
-    let evidence = format!(
+    let mut evidence = format!(
         "The {} sent data again {}, {how}: {} after it was sent first (median), {} at most.",
         view.role(),
         count(sum.count, "time", "times"),
         ms(spread.p50),
         ms(spread.max),
     );
+    if unseen.is_some() {
+        evidence.push_str(
+            " Some of it was lost before it came to where the capture was made: a last segment \
+             came after a timeout, while others followed at once.",
+        );
+    }
     let mut finding = sum.finding(Kind::Retransmission, severity, evidence);
     finding.bytes_held_by = Some(view.role());
     Some(finding)

@@ -28,5 +28,7 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
              for TCP_CORK or MSG_MORE if the program should have been faster.",
         );
     }
-    Some(sum.finding(Kind::Application, Severity::LostTime, evidence))
+    let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(Role::Server);
+    Some(finding)
 }

@@ -36,7 +36,7 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
     );
     let mut finding = Sum::default().finding(Kind::TinyPackets, Severity::Waste, evidence);
     finding.count = tiny.messages;
-    finding.bytes_held_by = None;
+    finding.bytes_held_by = Some(view.role());
     Some(finding)
 }
 
