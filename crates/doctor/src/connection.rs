@@ -41,6 +41,11 @@ pub(crate) struct Connection {
     pub(crate) exchanges: Exchanges,
     pub(crate) tallies: Tallies,
     recent: Recent,
+    /// When it was last seen that the capture lacks something: what was late before that may have
+    /// been late for reasons that were not seen.
+    blind_at: Duration,
+    /// Up to when time has been counted as lost: nobody loses the same moment twice.
+    lost_until: Duration,
     /// Where data is missing: from, to, and since when.
     hole: Option<(SeqNumber, SeqNumber, Duration)>,
 }
@@ -58,6 +63,8 @@ impl Connection {
             exchanges: Exchanges::default(),
             tallies: Tallies::default(),
             recent: Recent::default(),
+            blind_at: Duration::ZERO,
+            lost_until: Duration::ZERO,
             hole: None,
         }
     }
@@ -168,12 +175,16 @@ impl Connection {
         let newest = sender.flight.acknowledge(ack);
         let again = sender.again.take();
         sender.una = Some(ack);
+        let unseen = ack.after(sender.nxt);
         sender.nxt = sender.nxt.max(ack);
         if let Some(again) = again.filter(|again| !was_needless(again, segment)) {
             self.record(to, &again.stall);
         }
+        if unseen && self.directions[to].data_segments > 0 {
+            self.blind_at = at;
+        }
         let sender = &mut self.directions[to];
-        let Some(sent) = newest.filter(|sent| !sent.again) else {
+        let Some(sent) = newest.filter(|sent| !sent.again && !unseen) else {
             return;
         };
         let delay = at.saturating_sub(sent.at);
@@ -189,8 +200,15 @@ impl Connection {
             receiver.ack_delay.record(delay);
             receiver.quick.record(late, receiver.data_segments);
         }
-        self.directions[to].acked =
-            Some(Acked { at, sent_at: sent.at, held, late, flight_segments, small_in_flight, pure });
+        self.directions[to].acked = Some(Acked {
+            at,
+            sent_at: sent.at,
+            held,
+            late,
+            flight_segments,
+            small_in_flight,
+            pure,
+        });
     }
 
     /// What the segment says of its sender's window.
@@ -252,10 +270,12 @@ impl Connection {
         };
         if segment.seq.after(direction.nxt) {
             self.hole = Some((direction.nxt, segment.seq, at));
+            self.blind_at = at;
         }
         let offset = self.directions[from].offset(segment.seq);
         self.see(at, from, What::Data, segment.payload_bytes, offset);
-        let stall = stall::of(self, at, segment, from, settings);
+        let stall = stall::of(self, at, segment, from, settings)
+            .filter(|stall| stall.since > self.blind_at);
         if let Some(stall) = &stall {
             self.record(from, stall);
         }
@@ -330,8 +350,13 @@ impl Connection {
         self.see(at, from, What::Again, segment.payload_bytes, offset);
         let until = self.directions[from].nxt;
         let direction = &mut self.directions[from];
+        let reaction = direction.reaction_limit();
         let mut since = at;
-        if let Some(sent) = direction.flight.covering(end).filter(|_| !acknowledged) {
+        if acknowledged {
+            // The ACK was lost on its way from here, or it could not be there yet.
+            let answered = direction.acked.filter(|acked| at > acked.at + reaction);
+            since = answered.map_or(at, |acked| acked.sent_at);
+        } else if let Some(sent) = direction.flight.covering(end) {
             since = sent.at;
             sent.at = at;
             sent.again = true;
@@ -349,6 +374,9 @@ impl Connection {
         }
         direction.recovering_until = Some(until);
         let stall = Stall { cause: Cause::Again, since, until: at, lost };
+        if acknowledged {
+            return self.record(from, &stall);
+        }
         let timestamp = segment.timestamps.map(|(value, _)| value);
         let before = direction.again.replace(Again { stall, timestamp });
         if let Some(before) = before {
@@ -367,7 +395,13 @@ impl Connection {
     }
 
     fn record(&mut self, by: usize, stall: &Stall) {
-        self.tallies.record(by, stall, self.first_seen, &self.recent);
+        let since = stall.since.max(self.lost_until);
+        let mut stall = *stall;
+        stall.lost = stall.lost.min(stall.until.saturating_sub(since));
+        if !stall.lost.is_zero() {
+            self.lost_until = self.lost_until.max(stall.until);
+        }
+        self.tallies.record(by, &stall, self.first_seen, &self.recent);
     }
 
     /// Closes what is open: the messages and exchanges under way.

@@ -8,7 +8,7 @@ use uncork_wire::{Endpoint, Segment, Unread};
 
 use crate::connection::Connection;
 use crate::report::{self, Report, SCHEMA_VERSION, Summary};
-use crate::{Severity, verdict};
+use crate::{Severity, hosts, verdict};
 
 /// What to look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,10 @@ impl Doctor {
         for (_, connection) in std::mem::take(&mut self.connections) {
             self.end(connection);
         }
+        hosts::blame_queues(&mut self.ended);
+        for connection in &self.ended {
+            count(&mut self.summary, connection);
+        }
         let first_seen = self.first_seen.unwrap_or_default();
         self.summary.duration = self.last_seen.saturating_sub(first_seen);
         self.ended.sort_by(|a, b| {
@@ -90,17 +94,21 @@ impl Doctor {
     fn end(&mut self, mut connection: Connection) {
         connection.finish();
         let report = verdict::on(&connection, &self.settings);
-        let summary = &mut self.summary;
-        summary.connections += 1;
-        summary.stalls += report.stalls;
-        summary.lost += report.lost;
-        summary.request_time += report.request_time;
-        let ill = worst(&report) > Some(Severity::Harmless);
-        summary.connections_with_findings += u64::from(ill);
-        if self.settings.every_connection || ill {
+        self.summary.connections += 1;
+        if self.settings.every_connection || worst(&report) > Some(Severity::Harmless) {
             self.ended.push(report);
+        } else {
+            self.summary.request_time += report.request_time;
         }
     }
+}
+
+fn count(summary: &mut Summary, connection: &report::Connection) {
+    summary.stalls += connection.stalls;
+    summary.lost += connection.lost;
+    summary.request_time += connection.request_time;
+    let ill = worst(connection) > Some(Severity::Harmless);
+    summary.connections_with_findings += u64::from(ill);
 }
 
 fn worst(connection: &report::Connection) -> Option<Severity> {

@@ -16,6 +16,7 @@ mod doctor;
 mod exchange;
 mod flight;
 mod histogram;
+mod hosts;
 mod median;
 mod message;
 mod report;

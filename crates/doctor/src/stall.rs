@@ -20,7 +20,7 @@ const CORK_CEILING: Duration = Duration::from_millis(200);
 const TIMER_EARLY: Duration = Duration::from_millis(3);
 const TIMER_LATE: Duration = Duration::from_millis(18);
 /// A path this short hardly changes the timer.
-const SHORT_PATH: Duration = Duration::from_millis(10);
+const SHORT_PATH: Duration = Duration::from_millis(30);
 /// A round trip's hold is worth a word from here on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
@@ -130,7 +130,8 @@ impl Moment<'_> {
         let acked = self.sender.acked.map(|acked| acked.at);
         let armed = self.sender.last_data.max(self.receiver.last_data).max(acked)?;
         let armed = armed.max(self.sender.last_again).max(self.receiver.last_again);
-        let waited = self.at.saturating_sub(armed);
+        let path = self.sender.reaction_least.unwrap_or_default();
+        let waited = self.at.saturating_sub(armed).saturating_sub(path);
         let rtt = connection.rtt().unwrap_or_default();
         let behind_full = self.continues().filter(|_| self.sender.messages.now().full > 0);
         // The retransmission timeout is 200 ms more than the round trip, or four times its
@@ -155,6 +156,13 @@ impl Moment<'_> {
         }
         let last = self.sender.last_data.max(self.receiver.last_data)?;
         let last = last.max(self.sender.last_again).max(self.receiver.last_again);
+        // In the middle of a message only what follows no ACK is the program's own pause: with
+        // data in flight, or just acknowledged, a window may have held what comes now.
+        let acked = self.sender.acked.map(|acked| acked.at);
+        let windowed = self.sender.flight.len() > 0 || acked.is_some_and(|at| self.reacts_to(at));
+        if self.continues().is_some() && windowed {
+            return None;
+        }
         let path = self.sender.reaction_least.unwrap_or_default();
         let took = self.at.saturating_sub(last).saturating_sub(path);
         (took >= settings.slow_application).then_some(Stall {

@@ -145,6 +145,18 @@ fn a_lost_tail_costs_its_timeout() {
     near(finding.lost, 220_000);
 }
 
+/// A probe that was sent because the ACK took its time: the ACK that comes then answers the first.
+#[test]
+fn what_was_sent_again_for_nothing_is_no_loss() {
+    let mut trace = Trace::new(us(1_000));
+    trace.data(Client, 500);
+    let sent = trace.echo_of(Server);
+    trace.after(us(40_000)).again(Client, 500).after(us(200));
+    trace.set_echo(Server, sent).ack(Server);
+    trace.after(us(700)).data(Server, 100).after(us(50)).ack(Client);
+    assert!(trace.findings().iter().all(|finding| finding.kind != Kind::Retransmission));
+}
+
 #[test]
 fn two_octets_a_segment_are_a_storm() {
     let mut trace = Trace::new(us(50));

@@ -22,6 +22,8 @@ pub(super) struct Trace {
     /// Next sequence number of the client and of the server.
     nxt: [SeqNumber; 2],
     window: [u16; 2],
+    /// Timestamp that each end will echo.
+    echo: [u32; 2],
 }
 
 impl Trace {
@@ -32,6 +34,7 @@ impl Trace {
             now: Duration::from_secs(1_700_000_000),
             nxt: [SeqNumber(u32::MAX - 300), SeqNumber(77)],
             window: [500, 500],
+            echo: [0, 0],
         };
         trace.raw(Client, Flags::SYN, 0);
         trace.nxt[0] += 1;
@@ -67,6 +70,7 @@ impl Trace {
 
     fn raw_at(&mut self, from: Role, flags: Flags, payload_bytes: u32, seq: SeqNumber) {
         let syn = flags.has(Flags::SYN);
+        let clock = u32::try_from(self.now.as_millis() % 1_000_000).unwrap();
         let segment = Segment {
             source: Self::endpoint(from),
             destination: Self::endpoint(from.other()),
@@ -77,13 +81,16 @@ impl Trace {
             payload_bytes,
             mss: syn.then_some(1460),
             window_scale: syn.then_some(7),
-            timestamps: Some((u32::try_from(self.now.as_millis() % 1_000_000).unwrap(), 1)),
+            timestamps: Some((clock, self.echo[from as usize])),
             sack: None,
             sack_permitted: syn,
             congestion_experienced: false,
             option_lies: false,
         };
         self.doctor.segment(self.now, &segment);
+        if payload_bytes > 0 {
+            self.echo[from.other() as usize] = clock;
+        }
     }
 
     pub(super) fn data(&mut self, from: Role, bytes: u32) -> &mut Self {
@@ -101,6 +108,17 @@ impl Trace {
 
     pub(super) fn ack(&mut self, from: Role) -> &mut Self {
         self.raw(from, Flags::ACK, 0);
+        self
+    }
+
+    /// What that end will echo.
+    pub(super) fn echo_of(&self, role: Role) -> u32 {
+        self.echo[role as usize]
+    }
+
+    /// What that end has not heard of yet, it cannot echo.
+    pub(super) fn set_echo(&mut self, role: Role, clock: u32) -> &mut Self {
+        self.echo[role as usize] = clock;
         self
     }
 

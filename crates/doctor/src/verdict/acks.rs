@@ -11,6 +11,9 @@ const CREDITS: std::ops::RangeInclusive<u32> = 4..=24;
 
 /// The ACKs of the other end for this one's data.
 pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
+    if let Some(finding) = exhausted_behind_nagle(view) {
+        return Some(finding);
+    }
     let waited = Sum::of([view.tally(Cause::LateAck)]);
     let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::RuntLateAck);
     let seen = view.count(Cause::LateAckSeen);
@@ -49,12 +52,34 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// Late ACKs that Nagle's algorithm waited for, of an end that only receives: what made them late
+/// is that its credits were spent, for it never had data for them to ride on. The time is lost but
+/// once, and counted where the bytes were held.
+fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
+    let held = Sum::of([Cause::NagleLateAck, Cause::RuntLateAck].map(|cause| view.tally(cause)));
+    let one_way = view.receiver.data_segments == 0;
+    if !one_way || held.count * 2 < view.count(Cause::LateAckSeen) || !is_order_of_credits(view) {
+        return None;
+    }
+    let evidence = format!("{}; the {} had to wait for them.", exhaustion(view), view.role());
+    let kind = Kind::QuickAckExhausted;
+    let mut finding = held.finding(kind, Severity::LostTime, evidence);
+    finding.lost = std::time::Duration::ZERO;
+    finding.ack_held_by = Some(view.role().other());
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
 /// Whether the other end's ACKs were quick at first, and late from some point on.
 fn credits_spent(view: &View<'_>) -> bool {
+    let by_nagle = view.count(Cause::NagleLateAck) * 2 >= u64::from(view.receiver.quick.late);
+    is_order_of_credits(view) && !by_nagle
+}
+
+fn is_order_of_credits(view: &View<'_>) -> bool {
     let quick = view.receiver.quick;
     let late_since = quick.late * 5 >= (quick.late + quick.quick_after) * 4;
-    let by_nagle = view.count(Cause::NagleLateAck) * 2 >= u64::from(quick.late);
-    CREDITS.contains(&quick.quick_first) && quick.late >= 3 && late_since && !by_nagle
+    CREDITS.contains(&quick.quick_first) && quick.late >= 3 && late_since
 }
 
 /// The story of the credits, and what it says about the receiver's kernel.

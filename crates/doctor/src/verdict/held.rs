@@ -14,8 +14,12 @@ const COINCIDENCE: u64 = 4;
 /// Fewer holds of a mere round trip are no pattern.
 const ROUND_TRIPS: u64 = 3;
 
-/// Cork timeouts differ by the kernel's tick, a program's own sleep by much less.
-const TIMER_SPREAD: Duration = Duration::from_micros(700);
+/// Cork timeouts differ by the kernel's tick, a program's own sleep by much less, and its work by
+/// more.
+const TIMER_SPREAD: std::ops::RangeInclusive<Duration> =
+    Duration::from_micros(700)..=Duration::from_millis(18);
+/// A window that is shut this shortly is how a fast sender and a fast reader take turns.
+const SHORTLY_SHUT: Duration = Duration::from_millis(1);
 
 pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
     let late = view.count(Cause::NagleLateAck);
@@ -80,7 +84,7 @@ pub(super) fn is_cork(view: &View<'_>) -> bool {
     }
     view.tally(Cause::CorkOrProgram).is_some_and(|tally| {
         let (shortest, longest) = tally.range;
-        tally.count >= 3 && longest.saturating_sub(shortest) >= TIMER_SPREAD
+        tally.count >= 3 && TIMER_SPREAD.contains(&longest.saturating_sub(shortest))
     })
 }
 
@@ -120,7 +124,8 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
         ms(sum.spread().max),
         view.role(),
     );
-    let mut finding = sum.finding(Kind::ZeroWindow, Severity::LostTime, evidence);
+    let severity = if sum.lost > SHORTLY_SHUT { Severity::LostTime } else { Severity::Harmless };
+    let mut finding = sum.finding(Kind::ZeroWindow, severity, evidence);
     finding.bytes_held_by = Some(view.role());
     finding.ack_held_by = Some(view.role().other());
     Some(finding)

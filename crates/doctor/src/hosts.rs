@@ -1,0 +1,85 @@
+//! What connections between the same two hosts do to each other.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::report::{Connection, Kind, Role, Severity};
+
+/// A sender's queue that others have to pass.
+struct Queue {
+    /// What an ACK takes through it (median).
+    delay: Duration,
+    /// Whether a connection has been found to wait behind it.
+    blamed: bool,
+}
+
+/// A request that waits behind its own host's bulk transfer looks, where it was captured, as if the
+/// other end's program were slow. If there is such a queue and the time is its length, it is the
+/// queue's.
+pub(crate) fn blame_queues(connections: &mut [Connection]) {
+    let mut queues = queues(connections);
+    for connection in connections.iter_mut() {
+        wait_behind(connection, &mut queues);
+    }
+    for connection in connections {
+        let from_to = ends(connection, Role::Client);
+        for finding in &mut connection.findings {
+            let way = match finding.bytes_held_by {
+                Some(Role::Server) => (from_to.1, from_to.0),
+                _ => from_to,
+            };
+            let blamed = queues.get(&way).is_some_and(|queue| queue.blamed);
+            if finding.kind == Kind::SenderQueue && blamed {
+                finding.severity = Severity::LostTime;
+            }
+        }
+    }
+}
+
+/// The addresses of a connection, the given end's first.
+fn ends(connection: &Connection, first: Role) -> (IpAddr, IpAddr) {
+    let client = connection.client.endpoint.address;
+    let server = connection.server.endpoint.address;
+    match first {
+        Role::Client => (client, server),
+        Role::Server => (server, client),
+    }
+}
+
+fn queues(connections: &[Connection]) -> BTreeMap<(IpAddr, IpAddr), Queue> {
+    let mut queues = BTreeMap::new();
+    for connection in connections {
+        for finding in &connection.findings {
+            if let (Kind::SenderQueue, Some(sender)) = (finding.kind, finding.bytes_held_by) {
+                let queue = queues
+                    .entry(ends(connection, sender))
+                    .or_insert(Queue { delay: Duration::ZERO, blamed: false });
+                queue.delay = queue.delay.max(finding.each.p99);
+            }
+        }
+    }
+    queues
+}
+
+fn wait_behind(connection: &mut Connection, queues: &mut BTreeMap<(IpAddr, IpAddr), Queue>) {
+    for sender in [Role::Client, Role::Server] {
+        let Some(queue) = queues.get_mut(&ends(connection, sender)) else { continue };
+        for finding in &mut connection.findings {
+            if finding.kind != Kind::Application || finding.each.p50 > queue.delay {
+                continue;
+            }
+            queue.blamed = true;
+            finding.kind = Kind::SenderQueue;
+            finding.bytes_held_by = Some(sender);
+            finding.evidence = format!(
+                "{} replies came late ({:.1} ms, median), while a bulk transfer of the {sender}'s \
+                 host filled a queue of that length: they, or their requests, waited in it.",
+                finding.count,
+                finding.each.p50.as_secs_f64() * 1e3,
+            );
+            connection.stalls += finding.count;
+            connection.lost += finding.lost;
+        }
+    }
+}
