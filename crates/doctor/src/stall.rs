@@ -92,6 +92,9 @@ impl Moment<'_> {
         if acked.late {
             return Some(self.late_ack(&acked, last));
         }
+        if self.window_was_larger() && self.at.saturating_sub(last) >= LONG_ROUND_TRIP {
+            return Some(self.stall(Cause::ReducedWindow, last));
+        }
         // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
         // worth a word if the round trip is long.
         let few = acked.flight_segments <= FEW_SEGMENTS;
@@ -101,6 +104,12 @@ impl Moment<'_> {
             let cause = if runt { Cause::RuntRoundTrip } else { Cause::NagleRoundTrip };
             self.stall(cause, last)
         })
+    }
+
+    /// Whether data has been lost, and as much as this message had fitted into one flight before.
+    fn window_was_larger(&self) -> bool {
+        let message_bytes = self.sender.messages.now().bytes.saturating_add(self.bytes);
+        !self.sender.last_again.is_zero() && self.sender.most_in_flight_bytes >= message_bytes
     }
 
     fn late_ack(&self, acked: &Acked, last: Duration) -> Stall {

@@ -33,6 +33,8 @@ pub(crate) enum Cause {
     Window,
     /// Data was sent again.
     Again,
+    /// The congestion window, smaller since a loss, made the rest wait for an ACK.
+    ReducedWindow,
     /// The program took its time.
     Program,
 }

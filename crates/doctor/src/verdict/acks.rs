@@ -18,7 +18,9 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::RuntLateAck);
     let seen = view.count(Cause::LateAckSeen);
     let idle = seen.saturating_sub(by_others).saturating_sub(waited.count);
-    let real = waited.count > 0 && waited.count * 4 > view.sender.unhurried;
+    // A few among many that Nagle's algorithm held are of the same kind, seen badly.
+    let of_its_own = waited.count * 3 > by_others && waited.count * 4 > view.sender.unhurried;
+    let real = waited.count > 0 && of_its_own;
     if !real && idle == 0 {
         return None;
     }
@@ -58,7 +60,8 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
 fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     let held = Sum::of([Cause::NagleLateAck, Cause::RuntLateAck].map(|cause| view.tally(cause)));
     let one_way = view.receiver.data_segments == 0;
-    if !one_way || held.count * 2 < view.count(Cause::LateAckSeen) || !is_order_of_credits(view) {
+    if !one_way || held.count * 2 < view.count(Cause::LateAckSeen) || !is_order_of_credits(view, 2)
+    {
         return None;
     }
     let evidence = format!("{}; the {} had to wait for them.", exhaustion(view), view.role());
@@ -73,12 +76,13 @@ fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
 /// Whether the other end's ACKs were quick at first, and late from some point on.
 fn credits_spent(view: &View<'_>) -> bool {
     let by_nagle = view.count(Cause::NagleLateAck) * 2 >= u64::from(view.receiver.quick.late);
-    is_order_of_credits(view) && !by_nagle
+    is_order_of_credits(view, 4) && !by_nagle
 }
 
-fn is_order_of_credits(view: &View<'_>) -> bool {
+/// Whether the first ACKs were quick, and of those since at least so many in five late.
+fn is_order_of_credits(view: &View<'_>, of_five: u32) -> bool {
     let quick = view.receiver.quick;
-    let late_since = quick.late * 5 >= (quick.late + quick.quick_after) * 4;
+    let late_since = quick.late * 5 >= (quick.late + quick.quick_after) * of_five;
     CREDITS.contains(&quick.quick_first) && quick.late >= 3 && late_since
 }
 

@@ -133,7 +133,7 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
 
 pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     let unseen = view.tally(Cause::Cork).filter(|_| is_lost_tail(view));
-    let sum = Sum::of([view.tally(Cause::Again), unseen]);
+    let mut sum = Sum::of([view.tally(Cause::Again), unseen]);
     if sum.count == 0 {
         return None;
     }
@@ -157,6 +157,14 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
             " Some of it was lost before it came to where the capture was made: a last segment \
              came after a timeout, while others followed at once.",
         );
+    }
+    if let Some(reduced) = view.tally(Cause::ReducedWindow) {
+        evidence.push_str(&format!(
+            " The congestion window, smaller since, made it wait {} more ({} in all).",
+            count(reduced.count, "round trip", "round trips"),
+            ms(reduced.lost),
+        ));
+        sum.lost += reduced.lost;
     }
     let mut finding = sum.finding(Kind::Retransmission, severity, evidence);
     finding.bytes_held_by = Some(view.role());

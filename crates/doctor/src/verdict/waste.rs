@@ -44,7 +44,7 @@ pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
     let loaded = &view.sender.loaded;
     let spread = loaded.spread();
     let queued = spread.p50.saturating_sub(view.path());
-    let long = queued >= LONG_QUEUE && spread.p50 >= 3 * view.path();
+    let long = queued >= LONG_QUEUE && spread.p50 >= view.path() * 3 / 2;
     if loaded.len() < MEASURED || !long {
         return None;
     }
