@@ -19,6 +19,7 @@ mod histogram;
 mod hosts;
 mod median;
 mod message;
+pub mod remedy;
 mod report;
 mod stall;
 mod tally;

@@ -1,0 +1,272 @@
+//! What to do about a finding, as lines that can be copied.
+//!
+//! A remedy works at one end. `uncork run` is named only at the end that holds the bytes: at the
+//! other end, which holds an ACK, it would change nothing.
+
+mod network;
+mod programs;
+
+use std::net::IpAddr;
+
+use crate::{Kind, Party, Remedy, Role};
+use programs::Setting;
+
+/// Whether this uncork has `uncork tune`: what it does not have it does not recommend.
+const TUNE_EXISTS: bool = false;
+
+/// More than these are no help: one way at each end, and what else the program offers.
+const MOST: usize = 6;
+
+/// What the remedies depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The end that opened the connection, with its process if that is known.
+    pub client: &'a Party,
+    /// The end that accepted it.
+    pub server: &'a Party,
+    /// Who held the bytes. For [`Kind::TinyPackets`] who sent them, for [`Kind::SenderQueue`],
+    /// [`Kind::Retransmission`] and [`Kind::ZeroWindow`] the sender, for [`Kind::Application`]
+    /// whose program took its time.
+    pub bytes_held_by: Option<Role>,
+    /// Who held the ACK.
+    pub ack_held_by: Option<Role>,
+}
+
+impl Context<'_> {
+    fn party(&self, role: Role) -> &Party {
+        match role {
+            Role::Client => self.client,
+            Role::Server => self.server,
+        }
+    }
+
+    /// The address that the end `role` talks to.
+    fn peer_of(&self, role: Role) -> IpAddr {
+        self.party(role.other()).endpoint.address
+    }
+
+    /// Whether both ends are one host's, so that its table of local routes is what counts.
+    fn same_host(&self) -> bool {
+        let (client, server) = (self.client.endpoint.address, self.server.endpoint.address);
+        client == server || (client.is_loopback() && server.is_loopback())
+    }
+
+    /// Name of the program at an end, if it is one that a shell takes for a word.
+    fn program(&self, role: Role) -> Option<&str> {
+        let name = self.party(role).process.as_ref()?.name.as_str();
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
+        let word = !name.is_empty() && !name.starts_with('-') && name.chars().all(plain);
+        word.then_some(name)
+    }
+
+    fn pid(&self, role: Role) -> Option<u32> {
+        self.party(role).process.as_ref().map(|process| process.pid)
+    }
+}
+
+/// The ways to cure a finding of this kind, best first; none where nothing is known to help.
+#[must_use]
+pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
+    let mut list = List { context, found: Vec::new() };
+    match kind {
+        Kind::NagleDelayedAck | Kind::Runt => {
+            list.let_go_of_bytes();
+            list.acknowledge_at_once();
+        }
+        Kind::NoDelayNotInForce => {
+            list.own_options(Cause::Nagle);
+            list.set_nodelay_late();
+            list.uncork_run();
+        }
+        Kind::DelayedAck => {
+            list.acknowledge_at_once();
+            list.let_go_of_bytes();
+        }
+        Kind::QuickAckExhausted => {
+            list.acknowledge_at_once();
+            list.mend_quick_acks();
+            list.let_go_of_bytes();
+        }
+        Kind::CorkTimeout => {
+            list.own_options(Cause::Cork);
+            list.uncork_in_time();
+        }
+        Kind::TinyPackets => {
+            list.uncork_run();
+            list.write_once();
+        }
+        Kind::SenderQueue => network::shorten_queue(&mut list),
+        Kind::ZeroWindow => network::open_window(&mut list),
+        Kind::Retransmission => network::lose_less(&mut list),
+        Kind::Application => list.watch_program(),
+    }
+    list.found.truncate(MOST);
+    list.found
+}
+
+/// What a program's own option has to cure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Nagle,
+    Cork,
+}
+
+/// The remedies that were found so far.
+struct List<'a> {
+    context: &'a Context<'a>,
+    found: Vec<Remedy>,
+}
+
+impl List<'_> {
+    fn add(&mut self, at: Role, line: impl Into<String>, why: impl Into<String>) {
+        let (line, why) = (line.into(), why.into());
+        if self.found.iter().all(|known| known.line != line || known.at != at) {
+            self.found.push(Remedy { at, line, why });
+        }
+    }
+
+    /// Everything that makes the end with the bytes send them without waiting for an ACK.
+    fn let_go_of_bytes(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        let known = self.own_options(Cause::Nagle);
+        if TUNE_EXISTS {
+            self.add(at, tune_nodelay(self.context.pid(at)), "sets TCP_NODELAY on live sockets");
+        }
+        self.uncork_run();
+        self.likely_options();
+        if !known {
+            self.set_nodelay();
+        }
+    }
+
+    fn uncork_run(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        let line = format!("uncork run -- {}", self.context.program(at).unwrap_or("COMMAND"));
+        self.add(
+            at,
+            line,
+            "start it like this, with its usual arguments: each message leaves at once and whole",
+        );
+    }
+
+    /// Options of the program that is known to hold the bytes; whether there is any.
+    fn own_options(&mut self, cause: Cause) -> bool {
+        let Some(at) = self.context.bytes_held_by else { return false };
+        let Some(name) = self.context.program(at) else { return false };
+        let before = self.found.len();
+        for Setting { line, why, .. } in programs::of_name(name, cause, at) {
+            self.add(at, line, why);
+        }
+        self.found.len() > before
+    }
+
+    /// Options of programs that usually speak at this port, where the program is not known.
+    fn likely_options(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        if self.context.program(at).is_some() {
+            return;
+        }
+        let port = self.context.server.endpoint.port;
+        for Setting { line, why, program } in programs::of_port(port, at) {
+            self.add(at, line, format!("if it is {program}: {why}"));
+        }
+    }
+
+    fn set_nodelay(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        self.add(
+            at,
+            "setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));",
+            "in the program, once for each connection; and write each message with one call",
+        );
+    }
+
+    fn set_nodelay_late(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        self.add(
+            at,
+            "setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));",
+            "on the connected descriptor itself, after connect or accept, and look at what it \
+             returns",
+        );
+    }
+
+    /// What makes the end with the ACK send it.
+    fn acknowledge_at_once(&mut self) {
+        let Some(at) = self.context.ack_held_by else { return };
+        if TUNE_EXISTS {
+            let pid = self.context.pid(at);
+            self.add(at, tune("--quickack", pid), "acknowledges every segment at once");
+            self.add(at, tune("--delack-max 8ms", pid), "delays no ACK for longer than that");
+        }
+        let peer = self.context.peer_of(at);
+        match network::route(peer, self.context.same_host(), "quickack 1") {
+            Some(line) => {
+                let undo = network::undo(peer, self.context.same_host());
+                self.add(at, line, format!("acknowledges at once; undo: {undo}"));
+            }
+            None => self.add(
+                at,
+                "setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));",
+                "in the program, after each read: the kernel forgets it again",
+            ),
+        }
+    }
+
+    fn mend_quick_acks(&mut self) {
+        let Some(at) = self.context.ack_held_by else { return };
+        self.add(
+            at,
+            "uname -r  # 6.6, 6.1.57 or a later one of its tree?",
+            "older kernels spend a quick-ACK credit for every segment sent (mended by commit \
+             059217c18be6)",
+        );
+    }
+
+    fn uncork_in_time(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        self.add(
+            at,
+            "setsockopt(fd, IPPROTO_TCP, TCP_CORK, &(int){0}, sizeof(int));",
+            "in the program, at the end of each message; or send its last part without MSG_MORE",
+        );
+    }
+
+    fn write_once(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        let party = self.context.party(at);
+        let shape = if party.segments_per_message > 1 && party.message_bytes > 0 {
+            let (bytes, segments) = (party.message_bytes, party.segments_per_message);
+            format!("; its messages of {bytes} octets leave in {segments} segments")
+        } else {
+            String::new()
+        };
+        self.add(
+            at,
+            "writev(fd, parts, sizeof parts / sizeof parts[0]);",
+            format!("in the program: gather a message and write it with one call{shape}"),
+        );
+    }
+
+    fn watch_program(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        let Some(pid) = self.context.pid(at) else { return };
+        self.add(
+            at,
+            format!("perf trace --duration 1 --pid {pid}"),
+            "shows in which system calls longer than 1 ms it spends its time",
+        );
+    }
+}
+
+fn tune_nodelay(pid: Option<u32>) -> String {
+    tune("--nodelay", pid)
+}
+
+fn tune(what: &str, pid: Option<u32>) -> String {
+    let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+    format!("uncork tune {what} --pid {pid}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+
+use super::*;
+use crate::{InForce, Process, Spread};
+
+const KINDS: [Kind; 11] = [
+    Kind::NagleDelayedAck,
+    Kind::DelayedAck,
+    Kind::QuickAckExhausted,
+    Kind::CorkTimeout,
+    Kind::TinyPackets,
+    Kind::Runt,
+    Kind::NoDelayNotInForce,
+    Kind::SenderQueue,
+    Kind::ZeroWindow,
+    Kind::Retransmission,
+    Kind::Application,
+];
+
+fn party(endpoint: &str, program: &str) -> Party {
+    let process = Process { pid: 4711, tid: None, name: program.to_owned(), fd: Some(7) };
+    Party {
+        endpoint: endpoint.parse::<SocketAddr>().unwrap().into(),
+        process: (!program.is_empty()).then_some(process),
+        data_segments: 100,
+        payload_bytes: 4500,
+        messages: 10,
+        segments_per_message: 12,
+        message_bytes: 45,
+        mss: Some(1460),
+        nagle: InForce::On,
+        ack_delay: Spread::default(),
+    }
+}
+
+/// What is advised when the bytes are at `held`, and the ACK at the other end.
+fn advised(kind: Kind, client: &Party, server: &Party, held: Role) -> Vec<Remedy> {
+    let (bytes_held_by, ack_held_by) = (Some(held), Some(held.other()));
+    remedies(kind, &Context { client, server, bytes_held_by, ack_held_by })
+}
+
+fn lines(remedies: &[Remedy]) -> Vec<&str> {
+    remedies.iter().map(|remedy| remedy.line.as_str()).collect()
+}
+
+#[test]
+fn uncork_run_is_advised_only_where_the_bytes_are_held() {
+    let (client, server) = (party("10.0.0.1:40000", ""), party("10.0.0.2:6379", ""));
+    let mut advised = 0;
+    for kind in KINDS {
+        for held in [Some(Role::Client), Some(Role::Server), None] {
+            for ack_held_by in [Some(Role::Client), Some(Role::Server), None] {
+                let context =
+                    Context { client: &client, server: &server, bytes_held_by: held, ack_held_by };
+                for remedy in remedies(kind, &context) {
+                    if remedy.line.starts_with("uncork run") {
+                        assert_eq!(Some(remedy.at), held, "{kind:?}");
+                        advised += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(advised >= 5 * 2 * 3, "{advised}");
+}
+
+#[test]
+fn uncork_run_is_not_advised_where_it_would_not_help() {
+    let (client, server) = (party("10.0.0.1:40000", ""), party("10.0.0.2:80", ""));
+    // What a program corks itself is left alone; the others are not about small writes.
+    for kind in [
+        Kind::CorkTimeout,
+        Kind::SenderQueue,
+        Kind::ZeroWindow,
+        Kind::Retransmission,
+        Kind::Application,
+    ] {
+        for held in [Role::Client, Role::Server] {
+            let advice = advised(kind, &client, &server, held);
+            assert!(!lines(&advice).iter().any(|line| line.contains("uncork run")), "{advice:?}");
+        }
+    }
+}
+
+#[test]
+fn each_remedy_is_one_line_with_a_reason_and_none_is_named_twice() {
+    for program in ["", "nginx", "python3.11", "a b; rm -rf /", "redis-server"] {
+        let (client, server) = (party("[fd00::1]:40000", program), party("[fd00::2]:80", program));
+        for kind in KINDS {
+            for held in [Role::Client, Role::Server] {
+                let advice = advised(kind, &client, &server, held);
+                let mut seen = lines(&advice);
+                assert!(seen.len() <= MOST);
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), advice.len(), "{advice:?}");
+                for remedy in &advice {
+                    assert!(!remedy.line.is_empty() && !remedy.line.contains('\n'), "{remedy:?}");
+                    assert!(!remedy.why.is_empty() && !remedy.why.contains('\n'), "{remedy:?}");
+                    assert!(!remedy.line.contains("rm -rf"), "{remedy:?}");
+                    assert!(TUNE_EXISTS || !remedy.line.contains("uncork tune"), "{remedy:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_stall_of_small_writes_has_a_cure_at_each_end_that_holds_something() {
+    let (client, server) = (party("10.0.0.1:40000", ""), party("10.0.0.2:5000", ""));
+    for kind in [Kind::NagleDelayedAck, Kind::Runt, Kind::QuickAckExhausted] {
+        let advice = advised(kind, &client, &server, Role::Client);
+        assert!(lines(&advice).contains(&"uncork run -- COMMAND"), "{kind:?}");
+        let route = advice.iter().find(|remedy| remedy.line.contains("quickack 1")).unwrap();
+        assert_eq!(route.at, Role::Server);
+        assert!(route.line.contains("route get 10.0.0.1 "), "to the other end: {}", route.line);
+        assert!(route.why.contains("undo: ip route del 10.0.0.1"), "{}", route.why);
+    }
+}
+
+#[test]
+fn a_program_that_is_known_is_told_its_own_option_first() {
+    for (program, kind, held, option) in [
+        ("nginx", Kind::NagleDelayedAck, Role::Server, "tcp_nodelay on;"),
+        ("nginx", Kind::CorkTimeout, Role::Server, "tcp_nopush off;"),
+        ("haproxy", Kind::Runt, Role::Client, "option http-no-delay"),
+        ("node", Kind::NagleDelayedAck, Role::Client, "socket.setNoDelay(true);"),
+        ("java", Kind::NagleDelayedAck, Role::Client, "socket.setTcpNoDelay(true);"),
+        ("php-fpm8.2", Kind::Runt, Role::Client, "stream_context_create"),
+        (
+            "redis-server",
+            Kind::NagleDelayedAck,
+            Role::Server,
+            "redis-cli config set repl-disable-tcp-nodelay no",
+        ),
+    ] {
+        let (client, server) = (party("10.0.0.1:40000", program), party("10.0.0.2:9", program));
+        let advice = advised(kind, &client, &server, held);
+        assert!(advice[0].line.starts_with(option), "{program}: {:?}", lines(&advice));
+        assert_eq!(advice[0].at, held);
+    }
+}
+
+#[test]
+fn a_port_is_only_a_guess_and_comes_after_what_surely_helps() {
+    for (port, held, option) in [
+        (9092, Role::Client, "socket.nagle.disable=true"),
+        (11211, Role::Client, "$memcached->setOption(Memcached::OPT_TCP_NODELAY, true);"),
+        (80, Role::Server, "tcp_nodelay on;"),
+        (8000, Role::Server, "wbufsize = -1"),
+    ] {
+        let (client, server) =
+            (party("10.0.0.1:40000", ""), party(&format!("10.0.0.2:{port}"), ""));
+        let advice = advised(Kind::NagleDelayedAck, &client, &server, held);
+        assert_eq!(advice[0].line, "uncork run -- COMMAND");
+        let guess = advice.iter().find(|remedy| remedy.line == option).unwrap();
+        assert!(guess.why.starts_with("if it is "), "{}", guess.why);
+        // The other end's program has no such option.
+        let other_end = held.other();
+        let other = advised(Kind::NagleDelayedAck, &client, &server, other_end);
+        assert!(!lines(&other).contains(&option));
+    }
+}
+
+#[test]
+fn the_shape_of_the_messages_is_told_with_tiny_packets() {
+    let (client, server) = (party("10.0.0.1:40000", "probe"), party("10.0.0.2:9", ""));
+    let advice = advised(Kind::TinyPackets, &client, &server, Role::Client);
+    assert_eq!(advice[0].line, "uncork run -- probe");
+    assert!(advice[1].why.ends_with("its messages of 45 octets leave in 12 segments"));
+}
+
+#[test]
+fn tune_names_the_process() {
+    assert_eq!(tune_nodelay(Some(4711)), "uncork tune --nodelay --pid 4711");
+    assert_eq!(tune("--delack-max 8ms", None), "uncork tune --delack-max 8ms --pid PID");
+}
+
+/// Runs `script` in a network of its own with 10.0.0.1 and fd00::1 on a device, where that is
+/// possible.
+fn in_own_network(script: &str) -> Option<String> {
+    let network = "ip link set lo up; ip link add near type veth peer name far; \
+                   ip addr add 10.0.0.1/24 dev near; ip -6 addr add fd00::1/64 dev near nodad; \
+                   ip link set near up; ip link set far up; ip route add default via 10.0.0.254; \
+                   ip -6 route add default via fd00::254; sleep 0.1";
+    let script = format!("set -e; {network}; {script}");
+    let done = Command::new("unshare").args(["-n", "sh", "-c", &script]).output();
+    let done = done.ok().filter(|_| nobody_refuses())?;
+    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+    Some(String::from_utf8(done.stdout).unwrap())
+}
+
+fn nobody_refuses() -> bool {
+    let tried = Command::new("unshare").args(["-n", "ip", "link", "set", "lo", "up"]).status();
+    tried.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_real_route_takes_the_attribute_and_loses_it_again() {
+    for (peer, same_host) in [
+        ("10.0.0.2", false),
+        ("192.0.2.7", false),
+        ("fd00::2", false),
+        ("2001:db8::1", false),
+        ("127.0.0.1", true),
+        ("10.0.0.1", true),
+    ] {
+        let peer: IpAddr = peer.parse().unwrap();
+        let set = network::route(peer, same_host, "quickack 1").unwrap();
+        let undo = network::undo(peer, same_host);
+        let show = format!("ip -o route get {peer}");
+        let script = format!("{set}; {show}; echo then; {undo}; {show}");
+        let Some(told) = in_own_network(&script) else {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root, unshare and ip");
+            eprintln!("skipped: a_real_route_takes_the_attribute: needs root, unshare and ip");
+            return;
+        };
+        let (with, without) = told.split_once("then").unwrap();
+        assert!(with.contains("quickack 1"), "{script}: {told}");
+        assert!(!without.contains("quickack 1"), "{script}: {told}");
+        assert!(with.contains("dev near") || with.contains("dev lo"), "{told}");
+    }
+}
