@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn few_values_take_little_memory_and_many_no_more() {
-        let few = of((0..40).map(|i| ms(0.05 * f64::from(i * i))));
-        assert!(size_of::<Histogram>() + heap_bytes(&few) <= 600, "{}", heap_bytes(&few));
+        let few = of((0..32).map(|i| ms(0.05 * f64::from(i * i))));
+        assert!(size_of::<Histogram>() + heap_bytes(&few) <= 512, "{}", heap_bytes(&few));
         let delays = of((0..1_000_000).map(|i| ms(40.0 + f64::from(i % 1000) / 500.0)));
         assert!(size_of::<Histogram>() + heap_bytes(&delays) <= 512, "{}", heap_bytes(&delays));
         let all = of((0..2000).map(|i| Duration::from_secs_f64(1e-9 * 1.02f64.powi(i))));
