@@ -1,7 +1,7 @@
 //! What to do about a finding, as lines that can be copied.
 //!
-//! A remedy works at one end. `uncork run` is named only at the end that holds the bytes: at the
-//! other end, which holds an ACK, it would change nothing.
+//! A remedy works at one end. `uncork run` is named only at the end that holds the bytes, or that
+//! sends them in needless pieces: at the other end, which holds an ACK, it would change nothing.
 
 mod network;
 mod programs;
@@ -24,9 +24,9 @@ pub struct Context<'a> {
     pub client: &'a Party,
     /// The end that accepted it.
     pub server: &'a Party,
-    /// Who held the bytes. For [`Kind::TinyPackets`] who sent them, for [`Kind::SenderQueue`],
-    /// [`Kind::Retransmission`] and [`Kind::ZeroWindow`] the sender, for [`Kind::Application`]
-    /// whose program took its time.
+    /// Whose data it is about; for [`Kind::Application`] whose program took its time.
+    pub sender: Role,
+    /// Who held the bytes.
     pub bytes_held_by: Option<Role>,
     /// Who held the ACK.
     pub ack_held_by: Option<Role>,
@@ -92,7 +92,7 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
             list.uncork_in_time();
         }
         Kind::TinyPackets => {
-            list.uncork_run();
+            list.uncork_run_at(context.sender);
             list.write_once();
         }
         Kind::SenderQueue => network::shorten_queue(&mut list),
@@ -140,7 +140,12 @@ impl List<'_> {
     }
 
     fn uncork_run(&mut self) {
-        let Some(at) = self.context.bytes_held_by else { return };
+        if let Some(at) = self.context.bytes_held_by {
+            self.uncork_run_at(at);
+        }
+    }
+
+    fn uncork_run_at(&mut self, at: Role) {
         let line = format!("uncork run -- {}", self.context.program(at).unwrap_or("COMMAND"));
         self.add(
             at,
@@ -201,10 +206,7 @@ impl List<'_> {
         }
         let peer = self.context.peer_of(at);
         match network::route(peer, self.context.same_host(), "quickack 1") {
-            Some(line) => {
-                let undo = network::undo(peer, self.context.same_host());
-                self.add(at, line, format!("acknowledges at once; undo: {undo}"));
-            }
+            Some(line) => self.add(at, line, "acknowledges everything from there at once"),
             None => self.add(
                 at,
                 "setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));",
@@ -233,7 +235,7 @@ impl List<'_> {
     }
 
     fn write_once(&mut self) {
-        let Some(at) = self.context.bytes_held_by else { return };
+        let at = self.context.sender;
         let party = self.context.party(at);
         let shape = if party.segments_per_message > 1 && party.message_bytes > 0 {
             let (bytes, segments) = (party.message_bytes, party.segments_per_message);
@@ -249,7 +251,7 @@ impl List<'_> {
     }
 
     fn watch_program(&mut self) {
-        let Some(at) = self.context.bytes_held_by else { return };
+        let at = self.context.sender;
         let Some(pid) = self.context.pid(at) else { return };
         self.add(
             at,
