@@ -43,7 +43,37 @@ impl Width {
 
     /// `text` in bold, where that can be shown.
     pub(crate) fn bold(self, text: &str) -> String {
-        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+        self.painted("1", text)
+    }
+
+    /// `text` that can be overlooked.
+    pub(crate) fn muted(self, text: &str) -> String {
+        self.painted("2", text)
+    }
+
+    /// `text` that is there to be copied.
+    pub(crate) fn command(self, text: &str) -> String {
+        self.painted("36", text)
+    }
+
+    fn painted(self, how: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{how}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Columns; `None` where lines may be as long as they are.
+    pub(crate) fn columns(self) -> Option<u16> {
+        self.columns
+    }
+
+    /// The same with some columns taken.
+    pub(crate) fn less(self, columns: usize) -> Self {
+        let taken = u16::try_from(columns).unwrap_or(u16::MAX);
+        Self { columns: self.columns.map(|columns| columns.saturating_sub(taken)), ..self }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fixed(columns: Option<u16>, colour: bool) -> Self {
+        Self { columns, colour }
     }
 }
 
@@ -148,7 +178,7 @@ fn plural(what: &str) -> &str {
     if what == "process" { "processe" } else { what }
 }
 
-fn table(header: &[&str], right: &[usize], width: Width) -> Table {
+pub(crate) fn table(header: &[&str], right: &[usize], width: Width) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
     match width.columns {
@@ -168,7 +198,7 @@ fn table(header: &[&str], right: &[usize], width: Width) -> Table {
 }
 
 /// The table as lines without the blanks that fill them up.
-fn lines(table: &Table) -> String {
+pub(crate) fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 

@@ -93,7 +93,12 @@ impl Doctor {
 
     fn end(&mut self, mut connection: Connection) {
         connection.finish();
-        let report = verdict::on(&connection, &self.settings);
+        let mut report = verdict::on(&connection, &self.settings);
+        let harmless = report.findings.iter().filter(|f| f.severity == Severity::Harmless);
+        self.summary.harmless += harmless.count() as u64;
+        if !self.settings.every_connection {
+            report.findings.retain(|finding| finding.severity > Severity::Harmless);
+        }
         self.summary.connections += 1;
         if self.settings.every_connection || worst(&report) > Some(Severity::Harmless) {
             self.ended.push(report);

@@ -43,6 +43,8 @@ pub struct Summary {
     pub connections: u64,
     /// Connections with a finding that is not harmless.
     pub connections_with_findings: u64,
+    /// Findings that are harmless; they stand with their connections only if they were asked for.
+    pub harmless: u64,
     /// Stalls of all connections.
     pub stalls: u64,
     /// Time that they cost, in milliseconds.

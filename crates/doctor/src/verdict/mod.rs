@@ -29,9 +29,6 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         findings.extend(waste::sender_queue(&view));
         findings.extend(program::slow(&view, settings));
     }
-    if !settings.every_connection {
-        findings.retain(|finding| finding.severity > Severity::Harmless);
-    }
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
     let of_tcp = |finding: &&Finding| {
         finding.severity == Severity::LostTime && finding.kind != Kind::Application

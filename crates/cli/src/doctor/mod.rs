@@ -1,0 +1,7 @@
+//! `uncork doctor`: what was found, for people and for programs.
+
+pub(crate) mod table;
+mod words;
+
+#[cfg(test)]
+mod samples;

@@ -1,0 +1,279 @@
+//! The report on a terminal.
+
+use comfy_table::Table;
+use uncork_doctor::{Connection, Finding, Kind, Remedy, Report, Severity};
+
+use super::words;
+use crate::output::shown;
+use crate::tables::{self, LISTED, Width};
+
+/// Room at the left of what belongs to a connection.
+const INDENT: usize = 3;
+
+/// Remedies of a finding: one at each end, as the page and the JSON have them all.
+const REMEDIES: usize = 2;
+
+/// What was found: a sentence, then connection by connection, worst first.
+pub(crate) fn render(report: &Report, style: Width) -> String {
+    let mut text = Text { text: String::new(), style };
+    text.wrapped(0, &words::verdict(report), |style, line| style.bold(line));
+    let (ill, well): (Vec<_>, Vec<_>) = report.connections.iter().partition(|c| is_ill(c));
+    if ill.len() > 1 {
+        text.table(INDENT, &by_kind(&ill, style));
+    }
+    for (index, connection) in ill.iter().take(LISTED).enumerate() {
+        text.connection(index + 1, connection);
+    }
+    let more = ill.len().saturating_sub(LISTED);
+    if more > 0 {
+        let more = words::count(more as u64, "connection");
+        text.blank();
+        text.muted(&format!("… and {more} that lost less; --json has all, --html the worst"));
+    }
+    text.well(&well);
+    text.remarks(report);
+    text.text
+}
+
+/// Whether something is wrong with it.
+fn is_ill(connection: &Connection) -> bool {
+    connection.findings.iter().any(|finding| finding.severity > Severity::Harmless)
+}
+
+/// The text so far.
+struct Text {
+    text: String,
+    style: Width,
+}
+
+impl Text {
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// Words, broken where the terminal ends, each line painted.
+    fn wrapped(&mut self, indent: usize, words: &str, paint: impl Fn(Width, &str) -> String) {
+        let room = self.style.columns().map(|columns| usize::from(columns).saturating_sub(indent));
+        for line in wrap(&shown(words), room) {
+            let line = paint(self.style, &line);
+            self.text += &format!("{:indent$}{line}\n", "");
+        }
+    }
+
+    fn muted(&mut self, words: &str) {
+        self.wrapped(0, words, |style, line| style.muted(line));
+    }
+
+    fn table(&mut self, indent: usize, table: &Table) {
+        self.blank();
+        for line in tables::lines(table).lines() {
+            self.text += &format!("{:indent$}{line}\n", "");
+        }
+    }
+
+    fn connection(&mut self, number: usize, connection: &Connection) {
+        self.blank();
+        let ends = [&connection.client, &connection.server].map(words::party);
+        let whole = format!("{number:<2} {} → {}", ends[0], ends[1]);
+        let fits =
+            self.style.columns().is_none_or(|columns| whole.chars().count() <= columns.into());
+        if fits {
+            self.wrapped(0, &whole, |style, line| style.bold(line));
+        } else {
+            self.wrapped(0, &format!("{number:<2} {}", ends[0]), |style, line| style.bold(line));
+            self.wrapped(INDENT, &format!("→ {}", ends[1]), |style, line| style.bold(line));
+        }
+        self.wrapped(INDENT, &words::cost(connection), |_, line| line.to_owned());
+        self.table(INDENT - 1, &of_findings(connection, self.style));
+        for finding in &connection.findings {
+            self.finding(finding, connection.findings.len() > 1);
+        }
+    }
+
+    /// What was seen, and what to do about it.
+    fn finding(&mut self, finding: &Finding, one_of_many: bool) {
+        self.blank();
+        let mut seen = shown(&finding.evidence).into_owned();
+        if one_of_many {
+            let name = words::name(finding);
+            seen = format!("{}{}: {seen}", name[..1].to_uppercase(), &name[1..]);
+        }
+        self.wrapped(INDENT, &seen, |_, line| line.to_owned());
+        for (index, remedy) in best(&finding.remedies).into_iter().enumerate() {
+            let or = if index == 0 { "At" } else { "Or at" };
+            let how = format!("{or} the {}: {}:", words::role(remedy.at), shown(&remedy.why));
+            self.wrapped(INDENT, &how, |_, line| line.to_owned());
+            // A line of its own, however long: it is there to be copied.
+            let line = self.style.command(&shown(&remedy.line));
+            self.text += &format!("{:indent$}{line}\n", "", indent = INDENT + 2);
+        }
+    }
+
+    /// Connections with nothing or something harmless: here only if they were asked for.
+    fn well(&mut self, connections: &[&Connection]) {
+        if connections.is_empty() {
+            return;
+        }
+        self.blank();
+        for connection in connections.iter().take(LISTED) {
+            let ends = [&connection.client, &connection.server].map(words::party);
+            let oddities: Vec<_> = connection.findings.iter().map(words::name).collect();
+            let state = match oddities.as_slice() {
+                [] => "well".to_owned(),
+                some => format!("harmless: {}", some.join(", ")),
+            };
+            self.muted(&format!("{} → {}: {state}", ends[0], ends[1]));
+        }
+        let more = connections.len().saturating_sub(LISTED);
+        if more > 0 {
+            let more = words::count(more as u64, "connection");
+            self.muted(&format!("… and {more} without a stall; --json has all"));
+        }
+    }
+
+    /// What else there is to know, in lines that can be overlooked.
+    fn remarks(&mut self, report: &Report) {
+        let summary = &report.summary;
+        let listed = report.connections.iter().flat_map(|connection| &connection.findings);
+        let listed = listed.filter(|finding| finding.severity == Severity::Harmless).count();
+        let hidden = summary.harmless.saturating_sub(listed as u64);
+        let mut remarks = Vec::new();
+        if summary.cut_short > 0 {
+            let frames = words::count(summary.cut_short, "frame");
+            remarks.push(format!(
+                "{frames} cut too short to be read: capture with a snap length \
+                                  of 128 or more"
+            ));
+        }
+        if summary.malformed > 0 {
+            remarks.push(format!(
+                "{} with headers that contradict themselves",
+                words::count(summary.malformed, "frame")
+            ));
+        }
+        match hidden {
+            0 => {}
+            1 => remarks.push("1 harmless oddity; --all shows it".to_owned()),
+            more => remarks
+                .push(format!("{} harmless oddities; --all shows them", words::thousands(more))),
+        }
+        if !remarks.is_empty() {
+            self.blank();
+        }
+        for remark in remarks {
+            self.muted(&remark);
+        }
+    }
+}
+
+/// The first remedy at each end, best first.
+fn best(remedies: &[Remedy]) -> Vec<&Remedy> {
+    let mut best: Vec<&Remedy> = Vec::new();
+    for remedy in remedies {
+        if best.len() < REMEDIES && best.iter().all(|known| known.at != remedy.at) {
+            best.push(remedy);
+        }
+    }
+    best
+}
+
+/// What was found in all connections: a row for each kind.
+fn by_kind(connections: &[&Connection], style: Width) -> Table {
+    let header = ["finding", "connections", "times", "lost"];
+    let mut table = tables::table(&header, &[1, 2, 3], style);
+    for row in kinds(connections) {
+        table.add_row([
+            words::kind_name(row.kind).to_owned(),
+            words::thousands(row.connections),
+            words::thousands(row.times),
+            words::time(row.lost),
+        ]);
+    }
+    table
+}
+
+/// What connections have in common.
+pub(crate) struct OfKind {
+    pub(crate) kind: Kind,
+    pub(crate) severity: Severity,
+    pub(crate) connections: u64,
+    pub(crate) times: u64,
+    pub(crate) lost: std::time::Duration,
+}
+
+/// The kinds that are not harmless, worst first.
+pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
+    let mut rows: Vec<OfKind> = Vec::new();
+    for connection in connections {
+        let mut of_this: Vec<Kind> = Vec::new();
+        for finding in &connection.findings {
+            if finding.severity == Severity::Harmless {
+                continue;
+            }
+            let kind = finding.kind;
+            let at = rows.iter().position(|row| row.kind == kind).unwrap_or_else(|| {
+                rows.push(OfKind {
+                    kind,
+                    severity: finding.severity,
+                    connections: 0,
+                    times: 0,
+                    lost: std::time::Duration::ZERO,
+                });
+                rows.len() - 1
+            });
+            let row = &mut rows[at];
+            row.severity = row.severity.max(finding.severity);
+            row.times += finding.count;
+            row.lost += finding.lost;
+            row.connections += u64::from(!of_this.contains(&kind));
+            of_this.push(kind);
+        }
+    }
+    // The program's own time is no fault of TCP: last of what somebody waited for.
+    rows.sort_by_key(|row| {
+        let program = row.kind == Kind::Application;
+        std::cmp::Reverse((row.severity, !program, row.lost, row.times))
+    });
+    rows
+}
+
+fn of_findings(connection: &Connection, style: Width) -> Table {
+    let header = ["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
+    let mut table = tables::table(&header, &[3, 4, 5, 6], style.less(INDENT - 1));
+    for finding in &connection.findings {
+        let role = |role: Option<_>| role.map_or("-", words::role).to_owned();
+        let time = |time| if finding.each.count == 0 { "-".to_owned() } else { words::time(time) };
+        table.add_row([
+            words::name(finding).to_owned(),
+            role(finding.bytes_held_by),
+            role(finding.ack_held_by),
+            words::thousands(finding.count),
+            time(finding.each.p50),
+            time(finding.each.max),
+            if finding.lost.is_zero() { "-".to_owned() } else { words::time(finding.lost) },
+        ]);
+    }
+    table
+}
+
+/// Lines of at most `room` characters; words longer than that stay whole.
+fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
+    let Some(room) = room else { return vec![text.to_owned()] };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        let length = line.chars().count();
+        if length > 0 && length + 1 + word.chars().count() > room {
+            lines.push(word.to_owned());
+        } else {
+            if length > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use super::*;
+use crate::doctor::samples;
+
+const NARROW: u16 = 80;
+const WIDE: u16 = 120;
+
+fn plain(columns: u16) -> Width {
+    Width::fixed(Some(columns), false)
+}
+
+/// Lines that are no command.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with(&" ".repeat(INDENT + 2)))
+}
+
+#[test]
+fn an_evening_with_a_capture() {
+    insta::assert_snapshot!("evening_80", render(&samples::evening(), plain(NARROW)));
+    insta::assert_snapshot!("evening_120", render(&samples::evening(), plain(WIDE)));
+}
+
+#[test]
+fn every_kind() {
+    insta::assert_snapshot!("every_kind_80", render(&samples::every_kind(), plain(NARROW)));
+}
+
+#[test]
+fn nothing_to_complain_about() {
+    insta::assert_snapshot!("empty_80", render(&samples::empty(), plain(NARROW)));
+    insta::assert_snapshot!("healthy_80", render(&samples::healthy(), plain(NARROW)));
+    insta::assert_snapshot!("slow_program_80", render(&samples::slow_program(), plain(NARROW)));
+}
+
+#[test]
+fn all_but_the_commands_fits_the_terminal() {
+    for report in [samples::evening(), samples::every_kind(), samples::many()] {
+        for columns in [NARROW, WIDE] {
+            let text = render(&report, plain(columns));
+            for line in prose(&text) {
+                assert!(line.chars().count() <= columns.into(), "{columns}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_command_is_one_whole_line_at_any_width() {
+    let report = samples::every_kind();
+    for columns in [20, 40, NARROW, WIDE] {
+        let text = render(&report, plain(columns));
+        for connection in &report.connections {
+            for finding in &connection.findings {
+                let Some(remedy) = finding.remedies.first() else { continue };
+                assert!(text.lines().any(|line| line.trim() == remedy.line), "{}", remedy.line);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pipe_gets_no_colour_and_no_broken_sentence() {
+    let report = samples::evening();
+    let text = render(&report, Width::fixed(None, false));
+    assert!(!text.contains('\x1b'));
+    for connection in &report.connections {
+        for finding in &connection.findings {
+            assert!(text.contains(&finding.evidence));
+        }
+    }
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let coloured = render(&samples::evening(), Width::fixed(Some(NARROW), true));
+    let mut words = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        words += before;
+        rest = after.split_once('m').unwrap().1;
+    }
+    words += rest;
+    assert_ne!(words, coloured);
+    assert_eq!(words, render(&samples::evening(), plain(NARROW)));
+}
+
+#[test]
+fn what_a_process_is_called_cannot_drive_the_terminal() {
+    let text = render(&samples::hostile(), plain(NARROW));
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+}
+
+#[test]
+fn five_hundred_connections_are_cut_and_counted() {
+    let text = render(&samples::many(), plain(NARROW));
+    assert!(text.contains("… and 480 connections that lost less"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("20 ")));
+    assert!(!text.lines().any(|line| line.starts_with("21 ")));
+}
+
+#[test]
+fn harmless_oddities_are_one_line_unless_they_are_listed() {
+    let mut report = samples::evening();
+    assert!(render(&report, plain(NARROW)).ends_with("3 harmless oddities; --all shows them\n"));
+    for connection in &mut report.connections {
+        connection.findings.truncate(1);
+        connection.findings[0].severity = Severity::Harmless;
+    }
+    let text = render(&report, plain(NARROW));
+    assert!(!text.contains("--all"), "{text}");
+    assert!(text.contains("harmless: Nagle meets delayed ACK"), "{text}");
+}

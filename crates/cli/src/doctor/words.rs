@@ -1,0 +1,239 @@
+//! What the table and the page say in the same words.
+
+use std::time::Duration;
+
+use uncork_doctor::{Connection, Finding, InForce, Kind, Party, Report, Role, Severity};
+
+/// A kind of finding in a few words, at most 24 columns wide.
+pub(crate) fn name(finding: &Finding) -> &'static str {
+    match finding.kind {
+        // Its ACK came as soon as the path allows.
+        Kind::NagleDelayedAck if finding.ack_held_by.is_none() => "Nagle waits a round trip",
+        kind => kind_name(kind),
+    }
+}
+
+/// The same for all findings of a kind.
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NagleDelayedAck => "Nagle meets delayed ACK",
+        Kind::DelayedAck => "delayed ACK",
+        Kind::QuickAckExhausted => "quick ACKs used up",
+        Kind::CorkTimeout => "corked tail",
+        Kind::TinyPackets => "tiny packets",
+        Kind::Runt => "runt after full segments",
+        Kind::NoDelayNotInForce => "TCP_NODELAY not in force",
+        Kind::SenderQueue => "queue at the sender",
+        Kind::ZeroWindow => "receiver's window shut",
+        Kind::Retransmission => "lost and sent again",
+        Kind::Application => "slow program (not TCP)",
+    }
+}
+
+/// Everything in one sentence.
+pub(crate) fn verdict(report: &Report) -> String {
+    let summary = &report.summary;
+    let seen = count(summary.connections, "connection");
+    if summary.connections == 0 {
+        return "No TCP connection was seen.".to_owned();
+    }
+    if summary.connections_with_findings == 0 {
+        return format!("{seen}, nothing found: no stall, no waste that could be seen.");
+    }
+    let ill = thousands(summary.connections_with_findings);
+    if let Some(time) = only_programs(report) {
+        return format!(
+            "TCP is not to blame: in {ill} of {seen} the program took its time ({}).",
+            self::time(time)
+        );
+    }
+    let found = format!("{seen}, {ill} with findings");
+    if summary.stalls == 0 {
+        return format!("{found}: nobody waited, but packets or queues are wasted.");
+    }
+    let stalls = count(summary.stalls, "stall");
+    let cost = if summary.stalls == 1 { "costs" } else { "cost" };
+    let share = share(summary.lost, summary.request_time)
+        .map(|share| format!(", {share} of the time spent waiting for replies"));
+    format!("{found}: {stalls} {cost} {}{}.", time(summary.lost), share.unwrap_or_default())
+}
+
+/// The time that programs took, if that is all that was found.
+fn only_programs(report: &Report) -> Option<Duration> {
+    let findings = || report.connections.iter().flat_map(|connection| &connection.findings);
+    let ill = || findings().filter(|finding| finding.severity > Severity::Harmless);
+    let only = ill().next().is_some() && ill().all(|finding| finding.kind == Kind::Application);
+    only.then(|| ill().map(|finding| finding.lost).sum())
+}
+
+/// What a connection lost.
+pub(crate) fn cost(connection: &Connection) -> String {
+    if connection.stalls == 0 {
+        return "no stall".to_owned();
+    }
+    let stalls = count(connection.stalls, "stall");
+    let waited = connection.request_time;
+    let share = share(connection.lost, waited).map(|share| {
+        format!(", {share} of the {} that replies to {} took", time(waited), requests(connection))
+    });
+    format!("{stalls}, {} lost{}", time(connection.lost), share.unwrap_or_default())
+}
+
+fn requests(connection: &Connection) -> String {
+    count(connection.requests, "request")
+}
+
+/// One end, with its process where that is known: `10.0.0.1:40000 (probe, pid 4711, fd 7)`.
+pub(crate) fn party(party: &Party) -> String {
+    format!("{}{}", party.endpoint, process(party).map(|p| format!(" ({p})")).unwrap_or_default())
+}
+
+/// `probe, pid 4711, fd 7`
+pub(crate) fn process(party: &Party) -> Option<String> {
+    let process = party.process.as_ref()?;
+    let thread = process.tid.filter(|tid| *tid != process.pid);
+    let thread = thread.map(|tid| format!(", thread {tid}")).unwrap_or_default();
+    let fd = process.fd.map(|fd| format!(", fd {fd}")).unwrap_or_default();
+    Some(format!("{}, pid {}{thread}{fd}", process.name, process.pid))
+}
+
+/// Who held what, as a sentence.
+pub(crate) fn holders(finding: &Finding) -> Option<String> {
+    let what = match finding.kind {
+        Kind::Application => return None,
+        Kind::CorkTimeout => "held the tail",
+        Kind::Retransmission => "had to send again",
+        Kind::ZeroWindow | Kind::DelayedAck | Kind::QuickAckExhausted => "had to wait",
+        Kind::SenderQueue => "queued the bytes",
+        _ => "held the bytes",
+    };
+    match (finding.bytes_held_by, finding.ack_held_by) {
+        (Some(bytes), Some(ack)) => Some(format!("The {bytes} {what}, the {ack} held the ACK.")),
+        (Some(bytes), None) if finding.kind == Kind::ZeroWindow => {
+            Some(format!("The {bytes} {what}, the {} shut its window.", bytes.other()))
+        }
+        (Some(bytes), None) => Some(format!("The {bytes} {what}.")),
+        (None, Some(ack)) => Some(format!("The {ack} held the ACK.")),
+        (None, None) => None,
+    }
+}
+
+/// How an end writes: `12 segments of 3 octets for each message of 45`.
+pub(crate) fn pattern(party: &Party) -> String {
+    if party.messages == 0 {
+        return "no message".to_owned();
+    }
+    let messages = count(party.messages, "message");
+    let segments = count(u64::from(party.segments_per_message), "segment");
+    let bytes = count(u64::from(party.message_bytes), "octet");
+    format!("{messages}, typically {bytes} in {segments}")
+}
+
+/// Whether Nagle's algorithm was at work.
+pub(crate) fn in_force(option: InForce) -> &'static str {
+    match option {
+        InForce::On => "on",
+        InForce::Off => "off (TCP_NODELAY)",
+        InForce::Changed => "on at times",
+        InForce::Unknown => "not known",
+    }
+}
+
+/// The role as a heading.
+pub(crate) fn role(role: Role) -> &'static str {
+    match role {
+        Role::Client => "client",
+        Role::Server => "server",
+    }
+}
+
+/// A number with its noun: `1 stall`, `1,204 stalls`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(number))
+}
+
+/// `1,234,567`
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits and a unit: `12.3 µs`, `41.2 ms`, `5.70 s`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds >= 99.95 {
+        return format!("{} s", thousands(seconds.round() as u64));
+    }
+    if time.is_zero() {
+        return "0".to_owned();
+    }
+    // 999.5 of a unit would be shown as 1000 of it.
+    let (value, unit) = match seconds {
+        s if s >= 0.9995 => (s, "s"),
+        s if s >= 0.999_5e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "µs"),
+    };
+    let decimals = match value {
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// `61 %`; `None` where nobody waited for anything.
+pub(crate) fn share(part: Duration, whole: Duration) -> Option<String> {
+    if whole.is_zero() {
+        return None;
+    }
+    let percent = part.as_secs_f64() / whole.as_secs_f64() * 100.0;
+    Some(match percent.min(100.0) {
+        none if none == 0.0 => "none".to_owned(),
+        few if few < 1.0 => "less than 1 %".to_owned(),
+        all => format!("{all:.0} %"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        for (us, text) in [
+            (0, "0"),
+            (7, "7.00 µs"),
+            (999, "999 µs"),
+            (1000, "1.00 ms"),
+            (41_234, "41.2 ms"),
+            (999_600, "1.00 s"),
+            (5_700_000, "5.70 s"),
+            (1_234_567_000, "1,235 s"),
+        ] {
+            assert_eq!(time(Duration::from_micros(us)), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_whole_and_never_more_than_all() {
+        let ms = Duration::from_millis;
+        assert_eq!(share(ms(61), ms(100)).unwrap(), "61 %");
+        assert_eq!(share(ms(1), ms(1000)).unwrap(), "less than 1 %");
+        assert_eq!(share(ms(5), ms(4)).unwrap(), "100 %");
+        assert_eq!(share(ms(5), ms(0)), None);
+    }
+
+    #[test]
+    fn counts_have_their_noun() {
+        assert_eq!(count(1, "stall"), "1 stall");
+        assert_eq!(count(1_204_000, "stall"), "1,204,000 stalls");
+    }
+}
