@@ -85,13 +85,14 @@ impl Text {
         }
         self.wrapped(INDENT, &words::cost(connection), |_, line| line.to_owned());
         self.table(INDENT - 1, &of_findings(connection, self.style));
+        let mut told = Vec::new();
         for finding in &connection.findings {
-            self.finding(finding, connection.findings.len() > 1);
+            self.finding(finding, connection.findings.len() > 1, &mut told);
         }
     }
 
     /// What was seen, and what to do about it.
-    fn finding(&mut self, finding: &Finding, one_of_many: bool) {
+    fn finding<'a>(&mut self, finding: &'a Finding, one_of_many: bool, told: &mut Vec<&'a Remedy>) {
         self.blank();
         let mut seen = shown(&finding.evidence).into_owned();
         if one_of_many {
@@ -100,6 +101,12 @@ impl Text {
         }
         self.wrapped(INDENT, &seen, |_, line| line.to_owned());
         for (index, remedy) in best(&finding.remedies).into_iter().enumerate() {
+            if told.contains(&remedy) {
+                let again = format!("The line for the {} above helps here, too.", remedy.at);
+                self.wrapped(INDENT, &again, |_, line| line.to_owned());
+                continue;
+            }
+            told.push(remedy);
             let or = if index == 0 { "At" } else { "Or at" };
             let how = format!("{or} the {}: {}:", words::role(remedy.at), shown(&remedy.why));
             self.wrapped(INDENT, &how, |_, line| line.to_owned());
@@ -186,7 +193,7 @@ fn by_kind(connections: &[&Connection], style: Width) -> Table {
             words::kind_name(row.kind).to_owned(),
             words::thousands(row.connections),
             words::thousands(row.times),
-            words::time(row.lost),
+            if row.lost.is_zero() { "-".to_owned() } else { words::time(row.lost) },
         ]);
     }
     table

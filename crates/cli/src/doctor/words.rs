@@ -13,6 +13,57 @@ pub(crate) fn name(finding: &Finding) -> &'static str {
     }
 }
 
+/// How it comes about.
+pub(crate) fn explanation(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NagleDelayedAck => {
+            "While a segment is on its way, Nagle’s algorithm keeps the next small one until the \
+             first is acknowledged. The receiver in turn keeps that ACK, 40 ms on Linux, in the \
+             hope of data that could carry it. Each waits for the other until a timer ends it."
+        }
+        Kind::DelayedAck => {
+            "The receiver keeps an ACK, 40 ms on Linux and up to 200 ms elsewhere, in the hope of \
+             data that could carry it. Here there is none, and the sender does not go on without."
+        }
+        Kind::QuickAckExhausted => {
+            "Linux acknowledges the first segments of a connection at once, on a credit of 16. \
+             Once that is spent, the ACK of a lone segment waits for a timer."
+        }
+        Kind::CorkTimeout => {
+            "Under TCP_CORK or MSG_MORE the kernel keeps an unfilled segment until more comes, \
+             somebody pulls the cork, or 200 ms have passed. Here nobody pulled it."
+        }
+        Kind::TinyPackets => {
+            "Each small write leaves as a segment of its own: with headers larger than what they \
+             carry, a way through both kernels, and a wake-up at the other end."
+        }
+        Kind::Runt => {
+            "A message is cut into full segments and a rest. Nagle’s algorithm keeps the rest \
+             until the full ones are acknowledged, however late that is."
+        }
+        Kind::NoDelayNotInForce => {
+            "The program asked for TCP_NODELAY, and its small segments were held nevertheless: \
+             the option was set on another descriptor, too early, or refused."
+        }
+        Kind::SenderQueue => {
+            "The sender hands over more than the path takes. It queues below the sender’s own \
+             TCP, and whatever else is sent waits behind it."
+        }
+        Kind::ZeroWindow => {
+            "The receiver’s buffer is full because its program does not read. The sender may not \
+             send until it does."
+        }
+        Kind::Retransmission => {
+            "Segments were lost on the way. Where nothing sent later gives the loss away, the \
+             sender finds out by its timeout: 200 ms or more on Linux."
+        }
+        Kind::Application => {
+            "Nobody held a byte or an ACK: the reply was not written any sooner. TCP is not to \
+             blame for this time."
+        }
+    }
+}
+
 /// The same for all findings of a kind.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
@@ -35,7 +86,11 @@ pub(crate) fn verdict(report: &Report) -> String {
     let summary = &report.summary;
     let seen = count(summary.connections, "connection");
     if summary.connections == 0 {
-        return "No TCP connection was seen.".to_owned();
+        let others = match summary.not_tcp {
+            0 => String::new(),
+            others => format!(" ({} of other kinds)", count(others, "frame")),
+        };
+        return format!("No TCP connection was seen{others}.");
     }
     if summary.connections_with_findings == 0 {
         return format!("{seen}, nothing found: no stall, no waste that could be seen.");

@@ -77,6 +77,7 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
             list.own_options(Cause::Nagle);
             list.set_nodelay_late();
             list.uncork_run();
+            list.own_code();
         }
         Kind::DelayedAck => {
             list.acknowledge_at_once();
@@ -133,6 +134,7 @@ impl List<'_> {
             self.add(at, tune_nodelay(self.context.pid(at)), "sets TCP_NODELAY on live sockets");
         }
         self.uncork_run();
+        let known = self.own_code() || known;
         self.likely_options();
         if !known {
             self.set_nodelay();
@@ -163,6 +165,18 @@ impl List<'_> {
             self.add(at, line, why);
         }
         self.found.len() > before
+    }
+
+    /// Lines of code in the language of the program that holds the bytes; whether it is known.
+    fn own_code(&mut self) -> bool {
+        let Some(at) = self.context.bytes_held_by else { return false };
+        let Some(name) = self.context.program(at) else { return false };
+        let lines = programs::of_language(name, at);
+        let known = !lines.is_empty();
+        for Setting { line, why, .. } in lines {
+            self.add(at, line, why);
+        }
+        known
     }
 
     /// Options of programs that usually speak at this port, where the program is not known.

@@ -159,29 +159,33 @@ const RUNTIMES: &[(&[&str], &str, &str)] = &[
 /// What the program with this process name offers at its end of the connection.
 pub(super) fn of_name(name: &str, cause: Cause, end: Role) -> Vec<Setting> {
     let named = |processes: &[&str]| processes.iter().any(|process| name.starts_with(process));
-    let mut options: Vec<Setting> = PROGRAMS
+    PROGRAMS
         .iter()
         .filter(|program| named(program.processes))
         // A proxy is a client, too, and its options are for both sides.
         .filter(|program| program.end == end || program.ports == HTTP)
         .flat_map(|program| program.options(cause))
-        .collect();
-    if cause == Cause::Nagle {
-        let runtime = RUNTIMES.iter().find(|(processes, ..)| named(processes));
-        options.extend(runtime.map(|&(_, program, line)| Setting {
-            program,
-            line,
-            why: "in the program, once for each connection",
-        }));
-        if name.starts_with("python") && end == Role::Server {
-            options.push(Setting {
-                program: "Python",
-                line: "wbufsize = -1",
-                why: "in a http.server's request handler: header and body leave in one write",
-            });
-        }
+        .collect()
+}
+
+/// What the code of the program with this process name can do, if its language tells.
+pub(super) fn of_language(name: &str, end: Role) -> Vec<Setting> {
+    let named = |processes: &&[&str]| processes.iter().any(|process| name.starts_with(process));
+    let mut lines = Vec::new();
+    if name.starts_with("python") && end == Role::Server {
+        lines.push(Setting {
+            program: "Python",
+            line: "wbufsize = -1",
+            why: "in a http.server's request handler: header and body leave in one write",
+        });
     }
-    options
+    let language = RUNTIMES.iter().find(|(processes, ..)| named(processes));
+    lines.extend(language.map(|&(_, program, line)| Setting {
+        program,
+        line,
+        why: "in the program, once for each connection",
+    }));
+    lines
 }
 
 /// What programs that usually speak at this port of the server offer at that end.

@@ -131,9 +131,6 @@ fn a_program_that_is_known_is_told_its_own_option_first() {
         ("nginx", Kind::NagleDelayedAck, Role::Server, "tcp_nodelay on;"),
         ("nginx", Kind::CorkTimeout, Role::Server, "tcp_nopush off;"),
         ("haproxy", Kind::Runt, Role::Client, "option http-no-delay"),
-        ("node", Kind::NagleDelayedAck, Role::Client, "socket.setNoDelay(true);"),
-        ("java", Kind::NagleDelayedAck, Role::Client, "socket.setTcpNoDelay(true);"),
-        ("php-fpm8.2", Kind::Runt, Role::Client, "stream_context_create"),
         (
             "redis-server",
             Kind::NagleDelayedAck,
@@ -145,6 +142,23 @@ fn a_program_that_is_known_is_told_its_own_option_first() {
         let advice = advised(kind, &client, &server, held);
         assert!(advice[0].line.starts_with(option), "{program}: {:?}", lines(&advice));
         assert_eq!(advice[0].at, held);
+    }
+}
+
+#[test]
+fn a_language_that_is_known_is_told_its_line_after_what_needs_no_change() {
+    for (program, held, code) in [
+        ("node", Role::Client, "socket.setNoDelay(true);"),
+        ("java", Role::Server, "socket.setTcpNoDelay(true);"),
+        ("php-fpm8.2", Role::Client, "stream_context_create"),
+        ("python3.11", Role::Server, "wbufsize = -1"),
+        ("python3.11", Role::Client, "sock.setsockopt"),
+    ] {
+        let (client, server) = (party("10.0.0.1:40000", program), party("10.0.0.2:9", program));
+        let advice = advised(Kind::NagleDelayedAck, &client, &server, held);
+        assert_eq!(advice[0].line, format!("uncork run -- {program}"));
+        assert!(advice[1].line.starts_with(code), "{program}: {:?}", lines(&advice));
+        assert!(advice.iter().all(|remedy| !remedy.line.starts_with("setsockopt(fd")));
     }
 }
 

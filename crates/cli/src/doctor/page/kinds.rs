@@ -1,0 +1,146 @@
+//! What was found, kind by kind: how it comes about, what it looked like, how long it took.
+
+use uncork_doctor::{Connection, Finding, Kind, Severity};
+
+use super::connections::{LISTED, remedies};
+use super::spread::{self, CLUSTERS};
+use super::svg::{escape, put};
+use super::{anchor, sequence};
+use crate::doctor::table::{OfKind, kinds};
+use crate::doctor::words;
+
+/// Connections that a section points at.
+const NAMED: usize = 8;
+
+/// A finding and the number of its connection in the list.
+type Numbered<'a> = (usize, &'a Finding);
+
+/// One line for each kind.
+pub(super) fn overview(out: &mut String, connections: &[&Connection]) {
+    if connections.is_empty() {
+        return;
+    }
+    put!(out, "<section>\n<h2>What was found</h2>\n<div class=\"card scroll\">\n<table>");
+    put!(
+        out,
+        "<thead><tr><th>finding</th><th>connections</th><th>times</th><th>lost</th></tr></thead>\n\
+         <tbody>"
+    );
+    for row in kinds(connections) {
+        put!(
+            out,
+            "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            anchor(row.kind),
+            escape(words::kind_name(row.kind)),
+            words::thousands(row.connections),
+            words::thousands(row.times),
+            if row.lost.is_zero() { "–".to_owned() } else { words::time(row.lost) }
+        );
+    }
+    put!(out, "</tbody>\n</table>\n</div>\n</section>");
+}
+
+/// A section for each kind, worst first.
+pub(super) fn sections(out: &mut String, connections: &[&Connection]) {
+    for row in kinds(connections) {
+        let mut findings: Vec<Numbered<'_>> = Vec::new();
+        for (index, connection) in connections.iter().enumerate() {
+            let of_kind = connection.findings.iter().filter(|finding| {
+                finding.kind == row.kind && finding.severity > Severity::Harmless
+            });
+            findings.extend(of_kind.map(|finding| (index + 1, finding)));
+        }
+        findings.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.lost));
+        section(out, &row, &findings);
+    }
+}
+
+fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
+    let name = words::kind_name(row.kind);
+    put!(out, "<section id=\"{}\">", anchor(row.kind));
+    put!(out, "<h2>{}{}</h2>", name[..1].to_uppercase(), escape(&name[1..]));
+    put!(out, "<p class=\"figure-line\">{}</p>", escape(&cost(row)));
+    put!(out, "<p class=\"prose\">{}</p>", escape(words::explanation(row.kind)));
+    put!(out, "<div class=\"pair\">");
+    let drawn = findings.iter().find_map(|&(number, finding)| {
+        let example = finding.examples.first()?;
+        Some((number, finding, example, sequence::render(finding, example)?))
+    });
+    if let Some((number, _, example, picture)) = &drawn {
+        let at = words::time(example.begin);
+        put!(out, "<figure class=\"card\">\n{picture}<figcaption>");
+        put!(
+            out,
+            "Connection {}, {at} after its first segment. Times are milliseconds since the stall \
+             began; long intervals are to scale, short ones spread.</figcaption>\n</figure>",
+            link(*number)
+        );
+    }
+    let buckets = spread::sum(findings.iter().map(|(_, finding)| &finding.histogram));
+    if let Some(picture) = spread::render(&buckets) {
+        let title =
+            if row.kind == Kind::SenderQueue { "How late ACKs were" } else { "How long each took" };
+        put!(out, "<figure class=\"card\">\n<h3>{title}</h3>\n{picture}<figcaption>");
+        put!(out, "{}</figcaption>\n</figure>", escape(&clusters(&buckets)));
+    }
+    put!(out, "</div>");
+    if let Some((number, finding)) = findings.first() {
+        put!(out, "<h3>What to do, for connection {}</h3>", link(*number));
+        remedies(out, finding);
+    }
+    worst(out, findings);
+    put!(out, "</section>");
+}
+
+fn cost(row: &OfKind) -> String {
+    let times = words::count(row.times, "time");
+    let connections = words::count(row.connections, "connection");
+    match (row.severity, row.kind) {
+        (Severity::LostTime, Kind::Application) => {
+            format!("{times} on {connections}: {} of the program’s own", words::time(row.lost))
+        }
+        (Severity::LostTime, _) => {
+            format!("{times} on {connections}: {} lost", words::time(row.lost))
+        }
+        _ => format!("{times} on {connections}; nobody is known to have waited"),
+    }
+}
+
+/// What stands out of a distribution, in words.
+fn clusters(buckets: &[uncork_doctor::Bucket]) -> String {
+    let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    let near = CLUSTERS.iter().map(|cluster| (cluster, spread::within(buckets, cluster)));
+    let near: Vec<String> = near
+        .filter(|(_, count)| *count > 0)
+        .map(|(cluster, count)| {
+            format!("{} lie near {}, {}", words::thousands(count), cluster.name, cluster.what)
+        })
+        .collect();
+    match near.as_slice() {
+        [] => format!("{} measured; none of them near 40 or 200 ms.", words::thousands(all)),
+        near => format!("Of {}, {}.", words::thousands(all), near.join("; ")),
+    }
+}
+
+/// Where to read on.
+fn worst(out: &mut String, findings: &[Numbered<'_>]) {
+    if findings.len() < 2 {
+        return;
+    }
+    let mut numbers: Vec<usize> = findings.iter().map(|(number, _)| *number).collect();
+    numbers.dedup();
+    let links: Vec<String> = numbers.iter().take(NAMED).map(|number| link(*number)).collect();
+    let more = match numbers.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {} more", words::thousands(more as u64)),
+    };
+    put!(out, "<p class=\"soft\">Connections, worst first: {}{more}.</p>", links.join(", "));
+}
+
+/// A connection's number, which leads there if it is listed.
+fn link(number: usize) -> String {
+    if number > LISTED {
+        return number.to_string();
+    }
+    format!("<a href=\"#c{number}\">{number}</a>")
+}

@@ -1,0 +1,113 @@
+//! Pictures, and text that stays text.
+
+use crate::output::shown;
+
+/// Appends a line; writing into a string cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {{
+        use std::fmt::Write as _;
+        let _ = writeln!($out, $($arg)*);
+    }};
+}
+pub(super) use put;
+
+/// `text` with nothing left that HTML could take for markup, or a terminal for an order.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in shown(text).chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Where a text is fastened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture as wide as it is made, scaled to where it is put.
+pub(super) struct Picture {
+    width: f64,
+    elements: String,
+}
+
+impl Picture {
+    pub(super) fn new(width: f64) -> Self {
+        Self { width, elements: String::new() }
+    }
+
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        put!(
+            self.elements,
+            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{}</text>"#,
+            escape(text)
+        );
+    }
+
+    pub(super) fn line(&mut self, (x, y): (f64, f64), (to_x, to_y): (f64, f64), class: &str) {
+        put!(
+            self.elements,
+            r#"<line x1="{x:.1}" y1="{y:.1}" x2="{to_x:.1}" y2="{to_y:.1}" class="{class}"/>"#
+        );
+    }
+
+    /// A rectangle that tells `title` to whoever points at it.
+    pub(super) fn rect(
+        &mut self,
+        (x, y): (f64, f64),
+        (width, height): (f64, f64),
+        class: &str,
+        title: &str,
+    ) {
+        let title = match title {
+            "" => String::new(),
+            title => format!("<title>{}</title>", escape(title)),
+        };
+        put!(
+            self.elements,
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="2" class="{class}">{title}</rect>"#
+        );
+    }
+
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
+        put!(self.elements, r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" class="{class}"/>"#);
+    }
+
+    /// A level line that ends in a point.
+    pub(super) fn arrow(&mut self, y: f64, (from, to): (f64, f64), class: &str) {
+        let back = if to > from { -8.0 } else { 8.0 };
+        self.line((from, y), (to + back * 0.8, y), class);
+        let base = to + back;
+        put!(
+            self.elements,
+            r#"<path d="M{to:.1} {y:.1}L{base:.1} {:.1}V{:.1}Z" class="{class} point"/>"#,
+            y - 3.6,
+            y + 3.6
+        );
+    }
+
+    /// The picture; `told` is what those hear who do not see it.
+    pub(super) fn finish(self, height: f64, told: &str) -> String {
+        format!(
+            "<svg viewBox=\"0 0 {:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+            self.width,
+            escape(told),
+            self.elements
+        )
+    }
+}
