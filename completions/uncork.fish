@@ -27,6 +27,7 @@ end
 complete -c uncork -n "__fish_uncork_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_needs_command" -s V -l version -d 'Print version'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -40,10 +41,19 @@ complete -c uncork -n "__fish_uncork_using_subcommand run" -l spin -d 'How long 
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the end, tell what was held, pushed and passed through' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pcap -d 'The capture (pcap or pcapng), or - for standard input' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l html -d 'Write the report as one self-contained page, with a diagram of each kind of stall' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l fail-on -d 'Exit with 1 only if this holds: stall>5ms, lost>50ms, share>1% or a kind of finding' -r
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l slow -d 'How long a program may take for a reply before it is named as slow [default: 20ms]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l json -d 'Print the report as JSON (docs/doctor.schema.json describes it)'
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l all -d 'Report connections without a finding, and harmless oddities, too'
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s q -l quiet -d 'Print no report; the exit status tells'
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand status" -l json -d 'Print a JSON array, one element a process'
 complete -c uncork -n "__fish_uncork_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run status library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

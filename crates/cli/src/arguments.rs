@@ -5,6 +5,7 @@ use core::str::FromStr;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use crate::doctor::Doctor;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use uncork_posix::config::{Bound, Hold, Invalid, Scope, Spin};
@@ -24,6 +25,7 @@ Examples:
   uncork run -- ./server --port 8080     run a program with its small writes held
   uncork run --stats -- ./server         and show, at its end, what that saved
   uncork status 4711                     what is held in a running process, and why
+  uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
 
 `uncork COMMAND --help` says more about each command."
 )]
@@ -35,6 +37,7 @@ pub(crate) struct Uncork {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Doctor(Doctor),
     Status(Status),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]

@@ -12,6 +12,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// A command line that is not understood (outside of `uncork run`).
     pub(crate) const USAGE: i32 = 2;
+    /// The operating system does not allow what it would take.
+    pub(crate) const NO_PERMISSION: i32 = 3;
     /// uncork itself failed, or refused.
     pub(crate) const OWN: i32 = 125;
     /// The command was found and cannot be executed.
@@ -22,6 +24,16 @@ impl Failure {
     /// uncork's own failure.
     pub(crate) fn own(sentence: impl Into<String>) -> Self {
         Self { code: Self::OWN, sentence: sentence.into() }
+    }
+
+    /// Input or output of `uncork doctor` that cannot be used.
+    pub(crate) fn unusable(sentence: impl Into<String>) -> Self {
+        Self { code: Self::USAGE, sentence: sentence.into() }
+    }
+
+    /// Something that only another user may do.
+    pub(crate) fn no_permission(sentence: impl Into<String>) -> Self {
+        Self { code: Self::NO_PERMISSION, sentence: sentence.into() }
     }
 
     /// A command that exists and cannot be executed.

@@ -13,9 +13,10 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
+    ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
     ("uncork-status", include_str!("../man/uncork-status.roff")),
     ("uncork-library", include_str!("../man/uncork-library.roff")),
 ];

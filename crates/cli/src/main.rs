@@ -8,8 +8,6 @@
 
 mod arguments;
 mod command;
-// Until the command itself calls it.
-#[cfg_attr(not(test), allow(dead_code))]
 mod doctor;
 mod entry;
 mod environment;
@@ -38,6 +36,7 @@ fn uncork() -> i32 {
     };
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),

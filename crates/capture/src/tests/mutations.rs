@@ -85,7 +85,7 @@ fn apply(file: &mut Vec<u8>, change: &Change) {
         Change::Set(at, octet) => file[at % length] = *octet,
         Change::Flip(at, bit) => file[at % length] ^= bit,
         Change::Word(at, word) => {
-            let at = at % length & !3;
+            let at = (at % length) & !3;
             for (octet, new) in file[at..].iter_mut().zip(word.to_le_bytes()) {
                 *octet = new;
             }

@@ -1,8 +1,120 @@
-//! `uncork doctor`: what was found, for people and for programs.
+//! `uncork doctor`: what is wrong with connections.
+//!
+//! Arguments, input and output are here; what is found is decided in `uncork-doctor`.
 
-pub(crate) mod page;
-pub(crate) mod table;
-mod words;
-
+mod arguments;
+mod examine;
+mod fail_on;
+mod input;
+mod output;
+mod page;
 #[cfg(test)]
 mod samples;
+mod table;
+mod words;
+
+use std::io::{self, ErrorKind};
+
+use uncork_capture::{Counts, Error};
+use uncork_doctor::{Report, Settings};
+
+pub(crate) use arguments::Doctor;
+
+use crate::failure::Failure;
+use crate::output::complain;
+use examine::{Examined, examine};
+use input::Input;
+
+/// Exit statuses.
+mod code {
+    pub(super) const NOTHING_FOUND: i32 = 0;
+    pub(super) const FOUND: i32 = 1;
+    pub(super) const UNREADABLE: i32 = crate::failure::Failure::USAGE;
+}
+
+/// `uncork doctor --pcap`.
+pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
+    let mut settings = Settings { every_connection: arguments.all, ..Settings::default() };
+    if let Some(slow) = arguments.slow {
+        settings.slow_application = slow;
+    }
+    let path = &arguments.pcap;
+    let input = Input::open(path).map_err(|error| {
+        let name = if path.as_os_str() == "-" {
+            "standard input".into()
+        } else {
+            path.display().to_string()
+        };
+        cannot_read(&crate::output::shown(&name), &Error::Io(error))
+    })?;
+    let name = input.name.clone();
+    crate::output::survive_broken_pipes();
+    let examined =
+        examine(input, settings, arguments.quiet).map_err(|error| cannot_read(&name, &error))?;
+    let Examined { report, counts, broken } = examined;
+    match &broken {
+        Some(error) if counts.frames == 0 => return Err(cannot_read(&name, error)),
+        _ => show(&report, arguments)?,
+    }
+    if !arguments.quiet {
+        remark(&name, &report, counts);
+    }
+    if let Some(error) = broken {
+        let frames = counts.frames;
+        let (plural, stand) = if frames == 1 { ("", "s") } else { ("s", "") };
+        complain(format_args!(
+            "{name}: {error}; the {frames} frame{plural} before it stand{stand}"
+        ));
+        return Ok(code::UNREADABLE);
+    }
+    Ok(verdict(&report, arguments))
+}
+
+fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
+    if let Some(file) = &arguments.html {
+        output::write_page(report, file)?;
+    }
+    match arguments {
+        Doctor { quiet: true, .. } => Ok(()),
+        Doctor { json: true, .. } => output::print_json(report),
+        _ => output::print_table(report),
+    }
+}
+
+/// What is missing in the report, and why.
+fn remark(name: &str, report: &Report, counts: Counts) {
+    if let (Some(link), left_out @ 1..) = (counts.first_unknown_link, counts.unknown_link) {
+        complain(format_args!(
+            "{name}: {left_out} frames were left out: link type {link} is not read"
+        ));
+    }
+    if counts.without_time > 0 {
+        complain(format_args!(
+            "{name}: {} of {} frames have no time (simple packet blocks): stalls in them cannot \
+             be seen",
+            counts.without_time, counts.frames
+        ));
+    }
+    if report.summary.segments == 0 && counts.frames > 0 {
+        complain(format_args!("{name}: there is no TCP segment in its {} frames", counts.frames));
+    }
+}
+
+fn verdict(report: &Report, arguments: &Doctor) -> i32 {
+    let found = if arguments.fail_on.is_empty() {
+        report.summary.connections_with_findings > 0
+    } else {
+        arguments.fail_on.iter().any(|condition| condition.holds(report))
+    };
+    if found { code::FOUND } else { code::NOTHING_FOUND }
+}
+
+fn cannot_read(name: &str, error: &Error) -> Failure {
+    let denied = matches!(error, Error::Io(error) if denied(error));
+    let sentence = format!("{name}: {error}");
+    if denied { Failure::no_permission(sentence) } else { Failure::unusable(sentence) }
+}
+
+fn denied(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
+}

@@ -1,0 +1,109 @@
+//! The command line of `uncork doctor`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use uncork_posix::config::parse_duration;
+
+use super::fail_on::FailOn;
+
+const HELP: &str = "\
+Conditions of --fail-on:
+  stall>5ms           one stall took longer
+  lost>50ms           all stalls together took longer
+  share>1%            that is more than this share of the time spent waiting for replies
+  nagle_delayed_ack   there is a finding of this kind that is not harmless; the kinds are
+                      nagle_delayed_ack, delayed_ack, quickack_exhausted, cork_timeout,
+                      tiny_packets, runt, nodelay_not_in_force, sender_queue, zero_window,
+                      retransmission and application
+
+Examples:
+  uncork doctor --pcap trace.pcap
+  tcpdump -i any -s 128 -U -w - port 8080 | uncork doctor --pcap -
+  uncork doctor --pcap trace.pcap --json | jq '.connections[].findings[].kind'
+  uncork doctor --pcap trace.pcap --quiet --fail-on 'stall>5ms' --fail-on 'lost>50ms'
+
+Exit status: 0 nothing found (harmless oddities are nothing), 1 findings, or with --fail-on
+a condition that holds, 2 the command line or the capture is not understood (what could be
+read is reported), 3 no permission to read it.";
+
+/// Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it
+///
+/// Reads a capture and tells for each connection how much time was lost to TCP, by which
+/// mechanism, at which end, and the one line that cures it. It says as well when TCP is not
+/// to blame.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Doctor {
+    /// The capture (pcap or pcapng), or - for standard input
+    ///
+    /// A capture that is still being written to a pipe is read as it comes; Ctrl-C ends it
+    /// with a report.
+    #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) pcap: PathBuf,
+
+    /// Print the report as JSON (docs/doctor.schema.json describes it)
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write the report as one self-contained page, with a diagram of each kind of stall
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Report connections without a finding, and harmless oddities, too
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Exit with 1 only if this holds: stall>5ms, lost>50ms, share>1% or a kind of finding
+    ///
+    /// May be given several times; one that holds is enough.
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_on: Vec<FailOn>,
+
+    /// How long a program may take for a reply before it is named as slow
+    /// [default: 20ms]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) slow: Option<Duration>,
+
+    /// Print no report; the exit status tells
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        doctor: Doctor,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Doctor, String> {
+        let line = ["doctor"].iter().chain(arguments);
+        Only::try_parse_from(line).map(|only| only.doctor).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_help_names_every_kind() {
+        for (name, _) in super::super::fail_on::KINDS {
+            assert!(HELP.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn conditions_and_durations_are_checked_where_they_are_given() {
+        let line = ["--pcap", "-", "--fail-on", "stall>5ms", "--fail-on=runt", "--slow", "1s"];
+        let doctor = parse(&line).unwrap();
+        assert_eq!(doctor.fail_on.len(), 2);
+        assert_eq!(doctor.slow, Some(Duration::from_secs(1)));
+        let error = parse(&["--pcap", "-", "--fail-on", "stall>soon"]).unwrap_err();
+        assert!(error.contains("\"soon\" is not a duration"), "{error}");
+        let error = parse(&["--pcap", "-", "--slow", "soon"]).unwrap_err();
+        assert!(error.contains("\"soon\" is not a duration"), "{error}");
+        assert!(parse(&[]).unwrap_err().contains("--pcap"));
+    }
+}

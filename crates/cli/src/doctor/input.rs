@@ -1,0 +1,109 @@
+//! Where the capture comes from: a file, or a pipe that somebody still writes to.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// Ctrl-C reaches `tcpdump` as well, which then writes what it still has and ends: so long it may
+/// take before what has come is all.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A capture to be read.
+pub(super) struct Input {
+    file: File,
+    /// How it is called in sentences.
+    pub(super) name: String,
+    /// Its length, if it has one.
+    pub(super) length_bytes: Option<u64>,
+    /// What asks for an end of something that has none by itself.
+    signals: Option<SignalFd>,
+    interrupted: Rc<Cell<bool>>,
+}
+
+impl Input {
+    /// Opens a file, or standard input for `-`.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let is_stdin = path.as_os_str() == "-";
+        let file = if is_stdin {
+            File::from(io::stdin().as_fd().try_clone_to_owned()?)
+        } else {
+            File::open(path)?
+        };
+        if is_stdin && file.is_terminal() {
+            return Err(io::Error::other("a capture has to be piped into it, it is a terminal"));
+        }
+        let metadata = file.metadata()?;
+        let length_bytes = metadata.is_file().then_some(metadata.len());
+        let signals = if metadata.is_file() { None } else { Some(signals()?) };
+        let name = if is_stdin {
+            "standard input".to_owned()
+        } else {
+            crate::output::shown(&path.to_string_lossy()).into_owned()
+        };
+        Ok(Self { file, name, length_bytes, signals, interrupted: Rc::default() })
+    }
+
+    /// Becomes true when it was ended by a signal and not by the writer.
+    pub(super) fn interrupted(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.interrupted)
+    }
+
+    /// Waits until there is something to be read. False if somebody wants no more of it.
+    fn wait(&self, signals: &SignalFd) -> io::Result<bool> {
+        let mut deadline = None;
+        loop {
+            let timeout = match deadline {
+                None => PollTimeout::NONE,
+                Some(deadline) => {
+                    let left = Instant::now().max(deadline) - Instant::now();
+                    PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
+                }
+            };
+            let mut fds = [&self.file.as_fd(), &signals.as_fd()]
+                .map(|fd| PollFd::new(*fd, PollFlags::POLLIN));
+            match poll(&mut fds, timeout) {
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            let [input, signal] = fds.map(|fd| fd.any().unwrap_or(true));
+            if signal && signals.read_signal()?.is_some() {
+                // The second one is impatient.
+                if self.interrupted.replace(true) {
+                    return Ok(false);
+                }
+                deadline = Some(Instant::now() + LAST_WORDS);
+            } else if input {
+                return Ok(true);
+            } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.signals {
+            Some(signals) if !self.wait(signals)? => Ok(0),
+            _ => self.file.read(buffer),
+        }
+    }
+}
+
+/// The signals by which people and service managers ask for an end.
+fn signals() -> io::Result<SignalFd> {
+    let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    set.thread_block()?;
+    Ok(fd)
+}
