@@ -20,8 +20,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A capture to be read.
 pub(super) struct Input {
     file: File,
-    /// How it is called in sentences.
-    pub(super) name: String,
     /// Its length, if it has one.
     pub(super) length_bytes: Option<u64>,
     /// What asks for an end of something that has none by itself.
@@ -32,7 +30,7 @@ pub(super) struct Input {
 impl Input {
     /// Opens a file, or standard input for `-`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let is_stdin = path.as_os_str() == "-";
+        let is_stdin = is_stdin(path);
         let file = if is_stdin {
             File::from(io::stdin().as_fd().try_clone_to_owned()?)
         } else {
@@ -44,12 +42,7 @@ impl Input {
         let metadata = file.metadata()?;
         let length_bytes = metadata.is_file().then_some(metadata.len());
         let signals = if metadata.is_file() { None } else { Some(signals()?) };
-        let name = if is_stdin {
-            "standard input".to_owned()
-        } else {
-            crate::output::shown(&path.to_string_lossy()).into_owned()
-        };
-        Ok(Self { file, name, length_bytes, signals, interrupted: Rc::default() })
+        Ok(Self { file, length_bytes, signals, interrupted: Rc::default() })
     }
 
     /// Becomes true when it was ended by a signal and not by the writer.
@@ -98,6 +91,11 @@ impl Read for Input {
             _ => self.file.read(buffer),
         }
     }
+}
+
+/// Whether that is how standard input is asked for.
+pub(super) fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// The signals by which people and service managers ask for an end.

@@ -14,6 +14,7 @@ mod table;
 mod words;
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use uncork_capture::{Counts, Error};
 use uncork_doctor::{Report, Settings};
@@ -21,9 +22,9 @@ use uncork_doctor::{Report, Settings};
 pub(crate) use arguments::Doctor;
 
 use crate::failure::Failure;
-use crate::output::complain;
+use crate::output::{complain, shown};
 use examine::{Examined, examine};
-use input::Input;
+use input::{Input, is_stdin};
 
 /// Exit statuses.
 mod code {
@@ -39,15 +40,8 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
         settings.slow_application = slow;
     }
     let path = &arguments.pcap;
-    let input = Input::open(path).map_err(|error| {
-        let name = if path.as_os_str() == "-" {
-            "standard input".into()
-        } else {
-            path.display().to_string()
-        };
-        cannot_read(&crate::output::shown(&name), &Error::Io(error))
-    })?;
-    let name = input.name.clone();
+    let name = name_of(path);
+    let input = Input::open(path).map_err(|error| cannot_read(&name, &Error::Io(error)))?;
     crate::output::survive_broken_pipes();
     let examined =
         examine(input, settings, arguments.quiet).map_err(|error| cannot_read(&name, &error))?;
@@ -70,6 +64,14 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     Ok(verdict(&report, arguments))
 }
 
+/// How the capture is called in sentences.
+fn name_of(path: &Path) -> String {
+    if is_stdin(path) {
+        return "standard input".to_owned();
+    }
+    shown(&path.to_string_lossy()).into_owned()
+}
+
 fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
     if let Some(file) = &arguments.html {
         output::write_page(report, file)?;
@@ -84,8 +86,9 @@ fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
 /// What is missing in the report, and why.
 fn remark(name: &str, report: &Report, counts: Counts) {
     if let (Some(link), left_out @ 1..) = (counts.first_unknown_link, counts.unknown_link) {
+        let frames = if left_out == 1 { "frame was" } else { "frames were" };
         complain(format_args!(
-            "{name}: {left_out} frames were left out: link type {link} is not read"
+            "{name}: {left_out} {frames} left out: link type {link} is not read"
         ));
     }
     if counts.without_time > 0 {
@@ -96,7 +99,7 @@ fn remark(name: &str, report: &Report, counts: Counts) {
         ));
     }
     if report.summary.segments == 0 && counts.frames > 0 {
-        complain(format_args!("{name}: there is no TCP segment in its {} frames", counts.frames));
+        complain(format_args!("{name}: there is no TCP segment in it (frames: {})", counts.frames));
     }
 }
 
