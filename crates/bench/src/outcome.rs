@@ -56,6 +56,8 @@ pub(crate) enum Unit {
     PercentOfCore,
     /// A count per logical packet.
     PerPacket,
+    /// Millions of octets.
+    Megabytes,
     /// One measurement divided by another.
     Times,
 }
@@ -69,6 +71,7 @@ impl Unit {
             Self::Nanoseconds => format!("{} ns", digits(value)),
             Self::PerSecond => format!("{}/s", thousands(value)),
             Self::PercentOfCore => format!("{value:.2} %"),
+            Self::Megabytes => format!("{} MB", digits(value)),
             Self::PerPacket => format!("{value:.4}"),
             Self::Times => format!("{}×", digits(value)),
         }

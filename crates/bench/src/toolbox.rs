@@ -11,7 +11,7 @@ use crate::outcome::Skip;
 pub(crate) const BIN_DIR: &str = "UNCORK_BIN_DIR";
 
 /// Other people's programs and the Debian packages that hold them.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 11] = [
     ("initdb", "postgresql"),
     ("memcached", "memcached"),
     ("nginx", "nginx"),
@@ -19,7 +19,9 @@ const PACKAGES: [(&str, &str); 9] = [
     ("postgres", "postgresql"),
     ("redis-benchmark", "redis-tools"),
     ("redis-server", "redis-server"),
+    ("tcptrace", "tcptrace"),
     ("true", "coreutils"),
+    ("tshark", "tshark"),
     ("wrk", "wrk"),
 ];
 

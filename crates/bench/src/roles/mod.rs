@@ -13,6 +13,7 @@ mod exec;
 mod janitor;
 mod memcache;
 mod ping;
+mod usage;
 mod zero;
 
 pub(crate) use busy::Message;
@@ -20,6 +21,7 @@ pub(crate) use costs::Costs;
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
 pub(crate) use ping::RoundTrips;
+pub(crate) use usage::Usage;
 
 /// A part.
 #[derive(Debug, Subcommand)]
@@ -40,6 +42,8 @@ pub(crate) enum Role {
         /// Number of reads
         reads: u64,
     },
+    /// Runs a program and says how long it took and how much memory
+    Usage(usage::Args),
     /// Measures what ways of keeping time cost
     Costs {
         /// Number of each
@@ -62,6 +66,7 @@ impl Role {
             Self::Pong => ping::pong(),
             Self::Ping(args) => ping::ping(&args),
             Self::Zero { reads } => zero::run(reads),
+            Self::Usage(args) => usage::run(&args),
             Self::Costs { times } => costs::run(times),
             Self::Memcache(args) => memcache::run(&args),
             Self::Busy(args) => busy::run(&args),

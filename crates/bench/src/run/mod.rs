@@ -15,6 +15,7 @@ use crate::progress::Progress;
 use crate::table;
 use crate::toolbox::Toolbox;
 
+mod capture;
 mod idle_spin;
 mod memcached;
 mod nginx;
@@ -56,6 +57,8 @@ pub(crate) enum Bench {
     Timer,
     /// What ways of keeping time cost a write
     TimerCosts,
+    /// uncork doctor on a large capture, against tshark and tcptrace
+    Capture,
 }
 
 impl Bench {
@@ -74,6 +77,7 @@ impl Bench {
             Self::IdleSpin => "idle-spin",
             Self::Timer => "timer",
             Self::TimerCosts => "timer-costs",
+            Self::Capture => "capture",
         }
     }
 
@@ -97,6 +101,7 @@ impl Bench {
             Self::IdleSpin => idle_spin::run(bed),
             Self::Timer => timer::run(bed),
             Self::TimerCosts => timer_costs::run(bed),
+            Self::Capture => capture::run(bed),
         }
     }
 }

@@ -1,0 +1,126 @@
+//! How fast `uncork doctor` reads a capture, beside the tools that people use today, and how much
+//! memory it takes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Bed;
+use crate::contest::{Case, interleave};
+use crate::launch::Job;
+use crate::outcome::{Bar, Compare, Row, Unit};
+use crate::place::Place;
+use crate::process::run_to_end;
+use crate::roles::Usage;
+use crate::toolbox::program;
+
+mod make;
+
+const BENCH: &str = "capture";
+/// Segments in the capture that everybody reads.
+const SEGMENTS: u64 = 2_000_000;
+/// Connections in it.
+const CONNECTIONS: u32 = 2_000;
+/// Connections in the capture that is about memory.
+const MANY_CONNECTIONS: u32 = 100_000;
+/// tshark's two passes over two million segments take about a minute.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// Reads captures that are made here, each program by itself on one core.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    let dir = bed.scratch.dir(BENCH)?;
+    let mut rows = memory(bed, &dir)?;
+    rows.extend(speed(bed, &dir)?);
+    Ok(rows)
+}
+
+/// Peak memory: with many connections, and with ten times the segments in the same connections.
+fn memory(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
+    let segments = bed.amount(SEGMENTS);
+    let megabytes = |connections: u32, segments: u64| -> Result<f64> {
+        let file = make::capture(dir, connections, segments)?;
+        let usage = doctor(bed, &file)?;
+        std::fs::remove_file(&file)?;
+        Ok(usage.peak_bytes as f64 / 1e6)
+    };
+    let many = megabytes(MANY_CONNECTIONS, segments.max(20 * u64::from(MANY_CONNECTIONS)))?;
+    let (few, ten_times) =
+        (megabytes(CONNECTIONS, segments / 10)?, megabytes(CONNECTIONS, segments)?);
+    let row = |what: &str, megabytes: f64| {
+        Row::absolute((BENCH, what), Place::OneCore, Unit::Megabytes, &[megabytes])
+    };
+    let more = "2,000 connections: ten times the segments, memory";
+    Ok(vec![
+        row("100,000 connections, memory", many).bar(Bar::AtMost(200.0)),
+        // Half a megabyte is the allocator's.
+        Row::compare(
+            (BENCH, more),
+            Place::OneCore,
+            Unit::Megabytes,
+            (&[ten_times], Compare::Ratio, &[few]),
+        )
+        .bar(Bar::AtMost(1.1)),
+    ])
+}
+
+/// Time for the same file.
+fn speed(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
+    let tshark = program("tshark")?;
+    let tcptrace = program("tcptrace")?;
+    let segments = bed.amount(SEGMENTS);
+    let file = make::capture(dir, CONNECTIONS, segments)?;
+    let mut cases = [
+        Case::new("uncork doctor", || Ok(vec![doctor(bed, &file)?.seconds * 1e3])),
+        Case::new("tshark", || {
+            let arguments = ["-2", "-q", "-z", "expert", "-r"];
+            Ok(vec![other(bed, &tshark, &arguments, &file)?.seconds * 1e3])
+        }),
+        Case::new("tcptrace", || Ok(vec![other(bed, &tcptrace, &["-n"], &file)?.seconds * 1e3])),
+    ];
+    let samples = interleave(&mut cases, bed.rounds(3), bed.progress)?;
+    let row = |index: usize, name: &str, times: f64| {
+        let what = format!("{segments} segments: uncork doctor against {name}");
+        let sides = (samples.get(0, 0), Compare::Faster, samples.get(index, 0));
+        Row::compare((BENCH, what), Place::OneCore, Unit::Milliseconds, sides)
+            .bar(Bar::AtLeast(times))
+    };
+    let seconds = samples.get(0, 0).iter().map(|milliseconds| milliseconds / 1e3);
+    let rates: Vec<f64> = seconds.map(|seconds| segments as f64 / seconds).collect();
+    Ok(vec![
+        row(1, "tshark -2 -q -z expert", 20.0),
+        row(2, "tcptrace -n", 2.0),
+        Row::absolute((BENCH, "segments a second"), Place::OneCore, Unit::PerSecond, &rates),
+    ])
+}
+
+/// `uncork doctor` on a capture; that it finds something is no failure.
+fn doctor(bed: &Bed<'_>, file: &Path) -> Result<Usage> {
+    measured(bed, &["--found", "1"], &bed.tools.uncork()?, &["doctor", "--pcap"], file)
+}
+
+fn other(bed: &Bed<'_>, program: &Path, arguments: &[&str], file: &Path) -> Result<Usage> {
+    measured(bed, &[], program, arguments, file)
+}
+
+/// Runs a program by way of a helper that has no other child, so that the helper's account of its
+/// children is the program's.
+fn measured(
+    bed: &Bed<'_>,
+    helper: &[&str],
+    program: &Path,
+    arguments: &[&str],
+    file: &Path,
+) -> Result<Usage> {
+    let core = Place::OneCore.cores()?.client;
+    let job = Job::new(&bed.tools.bench).args(["role", "usage"]).args(helper).arg("--");
+    let job = job.arg(program).args(arguments).arg(file).core(core);
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = run_to_end(job.command(bed.tools)?, &name, LIMIT)?;
+    serde_json::from_str(&text).with_context(|| format!("understanding the helper: {text:?}"))
+}
+
+/// The name of a capture of that many connections and segments.
+fn path_of(dir: &Path, connections: u32, segments: u64) -> PathBuf {
+    dir.join(format!("{connections}-{segments}.pcap"))
+}
