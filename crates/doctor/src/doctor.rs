@@ -7,8 +7,9 @@ use uncork_wire::tcp::Flags;
 use uncork_wire::{Endpoint, Segment, Unread};
 
 use crate::connection::Connection;
+use crate::remedy::{Context, remedies};
 use crate::report::{self, Report, SCHEMA_VERSION, Summary};
-use crate::{Severity, hosts, verdict};
+use crate::{Role, Severity, hosts, verdict};
 
 /// What to look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,8 @@ impl Doctor {
             self.end(connection);
         }
         hosts::blame_queues(&mut self.ended);
-        for connection in &self.ended {
+        for connection in &mut self.ended {
+            prescribe(connection);
             count(&mut self.summary, connection);
         }
         let first_seen = self.first_seen.unwrap_or_default();
@@ -105,6 +107,22 @@ impl Doctor {
         } else {
             self.summary.request_time += report.request_time;
         }
+    }
+}
+
+/// Says what to do about each finding.
+fn prescribe(connection: &mut report::Connection) {
+    for finding in &mut connection.findings {
+        let holder = finding.bytes_held_by;
+        let sender = holder.or(finding.ack_held_by.map(Role::other)).unwrap_or(Role::Server);
+        let context = Context {
+            client: &connection.client,
+            server: &connection.server,
+            sender,
+            bytes_held_by: holder,
+            ack_held_by: finding.ack_held_by,
+        };
+        finding.remedies = remedies(finding.kind, &context);
     }
 }
 
