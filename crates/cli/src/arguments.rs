@@ -24,6 +24,7 @@ Examples:
   uncork run -- ./server --port 8080     run a program with its small writes held
   uncork run --stats -- ./server         and show, at its end, what that saved
   uncork status 4711                     what is held in a running process, and why
+  uncork ack client --help               watch when a receiver acknowledges
 
 `uncork COMMAND --help` says more about each command."
 )]
@@ -36,6 +37,7 @@ pub(crate) struct Uncork {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Ack(uncork_ack::Ack),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]
     Library,

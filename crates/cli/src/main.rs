@@ -36,6 +36,7 @@ fn uncork() -> i32 {
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
     };
