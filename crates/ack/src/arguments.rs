@@ -113,7 +113,7 @@ Numbers of bytes and of microseconds may end in k (1024) or m (1024 x 1024).
 Examples:
   uncork ack client -b 1k localhost
   uncork ack client -b 1k --trace-quickack localhost
-  uncork ack client -b 1k -s 60000 localhost    a reader that comes late: the credits show
+  uncork ack client -b 1k -L 4k localhost    a reader that stays behind: the credits show
 
 Exit status: 0, also when the server ended the connection; 2 for a bad command line or a failure.";
 
@@ -161,6 +161,8 @@ pub(crate) struct Client {
     pub(crate) trace_quickack: bool,
 
     /// Set TCP_QUICKACK to this before each read [default: leave it alone]
+    ///
+    /// The kernel forgets it: "off" ends when an ACK has been sent late.
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) quickack: Option<Switch>,
 

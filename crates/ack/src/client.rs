@@ -42,7 +42,8 @@ pub(crate) fn run(options: &Client) -> Result<i32, Error> {
         reads: 0,
         bytes: 0,
     };
-    let receive_buffer = |reader: &Reader<'_>| SockRef::from(&reader.socket).recv_buffer_size().ok();
+    let receive_buffer =
+        |reader: &Reader<'_>| SockRef::from(&reader.socket).recv_buffer_size().ok();
     let first = receive_buffer(&reader);
     let ending = reader.read_on()?;
     let last = receive_buffer(&reader);

@@ -41,15 +41,8 @@ impl Corrections {
 }
 
 /// First release of each stable tree that has them.
-const STABLE: [(u32, u32, u32); 7] = [
-    (6, 5, 7),
-    (6, 1, 57),
-    (5, 15, 135),
-    (5, 10, 198),
-    (5, 4, 258),
-    (4, 19, 296),
-    (4, 14, 327),
-];
+const STABLE: [(u32, u32, u32); 7] =
+    [(6, 5, 7), (6, 1, 57), (5, 15, 135), (5, 10, 198), (5, 4, 258), (4, 19, 296), (4, 14, 327)];
 
 /// What the kernel that this runs on has.
 #[must_use]
@@ -69,7 +62,9 @@ pub fn local() -> Corrections {
 #[must_use]
 pub fn of(release: &str, version: &str, signature: &str) -> Corrections {
     let Some((numbers, rest)) = numbers(release) else { return Corrections::both(Side::Unknown) };
-    if (numbers.0, numbers.1) == (6, 6) && numbers.2 == 0 && candidate(rest).is_some_and(|rc| rc < 5)
+    if (numbers.0, numbers.1) == (6, 6)
+        && numbers.2 == 0
+        && candidate(rest).is_some_and(|rc| rc < 5)
     {
         return Corrections::both(Side::Before);
     }

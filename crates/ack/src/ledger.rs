@@ -142,9 +142,7 @@ impl Ledger {
                 last: write.number,
                 bytes,
                 held: departed.and_then(|departed| departed.checked_sub(write.at)),
-                ack_delay: departed
-                    .filter(|_| own)
-                    .and_then(|departed| at.checked_sub(departed)),
+                ack_delay: departed.filter(|_| own).and_then(|departed| at.checked_sub(departed)),
                 shares_ack: in_flight_then && at_once,
                 resent: write.resent,
             });

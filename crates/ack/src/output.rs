@@ -24,7 +24,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
 
 /// Writes one sentence to standard error; nothing can be done if nobody reads that either.
 pub(crate) fn complain(sentence: &impl Display) {
-    let _ = io::stderr().write_all(format!("uncork ack: {sentence}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("uncork: {sentence}\n").as_bytes());
 }
 
 /// Milliseconds with as many decimals as make sense: `0.021`, `1.63`, `40.1`.

@@ -76,9 +76,8 @@ pub(crate) fn set_receive_low_mark(socket: &Socket, bytes: i32) -> io::Result<i3
 /// Waits for one of the descriptors or the time; tells which of them are ready, all of them not
 /// when the time is over or a signal came.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
-    let left = until.map(|until| {
-        TimeSpec::from_duration(until.saturating_duration_since(Instant::now()))
-    });
+    let left =
+        until.map(|until| TimeSpec::from_duration(until.saturating_duration_since(Instant::now())));
     match ppoll(fds, left, None) {
         Ok(_) => Ok(()),
         Err(Errno::EINTR) => Ok(()),
@@ -140,9 +139,7 @@ pub(crate) fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
 /// One IPv6 socket that takes IPv4 as well; an IPv4 socket where the kernel has no IPv6.
 fn everywhere(port: u16) -> io::Result<TcpListener> {
     match listen_on(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
-        Err(cause) if no_ipv6(&cause) => {
-            listen_on(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
-        }
+        Err(cause) if no_ipv6(&cause) => listen_on(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
         outcome => outcome,
     }
 }

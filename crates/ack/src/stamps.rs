@@ -54,9 +54,7 @@ pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     // With this one the offsets are right also when something is in flight already. Kernels
     // before 6.2 do not know it, and nothing is.
     let better = wanted | libc::SOF_TIMESTAMPING_OPT_ID_TCP;
-    let set = |flags| {
-        setsockopt(socket, Timestamping, &TimestampingFlag::from_bits_retain(flags))
-    };
+    let set = |flags| setsockopt(socket, Timestamping, &TimestampingFlag::from_bits_retain(flags));
     match set(better) {
         Err(Errno::EINVAL) => set(wanted)?,
         outcome => outcome?,

@@ -154,11 +154,7 @@ impl Connection<'_> {
     }
 
     /// Waits once.
-    fn listen(
-        &mut self,
-        until: Option<Instant>,
-        also: PollFlags,
-    ) -> Result<Option<Ending>, Error> {
+    fn listen(&mut self, until: Option<Instant>, also: PollFlags) -> Result<Option<Ending>, Error> {
         let mut fds = [
             awaited(&self.signals, PollFlags::POLLIN),
             awaited(&self.socket, PollFlags::POLLIN | also),

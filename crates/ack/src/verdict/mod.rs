@@ -1,9 +1,9 @@
 //! What a list of ACK delays says about the receiver. Pure: a list goes in, a verdict comes out.
 //!
-//! Linux acknowledges at once while it has quick-ACK credits, and grants 16 of them (fewer with a
-//! small window) with the first data of a connection: `tcp_incr_quickack`, TCP_MAX_QUICKACKS,
-//! net/ipv4/tcp_input.c. Later an ACK waits for a second segment, for the reader or for a timer
-//! of 40 ms at least (TCP_DELACK_MIN, include/net/tcp.h).
+//! Linux acknowledges at once while it has quick-ACK credits, and grants 16 of them with the first
+//! data of a connection, or fewer with a small window: rcv_wnd / (2 * rcv_mss), but 2 at least
+//! (`tcp_incr_quickack`, TCP_MAX_QUICKACKS, net/ipv4/tcp_input.c). Later an ACK waits for a second
+//! segment, for the reader or for a timer of 40 ms at least (TCP_DELACK_MIN, include/net/tcp.h).
 
 mod sentence;
 #[cfg(test)]
@@ -17,6 +17,10 @@ use crate::kernel::Side;
 
 /// Most quick-ACK credits that are granted at a time (TCP_MAX_QUICKACKS).
 pub const MOST_CREDITS: usize = 16;
+
+/// Most ACKs at once that credits explain. Linux 6.18 sends one more than it has credits when
+/// segments have 536 bytes or more, and 16 when they are smaller (measured: docs/QUICKACK.md).
+const MOST_ON_CREDITS: usize = MOST_CREDITS + 1;
 
 /// With so many quick ACKs and none late, it is not the credits that made them quick.
 const ENOUGH: usize = MOST_CREDITS + 4;
@@ -129,7 +133,7 @@ pub fn judge(samples: &[Sample], setting: &Setting) -> Verdict {
     let median = |wanted: bool| {
         median_us(acks.iter().filter(|ack| ack.late == wanted).map(|ack| ack.delay).collect())
     };
-    let credits_spent = kind == Kind::QuickThenLate && quick_at_first <= MOST_CREDITS;
+    let credits_spent = kind == Kind::QuickThenLate && quick_at_first <= MOST_ON_CREDITS;
     let before_the_turn = acks.get(quick_at_first.wrapping_sub(1));
     let spoken = before_the_turn.map_or(0, |ack| ack.receiver_segments) as usize;
     Verdict {
