@@ -107,6 +107,14 @@ pub(crate) struct Server {
     pub(crate) json: bool,
 }
 
+impl Server {
+    /// The time from one write to the next that the rate asks for.
+    pub(crate) fn pace(&self) -> Duration {
+        let seconds = self.rate.map_or(0.0, |rate| self.buffer as f64 / rate as f64);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
 const CLIENT_HELP: &str = "\
 Numbers of bytes and of microseconds may end in k (1024) or m (1024 x 1024).
 
@@ -277,6 +285,7 @@ mod tests {
         assert_eq!((server.buffer, server.rate), (2 << 20, Some(30 << 20)));
         assert_eq!((server.send_buffer, server.quickack), (Some(64 << 10), true));
         assert_eq!(server.sleep, Duration::from_micros(1024));
+        assert_eq!(server.pace().as_millis(), 66);
         let line = "client -b 9 -c 1 -p 7 -r 8k -s 3 -t 0.5 -d -L 4k host";
         let Role::Client(client) = role(line).unwrap() else { panic!() };
         assert_eq!((client.cpu, client.port, client.debug), (Some(1), 7, true));

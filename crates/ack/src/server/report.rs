@@ -102,6 +102,7 @@ impl<'a> Report<'a> {
             round_trip: known.shortest_round_trip,
             late_after: self.options.late,
             segment_bytes: self.segment_bytes.filter(|_| self.uniform),
+            pause: self.options.sleep.max(self.options.pace()),
         };
         let verdict = judge(&self.samples, &setting);
         let (local, number) = (kernel::local(), self.number);

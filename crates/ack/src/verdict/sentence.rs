@@ -20,6 +20,11 @@ impl fmt::Display for Verdict {
                  credits run out",
                 self.late
             ),
+            Kind::QuickThroughout if self.credits_renewed => write!(
+                f,
+                "all {acks} ACKs in {quick} ms: quick throughout, but pauses of 200 ms or more bring \
+                 new quick-ACK credits each time"
+            ),
             Kind::QuickThroughout => {
                 write!(f, "all {acks} ACKs in {quick} ms: quick throughout, beyond any credits")
             }
@@ -35,7 +40,7 @@ impl fmt::Display for Verdict {
             Kind::QuickThenLate => write!(
                 f,
                 "{} in {quick} ms, from {} on {late} ms: delayed, but not for credits, of which a \
-                 new connection has {MOST_CREDITS} at most; the reader became slow, or it went \
+                 new connection has {MOST_CREDITS} and few more; the reader became slow, or it went \
                  over to answering",
                 range(first),
                 first + 1

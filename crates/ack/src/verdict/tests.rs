@@ -6,6 +6,7 @@ const SETTING: Setting = Setting {
     round_trip: Duration::from_micros(50),
     late_after: Duration::from_millis(20),
     segment_bytes: Some(1024),
+    pause: Duration::from_millis(100),
 };
 
 fn sample(us: u64) -> Sample {
@@ -61,6 +62,14 @@ fn small_or_varied_segments_say_nothing_about_the_boundary() {
 }
 
 #[test]
+fn credits_that_are_renewed_say_nothing_about_the_boundary() {
+    let setting = Setting { pause: Duration::from_millis(300), ..SETTING };
+    let verdict = judge(&samples(&[(99, 100)]), &setting);
+    assert_eq!((verdict.kind, verdict.mss_boundary), (Kind::QuickThroughout, Side::Unknown));
+    assert!(verdict.to_string().contains("bring new quick-ACK credits"), "{verdict}");
+}
+
+#[test]
 fn late_from_the_first_ack() {
     let verdict = verdict(&[(50, 40_000)]);
     assert_eq!((verdict.kind, verdict.quick_at_first), (Kind::LateThroughout, 0));
@@ -71,7 +80,7 @@ fn late_from_the_first_ack() {
 #[test]
 fn a_small_window_grants_fewer_credits() {
     // tcp_incr_quickack: rcv_wnd / (2 * rcv_mss), at least 2.
-    for credits in [1, 2, 7, 15, 16, 17] {
+    for credits in [1, 2, 7, 15, 16, 17, 18, 24] {
         let verdict = verdict(&[(credits, 80), (9, 40_000)]);
         assert_eq!(verdict.kind, Kind::QuickThenLate, "{credits}");
         assert_eq!((verdict.quick_at_first, verdict.credits_spent), (credits, true));
@@ -82,7 +91,7 @@ fn a_small_window_grants_fewer_credits() {
 
 #[test]
 fn what_turns_late_beyond_the_credits_is_not_credits() {
-    for quick in [18, 40] {
+    for quick in [25, 40] {
         let verdict = verdict(&[(quick, 100), (40, 40_000)]);
         assert_eq!((verdict.kind, verdict.credits_spent), (Kind::QuickThenLate, false));
         assert!(verdict.to_string().contains("not for credits"), "{verdict}");
@@ -106,13 +115,13 @@ fn late_now_and_then() {
 
 #[test]
 fn too_few_to_tell() {
-    for parts in [&[][..], &[(1, 100)], &[(19, 100)], &[(1, 40_000)], &[(2, 40_000)]] {
+    for parts in [&[][..], &[(1, 100)], &[(27, 100)], &[(1, 40_000)], &[(2, 40_000)]] {
         let verdict = verdict(parts);
         assert_eq!(verdict.kind, Kind::TooFew, "{parts:?}");
     }
     assert_eq!(verdict(&[]).to_string(), "no ACK was timed: nothing to tell");
     assert!(verdict(&[(16, 100)]).to_string().starts_with("16 ACKs, 0 of them late: too few"));
-    assert_eq!(verdict(&[(20, 100)]).kind, Kind::QuickThroughout);
+    assert_eq!(verdict(&[(28, 100)]).kind, Kind::QuickThroughout);
     assert_eq!(verdict(&[(16, 100), (2, 40_000)]).kind, Kind::TooFew);
     assert_eq!(verdict(&[(16, 100), (3, 40_000)]).kind, Kind::QuickThenLate);
 }
@@ -157,16 +166,18 @@ fn an_ack_for_several_is_as_late_as_for_the_one_that_waited_longest() {
 fn a_receiver_that_speaks_shows_how_it_counts() {
     for (quick, segments, side) in [
         (16, 9, Side::After),
-        (17, 9, Side::After),
-        (16, 3, Side::After),
+        (18, 9, Side::After),
+        (16, 5, Side::After),
         (7, 9, Side::Before),
-        (13, 3, Side::Before),
+        (9, 9, Side::Before),
+        (11, 5, Side::Before),
         (1, 15, Side::Before),
         (1, 30, Side::Before),
         // Spoke too little, or lost some but not all: a small window, perhaps.
-        (16, 2, Side::Unknown),
-        (14, 2, Side::Unknown),
-        (10, 3, Side::Unknown),
+        (16, 4, Side::Unknown),
+        (13, 3, Side::Unknown),
+        (12, 9, Side::Unknown),
+        (4, 9, Side::Unknown),
     ] {
         let list = spoken(samples(&[(quick, 100), (30, 40_000)]), segments);
         // What was said after the first ACK is known from the second on.
