@@ -131,14 +131,16 @@ fn the_verdict_is_what_a_capture_shows() {
     let captured = capture.ack_delays_ms();
 
     let timed: Vec<_> = segments.iter().map(delay_ms).collect();
-    assert!(timed.len() >= 30, "{verdict}");
+    assert!(timed.len() >= 30 && captured.len() >= timed.len(), "{verdict}");
     for (number, (timed, captured)) in timed.iter().zip(&captured).enumerate() {
         let difference = (timed - captured).abs();
         assert!(difference < 1.0, "segment {}: {timed} and {captured} ms", number + 1);
     }
     let judged = &verdict["verdict"];
     assert_eq!(judged["kind"], "quick_then_late", "{verdict}");
-    assert_eq!(judged["late"], captured.iter().filter(|delay| **delay > 20.0).count() as u64);
+    // An ACK on the line between the two may fall on either side of it.
+    let seen = captured[..timed.len()].iter().filter(|delay| **delay > 20.0).count() as u64;
+    assert!(judged["late"].as_u64().unwrap().abs_diff(seen) <= 1, "{seen}, {verdict}");
     // The last one may have been on its way when the client ended.
     assert!(judged["late"].as_u64().unwrap().abs_diff(delayed) <= 1, "{delayed}, {verdict}");
 }
