@@ -42,7 +42,7 @@ pub struct Stamp {
 /// Asks for stamps. Must come before the first write: offsets count from there.
 ///
 /// # Errors
-/// What setsockopt(2) says; kernels before 4.14 or so have no such stamps.
+/// What setsockopt(2) says; kernels before 4.0 have no such stamps.
 pub fn enable(socket: &impl AsFd) -> io::Result<()> {
     let wanted = libc::SOF_TIMESTAMPING_SOFTWARE
         | libc::SOF_TIMESTAMPING_TX_SCHED
