@@ -104,6 +104,8 @@ pub struct Verdict {
     pub credits_spent: bool,
     /// The pauses are so long that Linux grants new credits after each.
     pub credits_renewed: bool,
+    /// The segments have a constant size that the receiver takes for the MSS.
+    pub mss_sized: bool,
     /// Median delay of those that were not late, in microseconds.
     pub quick_median_us: Option<u64>,
     /// Median delay of those that were late, in microseconds.
@@ -154,6 +156,7 @@ pub fn judge(samples: &[Sample], setting: &Setting) -> Verdict {
         shared,
         credits_spent,
         credits_renewed: setting.pause >= RENEWAL,
+        mss_sized: mss_sized(setting),
         quick_median_us: median(false),
         late_median_us: median(true),
         receiver_segments: samples.last().map_or(0, |sample| sample.receiver_segments),
@@ -228,9 +231,12 @@ fn credit_counting(quick: usize, spoken: usize) -> Side {
 /// late once the credits are spent, even if it is read at once. The reverse tells nothing: with
 /// it, ACKs are late for a reader that comes late. With new credits for each segment, neither does.
 fn mss_boundary(kind: Kind, setting: &Setting) -> Side {
-    let telling = setting.segment_bytes.is_some_and(|bytes| bytes >= MSS_GUESS_BYTES)
-        && setting.pause < RENEWAL;
+    let telling = mss_sized(setting) && setting.pause < RENEWAL;
     if kind == Kind::QuickThroughout && telling { Side::After } else { Side::Unknown }
+}
+
+fn mss_sized(setting: &Setting) -> bool {
+    setting.segment_bytes.is_some_and(|bytes| bytes >= MSS_GUESS_BYTES)
 }
 
 fn median_us(mut delays: Vec<Duration>) -> Option<u64> {

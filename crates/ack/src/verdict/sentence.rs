@@ -87,10 +87,13 @@ impl Verdict {
                 "segments of a constant size are acknowledged as they are read: the receiver seems \
                  to have commit 4720852ed9af, or its route or program asks for quick ACKs",
             ),
-            Side::Before | Side::Unknown if self.credits_spent => Some(
+            Side::Before | Side::Unknown if self.credits_spent && self.mss_sized => Some(
                 "the receiver reads late, or its kernel is older than commit 4720852ed9af, with \
                  which reading a segment of constant size acknowledges it",
             ),
+            Side::Before | Side::Unknown if self.credits_spent => {
+                Some("the receiver reads late: reading what has come would have acknowledged it")
+            }
             Side::Before | Side::Unknown => None,
         };
         let here = format!(

@@ -208,6 +208,10 @@ fn the_remarks_say_what_is_known_and_no_more() {
     assert!(counting.contains("sent 9 segments") && counting.contains("since commit 059217c18be6"));
     assert!(boundary.contains("reads late, or its kernel is older than commit 4720852ed9af"));
     assert!(local.contains("059217c18be6 yes, 4720852ed9af cannot be told"), "{local}");
+    // Smaller than any MSS, every kernel acknowledges on reading.
+    let small = Setting { segment_bytes: Some(500), ..SETTING };
+    let small = judge(&samples(&[(16, 100), (30, 40_000)]), &small).remarks(here);
+    assert!(small[0].starts_with("the receiver reads late: "), "{small:?}");
     let late = verdict(&[(50, 40_000)]).remarks(here);
     assert_eq!(late.len(), 1, "{late:?}");
 }
