@@ -29,6 +29,7 @@ complete -c uncork -n "__fish_uncork_needs_command" -s V -l version -d 'Print ve
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l hold -d 'Who keeps the bytes of an unfinished packet: kernel, user or off' -r -f -a "kernel\t''
@@ -51,9 +52,47 @@ complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s q -l quiet -d '
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand status" -l json -d 'Print a JSON array, one element a process'
 complete -c uncork -n "__fish_uncork_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and not __fish_seen_subcommand_from server client help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and not __fish_seen_subcommand_from server client help" -f -a "server" -d 'Send segments, and time the ACK of each'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and not __fish_seen_subcommand_from server client help" -f -a "client" -d 'Receive what `uncork ack server` sends'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and not __fish_seen_subcommand_from server client help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s b -d 'Bytes of each write' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s s -d 'Microseconds to sleep after each write' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s p -l port -d 'Port to listen on; 0 takes a free one and tells which' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s r -d 'Bytes a second: sleep after a write for as long as the data is ahead of this rate' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s S -d 'Bytes of the send buffer (SO_SNDBUF) [default: the system\'s]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s R -d 'Seconds to pause when SIGUSR1 comes, to the server or to the process of one connection' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l bind -d 'Listen on this address or host name only, instead of on all of IPv6 and IPv4' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l connections -d 'End after this many connections' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l late -d 'An ACK that takes so many milliseconds more than the round trip is late' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s q -d 'Set TCP_QUICKACK on the server\'s own socket before each write'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s D -d 'Set TCP_NODELAY: Nagle\'s algorithm does not hold writes back'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l quiet -d 'Print no line for each segment, only the verdict'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l json -d 'Print JSON objects, one a line'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s b -d 'Bytes of each read; reads are repeated until so many have come, unless -L is given' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s c -d 'Run on this CPU only' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s p -l port -d 'Port of the server' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s r -d 'Bytes of the receive buffer (SO_RCVBUF) [default: the system\'s]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s s -d 'Microseconds to sleep after each buffer that was read' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s t -d 'Seconds to run' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s L -d 'Set SO_RCVLOWAT, and read once a buffer however little comes' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l quickack -d 'Set TCP_QUICKACK to this before each read [default: leave it alone]' -r -f -a "on\t''
+off\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l talk -d 'After the first read and 60 ms, send so many segments of one byte' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s d -d 'Debug: tell the time and the bytes of each read on standard error'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l trace-quickack -d 'Print TCP_QUICKACK before and after each read'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l json -d 'Print JSON objects, one a line'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "server" -d 'Send segments, and time the ACK of each'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "client" -d 'Receive what `uncork ack server` sends'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "server" -d 'Send segments, and time the ACK of each'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "client" -d 'Receive what `uncork ack server` sends'

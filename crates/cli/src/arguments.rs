@@ -26,6 +26,7 @@ Examples:
   uncork run --stats -- ./server         and show, at its end, what that saved
   uncork status 4711                     what is held in a running process, and why
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
+  uncork ack client --help               watch when a receiver acknowledges
 
 `uncork COMMAND --help` says more about each command."
 )]
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Run(Run),
     Doctor(Doctor),
     Status(Status),
+    Ack(uncork_ack::Ack),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]
     Library,

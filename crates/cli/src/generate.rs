@@ -13,12 +13,15 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 5] = [
+const PAGES: [(&str, &str); 8] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
     ("uncork-status", include_str!("../man/uncork-status.roff")),
     ("uncork-library", include_str!("../man/uncork-library.roff")),
+    ("uncork-ack", include_str!("../man/uncork-ack.roff")),
+    ("uncork-ack-server", include_str!("../man/uncork-ack-server.roff")),
+    ("uncork-ack-client", include_str!("../man/uncork-ack-client.roff")),
 ];
 const CLIENT: &str = include_str!("../man/tcp_nodelay_client.roff");
 const SERVER: &str = include_str!("../man/tcp_nodelay_server.roff");
@@ -40,10 +43,8 @@ fn man(directory: &Path) -> io::Result<()> {
     let mut uncork = visible().disable_help_subcommand(true).subcommand_required(true);
     uncork.build();
     for (name, sections) in PAGES {
-        let command = match name.strip_prefix("uncork-") {
-            Some(subcommand) => uncork.find_subcommand(subcommand),
-            None => Some(&uncork),
-        };
+        let mut path = name.split('-').skip(1);
+        let command = path.try_fold(&uncork, |command, word| command.find_subcommand(word));
         let command = command.ok_or_else(|| io::Error::other(format!("no command {name}")))?;
         page(directory, name, command.clone(), sections)?;
     }

@@ -38,6 +38,7 @@ fn uncork() -> i32 {
         Command::Run(arguments) => run::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
     };

@@ -1,0 +1,121 @@
+//! The processes of the connections.
+//!
+//! Each is this program again, with the same command line, the connection as its standard input
+//! and a variable that says so: forking without exec is not for a safe program.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::FAILED;
+use crate::error::Error;
+use crate::output::complain;
+
+/// Tells a process that it serves a connection, and its number.
+pub(super) const CONNECTION: &str = "UNCORK_ACK_CONNECTION";
+
+/// How long a child may take to print its verdict when the server ends.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Those that run, and what became of the others.
+#[derive(Default)]
+pub(super) struct Children {
+    running: Vec<(u32, Child)>,
+    started: u32,
+    failed: bool,
+}
+
+impl Children {
+    /// Starts the process of a connection.
+    pub(super) fn start(&mut self, connection: OwnedFd) -> Result<(), Error> {
+        self.started += 1;
+        let mut arguments = std::env::args_os();
+        let name = arguments.next().unwrap_or_else(|| "uncork".into());
+        // By this name it is found even when the file has been replaced or removed.
+        let child = Command::new("/proc/self/exe")
+            .arg0(name)
+            .args(arguments)
+            .env(CONNECTION, self.started.to_string())
+            .stdin(Stdio::from(connection))
+            .spawn()
+            .map_err(Error::call("start a process for the connection"))?;
+        self.running.push((self.started, child));
+        Ok(())
+    }
+
+    /// How many there have been.
+    pub(super) fn started(&self) -> u32 {
+        self.started
+    }
+
+    /// Whether none runs.
+    pub(super) fn all_ended(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// The exit status that they add up to.
+    pub(super) fn status(&self) -> i32 {
+        if self.failed { FAILED } else { 0 }
+    }
+
+    /// Takes notice of those that have ended.
+    pub(super) fn reap(&mut self) {
+        let mut failed = self.failed;
+        self.running.retain_mut(|(number, child)| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                failed |= !status.success();
+                tell(*number, status);
+                false
+            }
+            Err(_) => false,
+        });
+        self.failed = failed;
+    }
+
+    /// Lets all of them pause.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::SIGUSR1);
+    }
+
+    /// Ends all of them: politely, so that each prints its verdict, and after a while by force.
+    pub(super) fn end(&mut self) {
+        self.signal(Signal::SIGTERM);
+        let begun = Instant::now();
+        while !self.running.is_empty() && begun.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(5));
+            self.reap();
+        }
+        for (_, child) in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for (_, child) in &self.running {
+            // Not waited for yet, so the number is still its own.
+            if let Ok(pid) = i32::try_from(child.id()) {
+                let _ = kill(Pid::from_raw(pid), signal);
+            }
+        }
+    }
+}
+
+impl Drop for Children {
+    /// However the server ends, it leaves no process behind.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A process that failed has said why; one that was killed could not.
+fn tell(number: u32, status: ExitStatus) {
+    if let Some(signal) = status.signal() {
+        complain(&format_args!("the process of connection {number} was ended by signal {signal}"));
+    }
+}
