@@ -189,7 +189,7 @@ impl Connection {
         };
         let delay = at.saturating_sub(sent.at);
         if sent.flight_bytes >= LOADED_BYTES {
-            sender.loaded.record(delay);
+            sender.loaded.get_or_insert_default().record(delay);
         }
         let receiver = &mut self.directions[from];
         receiver.reacted(delay);
@@ -378,7 +378,7 @@ impl Connection {
             return self.record(from, &stall);
         }
         let timestamp = segment.timestamps.map(|(value, _)| value);
-        let before = direction.again.replace(Again { stall, timestamp });
+        let before = direction.again.replace(Box::new(Again { stall, timestamp }));
         if let Some(before) = before {
             self.record(from, &before.stall);
         }

@@ -88,11 +88,11 @@ pub(crate) struct Direction {
     /// How its ACKs of new data came.
     pub(crate) quick: QuickAcks,
     /// How long the other end's ACKs took with much in flight.
-    pub(crate) loaded: Histogram,
+    pub(crate) loaded: Option<Box<Histogram>>,
     /// Most octets in flight.
     pub(crate) most_in_flight_bytes: u32,
     /// Data sent again, until it is known whether it had to be.
-    pub(crate) again: Option<Again>,
+    pub(crate) again: Option<Box<Again>>,
     /// Segments lost together are one stall: all up to here are.
     pub(crate) recovering_until: Option<SeqNumber>,
     /// When data was last sent again.

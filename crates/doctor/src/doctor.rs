@@ -33,7 +33,7 @@ pub struct Doctor {
     summary: Summary,
     first_seen: Option<Duration>,
     last_seen: Duration,
-    connections: FxHashMap<[Endpoint; 2], Connection>,
+    connections: FxHashMap<[Endpoint; 2], Box<Connection>>,
     /// Reports of connections whose ends have begun another one since.
     ended: Vec<report::Connection>,
 }
@@ -54,9 +54,10 @@ impl Doctor {
         self.last_seen = self.last_seen.max(at);
         let (ends, from) = ordered(segment);
         let settings = self.settings;
-        let connection = self.connections.entry(ends).or_insert_with(|| Connection::new(ends, at));
+        let connection =
+            self.connections.entry(ends).or_insert_with(|| Box::new(Connection::new(ends, at)));
         if segment.flags.has(Flags::SYN) && connection.begins_anew(segment, from) {
-            let old = std::mem::replace(connection, Connection::new(ends, at));
+            let old = std::mem::replace(&mut **connection, Connection::new(ends, at));
             connection.segment(at, segment, from, &settings);
             self.end(old);
             return;
@@ -77,7 +78,7 @@ impl Doctor {
     #[must_use]
     pub fn finish(mut self) -> Report {
         for (_, connection) in std::mem::take(&mut self.connections) {
-            self.end(connection);
+            self.end(*connection);
         }
         hosts::blame_queues(&mut self.ended);
         for connection in &mut self.ended {

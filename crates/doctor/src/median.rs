@@ -1,7 +1,7 @@
 //! A median in bounded memory.
 
 /// How many values are kept.
-const KEPT: usize = 16;
+const KEPT: usize = 8;
 
 /// Keeps every n-th of the values, where n doubles whenever there are too many: an evenly spaced
 /// sample, the same at each run over the same values.

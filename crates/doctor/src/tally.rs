@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{Example, Histogram, Role, Seen};
 
 /// Things around a stall that are kept for its picture.
-const AROUND: usize = 12;
+const AROUND: usize = 10;
 /// Pictures of each cause that are kept for a connection.
 const EXAMPLES: usize = 3;
 
@@ -134,8 +134,10 @@ pub(crate) struct Recent {
 impl Recent {
     /// Remembers it, and forgets the oldest.
     pub(crate) fn push(&mut self, seen: Seen) {
-        if self.seen.len() == AROUND {
-            self.seen.pop_front();
+        match self.seen.len() {
+            0 => self.seen.reserve_exact(AROUND),
+            AROUND => _ = self.seen.pop_front(),
+            _ => {}
         }
         self.seen.push_back(seen);
     }

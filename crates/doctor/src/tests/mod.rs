@@ -2,3 +2,10 @@
 
 mod stalls;
 mod trace;
+
+/// A hundred thousand connections are to fit into 200 MB, with the table that finds them.
+#[test]
+fn a_connection_that_rests_is_small() {
+    let bytes = size_of::<crate::connection::Connection>();
+    assert!(bytes <= 1400, "{bytes}");
+}

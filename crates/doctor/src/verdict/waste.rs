@@ -41,7 +41,7 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
 }
 
 pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
-    let loaded = &view.sender.loaded;
+    let loaded = view.sender.loaded.as_deref()?;
     let spread = loaded.spread();
     let queued = spread.p50.saturating_sub(view.path());
     let long = queued >= LONG_QUEUE && spread.p50 >= view.path() * 3 / 2;
