@@ -115,7 +115,6 @@ impl Connection {
             self.control(at, segment, from);
         }
         let direction = &mut self.directions[from];
-        direction.last_seen = Some(at);
         direction.ended |= segment.flags.has(Flags::FIN) || segment.flags.has(Flags::RST);
     }
 

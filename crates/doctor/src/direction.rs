@@ -66,8 +66,6 @@ pub(crate) struct Direction {
     pub(crate) messages: Messages,
     /// When new data was last seen.
     pub(crate) last_data: Option<Duration>,
-    /// When anything was last seen.
-    pub(crate) last_seen: Option<Duration>,
     /// The last acknowledgment of its data.
     pub(crate) acked: Option<Acked>,
     /// Fastest reaction of this end to a segment of the other.

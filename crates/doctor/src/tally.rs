@@ -8,7 +8,7 @@ use crate::{Example, Histogram, Role, Seen};
 /// Things around a stall that are kept for its picture.
 const AROUND: usize = 10;
 /// Pictures of each cause that are kept for a connection.
-const EXAMPLES: usize = 3;
+const EXAMPLES: usize = 2;
 
 /// Why data came late, finer than what is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,7 @@ impl Tallies {
         let least = examples.last().map_or(Duration::ZERO, |e| e.end - e.begin);
         if examples.len() < EXAMPLES || length > least {
             examples.truncate(EXAMPLES - 1);
+            examples.reserve_exact(1);
             examples.push(Example { begin, end: end.max(begin), events: recent.since(begin) });
             examples.sort_by_key(|e| std::cmp::Reverse(e.end - e.begin));
         }
@@ -100,6 +101,7 @@ impl Tallies {
     fn entry(&mut self, cause: Cause, by: usize) -> &mut Tally {
         let known = self.list.iter().position(|t| t.cause == cause && t.by == by);
         let place = known.unwrap_or_else(|| {
+            self.list.reserve_exact(1);
             self.list.push(Tally {
                 cause,
                 by,
