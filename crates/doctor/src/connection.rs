@@ -93,6 +93,14 @@ impl Connection {
         syn && other_isn && (segment.ack.is_none() || direction.ended)
     }
 
+    /// Whether nothing can come any more: both ends have sent all, and it has arrived.
+    pub(crate) fn is_over(&self) -> bool {
+        let arrived = |direction: &Direction| {
+            direction.ended && direction.una.is_some_and(|una| !una.before(direction.nxt))
+        };
+        self.directions.iter().all(arrived)
+    }
+
     /// A segment from the end with that index.
     pub(crate) fn segment(
         &mut self,

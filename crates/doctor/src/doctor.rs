@@ -33,8 +33,9 @@ pub struct Doctor {
     summary: Summary,
     first_seen: Option<Duration>,
     last_seen: Duration,
-    connections: FxHashMap<[Endpoint; 2], Box<Connection>>,
-    /// Reports of connections whose ends have begun another one since.
+    /// By their ends; `None` is one that is over and has been reported.
+    connections: FxHashMap<[Endpoint; 2], Option<Box<Connection>>>,
+    /// Reports of connections that are over.
     ended: Vec<report::Connection>,
 }
 
@@ -54,15 +55,32 @@ impl Doctor {
         self.last_seen = self.last_seen.max(at);
         let (ends, from) = ordered(segment);
         let settings = self.settings;
-        let connection =
-            self.connections.entry(ends).or_insert_with(|| Box::new(Connection::new(ends, at)));
-        if segment.flags.has(Flags::SYN) && connection.begins_anew(segment, from) {
-            let old = std::mem::replace(&mut **connection, Connection::new(ends, at));
-            connection.segment(at, segment, from, &settings);
-            self.end(old);
-            return;
+        let new = || Some(Box::new(Connection::new(ends, at)));
+        let place = self.connections.entry(ends).or_insert_with(new);
+        let syn = segment.flags.has(Flags::SYN);
+        let mut before = None;
+        match place {
+            // Of what is over, an echo may still come.
+            None if !syn => return,
+            None => *place = new(),
+            Some(old) if syn && old.begins_anew(segment, from) => {
+                before = std::mem::replace(place, new());
+            }
+            Some(_) => {}
         }
-        connection.segment(at, segment, from, &settings);
+        let mut over = None;
+        if let Some(connection) = place {
+            connection.segment(at, segment, from, &settings);
+            if connection.is_over() {
+                over = place.take();
+            }
+        }
+        if let Some(connection) = before {
+            self.end(*connection);
+        }
+        if let Some(connection) = over {
+            self.end(*connection);
+        }
     }
 
     /// A frame that yielded no segment.
@@ -77,7 +95,7 @@ impl Doctor {
     /// What is wrong.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        for (_, connection) in std::mem::take(&mut self.connections) {
+        for connection in std::mem::take(&mut self.connections).into_values().flatten() {
             self.end(*connection);
         }
         hosts::blame_queues(&mut self.ended);
