@@ -1,5 +1,7 @@
 //! All connections of a capture.
 
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -34,7 +36,7 @@ pub struct Doctor {
     first_seen: Option<Duration>,
     last_seen: Duration,
     /// By their ends; `None` is one that is over and has been reported.
-    connections: FxHashMap<[Endpoint; 2], Option<Box<Connection>>>,
+    connections: FxHashMap<Ends, Option<Box<Connection>>>,
     /// Reports of connections that are over.
     ended: Vec<report::Connection>,
 }
@@ -53,9 +55,13 @@ impl Doctor {
         self.summary.malformed += u64::from(segment.option_lies);
         self.first_seen.get_or_insert(at);
         self.last_seen = self.last_seen.max(at);
-        let (ends, from) = ordered(segment);
+        let (ends, from) = Ends::of(segment);
         let settings = self.settings;
-        let new = || Some(Box::new(Connection::new(ends, at)));
+        let new = || {
+            let mut ends = [segment.source, segment.destination];
+            ends.rotate_left(from);
+            Some(Box::new(Connection::new(ends, at)))
+        };
         let place = self.connections.entry(ends).or_insert_with(new);
         let syn = segment.flags.has(Flags::SYN);
         let mut before = None;
@@ -157,11 +163,45 @@ fn worst(connection: &report::Connection) -> Option<Severity> {
     connection.findings.iter().map(|f| f.severity).max()
 }
 
-/// The two ends in an order of their own, and which of them has sent it.
-fn ordered(segment: &Segment) -> ([Endpoint; 2], usize) {
-    if segment.source <= segment.destination {
-        ([segment.source, segment.destination], 0)
-    } else {
-        ([segment.destination, segment.source], 1)
+/// The two ends of a connection in an order of their own, as numbers: they are hashed and compared
+/// for every segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    addresses: [u64; 4],
+    ports: u32,
+}
+
+impl Ends {
+    /// Those of a segment, and which of them has sent it.
+    fn of(segment: &Segment) -> (Self, usize) {
+        let [source, destination] = [segment.source, segment.destination].map(number);
+        if source <= destination {
+            (Self::join(source, destination), 0)
+        } else {
+            (Self::join(destination, source), 1)
+        }
     }
+
+    fn join(one: (u128, u16), other: (u128, u16)) -> Self {
+        let halves = |address: u128| [(address >> 64) as u64, address as u64];
+        let ([a, b], [c, d]) = (halves(one.0), halves(other.0));
+        Self { addresses: [a, b, c, d], ports: (u32::from(one.1) << 16) | u32::from(other.1) }
+    }
+}
+
+impl Hash for Ends {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Not as the slice that an array is: its length is always the same.
+        self.addresses.iter().for_each(|half| state.write_u64(*half));
+        state.write_u32(self.ports);
+    }
+}
+
+/// An end as a number: an address of IPv4 as IPv6 maps it (RFC 4291 §2.5.5.2).
+fn number(end: Endpoint) -> (u128, u16) {
+    let address = match end.address {
+        IpAddr::V4(address) => 0xffff_0000_0000 | u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    (address, end.port)
 }

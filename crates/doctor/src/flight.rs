@@ -8,6 +8,9 @@ use uncork_wire::SeqNumber;
 /// Segments that are remembered one by one. A longer flight is a bulk transfer, of which a sample
 /// tells enough.
 const REMEMBERED: usize = 64;
+/// Room that is kept while nothing is in flight: to allocate it anew for each request takes longer
+/// than all else that is done with it.
+const AT_REST: usize = 4;
 
 /// A segment in flight.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +51,8 @@ impl Flight {
             newest = Some(*first);
             self.sent.pop_front();
         }
-        if self.sent.is_empty() {
-            // A connection that rests costs no memory.
+        if self.sent.is_empty() && self.sent.capacity() > AT_REST {
+            // A connection that rests costs little memory.
             self.sent.shrink_to(0);
         }
         newest
