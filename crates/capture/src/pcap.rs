@@ -88,10 +88,18 @@ impl Pcap {
         if block.origlen == 0 && block.caplen == 0 && block.ts_sec == 0 && block.ts_usec == 0 {
             return Err(Error::Lies { at, lie: Lie::Zeros });
         }
-        let fraction = u64::from(block.ts_usec) * u64::from(self.fraction_nanoseconds);
+        let seconds = u64::from(block.ts_sec);
+        let time = match block.ts_usec.checked_mul(self.fraction_nanoseconds) {
+            Some(nanoseconds) if nanoseconds < 1_000_000_000 => Duration::new(seconds, nanoseconds),
+            // More than a second: others add it up, too.
+            _ => {
+                let fraction = u64::from(block.ts_usec) * u64::from(self.fraction_nanoseconds);
+                Duration::from_secs(seconds) + Duration::from_nanos(fraction)
+            }
+        };
         let bytes = block.data.len();
         Ok(Record {
-            time: Duration::from_secs(block.ts_sec.into()) + Duration::from_nanos(fraction),
+            time,
             link: self.link,
             wire_bytes: bytes.max(block.origlen as usize),
             at: self.header_bytes,

@@ -55,6 +55,18 @@ fn pcap_is_read_in_both_orders_and_both_resolutions() {
 }
 
 #[test]
+fn a_fraction_of_more_than_a_second_is_added_up() {
+    for (magic, fraction, expected) in [
+        (MICROSECONDS, 2_500_000, Duration::from_millis(3_500)),
+        (MICROSECONDS, u32::MAX, Duration::from_micros(1_000_000 + u64::from(u32::MAX))),
+        (NANOSECONDS, 2_500_000_000, Duration::from_millis(3_500)),
+    ] {
+        let frame = record(Order::Little, (1, fraction), FRAME.len(), FRAME);
+        assert_eq!(times(&[pcap(Order::Little, magic, 1), frame].concat()), [expected]);
+    }
+}
+
+#[test]
 fn a_modified_pcap_has_longer_headers_and_the_same_frames() {
     let mut file = pcap(Order::Little, MODIFIED, 1);
     for _ in 0..2 {
