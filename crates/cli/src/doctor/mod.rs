@@ -10,6 +10,8 @@ mod output;
 mod page;
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod schema;
 mod table;
 mod words;
 

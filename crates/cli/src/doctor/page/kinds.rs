@@ -76,6 +76,7 @@ fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
             link(*number)
         );
     }
+    put!(out, "<div class=\"column\">");
     let buckets = spread::sum(findings.iter().map(|(_, finding)| &finding.histogram));
     if let Some(picture) = spread::render(&buckets) {
         let title =
@@ -83,7 +84,19 @@ fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
         put!(out, "<figure class=\"card\">\n<h3>{title}</h3>\n{picture}<figcaption>");
         put!(out, "{}</figcaption>\n</figure>", escape(&clusters(&buckets)));
     }
-    put!(out, "</div>");
+    if let Some((number, finding)) = findings.first() {
+        put!(
+            out,
+            "<div class=\"card seen\">\n<h3>What was seen on connection {}</h3>",
+            link(*number)
+        );
+        put!(out, "<p>{}</p>", escape(&finding.evidence));
+        if let Some(holders) = words::holders(finding) {
+            put!(out, "<p class=\"holders\">{}</p>", escape(&holders));
+        }
+        put!(out, "</div>");
+    }
+    put!(out, "</div>\n</div>");
     if let Some((number, finding)) = findings.first() {
         put!(out, "<h3>What to do, for connection {}</h3>", link(*number));
         remedies(out, finding);
@@ -111,14 +124,16 @@ fn clusters(buckets: &[uncork_doctor::Bucket]) -> String {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let near = CLUSTERS.iter().map(|cluster| (cluster, spread::within(buckets, cluster)));
     let near: Vec<String> = near
-        .filter(|(_, count)| *count > 0)
-        .map(|(cluster, count)| {
-            format!("{} lie near {}, {}", words::thousands(count), cluster.name, cluster.what)
+        .filter(|(_, near)| *near > 0)
+        .map(|(cluster, near)| {
+            let how_many = if near == all { "all".to_owned() } else { words::thousands(near) };
+            format!("{how_many} near {}, {}", cluster.name, cluster.what)
         })
         .collect();
+    let measured = words::thousands(all);
     match near.as_slice() {
-        [] => format!("{} measured; none of them near 40 or 200 ms.", words::thousands(all)),
-        near => format!("Of {}, {}.", words::thousands(all), near.join("; ")),
+        [] => format!("{measured} in all, none near 40 or 200 ms."),
+        near => format!("{measured} in all: {}.", near.join("; ")),
     }
 }
 

@@ -10,9 +10,9 @@ use uncork_doctor::{Example, Finding, Kind, Role, Seen, What};
 use super::svg::{Anchor, Picture};
 use crate::doctor::words;
 
-const WIDTH: f64 = 390.0;
+const WIDTH: f64 = 436.0;
 /// Right edge of the column of times.
-const TIMES: f64 = 47.0;
+const TIMES: f64 = 44.0;
 const TOP: f64 = 52.0;
 /// Least distance of two events, so that each can be read.
 const STEP: f64 = 23.0;
@@ -34,9 +34,9 @@ impl Columns {
         let by_program =
             |seen: &Seen| matches!(seen.what, What::Write | What::Read | What::AckTimer);
         if example.events.iter().any(by_program) {
-            Self { client: 146.0, server: 288.0, program: Some(34.0) }
+            Self { client: 154.0, server: 322.0, program: Some(32.0) }
         } else {
-            Self { client: 84.0, server: 340.0, program: None }
+            Self { client: 96.0, server: 390.0, program: None }
         }
     }
 
@@ -237,12 +237,14 @@ fn silence(
         return;
     }
     let (x, width) = (columns.client + 14.0, columns.server - columns.client - 28.0);
-    picture.rect((x, top), (width, bottom - top), "silence", "");
+    // Nothing that TCP would have lost.
+    let calm = if finding.kind == Kind::Application { " calm" } else { "" };
+    picture.rect((x, top), (width, bottom - top), &format!("silence{calm}"), "");
     let centre = f64::midpoint(top, bottom);
     let why = why(finding, example);
     let first = centre - 7.0 * why.len() as f64;
     let length = words::time(example.end.saturating_sub(example.begin));
-    picture.text((columns.middle(), first), Anchor::Middle, "lost", &length);
+    picture.text((columns.middle(), first), Anchor::Middle, &format!("lost{calm}"), &length);
     for (index, line) in why.iter().enumerate() {
         let y = first + 17.0 + 14.0 * index as f64;
         picture.text((columns.middle(), y), Anchor::Middle, "why", line);
@@ -336,6 +338,7 @@ fn label(seen: &Seen) -> String {
     match seen.what {
         What::Data => octets_of(seen.bytes),
         What::Again => format!("{}, again", octets_of(seen.bytes)),
+        What::Syn if seen.by == Role::Server => "SYN, ACK".to_owned(),
         What::Syn => "SYN".to_owned(),
         What::Ack => "ACK".to_owned(),
         What::WindowShut => "window 0".to_owned(),
@@ -381,7 +384,7 @@ mod tests {
         for (finding, picture) in pictures {
             let example = &finding.examples[0];
             let length = words::time(example.end - example.begin);
-            assert!(picture.contains(&format!("class=\"lost\">{length}<")), "{picture}");
+            assert!(picture.contains(&format!("\">{length}<")), "{picture}");
             let arrows = example
                 .events
                 .iter()

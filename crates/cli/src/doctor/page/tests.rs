@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use super::*;
 use crate::doctor::samples;
 
@@ -28,17 +26,6 @@ fn values<'a>(page: &'a str, begin: &str) -> Vec<&'a str> {
 fn elements(page: &str) -> Vec<&str> {
     let name = |rest: &'_ str| rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '!');
     page.split('<').skip(1).filter_map(|rest| rest.get(..name(rest)?)).collect()
-}
-
-/// For the eye: UNCORK_DOCTOR_PAGES=DIRECTORY keeps the pages.
-#[test]
-fn pages_can_be_kept() {
-    let kept = tempfile::tempdir().unwrap();
-    let kept = std::env::var_os("UNCORK_DOCTOR_PAGES").map_or(kept.path().into(), PathBuf::from);
-    for (name, page) in all() {
-        let path = kept.join(format!("{name}.html"));
-        std::fs::write(&path, &page).unwrap();
-    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! The page in a real browser: it is drawn, nothing complains, and nothing leaves it.
+//!
+//! UNCORK_DOCTOR_PAGES=DIRECTORY keeps the pages there, for the eye.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,6 +82,9 @@ fn requests(log: &Path) -> Vec<String> {
 fn a_browser_draws_every_page_in_silence_and_nothing_leaves_it() {
     let Some(browser) = Browser::new() else { return };
     for (name, page) in all() {
+        if let Some(kept) = std::env::var_os("UNCORK_DOCTOR_PAGES") {
+            std::fs::write(Path::new(&kept).join(format!("{name}.html")), &page).unwrap();
+        }
         let opened = browser.open(name, &page);
         let drawn = page.matches("<svg ").count();
         assert_eq!(opened.document.matches("<svg ").count(), drawn, "{name}");
