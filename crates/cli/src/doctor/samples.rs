@@ -108,6 +108,13 @@ fn pictures(kind: Kind) -> Vec<Example> {
                 (180_222, Server, Ack, 0, 18_432),
             ],
         )],
+        _ => more_pictures(kind),
+    }
+}
+
+fn more_pictures(kind: Kind) -> Vec<Example> {
+    use What::*;
+    match kind {
         Kind::CorkTimeout => vec![example(
             (9_100, 212_400),
             &[
@@ -163,7 +170,7 @@ fn pictures(kind: Kind) -> Vec<Example> {
                 (88_050, Client, Ack, 0, 1200),
             ],
         )],
-        Kind::TinyPackets | Kind::SenderQueue => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

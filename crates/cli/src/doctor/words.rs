@@ -213,7 +213,7 @@ pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -251,7 +251,7 @@ pub(crate) fn share(part: Duration, whole: Duration) -> Option<String> {
     }
     let percent = part.as_secs_f64() / whole.as_secs_f64() * 100.0;
     Some(match percent.min(100.0) {
-        none if none == 0.0 => "none".to_owned(),
+        0.0 => "none".to_owned(),
         few if few < 1.0 => "less than 1 %".to_owned(),
         all => format!("{all:.0} %"),
     })

@@ -79,14 +79,11 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
             list.uncork_run();
             list.own_code();
         }
-        Kind::DelayedAck => {
-            list.acknowledge_at_once();
-            list.let_go_of_bytes();
-        }
+        // No byte was held by Nagle's algorithm: at the sender there is nothing to let go.
+        Kind::DelayedAck => list.acknowledge_at_once(),
         Kind::QuickAckExhausted => {
             list.acknowledge_at_once();
             list.mend_quick_acks();
-            list.let_go_of_bytes();
         }
         Kind::CorkTimeout => {
             list.own_options(Cause::Cork);

@@ -64,12 +64,15 @@ fn breakable(address: &str) -> String {
     escape(address).replace(':', ":<wbr>")
 }
 
+/// What a row says of one end.
+type Cell = fn(&Party) -> String;
+
 fn ends(out: &mut String, connection: &Connection) {
     put!(out, "<div class=\"scroll\"><table class=\"parties\">");
     put!(out, "<thead><tr><th></th><th>client</th><th>server</th></tr></thead>\n<tbody>");
     let parties = [&connection.client, &connection.server];
     let known = parties.iter().any(|party| party.process.is_some());
-    let rows: [(&str, Option<fn(&Party) -> String>); 7] = [
+    let rows: [(&str, Option<Cell>); 7] = [
         ("address", Some(|party| party.endpoint.to_string())),
         ("process", known.then_some(|party| words::process(party).unwrap_or_else(|| "–".into()))),
         ("Nagle’s algorithm", Some(|party| words::in_force(party.nagle).to_owned())),

@@ -137,7 +137,7 @@ fn ruler(picture: &mut Picture, example: &Example, placed: &[Placed<'_>]) {
             // Not over the times of the events themselves.
             if y - pair[0].y > 13.0 && pair[1].y - y > 13.0 {
                 picture.line((TIMES + 4.0, y), (TIMES + 9.0, y), "tick");
-                picture.text((TIMES, y + 3.5), Anchor::End, "ruler", &format!("{mark:.0}"));
+                picture.text((TIMES, y + 3.5), Anchor::End, "ruler", &minus(format!("{mark:.0}")));
             }
             mark += each;
         }
@@ -200,9 +200,10 @@ fn holders(
     if let Some(role) = finding.ack_held_by {
         let acknowledges = |seen: &&Seen| {
             let ack = matches!(seen.what, What::Ack | What::Data);
-            seen.by == role && ack && seen.at > example.begin
+            seen.by == role && ack && seen.at > example.begin && seen.at <= example.end
         };
-        let ack = placed.iter().map(|placed| placed.seen).find(acknowledges);
+        // The last of them let the bytes go; earlier ones were for something else.
+        let ack = placed.iter().map(|placed| placed.seen).rfind(acknowledges);
         bar(role, ack.map_or(example.end, |ack| ack.at), "ack", "the ACK was held here");
     }
 }
@@ -230,7 +231,10 @@ fn silence(
     example: &Example,
     placed: &[Placed<'_>],
 ) {
-    let longest = placed.windows(2).max_by(|a, b| (a[1].y - a[0].y).total_cmp(&(b[1].y - b[0].y)));
+    let during =
+        |pair: &&[Placed<'_>]| pair[1].seen.at > example.begin && pair[0].seen.at < example.end;
+    let intervals = placed.windows(2).filter(during);
+    let longest = intervals.max_by(|a, b| (a[1].y - a[0].y).total_cmp(&(b[1].y - b[0].y)));
     let Some([above, below]) = longest else { return };
     let (top, bottom) = (above.y + 10.0, below.y - 17.0);
     if bottom - top < 60.0 {
@@ -261,6 +265,9 @@ fn why(finding: &Finding, example: &Example) -> Vec<String> {
     let mut lines = Vec::new();
     match (finding.kind, finding.bytes_held_by) {
         (Kind::Application, _) => lines.push("the program’s own time".to_owned()),
+        (Kind::DelayedAck | Kind::QuickAckExhausted, Some(role)) => {
+            lines.push(format!("{role} does not go on"));
+        }
         (Kind::Retransmission, Some(role)) => lines.push(format!("{role} waits for an ACK")),
         (Kind::ZeroWindow, Some(role)) => {
             lines.push(format!("{} does not read", role.other()));
@@ -357,8 +364,13 @@ fn time(picture: &mut Picture, example: &Example, placed: &Placed<'_>) {
         long if long >= 9.995 => 2,
         _ => 3,
     };
-    let text = format!("{since:.digits$}").replace('-', "−");
+    let text = minus(format!("{since:.digits$}"));
     picture.text((TIMES, placed.y + 3.5), Anchor::End, "time", &text);
+}
+
+/// A number with a sign as wide as its digits.
+fn minus(number: String) -> String {
+    number.replace('-', "−")
 }
 
 #[cfg(test)]
@@ -425,6 +437,21 @@ mod tests {
         {
             assert!(picture.contains(part), "{part} in {picture}");
         }
+    }
+
+    #[test]
+    fn the_silence_is_the_stall_and_not_what_came_later() {
+        let report = samples::every_kind();
+        let findings = report.connections.iter().flat_map(|connection| &connection.findings);
+        let quick = findings.clone().find(|f| f.kind == Kind::QuickAckExhausted).unwrap();
+        let example = &quick.examples[0];
+        let picture = render(quick, example).unwrap();
+        let band = picture.split("class=\"silence\"").next().unwrap();
+        let top = band.rsplit("<rect ").next().unwrap().split("y=\"").nth(1).unwrap();
+        let top: f64 = top.split('"').next().unwrap().parse().unwrap();
+        let placed = place(example).unwrap();
+        let within = height_at(&placed, example.begin)..height_at(&placed, example.end);
+        assert!(within.contains(&top), "{top} in {within:?}");
     }
 
     #[test]
