@@ -30,7 +30,7 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build demo test check bench soak install uninstall clean help setup-demo setup-test setup-bench
+.PHONY: build demo test check bench soak corpus install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
 build: ## the release build, into target/release
 	$(CARGO) build --release --workspace --locked
@@ -62,6 +62,13 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory build
 	UNCORK_E2E_SOAK=1 $(CARGO) test --release --locked --package uncork-e2e
+
+corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
+	$(CARGO) build --release --locked --package uncork-corpus
+	rm -rf crates/corpus/captures crates/corpus/broken
+	"$(RELEASE)/uncork-corpus" make --out crates/corpus/captures
+	"$(RELEASE)/uncork-corpus" broken --from crates/corpus/captures/format-loopback.pcap \
+		--out crates/corpus/broken
 
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
@@ -95,6 +102,9 @@ setup-test:
 
 setup-bench:
 	@scripts/setup bench
+
+setup-corpus:
+	@scripts/setup corpus
 
 # Unoptimised: it is built in a minute instead of three, and still done in half a second.
 $(DENY):

@@ -1,0 +1,149 @@
+//! `uncork-corpus`: makes the labelled captures.
+#![deny(unsafe_code)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use uncork_corpus::label::Labels;
+use uncork_corpus::make::Workshop;
+use uncork_corpus::{broken, namespace, scenario};
+
+/// Makes captures of TCP stalls by real programs in network namespaces, and labels them.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Makes captures and their labels (as root).
+    Make {
+        /// Only scenarios whose name begins so.
+        #[arg(long, num_args = 1..)]
+        only: Vec<String>,
+        /// Where they go; other labels there stay.
+        #[arg(long)]
+        out: PathBuf,
+    },
+    /// Writes the files that are broken on purpose.
+    Broken {
+        /// Where they go.
+        #[arg(long)]
+        out: PathBuf,
+        /// A good pcap file to break.
+        #[arg(long)]
+        from: PathBuf,
+    },
+    /// Runs one scenario, with the program at one end started by a command; prints what is to be
+    /// found, as a label.
+    Live {
+        /// The scenario.
+        name: String,
+        /// At which end.
+        #[arg(long, value_enum, default_value = "client")]
+        at: End,
+        /// The command that starts the program, as in `-- uncork doctor --json FILE --`.
+        #[arg(last = true, required = true)]
+        wrap: Vec<String>,
+    },
+    /// Lists the scenarios.
+    List,
+    /// Removes what a run that was killed has left.
+    Clear,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum End {
+    Client,
+    Server,
+}
+
+fn main() -> ExitCode {
+    match work(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("uncork-corpus: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(command: Command) -> Result<()> {
+    match command {
+        Command::List => {
+            for scenario in scenario::all() {
+                println!("{:34} {}: {}", scenario.name, scenario.wire, scenario.about);
+            }
+            Ok(())
+        }
+        Command::Clear => namespace::clear_leftovers(),
+        Command::Broken { out, from } => broken::write(&out, &from),
+        Command::Live { name, at, wrap } => live(&name, at, &wrap),
+        Command::Make { only, out } => make(&only, &out),
+    }
+}
+
+fn make(only: &[String], out: &PathBuf) -> Result<()> {
+    namespace::clear_leftovers()?;
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let out = fs::canonicalize(out)?;
+    let scratch = Scratch::new()?;
+    let workshop = Workshop::new(&out, &scratch.0)?;
+    let mut labels = Labels::read(&out)?;
+    let mut failed = Vec::new();
+    for scenario in scenario::all() {
+        if !only.is_empty() && !only.iter().any(|begin| scenario.name.starts_with(begin)) {
+            continue;
+        }
+        eprintln!("corpus: {}", scenario.name);
+        match workshop.make(&scenario, &mut labels) {
+            Ok(()) => labels.write(&out)?,
+            Err(error) => {
+                eprintln!("corpus: {} failed: {error:#}", scenario.name);
+                failed.push(scenario.name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("not made: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn live(name: &str, at: End, wrap: &[String]) -> Result<()> {
+    namespace::clear_leftovers()?;
+    let scratch = Scratch::new()?;
+    let workshop = Workshop::new(&scratch.0, &scratch.0)?;
+    let all = scenario::all();
+    let scenario = all.iter().find(|scenario| scenario.name == name);
+    let scenario = scenario.with_context(|| format!("there is no scenario {name}"))?;
+    let at = match at {
+        End::Client => scenario::At::Client,
+        End::Server => scenario::At::Server,
+    };
+    let label = workshop.live(scenario, at, wrap)?;
+    println!("{}", serde_json::to_string_pretty(&label)?);
+    Ok(())
+}
+
+/// A directory for what is built, which PostgreSQL's own user may enter.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("uncork-corpus-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

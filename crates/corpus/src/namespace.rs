@@ -1,0 +1,154 @@
+//! Network namespaces of our own: made, and removed whatever happens.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What the names of our namespaces begin with. The next run removes what an earlier one left.
+pub const PREFIX: &str = "uncork-corpus-";
+
+/// A namespace; removed, with all that runs in it, when it is dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes a namespace with its loopback device up.
+    ///
+    /// # Errors
+    /// Without the privilege, or if ip(8) is missing.
+    pub fn new(label: &str) -> Result<Self> {
+        let name = format!("{PREFIX}{}-{label}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let namespace = Self { name };
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` knows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs ip(8) in it.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn ip(&self, arguments: &str) -> Result<()> {
+        let mut all = vec!["-n", &self.name];
+        all.extend(arguments.split_whitespace());
+        ip(&all)
+    }
+
+    /// Sets a sysctl in it.
+    ///
+    /// # Errors
+    /// What sysctl(8) says.
+    pub fn sysctl(&self, setting: &str) -> Result<()> {
+        run(self.command("sysctl").arg("-qw").arg(setting))
+    }
+
+    /// A command that will run in it. The process started is the program itself.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// Whether something listens on this port.
+    #[must_use]
+    pub fn listens(&self, port: u16) -> bool {
+        let found = self.command("cat").args(["/proc/net/tcp", "/proc/net/tcp6"]).output();
+        let Ok(found) = found else { return false };
+        let wanted = format!(":{port:04X}");
+        // Second column: local address; fourth: state, 0A for LISTEN (proc_pid_net(5)).
+        String::from_utf8_lossy(&found.stdout).lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|local| local.ends_with(&wanted))
+                && fields.nth(1) == Some("0A")
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        remove(&self.name);
+    }
+}
+
+/// Removes what a run that was killed has left.
+///
+/// # Errors
+/// If ip(8) is missing.
+pub fn clear_leftovers() -> Result<()> {
+    let listed = Command::new("ip").args(["netns", "list"]).output().context("cannot run ip(8)")?;
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let Some(name) = line.split_whitespace().next() else { continue };
+        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+        let owner = rest.split('-').next().unwrap_or_default();
+        let lives = fs::read_to_string(format!("/proc/{owner}/comm"))
+            .is_ok_and(|comm| comm.trim_end() == "uncork-corpus");
+        if !lives || owner == std::process::id().to_string() {
+            eprintln!("corpus: removing {name}, left by an earlier run");
+            remove(name);
+        }
+    }
+    Ok(())
+}
+
+/// Ends what runs in the namespace, and then the namespace.
+fn remove(name: &str) {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let pids = pids_in(name);
+        if pids.is_empty() {
+            break;
+        }
+        for pid in pids {
+            let _ = kill(pid, signal);
+        }
+        // What was started by us is reaped by whoever holds it; here it is enough that it ends.
+        for _ in 0..20 {
+            if pids_in(name).is_empty() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let _ = ip(&["netns", "del", name]);
+}
+
+fn pids_in(name: &str) -> Vec<Pid> {
+    let Ok(found) = Command::new("ip").args(["netns", "pids", name]).output() else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw).collect()
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    run(Command::new("ip").args(arguments))
+}
+
+/// Runs a command to its end; what it said becomes the error.
+///
+/// # Errors
+/// If it cannot be run or fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let done = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        bail!("{command:?} failed: {said}");
+    }
+    Ok(())
+}

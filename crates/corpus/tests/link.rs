@@ -1,0 +1,108 @@
+//! The link between two namespaces keeps its promise, and nothing of it stays behind.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use uncork_corpus::namespace::{Namespace, PREFIX};
+
+/// Ends the link when the test does, however it does.
+struct Link(Child);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Without the privilege a test says so and is skipped; where everything is tested, it fails.
+fn skipped(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(std::env::var_os("CI").is_none(), "{test} needs root");
+        println!("skipped: {test}: it needs root to make network namespaces");
+    }
+    !root
+}
+
+fn link(client: &Namespace, server: &Namespace, path: &str) -> Link {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_uncork-link"))
+        .args(["--namespace", client.name(), "--namespace", server.name()])
+        .args(["--path", path, "--path", path])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let link = Link(child);
+    assert_eq!(ready, "ready\n");
+    for (namespace, address) in [(client, "10.77.0.1/24"), (server, "10.77.0.2/24")] {
+        namespace.ip("link set eth0 up").unwrap();
+        namespace.ip(&format!("address add {address} dev eth0")).unwrap();
+    }
+    link
+}
+
+/// Shortest of ten round trips through `path`, twice, in milliseconds.
+fn shortest_round_trip_ms(label: &str, path: &str) -> f64 {
+    let client = Namespace::new(&format!("{label}c")).unwrap();
+    let server = Namespace::new(&format!("{label}s")).unwrap();
+    let _link = link(&client, &server, path);
+    let sock = "import socket,sys,time,threading\n";
+    let echo = format!(
+        "{sock}l=socket.create_server(('10.77.0.2',4000)); print('up',flush=True); s=l.accept()[0]\n\
+         while True:\n d=s.recv(9)\n if not d: break\n s.sendall(d)\n"
+    );
+    let ask = format!(
+        "{sock}s=socket.create_connection(('10.77.0.2',4000)); b=9e9\n\
+         for _ in range(10):\n t=time.perf_counter(); s.sendall(b'x'); s.recv(9)\n \
+         b=min(b,time.perf_counter()-t)\nprint(b*1000)\n"
+    );
+    let mut server_process = server
+        .command("/usr/bin/python3")
+        .args(["-c", &echo])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut up = String::new();
+    BufReader::new(server_process.stdout.take().unwrap()).read_line(&mut up).unwrap();
+    let answer = client.command("/usr/bin/python3").args(["-c", &ask]).output().unwrap();
+    let _ = server_process.kill();
+    server_process.wait().unwrap();
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    String::from_utf8_lossy(&answer.stdout).trim().parse().unwrap()
+}
+
+#[test]
+fn a_frame_takes_the_delay_that_was_asked_for() {
+    if skipped("a_frame_takes_the_delay_that_was_asked_for") {
+        return;
+    }
+    let without = shortest_round_trip_ms("d0", r#"{"delay_us": 0}"#);
+    let with = shortest_round_trip_ms("d20", r#"{"delay_us": 20000}"#);
+    // The least of ten: what the scheduler adds to the others is not the link's.
+    let added = with - without;
+    assert!((39.8..41.0).contains(&added), "{without} ms without, {with} ms with 40 ms");
+}
+
+#[test]
+fn namespaces_are_gone_afterwards_with_what_ran_in_them() {
+    if skipped("namespaces_are_gone_afterwards_with_what_ran_in_them") {
+        return;
+    }
+    let namespace = Namespace::new("gone").unwrap();
+    let name = namespace.name().to_owned();
+    assert!(name.starts_with(PREFIX));
+    let mut sleeper = namespace.command("sleep").arg("60").spawn().unwrap();
+    while !std::fs::read_to_string(format!("/proc/{}/comm", sleeper.id()))
+        .unwrap()
+        .contains("sleep")
+    {
+        std::thread::yield_now();
+    }
+    drop(namespace);
+    assert!(!sleeper.wait().unwrap().success(), "it ended by itself");
+    let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&listed.stdout).contains(&name));
+}
