@@ -66,7 +66,7 @@ fn wait_behind(connection: &mut Connection, queues: &mut BTreeMap<(IpAddr, IpAdd
     for sender in [Role::Client, Role::Server] {
         let Some(queue) = queues.get_mut(&ends(connection, sender)) else { continue };
         for finding in &mut connection.findings {
-            if finding.kind != Kind::Application || finding.each.p50 > queue.delay {
+            if finding.kind != Kind::Application || finding.each.p50 > queue.delay * 5 / 4 {
                 continue;
             }
             queue.blamed = true;

@@ -1,5 +1,7 @@
 //! ACKs that came late.
 
+use std::time::Duration;
+
 use super::words::{count, ms};
 use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
@@ -18,8 +20,14 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::RuntLateAck);
     let seen = view.count(Cause::LateAckSeen);
     let idle = seen.saturating_sub(by_others).saturating_sub(waited.count);
+    if let Some(finding) = never_quick(view).filter(|_| seen == 0) {
+        return Some(finding);
+    }
     // A few among many that Nagle's algorithm held are of the same kind, seen badly.
-    let of_its_own = waited.count * 3 > by_others && waited.count * 4 > view.sender.unhurried;
+    // So is the last one before a window shuts.
+    let of_its_own = waited.count * 3 > by_others
+        && waited.count > view.count(Cause::Window)
+        && waited.count * 4 > view.sender.unhurried;
     let real = waited.count > 0 && of_its_own;
     if !real && idle == 0 {
         return None;
@@ -54,6 +62,33 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// ACKs that all take as long as Linux delays them, of a connection whose beginning was not seen:
+/// its path may be that long, too.
+fn never_quick(view: &View<'_>) -> Option<Finding> {
+    const DELAYED: std::ops::Range<Duration> = Duration::from_millis(39)..Duration::from_millis(50);
+    const ENOUGH: u64 = 8;
+    let delay = &view.receiver.ack_delay;
+    let spread = delay.spread();
+    let always = DELAYED.contains(&view.path()) && DELAYED.contains(&spread.max);
+    if view.connection.handshake_seen() || !always || spread.count < ENOUGH {
+        return None;
+    }
+    let evidence = format!(
+        "All {} of the {} took {} to {}: they are delayed, unless the path is that long, which a \
+         capture without the beginning of the connection does not tell; nobody waited for them.",
+        count(spread.count, "ACK", "ACKs"),
+        view.role().other(),
+        ms(view.path()),
+        ms(spread.max),
+    );
+    let mut finding = Sum::default().finding(Kind::DelayedAck, Severity::Harmless, evidence);
+    finding.count = spread.count;
+    finding.each = spread;
+    finding.histogram = delay.buckets();
+    finding.ack_held_by = Some(view.role().other());
+    Some(finding)
+}
+
 /// Late ACKs that Nagle's algorithm waited for, of an end that only receives: what made them late
 /// is that its credits were spent, for it never had data for them to ride on. The time is lost but
 /// once, and counted where the bytes were held.
@@ -67,7 +102,7 @@ fn exhausted_behind_nagle(view: &View<'_>) -> Option<Finding> {
     let evidence = format!("{}; the {} had to wait for them.", exhaustion(view), view.role());
     let kind = Kind::QuickAckExhausted;
     let mut finding = held.finding(kind, Severity::LostTime, evidence);
-    finding.lost = std::time::Duration::ZERO;
+    finding.lost = Duration::ZERO;
     finding.ack_held_by = Some(view.role().other());
     finding.bytes_held_by = Some(view.role());
     Some(finding)

@@ -158,7 +158,8 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
              came after a timeout, while others followed at once.",
         );
     }
-    if let Some(reduced) = view.tally(Cause::ReducedWindow) {
+    let lost_some = severity == Severity::LostTime;
+    if let Some(reduced) = view.tally(Cause::ReducedWindow).filter(|_| lost_some) {
         evidence.push_str(&format!(
             " The congestion window, smaller since, made it wait {} more ({} in all).",
             count(reduced.count, "round trip", "round trips"),

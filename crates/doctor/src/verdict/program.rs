@@ -6,13 +6,18 @@ use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 use crate::{Role, Settings};
 
+/// What a program takes must be at least this fraction of the time that its clients waited.
+const SHARE: u32 = 10;
+
 pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     if view.role() == Role::Client {
         return None;
     }
     let doubtful = view.tally(Cause::CorkOrProgram).filter(|_| !held::is_cork(view));
     let sum = Sum::of([view.tally(Cause::Program), doubtful]);
-    if sum.count == 0 || sum.lost < settings.slow_application {
+    // One slow reply among many is no slow program.
+    let waiting = view.connection.exchanges.time;
+    if sum.count == 0 || sum.lost < settings.slow_application || sum.lost * SHARE < waiting {
         return None;
     }
     let mut evidence = format!(
