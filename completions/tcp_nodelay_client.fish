@@ -3,6 +3,7 @@ complete -c tcp_nodelay_client -s p -l port -d 'Port of the server' -r
 complete -c tcp_nodelay_client -s r -l rate -d 'Send this many packets a second at most, each at its own time, instead of each as soon as the one before was answered' -r
 complete -c tcp_nodelay_client -l buffers -d 'Number of buffers of 2 bytes in a logical packet; the server needs the same number' -r
 complete -c tcp_nodelay_client -s c -l cork -d 'Cork the socket (TCP_CORK) before each logical packet and uncork it after'
+complete -c tcp_nodelay_client -l more -d 'Send all writes of a logical packet but the last with MSG_MORE: what a program can do at best without gathering its writes (not in the published client)'
 complete -c tcp_nodelay_client -s H -l header_plus_payload -d 'Send each logical packet in two writes: the first 3 buffers, then the rest'
 complete -c tcp_nodelay_client -s n -l no_delay -d 'Set TCP_NODELAY: send each write at once'
 complete -c tcp_nodelay_client -l no_reply -d 'Do not wait for replies: for a server that was started with the word rate'

@@ -19,6 +19,8 @@ pub(crate) enum Asks {
     Nodelay,
     /// TCP_CORK around each logical packet.
     Cork,
+    /// MSG_MORE on all writes but the last, and TCP_NODELAY.
+    More,
 }
 
 /// How the client cuts a logical packet into writes.
@@ -64,17 +66,18 @@ impl Told {
 impl Pattern {
     /// The flags of `tcp_nodelay_client`, in their long form.
     pub(crate) fn flags(&self) -> Vec<String> {
-        let asks = match self.asks {
-            Asks::Nothing => None,
-            Asks::Nodelay => Some("--no_delay"),
-            Asks::Cork => Some("--cork"),
+        let asks: &[&str] = match self.asks {
+            Asks::Nothing => &[],
+            Asks::Nodelay => &["--no_delay"],
+            Asks::Cork => &["--cork"],
+            Asks::More => &["--no_delay", "--more"],
         };
         let cut = match self.cut {
             Cut::Buffers => None,
             Cut::HeaderPayload => Some("--header_plus_payload"),
             Cut::Single => Some("--single_request"),
         };
-        let flags = asks.into_iter().chain(cut).map(str::to_owned);
+        let flags = asks.iter().copied().chain(cut).map(str::to_owned);
         flags.chain([format!("--buffers={}", self.buffers)]).collect()
     }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use nix::errno::Errno;
 use nix::unistd;
+use socket2::SockRef;
 
 /// Writes all of `bytes` and returns the number of `write(2)` calls that took: one, unless the
 /// kernel took a part only.
@@ -23,6 +24,28 @@ pub(crate) fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<u64>
             }
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(calls)
+}
+
+/// Sends all of `bytes` with MSG_MORE: the kernel is to wait for what follows. Returns the number
+/// of `send(2)`s that it took.
+///
+/// # Errors
+/// What `send(2)` says, except EINTR, which is tried again.
+#[inline]
+pub(crate) fn send_all_with_more(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<u64> {
+    let mut calls = 0;
+    while !bytes.is_empty() {
+        match SockRef::from(socket).send_with_flags(bytes, nix::libc::MSG_MORE) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                calls += 1;
+                bytes = &bytes[written..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(calls)

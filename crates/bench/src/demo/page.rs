@@ -95,6 +95,7 @@ fn option(asks: Asks) -> &'static str {
         Asks::Nothing => "a client without options",
         Asks::Nodelay => "a client with TCP_NODELAY",
         Asks::Cork => "a client with TCP_CORK",
+        Asks::More => "a client with MSG_MORE",
     }
 }
 

@@ -85,10 +85,12 @@ impl Setting {
             (Cut::Single, _) => "single request (the limit)",
             (Cut::HeaderPayload, Asks::Nodelay) => "header + payload, TCP_NODELAY",
             (Cut::HeaderPayload, Asks::Cork) => "header + payload, TCP_CORK",
+            (Cut::HeaderPayload, Asks::More) => "header + payload, MSG_MORE",
             (Cut::HeaderPayload, Asks::Nothing) => "header + payload, no option",
             (Cut::Buffers, Asks::Nothing) => "no option",
             (Cut::Buffers, Asks::Nodelay) => "TCP_NODELAY",
             (Cut::Buffers, Asks::Cork) => "TCP_CORK",
+            (Cut::Buffers, Asks::More) => "MSG_MORE",
         }
     }
 

@@ -54,6 +54,8 @@ const CORK_100: &str = "the program's TCP_CORK, 100 buffers";
 const CORK_HP: &str = "the program's TCP_CORK, header+payload";
 const KERNEL_100: &str = "--hold kernel, 100 buffers";
 const KERNEL_HP: &str = "--hold kernel, header+payload";
+const MORE_100: &str = "the program's MSG_MORE, 100 buffers";
+const MORE_HP: &str = "the program's MSG_MORE, header+payload";
 const NOTHING_KERNEL_15: &str = "no option, uncork run, 15 buffers";
 const NOTHING_HP: &str = "no option, uncork run, header+payload";
 const NOTHING_USER_15: &str = "no option, uncork run --hold user, 15 buffers";
@@ -74,7 +76,7 @@ const WHOLE: [&str; 8] = [
 ];
 
 fn entries(bed: &Bed<'_>) -> Vec<Entry> {
-    use Asks::{Cork, Nodelay, Nothing};
+    use Asks::{Cork, More, Nodelay, Nothing};
     use Cut::{Buffers, HeaderPayload, Single};
     let mut entries = vec![
         entry(SINGLE_15, (Nothing, Single, 15), Way::Plain),
@@ -87,6 +89,7 @@ fn entries(bed: &Bed<'_>) -> Vec<Entry> {
         entry(NODELAY_100, (Nodelay, Buffers, 100), Way::Plain),
         entry(KERNEL_100, (Nodelay, Buffers, 100), KERNEL),
         entry(CORK_100, (Cork, Buffers, 100), Way::Plain),
+        entry(MORE_100, (More, Buffers, 100), Way::Plain),
     ];
     let old = bed.autocork_2007.as_ref().map(|library| Way::Other {
         library: library.clone(),
@@ -102,6 +105,7 @@ fn entries(bed: &Bed<'_>) -> Vec<Entry> {
     entries.push(entry(KERNEL_HP, (Nodelay, HeaderPayload, 100), KERNEL));
     entries.push(entry(NOTHING_HP, (Nothing, HeaderPayload, 100), Way::Run(&[])));
     entries.push(entry(CORK_HP, (Cork, HeaderPayload, 100), Way::Plain));
+    entries.push(entry(MORE_HP, (More, HeaderPayload, 100), Way::Plain));
     if let Some(old) = old {
         entries.push(entry(OLD_HP, (Nodelay, HeaderPayload, 100), old));
     }
@@ -162,6 +166,10 @@ fn rows(found: &Found<'_>) -> Vec<Row> {
         (USER_100, Faster, NODELAY_100, Some(AtLeast(15.0))),
         (KERNEL_100, Ratio, CORK_100, Some(AtMost(1.05))),
         (KERNEL_HP, Ratio, CORK_HP, Some(AtMost(0.95))),
+        // Nobody who makes one system call a write can do better than that: the floor.
+        (MORE_100, Ratio, CORK_100, None),
+        (MORE_HP, Ratio, CORK_HP, None),
+        (KERNEL_HP, Ratio, MORE_HP, None),
         (KERNEL_100, Ratio, OLD_100, Some(AtMost(1.0))),
         (KERNEL_HP, Ratio, OLD_HP, Some(AtMost(0.9))),
         (NOTHING_USER_15, Ratio, SINGLE_15, Some(AtMost(1.35))),

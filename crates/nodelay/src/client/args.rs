@@ -8,8 +8,9 @@ use super::Options;
 use crate::{DEFAULT_BUFFERS, DEFAULT_PACKETS, DEFAULT_PORT, MAX_BUFFERS, MAX_PACKETS};
 
 /// Options that the older, positional command line does not know.
-const MODERN_ONLY: [&str; 9] = [
+const MODERN_ONLY: [&str; 10] = [
     "cork",
+    "more",
     "header_plus_payload",
     "no_delay",
     "nr_logical_packets",
@@ -41,6 +42,11 @@ pub(crate) struct Args {
     /// Cork the socket (TCP_CORK) before each logical packet and uncork it after
     #[arg(short = 'c', long)]
     cork: bool,
+
+    /// Send all writes of a logical packet but the last with MSG_MORE: what a program can do at
+    /// best without gathering its writes (not in the published client)
+    #[arg(long, conflicts_with = "cork")]
+    more: bool,
 
     /// Send each logical packet in two writes: the first 3 buffers, then the rest
     #[arg(
@@ -212,6 +218,7 @@ impl Args {
             cut,
             no_delay: self.no_delay || self.old_option == Some(OptionWord::NoDelay),
             cork: self.cork || self.old_option == Some(OptionWord::Cork),
+            more: self.more,
             rate: self.rate,
             await_reply: !self.no_reply,
             style,

@@ -12,7 +12,7 @@ use super::pace::Pace;
 use super::{Options, PROGRAM, REPLY_LIMIT};
 use crate::error::Error;
 use crate::output::complain;
-use crate::wire::{read_some, write_all};
+use crate::wire::{read_some, send_all_with_more, write_all};
 use crate::{BUFFER_BYTES, REPLY_BYTES, packet_bytes};
 
 /// Longest latency that is told apart; longer ones count as this long.
@@ -84,7 +84,11 @@ impl<'a> Exchange<'a> {
             SockRef::from(self.socket).set_tcp_cork(true)?;
         }
         let mut writes = 0;
-        for part in parts {
+        let (held, last) = parts.split_at(if self.options.more { parts.len() - 1 } else { 0 });
+        for part in held {
+            writes += send_all_with_more(self.socket, part)?;
+        }
+        for part in last {
             writes += write_all(self.socket, part)?;
         }
         if self.options.cork {

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     cut: Cut,
     no_delay: bool,
     cork: bool,
+    /// All writes of a packet but the last carry MSG_MORE.
+    more: bool,
     /// Packets a second; `None` sends each as soon as the one before was answered.
     rate: Option<u32>,
     await_reply: bool,

@@ -59,7 +59,11 @@ impl Summary {
             Cut::HeaderPlusPayload => ("header_plus_payload", 2),
             Cut::SingleRequest => ("single_request", 1),
         };
-        let used = [(options.no_delay, "TCP_NODELAY"), (options.cork, "TCP_CORK")];
+        let used = [
+            (options.no_delay, "TCP_NODELAY"),
+            (options.cork, "TCP_CORK"),
+            (options.more, "MSG_MORE"),
+        ];
         Self {
             mode,
             options: used.iter().filter(|(used, _)| *used).map(|(_, name)| *name).collect(),
@@ -139,6 +143,7 @@ mod tests {
             cut,
             no_delay,
             cork,
+            more: false,
             rate: None,
             await_reply: true,
             style: Style::Verbose,
