@@ -36,14 +36,25 @@ impl Trace {
             window: [500, 500],
             echo: [0, 0],
         };
-        trace.raw(Client, Flags::SYN, 0);
-        trace.nxt[0] += 1;
-        trace.now += rtt;
-        trace.raw(Server, Flags(Flags::SYN.0 | Flags::ACK.0), 0);
-        trace.nxt[1] += 1;
-        trace.after(us(20));
-        trace.ack(Client);
+        trace.open();
         trace
+    }
+
+    /// The handshake.
+    pub(super) fn open(&mut self) -> &mut Self {
+        self.raw(Client, Flags::SYN, 0);
+        self.nxt[0] += 1;
+        self.now += self.rtt;
+        self.raw(Server, Flags(Flags::SYN.0 | Flags::ACK.0), 0);
+        self.nxt[1] += 1;
+        self.after(us(20)).ack(Client)
+    }
+
+    /// The end of a direction.
+    pub(super) fn fin(&mut self, from: Role) -> &mut Self {
+        self.raw(from, Flags(Flags::ACK.0 | Flags::FIN.0), 0);
+        self.nxt[from as usize] += 1;
+        self
     }
 
     pub(super) fn after(&mut self, time: Duration) -> &mut Self {
@@ -103,6 +114,13 @@ impl Trace {
     pub(super) fn again(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - bytes;
         self.raw_at(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes, seq);
+        self
+    }
+
+    /// The last `bytes` octets and the FIN behind them once more.
+    pub(super) fn again_with_fin(&mut self, from: Role, bytes: u32) -> &mut Self {
+        let seq = self.nxt[from as usize] - (bytes + 1);
+        self.raw_at(from, Flags(Flags::ACK.0 | Flags::FIN.0), bytes, seq);
         self
     }
 
