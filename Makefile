@@ -9,11 +9,17 @@ AUTOCORK_2007 ?=
 # More arguments for `make bench`: --quick, --only redis,nginx, --one-core ...
 BENCH_ARGS ?=
 
+# Seconds that `make fuzz` spends on each target, and which.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= capture frame doctor
+
 DENY_VERSION := 0.20.2
+FUZZ_VERSION := 0.13.2
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 RELEASE := $(TARGET)/release
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+FUZZ := $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
 export CARGO_TARGET_DIR := $(TARGET)
 # A build for another machine would not leave its files where the tests look.
 unexport CARGO_BUILD_TARGET
@@ -30,7 +36,7 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build demo test check bench soak corpus install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build demo test check bench soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
 build: ## the release build, into target/release
 	$(CARGO) build --release --workspace --locked
@@ -70,6 +76,20 @@ corpus: setup-corpus ## the labelled captures, made anew by real programs (as ro
 	"$(RELEASE)/uncork-corpus" broken --from crates/corpus/captures/format-loopback.pcap \
 		--out crates/corpus/broken
 
+# Without a sanitizer: the code that is fuzzed has no unsafe block, and this way the stable compiler
+# does. What is found new is kept below target/, what makes it fail in fuzz/artifacts/.
+fuzz: $(FUZZ) ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
+	@command -v c++ >/dev/null || { echo "make fuzz needs a C++ compiler (libFuzzer is built" \
+		"with it): apt-get install g++" >&2; exit 1; }
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p "$(TARGET)/fuzz/corpus/$$target" && \
+		echo "fuzz: $$target, for $(FUZZ_SECONDS) seconds" && \
+		CARGO_TARGET_DIR="$(TARGET)/fuzz" "$(FUZZ)" run --sanitizer none $$target \
+			"$(TARGET)/fuzz/corpus/$$target" fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 \
+			|| exit 1; \
+	done
+
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
 		echo "$(RELEASE)/$$file is missing: run make build first" >&2; exit 1; }; done
@@ -106,9 +126,15 @@ setup-bench:
 setup-corpus:
 	@scripts/setup corpus
 
-# Unoptimised: it is built in a minute instead of three, and still done in half a second.
+# Unoptimised: they are built in a minute instead of three, and still done in half a second.
 $(DENY):
 	$(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
 		--root "$(TARGET)/tools/cargo-deny-$(DENY_VERSION)" \
+		--target-dir "$(TARGET)/tools/build"
+	rm -rf "$(TARGET)/tools/build"
+
+$(FUZZ):
+	$(CARGO) install cargo-fuzz --locked --debug --version $(FUZZ_VERSION) \
+		--root "$(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)" \
 		--target-dir "$(TARGET)/tools/build"
 	rm -rf "$(TARGET)/tools/build"
