@@ -6,9 +6,11 @@ use std::time::Duration;
 use uncork_doctor::Role::{Client, Server};
 use uncork_doctor::remedy::{Context, remedies};
 use uncork_doctor::{
-    Connection, Example, Finding, Histogram, InForce, Kind, Party, Process, Report, Role,
-    SCHEMA_VERSION, Seen, Severity, Summary, What,
+    Connection, Doctor, Example, Finding, Histogram, InForce, Kind, Party, Process, Report, Role,
+    SCHEMA_VERSION, Seen, Settings, Severity, Summary, What,
 };
+use uncork_wire::tcp::Flags;
+use uncork_wire::{Segment, SeqNumber};
 
 pub(crate) const KINDS: [Kind; 11] = [
     Kind::NagleDelayedAck,
@@ -257,10 +259,12 @@ fn finding(kind: Kind, client: &Party, server: &Party) -> Finding {
         _ => Client,
     };
     let (bytes_held_by, ack_held_by) = match kind {
-        Kind::TinyPackets | Kind::Application => (None, None),
-        Kind::CorkTimeout | Kind::SenderQueue | Kind::ZeroWindow | Kind::Retransmission => {
-            (Some(sender), None)
-        }
+        Kind::TinyPackets
+        | Kind::Application
+        | Kind::CorkTimeout
+        | Kind::SenderQueue
+        | Kind::ZeroWindow
+        | Kind::Retransmission => (Some(sender), None),
         _ => (Some(sender), Some(sender.other())),
     };
     let waste = matches!(kind, Kind::TinyPackets | Kind::SenderQueue);
@@ -364,6 +368,48 @@ pub(crate) fn every_kind() -> Report {
 pub(crate) fn slow_program() -> Report {
     let (client, server) = (party("10.0.0.1:40000", None), party("10.0.0.2:80", None));
     report(vec![connection(client, server, &[Kind::Application])])
+}
+
+/// What the doctor itself says of a client that writes twice for each request, and whose second
+/// write waits for an ACK that is 40 ms late.
+pub(crate) fn by_the_doctor() -> Report {
+    let mut doctor = Doctor::new(Settings::default());
+    let mut now = Duration::from_secs(1_790_000_000);
+    let ends = ["[fd00::1]:40000", "[fd00::2]:6379"].map(|end| end.parse::<SocketAddr>().unwrap());
+    let mut next = [SeqNumber(1_000), SeqNumber(77)];
+    let mut send = |after_us: u64, by: usize, flags: Flags, payload_bytes: u32| {
+        now += us(after_us);
+        let syn = flags.has(Flags::SYN);
+        let segment = Segment {
+            source: ends[by].into(),
+            destination: ends[1 - by].into(),
+            seq: next[by],
+            ack: flags.has(Flags::ACK).then_some(next[1 - by]),
+            flags,
+            window: 500,
+            payload_bytes,
+            mss: syn.then_some(1440),
+            window_scale: syn.then_some(7),
+            timestamps: None,
+            sack: None,
+            sack_permitted: syn,
+            congestion_experienced: false,
+            option_lies: false,
+        };
+        next[by] += payload_bytes + u32::from(syn);
+        doctor.segment(now, &segment);
+    };
+    let data = Flags(Flags::ACK.0 | Flags::PSH.0);
+    send(0, 0, Flags::SYN, 0);
+    send(50, 1, Flags(Flags::SYN.0 | Flags::ACK.0), 0);
+    send(20, 0, Flags::ACK, 0);
+    for _ in 0..20 {
+        send(30, 0, data, 45);
+        send(40_060, 1, Flags::ACK, 0);
+        send(15, 0, data, 495);
+        send(60, 1, data, 120);
+    }
+    doctor.finish()
 }
 
 /// A machine full of them, on IPv6.

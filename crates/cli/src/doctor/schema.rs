@@ -105,6 +105,7 @@ fn reports() -> Vec<Value> {
         samples::slow_program(),
         samples::many(),
         samples::hostile(),
+        samples::by_the_doctor(),
     ];
     reports.iter().map(|report| serde_json::to_value(report).unwrap()).collect()
 }
@@ -130,6 +131,15 @@ fn every_report_is_as_the_schema_says() {
     for report in reports() {
         assert_eq!(check(&report), Vec::<String>::new());
     }
+}
+
+#[test]
+fn the_doctor_finds_in_the_sample_what_the_other_samples_pretend() {
+    let report = samples::by_the_doctor();
+    let finding = &report.connections[0].findings[0];
+    assert_eq!(finding.kind, uncork_doctor::Kind::NagleDelayedAck);
+    assert!(!finding.remedies.is_empty() && !finding.histogram.is_empty());
+    assert!(!finding.examples[0].events.is_empty());
 }
 
 #[test]

@@ -248,7 +248,9 @@ fn of_findings(connection: &Connection, style: Width) -> Table {
     let header = ["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
     let mut table = tables::table(&header, &[3, 4, 5, 6], style.less(INDENT - 1));
     for finding in &connection.findings {
-        let role = |role: Option<_>| role.map_or("-", words::role).to_owned();
+        // Nobody holds anything where the program is slow, or sends at once and in pieces.
+        let held = !matches!(finding.kind, Kind::Application | Kind::TinyPackets);
+        let role = |role: Option<_>| role.filter(|_| held).map_or("-", words::role).to_owned();
         let time = |time| if finding.each.count == 0 { "-".to_owned() } else { words::time(time) };
         table.add_row([
             words::name(finding).to_owned(),

@@ -124,7 +124,7 @@ fn only_programs(report: &Report) -> Option<Duration> {
 /// What a connection lost.
 pub(crate) fn cost(connection: &Connection) -> String {
     if connection.stalls == 0 {
-        return "no stall".to_owned();
+        return "no stall that TCP is to blame for".to_owned();
     }
     let stalls = count(connection.stalls, "stall");
     let waited = connection.request_time;
@@ -156,6 +156,7 @@ pub(crate) fn process(party: &Party) -> Option<String> {
 pub(crate) fn holders(finding: &Finding) -> Option<String> {
     let what = match finding.kind {
         Kind::Application => return None,
+        Kind::TinyPackets => "sends in pieces",
         Kind::CorkTimeout => "held the tail",
         Kind::Retransmission => "had to send again",
         Kind::ZeroWindow | Kind::DelayedAck | Kind::QuickAckExhausted => "had to wait",

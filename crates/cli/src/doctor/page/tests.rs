@@ -12,6 +12,7 @@ fn all() -> Vec<(&'static str, String)> {
         ("healthy", samples::healthy()),
         ("slow_program", samples::slow_program()),
         ("hostile", samples::hostile()),
+        ("by_the_doctor", samples::by_the_doctor()),
     ]
     .map(|(name, report)| (name, render(&report)))
     .into()
