@@ -1,5 +1,7 @@
 //! What was found, kind by kind: how it comes about, what it looked like, how long it took.
 
+use std::collections::HashSet;
+
 use uncork_doctor::{Connection, Finding, Kind, Severity};
 
 use super::connections::{LISTED, remedies};
@@ -12,8 +14,25 @@ use crate::doctor::words;
 /// Connections that a section points at.
 const NAMED: usize = 8;
 
-/// A finding and the number of its connection in the list.
-type Numbered<'a> = (usize, &'a Finding);
+/// A finding, its connection, and the number of that in the list.
+#[derive(Clone, Copy)]
+struct Numbered<'a> {
+    number: usize,
+    connection: &'a Connection,
+    finding: &'a Finding,
+}
+
+impl Numbered<'_> {
+    /// Its connection's number, which leads there; both ends if it is not listed.
+    fn link(&self) -> String {
+        let Self { number, connection, .. } = self;
+        if *number > LISTED {
+            let ends = format!("{} → {}", connection.client.endpoint, connection.server.endpoint);
+            return escape(&ends);
+        }
+        format!("connection <a href=\"#c{number}\">{number}</a>")
+    }
+}
 
 /// One line for each kind.
 pub(super) fn overview(out: &mut String, connections: &[&Connection]) {
@@ -48,9 +67,10 @@ pub(super) fn sections(out: &mut String, connections: &[&Connection]) {
             let of_kind = connection.findings.iter().filter(|finding| {
                 finding.kind == row.kind && finding.severity > Severity::Harmless
             });
-            findings.extend(of_kind.map(|finding| (index + 1, finding)));
+            let number = index + 1;
+            findings.extend(of_kind.map(|finding| Numbered { number, connection, finding }));
         }
-        findings.sort_by_key(|(_, finding)| std::cmp::Reverse(finding.lost));
+        findings.sort_by_key(|numbered| std::cmp::Reverse(numbered.finding.lost));
         section(out, &row, &findings);
     }
 }
@@ -62,45 +82,37 @@ fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
     put!(out, "<p class=\"figure-line\">{}</p>", escape(&cost(row)));
     put!(out, "<p class=\"prose\">{}</p>", escape(words::explanation(row.kind)));
     put!(out, "<div class=\"pair\">");
-    let drawn = findings.iter().find_map(|&(number, finding)| {
-        let example = finding.examples.first()?;
-        Some((number, finding, example, sequence::render(finding, example)?))
+    let drawn = findings.iter().find_map(|numbered| {
+        let example = numbered.finding.examples.first()?;
+        Some((numbered, example, sequence::render(numbered.finding, example)?))
     });
-    if let Some((number, _, example, picture)) = &drawn {
+    if let Some((numbered, example, picture)) = &drawn {
         let at = words::time(example.begin);
         put!(out, "<figure class=\"card\">\n{picture}<figcaption>");
         put!(
             out,
-            "Connection {}, {at} after its first segment. Times are milliseconds since the stall \
+            "On {}, {at} after its first segment. Times are milliseconds since the stall \
              began; long intervals are to scale, short ones spread.</figcaption>\n</figure>",
-            link(*number)
+            numbered.link()
         );
     }
     put!(out, "<div class=\"column\">");
-    let buckets = spread::sum(findings.iter().map(|(_, finding)| &finding.histogram));
+    let buckets = spread::sum(findings.iter().map(|numbered| &numbered.finding.histogram));
     if let Some(picture) = spread::render(&buckets) {
         let title =
             if row.kind == Kind::SenderQueue { "How late ACKs were" } else { "How long each took" };
         put!(out, "<figure class=\"card\">\n<h3>{title}</h3>\n{picture}<figcaption>");
         put!(out, "{}</figcaption>\n</figure>", escape(&clusters(&buckets)));
     }
-    if let Some((number, finding)) = findings.first() {
-        put!(
-            out,
-            "<div class=\"card seen\">\n<h3>What was seen on connection {}</h3>",
-            link(*number)
-        );
-        put!(out, "<p>{}</p>", escape(&finding.evidence));
-        if let Some(holders) = words::holders(finding) {
-            put!(out, "<p class=\"holders\">{}</p>", escape(&holders));
-        }
-        put!(out, "</div>");
+    let Some(first) = findings.first() else { return };
+    put!(out, "<div class=\"card seen\">\n<h3>What was seen on {}</h3>", first.link());
+    put!(out, "<p>{}</p>", escape(&first.finding.evidence));
+    if let Some(holders) = words::holders(first.finding) {
+        put!(out, "<p class=\"holders\">{}</p>", escape(&holders));
     }
-    put!(out, "</div>\n</div>");
-    if let Some((number, finding)) = findings.first() {
-        put!(out, "<h3>What to do, for connection {}</h3>", link(*number));
-        remedies(out, finding);
-    }
+    put!(out, "</div>\n</div>\n</div>");
+    put!(out, "<h3>What to do, for {}</h3>", first.link());
+    remedies(out, first.finding);
     worst(out, findings);
     put!(out, "</section>");
 }
@@ -139,23 +151,18 @@ fn clusters(buckets: &[uncork_doctor::Bucket]) -> String {
 
 /// Where to read on.
 fn worst(out: &mut String, findings: &[Numbered<'_>]) {
-    if findings.len() < 2 {
+    let mut seen = HashSet::new();
+    let numbers: Vec<usize> =
+        findings.iter().map(|numbered| numbered.number).filter(|n| seen.insert(*n)).collect();
+    let listed = numbers.iter().filter(|number| **number <= LISTED).take(NAMED);
+    let links: Vec<String> =
+        listed.map(|number| format!("<a href=\"#c{number}\">{number}</a>")).collect();
+    if numbers.len() < 2 || links.is_empty() {
         return;
     }
-    let mut numbers: Vec<usize> = findings.iter().map(|(number, _)| *number).collect();
-    numbers.dedup();
-    let links: Vec<String> = numbers.iter().take(NAMED).map(|number| link(*number)).collect();
-    let more = match numbers.len().saturating_sub(NAMED) {
+    let more = match numbers.len() - links.len() {
         0 => String::new(),
         more => format!(" and {} more", words::thousands(more as u64)),
     };
     put!(out, "<p class=\"soft\">Connections, worst first: {}{more}.</p>", links.join(", "));
-}
-
-/// A connection's number, which leads there if it is listed.
-fn link(number: usize) -> String {
-    if number > LISTED {
-        return number.to_string();
-    }
-    format!("<a href=\"#c{number}\">{number}</a>")
 }
