@@ -19,7 +19,7 @@ use crate::rewrite;
 use crate::scenario::{At, Kind, Programs, Scenario, View, Wire};
 
 /// How often the run with the cure is measured.
-const CURED_RUNS: usize = 3;
+const CURED_RUNS: usize = 5;
 
 /// Longest that a server may take to listen, and a client to end.
 const PATIENCE: Duration = Duration::from_secs(60);
