@@ -309,8 +309,8 @@ impl Network {
         let addresses = wire.addresses();
         for (namespace, own) in [(&client, addresses[0]), (&server, addresses[1])] {
             // Less chatter: nobody solicits routers on a link with two ends.
-            namespace.sysctl("net.ipv6.conf.all.accept_ra=0")?;
-            namespace.sysctl("net.ipv6.conf.default.router_solicitations=0")?;
+            namespace.set("ipv6/conf/all/accept_ra", 0)?;
+            namespace.set("ipv6/conf/default/router_solicitations", 0)?;
             set_up(namespace, wire, own)?;
         }
         Ok(Self { _link: running, client, server: Some(server) })
