@@ -93,6 +93,18 @@ pub struct Measured {
     pub indirect: bool,
 }
 
+impl Measured {
+    /// How far the runs with the cure are apart from each other, the best and the worst fourth
+    /// left out: what the machine's other work did to them.
+    #[must_use]
+    pub fn noise_ms(&self) -> f64 {
+        let mut sorted = self.cured_total_ms.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (sorted.get(sorted.len() / 4), sorted.get(sorted.len() * 3 / 4));
+        low.zip(high).map_or(0.0, |(low, high)| high - low)
+    }
+}
+
 impl Labels {
     /// Reads the label file of a directory; none there means no labels.
     ///

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use uncork_corpus::label::Labels;
 use uncork_corpus::make::Workshop;
+use uncork_corpus::namespace::PREFIX;
 use uncork_corpus::{broken, namespace, scenario};
 
 /// Makes captures of TCP stalls by real programs in network namespaces, and labels them.
@@ -136,7 +137,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("uncork-corpus-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", namespace::own_mark()));
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self(path))
     }

@@ -19,7 +19,7 @@ use crate::rewrite;
 use crate::scenario::{At, Kind, Programs, Scenario, View, Wire};
 
 /// How often the run with the cure is measured.
-const CURED_RUNS: usize = 3;
+const CURED_RUNS: usize = 5;
 
 /// Longest that a server may take to listen, and a client to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -309,8 +309,8 @@ impl Network {
         let addresses = wire.addresses();
         for (namespace, own) in [(&client, addresses[0]), (&server, addresses[1])] {
             // Less chatter: nobody solicits routers on a link with two ends.
-            namespace.sysctl("net.ipv6.conf.all.accept_ra=0")?;
-            namespace.sysctl("net.ipv6.conf.default.router_solicitations=0")?;
+            namespace.set("ipv6/conf/all/accept_ra", 0)?;
+            namespace.set("ipv6/conf/default/router_solicitations", 0)?;
             set_up(namespace, wire, own)?;
         }
         Ok(Self { _link: running, client, server: Some(server) })

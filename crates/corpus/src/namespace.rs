@@ -24,7 +24,7 @@ impl Namespace {
     /// # Errors
     /// Without the privilege, or if ip(8) is missing.
     pub fn new(label: &str) -> Result<Self> {
-        let name = format!("{PREFIX}{}-{label}", std::process::id());
+        let name = format!("{PREFIX}{}-{label}", own_mark());
         ip(&["netns", "add", &name])?;
         let namespace = Self { name };
         namespace.ip("link set lo up")?;
@@ -47,12 +47,14 @@ impl Namespace {
         ip(&all)
     }
 
-    /// Sets a sysctl in it.
+    /// Sets a file under `/proc/sys/net` in it, where the kernel has it.
     ///
     /// # Errors
-    /// What sysctl(8) says.
-    pub fn sysctl(&self, setting: &str) -> Result<()> {
-        run(self.command("sysctl").arg("-qw").arg(setting))
+    /// If it cannot be written.
+    pub fn set(&self, name: &str, value: u32) -> Result<()> {
+        let path = format!("/proc/sys/net/{name}");
+        let script = format!("[ ! -e {path} ] || echo {value} >{path}");
+        run(self.command("sh").args(["-c", &script]))
     }
 
     /// A command that will run in it. The process started is the program itself.
@@ -84,21 +86,49 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes what a run that was killed has left.
+/// Says whose something is: this process's id, and when it began. The next process of the same id
+/// has begun later.
+#[must_use]
+pub fn own_mark() -> String {
+    let pid = std::process::id();
+    format!("{pid}-{}", began(pid).unwrap_or_default())
+}
+
+/// When a process began, in clock ticks after the machine (field 22 of proc_pid_stat(5)).
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold spaces and parentheses; the third field comes after it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether the process that has marked a name like this is gone.
+fn is_left_over(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(PREFIX) else { return false };
+    let mut parts = rest.split('-');
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+    match (number().and_then(|pid| u32::try_from(pid).ok()), number()) {
+        (Some(pid), Some(then)) => began(pid) != Some(then),
+        _ => false,
+    }
+}
+
+/// Removes what runs that were killed have left: namespaces with what runs in them, and scratch
+/// directories.
 ///
 /// # Errors
 /// If ip(8) is missing.
 pub fn clear_leftovers() -> Result<()> {
     let listed = Command::new("ip").args(["netns", "list"]).output().context("cannot run ip(8)")?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
-        let Some(name) = line.split_whitespace().next() else { continue };
-        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
-        let owner = rest.split('-').next().unwrap_or_default();
-        let lives = fs::read_to_string(format!("/proc/{owner}/comm"))
-            .is_ok_and(|comm| comm.trim_end() == "uncork-corpus");
-        if !lives || owner == std::process::id().to_string() {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        if is_left_over(name) {
             eprintln!("corpus: removing {name}, left by an earlier run");
             remove(name);
+        }
+    }
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if is_left_over(&entry.file_name().to_string_lossy()) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
     Ok(())

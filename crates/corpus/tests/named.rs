@@ -134,7 +134,7 @@ fn wrong_sum(label: &label::Connection, connections: &[&Connection]) -> Option<S
         (false, true) => of_programs,
         (false, false) => return None,
     };
-    let slack = lost_ms.abs() * SHARE + SLACK_MS;
+    let slack = lost_ms.abs() * SHARE + SLACK_MS + measured.noise_ms();
     let low = if measured.indirect { SLACK_MS } else { lost_ms - slack };
     let fits = said >= low && said <= lost_ms + slack;
     (!fits).then(|| format!("says {said:.1} ms, and the client measured {lost_ms:.1} ms"))

@@ -194,12 +194,13 @@ fn runts() -> Vec<Scenario> {
 fn acks() -> Vec<Scenario> {
     let mut all = spent_credits();
     let links = [
-        ("0.05ms", Wire::veth()),
-        ("1ms", Wire::rtt(1.0)),
-        ("20ms", Wire::rtt(20.0)),
-        ("80ms", Wire::rtt(80.0)),
+        ("0.05ms", Wire::veth(), 350),
+        ("1ms", Wire::rtt(1.0), 350),
+        ("20ms", Wire::rtt(20.0), 350),
+        // Two retransmission timeouts: each of them halves the window once.
+        ("80ms", Wire::rtt(80.0), 800),
     ];
-    for (name, wire) in links {
+    for (name, wire, rest) in links {
         let wire = wire.plain().initial_window(1);
         all.push(
             Scenario::new(
@@ -208,8 +209,10 @@ fn acks() -> Vec<Scenario> {
                  lets one of them go: the other waits for its ACK, which is delayed",
                 wire.clone(),
                 "py:exchange server --host HOST --port PORT --read 2896 --write 50 --nodelay",
-                "c:exchange client --host HOST --port PORT --read 50 --write 2896 --nodelay \
-                 --count 15 --gap 350",
+                &format!(
+                    "c:exchange client --host HOST --port PORT --read 50 --write 2896 --nodelay \
+                     --count 15 --gap {rest}"
+                ),
             )
             .cured_wire(wire.quick_acks())
             .finds(&[lost("delayed_ack", None, Some("server"))])
@@ -242,7 +245,7 @@ fn spent_credits() -> Vec<Scenario> {
         one_way(name, wire, "py:push client --host HOST --port PORT --read-after 70")
     };
     let whole = View { suffix: "-whole", ..View::at(At::Client) };
-    let pieces = "--host HOST --port PORT --pieces 300,500 --count 50 --pace 60";
+    let pieces = "--host HOST --port PORT --pieces 300,500 --count 40 --pace 130";
     let credits = |name: &str, wire: Wire| {
         Scenario::new(
             name,

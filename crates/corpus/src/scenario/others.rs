@@ -164,16 +164,16 @@ fn losses() -> Vec<Scenario> {
     let download = |size: u32, count: u32| {
         (
             format!(
-                "py:exchange server --host HOST --port PORT --read 100 --write {size} --nodelay"
+                "c:exchange server --host HOST --port PORT --read 100 --write {size} --nodelay"
             ),
             format!(
-                "py:exchange client --host HOST --port PORT --read {size} --write 100 --count {count}"
+                "c:exchange client --host HOST --port PORT --read {size} --write 100 --count {count}"
             ),
         )
     };
     let request =
-        "py:exchange client --host HOST --port PORT --read 100 --write 200 --nodelay --count 20";
-    let replies = "py:exchange server --host HOST --port PORT --read 200 --write 100 --nodelay";
+        "perl:exchange client --host HOST --port PORT --read 100 --write 200 --nodelay --count 20";
+    let replies = "go:exchange server --host HOST --port PORT --read 200 --write 100";
     let lossy = |name: &str, about: &str, well: Wire, ill: Wire, programs: &(String, String)| {
         let by = if ill.paths[0].loss.data.is_empty() { "server" } else { "client" };
         Scenario::new(name, about, ill, &programs.0, &programs.1).cured_wire(well).finds(&found(by))
