@@ -141,7 +141,7 @@ impl Connection {
             self.say(1, ACK, MSS, Duration::from_micros(12));
             reply -= MSS;
             // Every second full segment is acknowledged (RFC 9293 §3.8.6.3).
-            if reply / MSS % 2 == 0 {
+            if (reply / MSS).is_multiple_of(2) {
                 self.say(0, ACK, 0, soon);
             }
         }
