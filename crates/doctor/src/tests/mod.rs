@@ -1,5 +1,6 @@
 //! Connections played segment by segment, and what the doctor must say of them.
 
+mod chaos;
 mod ends;
 mod stalls;
 mod trace;
