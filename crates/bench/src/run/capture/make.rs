@@ -20,8 +20,17 @@ const FIN: u8 = 1;
 const ACK: u8 = 16;
 const PSH: u8 = 8;
 
+/// How long connections rest between a reply and the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Milliseconds: short connections are over before all have begun.
+    Brisk,
+    /// Seconds: all are open at the same time.
+    Leisurely,
+}
+
 /// Writes a capture with so many connections, and as many segments or a few more, into `dir`.
-pub(super) fn capture(dir: &Path, connections: u32, segments: u64) -> Result<PathBuf> {
+pub(super) fn capture(dir: &Path, connections: u32, segments: u64, pace: Pace) -> Result<PathBuf> {
     let path = path_of(dir, connections, segments);
     let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
@@ -30,7 +39,7 @@ pub(super) fn capture(dir: &Path, connections: u32, segments: u64) -> Result<Pat
     }
     let each = segments.div_ceil(u64::from(connections));
     let mut all: Vec<Connection> =
-        (0..connections).map(|number| Connection::new(number, each)).collect();
+        (0..connections).map(|number| Connection::new(number, each, pace)).collect();
     let mut next: BinaryHeap<_> =
         all.iter().enumerate().map(|(index, one)| Reverse((one.now, index))).collect();
     while let Some(Reverse((at, index))) = next.pop() {
@@ -54,6 +63,7 @@ struct Segment {
 
 struct Connection {
     number: u32,
+    pace: Pace,
     now: Duration,
     random: Random,
     round_trip: Duration,
@@ -66,13 +76,14 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(number: u32, segments: u64) -> Self {
+    fn new(number: u32, segments: u64, pace: Pace) -> Self {
         let mut random = Random(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let round_trip = Duration::from_micros(50 + random.below(2_000));
         let start =
             Duration::from_secs(1_700_000_000) + Duration::from_micros(random.below(1 << 20));
         let mut connection = Self {
             number,
+            pace,
             now: start,
             round_trip,
             left: segments.saturating_sub(6),
@@ -147,7 +158,8 @@ impl Connection {
         }
         self.say(1, ACK | PSH, reply.max(1), half);
         let pause = Duration::from_micros(200 + self.random.below(4_000));
-        self.say(0, ACK, 0, pause);
+        let times = if self.pace == Pace::Leisurely { 1000 } else { 1 };
+        self.say(0, ACK, 0, pause * times);
     }
 
     /// An Ethernet frame as the capture keeps it.
@@ -215,7 +227,7 @@ mod tests {
     fn it_has_the_segments_and_connections_that_were_asked_for() {
         let dir = std::env::temp_dir().join(format!("bench-capture-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        let path = capture(&dir, 20, 2_000).unwrap();
+        let path = capture(&dir, 20, 2_000, Pace::Brisk).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
         let (mut at, mut segments, mut opened) = (24, 0, 0);

@@ -14,6 +14,7 @@ use crate::place::Place;
 use crate::process::run_to_end;
 use crate::roles::Usage;
 use crate::toolbox::program;
+use make::Pace;
 
 mod make;
 
@@ -41,21 +42,24 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
 /// Peak memory: with many connections, and with ten times the segments in the same connections.
 fn memory(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     let segments = bed.amount(SEGMENTS);
-    let megabytes = |connections: u32, segments: u64| -> Result<f64> {
-        let file = make::capture(dir, connections, segments)?;
+    let megabytes = |connections: u32, segments: u64, pace: Pace| -> Result<f64> {
+        let file = make::capture(dir, connections, segments, pace)?;
         let usage = doctor(bed, &file)?;
         std::fs::remove_file(&file)?;
         Ok(usage.peak_bytes as f64 / 1e6)
     };
-    let many = megabytes(MANY_CONNECTIONS, segments.max(20 * u64::from(MANY_CONNECTIONS)))?;
-    let (few, ten_times) =
-        (megabytes(FEW_CONNECTIONS, segments / 10)?, megabytes(FEW_CONNECTIONS, segments)?);
+    let many_segments = segments.max(20 * u64::from(MANY_CONNECTIONS));
+    let brisk = megabytes(MANY_CONNECTIONS, many_segments, Pace::Brisk)?;
+    let open = megabytes(MANY_CONNECTIONS, many_segments, Pace::Leisurely)?;
+    let few = megabytes(FEW_CONNECTIONS, segments / 10, Pace::Brisk)?;
+    let ten_times = megabytes(FEW_CONNECTIONS, segments, Pace::Brisk)?;
     let row = |what: &str, megabytes: f64| {
         Row::absolute((BENCH, what), Place::OneCore, Unit::Megabytes, &[megabytes])
     };
     let more = "200 connections: ten times the segments, memory";
     Ok(vec![
-        row("100,000 connections, memory", many).bar(Bar::AtMost(200.0)),
+        row("100,000 connections, memory", brisk).bar(Bar::AtMost(200.0)),
+        row("100,000 connections, all open at once, memory", open).bar(Bar::AtMost(200.0)),
         // The allocator is not the same in any two runs.
         Row::compare(
             (BENCH, more),
@@ -72,7 +76,7 @@ fn speed(bed: &Bed<'_>, dir: &Path) -> Result<Vec<Row>> {
     let tshark = program("tshark")?;
     let tcptrace = program("tcptrace")?;
     let segments = bed.amount(SEGMENTS);
-    let file = make::capture(dir, CONNECTIONS, segments)?;
+    let file = make::capture(dir, CONNECTIONS, segments, Pace::Brisk)?;
     let mut cases = [
         Case::new("uncork doctor", || Ok(vec![doctor(bed, &file)?.seconds * 1e3])),
         Case::new("tshark", || {
