@@ -12,6 +12,8 @@ pub mod label;
 pub mod link;
 pub mod make;
 pub mod namespace;
+mod network;
 pub mod program;
 pub mod rewrite;
+mod running;
 pub mod scenario;

@@ -1,31 +1,23 @@
 //! Making a capture: namespaces, link, programs, tcpdump, and the label.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::capture::{Capture, Options};
 use crate::label::{Connection, Label, Labels, Made, Measured};
-use crate::namespace::{Namespace, run};
+use crate::network::{DEVICE, Network};
 use crate::program::{Timed, Toolbox};
 use crate::rewrite;
+use crate::running::{Running, wait_for};
 use crate::scenario::{At, Kind, Programs, Scenario, View, Wire};
 
 /// How often the run with the cure is measured.
 const CURED_RUNS: usize = 5;
-
-/// Longest that a server may take to listen, and a client to end.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A device of this name is at both ends of every link but the loopback.
-const DEVICE: &str = "eth0";
 
 /// Where captures are made.
 #[derive(Debug)]
@@ -91,7 +83,9 @@ impl Workshop {
             timed.as_ref().map(|timed| measured(timed, cured_total_ms, scenario.indirect));
         let mut view = View::at(at);
         view.shows.clone_from(&scenario.live);
-        Ok(label(scenario, &view, String::new(), timed.as_ref(), measured.as_ref()))
+        let mut label = label(scenario, &view, String::new(), timed.as_ref(), measured.as_ref());
+        label.made.captured = format!("live, at the {} end", place(at));
+        Ok(label)
     }
 
     /// Runs the programs over the wire; captures if there is a scenario to capture for.
@@ -226,7 +220,6 @@ fn label(
             measured: measured.filter(|_| expected.measured && whole).cloned(),
         }
     });
-    let place = if view.at == At::Client { "client's" } else { "server's" };
     Label {
         name: format!("{}{}", scenario.name, view.suffix),
         file,
@@ -240,11 +233,15 @@ fn label(
                 .collect(),
             client: scenario.ill.client.1.clone(),
             link: scenario.wire.to_string(),
-            captured: format!("at the {place} end, {}", described(view)),
+            captured: format!("at the {} end, {}", place(view.at), described(view)),
             cure: cure(scenario),
         },
         connections: connections.collect(),
     }
+}
+
+fn place(at: At) -> &'static str {
+    if at == At::Client { "client's" } else { "server's" }
 }
 
 fn described(view: &View) -> String {
@@ -281,179 +278,4 @@ fn cure(scenario: &Scenario) -> Vec<String> {
         lines.push(format!("link: {cured}"));
     }
     lines
-}
-
-/// Two namespaces, or one, and what is between them. Fields are dropped in this order: first the
-/// link, then what it ends in.
-struct Network {
-    _link: Option<Running>,
-    client: Namespace,
-    server: Option<Namespace>,
-}
-
-impl Network {
-    fn new(wire: &Wire, link: &Path) -> Result<Self> {
-        let client = Namespace::new("c")?;
-        if wire.kind == Kind::Loopback {
-            return Ok(Self { _link: None, client, server: None });
-        }
-        let server = Namespace::new("s")?;
-        let mut running = None;
-        match wire.kind {
-            Kind::Veth => client.ip(&format!(
-                "link add {DEVICE} type veth peer name {DEVICE} netns {}",
-                server.name()
-            ))?,
-            _ => running = Some(start_link(wire, link, [&client, &server])?),
-        }
-        let addresses = wire.addresses();
-        for (namespace, own) in [(&client, addresses[0]), (&server, addresses[1])] {
-            // Less chatter: nobody solicits routers on a link with two ends.
-            namespace.set("ipv6/conf/all/accept_ra", 0)?;
-            namespace.set("ipv6/conf/default/router_solicitations", 0)?;
-            set_up(namespace, wire, own)?;
-        }
-        Ok(Self { _link: running, client, server: Some(server) })
-    }
-
-    fn server(&self) -> &Namespace {
-        self.server.as_ref().unwrap_or(&self.client)
-    }
-}
-
-fn set_up(namespace: &Namespace, wire: &Wire, own: &str) -> Result<()> {
-    let (prefix, nodad) = if wire.ipv6 { ("64", " nodad") } else { ("24", "") };
-    namespace.ip(&format!("link set {DEVICE} up"))?;
-    namespace.ip(&format!("address add {own}/{prefix} dev {DEVICE}{nodad}"))?;
-    // CUBIC, whatever the host's default is: it cannot be set for a namespace, but for a route.
-    let network = if wire.ipv6 { "fd77::/64" } else { "10.77.0.0/24" };
-    let client = own == wire.addresses()[0];
-    let mut metrics = "congctl cubic".to_owned();
-    match wire.initial_window {
-        Some(segments) if client => metrics += &format!(" initcwnd {segments}"),
-        _ => {}
-    }
-    if wire.quick_acks && !client {
-        metrics += " quickack 1";
-    }
-    let proto = if wire.ipv6 { "" } else { &format!(" proto kernel scope link src {own}") };
-    namespace.ip(&format!("route replace {network} dev {DEVICE}{proto} {metrics}"))?;
-    if !wire.offload {
-        run(namespace
-            .command("ethtool")
-            .args(["-K", DEVICE, "tso", "off", "gso", "off", "gro", "off"]))?;
-    }
-    Ok(())
-}
-
-fn start_link(wire: &Wire, link: &Path, ends: [&Namespace; 2]) -> Result<Running> {
-    // In real time: what it adds to the delay must stay below 0.1 ms on a busy machine.
-    let mut command = Command::new("chrt");
-    command.args(["--fifo", "50"]).arg(link).arg("--device").arg(DEVICE);
-    for end in ends {
-        command.arg("--namespace").arg(end.name());
-    }
-    if wire.kind == Kind::Tun {
-        command.arg("--bare-ip");
-    }
-    if wire.offload {
-        command.arg("--offload");
-    }
-    for path in &wire.paths {
-        command.arg("--path").arg(serde_json::to_string(path)?);
-    }
-    let mut running = Running::start(command, "uncork-link")?;
-    let mut line = String::new();
-    if let Some(stdout) = running.child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    if line.trim() != "ready" {
-        bail!("the link did not start");
-    }
-    Ok(running)
-}
-
-/// A program of ours that runs; ended when it is dropped.
-struct Running {
-    child: Child,
-}
-
-impl Running {
-    fn start(mut command: Command, line: &str) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        if !line.starts_with("py:") && !line.starts_with("uncork-link") {
-            command.stderr(Stdio::null());
-        }
-        let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        let mut running = Self { child };
-        // A server that talks must not fill its pipe and stop.
-        if !line.contains("client")
-            && !line.starts_with("curl")
-            && line != "uncork-link"
-            && let Some(mut stdout) = running.child.stdout.take()
-        {
-            thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-        }
-        Ok(running)
-    }
-
-    /// Waits for a client, and hands over what it printed.
-    fn finish(mut self, line: &str) -> Result<String> {
-        let began = Instant::now();
-        let mut stdout = self.child.stdout.take();
-        let reader = thread::spawn(move || {
-            let mut printed = String::new();
-            if let Some(stdout) = &mut stdout {
-                let _ = stdout.read_to_string(&mut printed);
-            }
-            printed
-        });
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                // timeout(1), which ends what never ends by itself, says 124.
-                if !status.success() && status.code() != Some(124) {
-                    bail!("{line} ended with {status}");
-                }
-                return Ok(reader.join().unwrap_or_default());
-            }
-            if began.elapsed() > PATIENCE {
-                bail!("{line} did not end within {PATIENCE:?}");
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return;
-        }
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-        for _ in 0..100 {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_for(ns: &Namespace, port: u16, line: &str, server: Option<&mut Running>) -> Result<()> {
-    let began = Instant::now();
-    let server = server.context("no server")?;
-    while !ns.listens(port) {
-        if let Some(status) = server.child.try_wait()? {
-            bail!("{line} ended with {status} before it listened");
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("{line} does not listen on port {port}");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }

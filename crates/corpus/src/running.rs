@@ -1,0 +1,107 @@
+//! Programs that run for a while, and are ended whatever happens.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::namespace::Namespace;
+
+/// Longest that a server may take to listen, and a client to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program of ours that runs; ended when it is dropped.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+}
+
+impl Running {
+    /// Starts it; `line` is what it is called in messages.
+    pub(crate) fn start(mut command: Command, line: &str) -> Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        if !line.starts_with("py:") && !line.starts_with("uncork-link") {
+            command.stderr(Stdio::null());
+        }
+        let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+        let mut running = Self { child };
+        // A server that talks must not fill its pipe and stop.
+        if !line.contains("client")
+            && !line.starts_with("curl")
+            && line != "uncork-link"
+            && let Some(mut stdout) = running.child.stdout.take()
+        {
+            thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        }
+        Ok(running)
+    }
+
+    /// Waits for a client, and hands over what it printed.
+    pub(crate) fn finish(mut self, line: &str) -> Result<String> {
+        let began = Instant::now();
+        let mut stdout = self.child.stdout.take();
+        let reader = thread::spawn(move || {
+            let mut printed = String::new();
+            if let Some(stdout) = &mut stdout {
+                let _ = stdout.read_to_string(&mut printed);
+            }
+            printed
+        });
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                // timeout(1), which ends what never ends by itself, says 124.
+                if !status.success() && status.code() != Some(124) {
+                    bail!("{line} ended with {status}");
+                }
+                return Ok(reader.join().unwrap_or_default());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("{line} did not end within {PATIENCE:?}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until the server that was just started listens on its port.
+pub(crate) fn wait_for(
+    ns: &Namespace,
+    port: u16,
+    line: &str,
+    server: Option<&mut Running>,
+) -> Result<()> {
+    let began = Instant::now();
+    let server = server.context("no server")?;
+    while !ns.listens(port) {
+        if let Some(status) = server.child.try_wait()? {
+            bail!("{line} ended with {status} before it listened");
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("{line} does not listen on port {port}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
