@@ -21,6 +21,8 @@ const TIMER_EARLY: Duration = Duration::from_millis(3);
 const TIMER_LATE: Duration = Duration::from_millis(18);
 /// A path this short hardly changes the timer.
 const SHORT_PATH: Duration = Duration::from_millis(30);
+/// What a busy host may take longer to react to an ACK, and still far less than it was waited for.
+const BUSY_HOST: Duration = Duration::from_millis(4);
 /// A round trip's hold is worth a word from here on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
@@ -86,11 +88,14 @@ impl Moment<'_> {
     fn acknowledged(&self) -> Option<Stall> {
         let last = self.continues()?;
         let acked = self.sender.acked?;
-        if !acked.pure || acked.at < last || !self.reacts_to(acked.at) {
+        if !acked.pure || acked.at < last {
             return None;
         }
-        if acked.late {
+        if acked.late && self.reacts_to(acked.at + BUSY_HOST) {
             return Some(self.late_ack(&acked, last));
+        }
+        if !self.reacts_to(acked.at) {
+            return None;
         }
         if self.window_was_larger() && self.at.saturating_sub(last) >= LONG_ROUND_TRIP {
             return Some(self.stall(Cause::ReducedWindow, last));
