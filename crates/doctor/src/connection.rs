@@ -315,7 +315,8 @@ impl Connection {
         direction.data_segments += 1;
         direction.payload_bytes += u64::from(new_bytes);
         let full_bytes = direction.full_bytes();
-        direction.messages.data(at, segment.payload_bytes, full_bytes, late);
+        let pause = at.saturating_sub(direction.last_data.unwrap_or_default());
+        direction.messages.data(pause, segment.payload_bytes, full_bytes, late);
         direction.nxt = end + u32::from(segment.flags.has(Flags::FIN));
         let flight_bytes = direction.flight_bytes();
         direction.most_in_flight_bytes = direction.most_in_flight_bytes.max(flight_bytes);

@@ -28,6 +28,9 @@ impl Default for Settings {
     }
 }
 
+/// Connections that keep examples of their stalls, about: at least these, at most twice as many.
+const PICTURED: usize = 1000;
+
 /// Listens to connections, and says in the end what is wrong with them.
 #[derive(Debug, Default)]
 pub struct Doctor {
@@ -118,6 +121,16 @@ impl Doctor {
         Report { schema_version: SCHEMA_VERSION, summary: self.summary, connections: self.ended }
     }
 
+    /// Nobody looks at the pictures of thousands of connections: the worst keep theirs.
+    fn forget_pictures(&mut self) {
+        self.ended.sort_by_key(|connection| std::cmp::Reverse(connection.lost));
+        for connection in self.ended.iter_mut().skip(PICTURED) {
+            for finding in &mut connection.findings {
+                finding.examples = Vec::new();
+            }
+        }
+    }
+
     fn end(&mut self, mut connection: Connection) {
         connection.finish();
         let mut report = verdict::on(&connection, &self.settings);
@@ -129,6 +142,9 @@ impl Doctor {
         self.summary.connections += 1;
         if self.settings.every_connection || worst(&report) > Some(Severity::Harmless) {
             self.ended.push(report);
+            if self.ended.len().is_multiple_of(PICTURED) {
+                self.forget_pictures();
+            }
         } else {
             self.summary.request_time += report.request_time;
         }

@@ -8,10 +8,6 @@ use uncork_wire::SeqNumber;
 /// Segments that are remembered one by one. A longer flight is a bulk transfer, of which a sample
 /// tells enough.
 const REMEMBERED: usize = 64;
-/// Room that is kept while nothing is in flight: to allocate it anew for each request takes longer
-/// than all else that is done with it.
-const AT_REST: usize = 4;
-
 /// A segment in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
@@ -29,48 +25,64 @@ pub(crate) struct Sent {
 }
 
 /// The segments of one direction that wait for their ACK, oldest first.
+///
+/// The oldest has a place of its own: a connection of requests and replies has hardly ever more
+/// than one segment in flight, and then allocates nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flight {
-    sent: VecDeque<Sent>,
+    oldest: Option<Sent>,
+    // Boxed to cost a word, not four, where there is none: at almost every connection.
+    #[allow(clippy::box_collection)]
+    newer: Option<Box<VecDeque<Sent>>>,
 }
 
 impl Flight {
     /// Remembers a segment.
     pub(crate) fn push(&mut self, sent: Sent) {
-        if self.sent.len() == REMEMBERED {
-            // The oldest tells how long an ACK took, the newest what it covers: the middle goes.
-            self.sent.remove(REMEMBERED / 2);
+        if self.oldest.is_none() {
+            self.oldest = Some(sent);
+            return;
         }
-        self.sent.push_back(sent);
+        if self.len() == REMEMBERED {
+            // The oldest tells how long an ACK took, the newest what it covers: the middle goes.
+            self.newer.as_mut().and_then(|newer| newer.remove(REMEMBERED / 2));
+        }
+        self.newer.get_or_insert_default().push_back(sent);
     }
 
     /// Takes away what an ACK covers, and returns the newest of it.
     pub(crate) fn acknowledge(&mut self, ack: SeqNumber) -> Option<Sent> {
         let mut newest = None;
-        while let Some(first) = self.sent.front().filter(|sent| !sent.end.after(ack)) {
-            newest = Some(*first);
-            self.sent.pop_front();
+        while let Some(first) = self.oldest.filter(|sent| !sent.end.after(ack)) {
+            newest = Some(first);
+            self.oldest = self.newer.as_mut().and_then(|newer| newer.pop_front());
         }
-        if self.sent.is_empty() && self.sent.capacity() > AT_REST {
+        if self.newer.as_ref().is_some_and(|newer| newer.is_empty()) {
             // A connection that rests costs little memory.
-            self.sent.shrink_to(0);
+            self.newer = None;
         }
         newest
     }
 
+    fn iter(&self) -> impl Iterator<Item = &Sent> {
+        self.oldest.iter().chain(self.newer.iter().flat_map(|newer| newer.iter()))
+    }
+
     /// The segment that ends there or after, if it is remembered.
     pub(crate) fn covering(&mut self, end: SeqNumber) -> Option<&mut Sent> {
-        self.sent.iter_mut().find(|sent| !sent.end.before(end))
+        let mut all =
+            self.oldest.iter_mut().chain(self.newer.iter_mut().flat_map(|newer| newer.iter_mut()));
+        all.find(|sent| !sent.end.before(end))
     }
 
     /// Whether a segment shorter than a full one is among them.
     pub(crate) fn has_small(&self) -> bool {
-        self.sent.iter().any(|sent| sent.small)
+        self.iter().any(|sent| sent.small)
     }
 
     /// How many there are, as far as they are remembered.
     pub(crate) fn len(&self) -> usize {
-        self.sent.len()
+        usize::from(self.oldest.is_some()) + self.newer.as_ref().map_or(0, |newer| newer.len())
     }
 }
 

@@ -28,11 +28,11 @@ pub(crate) struct Messages {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tiny {
     /// Messages that had several times more segments than they needed.
-    pub(crate) messages: u64,
+    pub(crate) messages: u32,
     /// Segments in those.
-    pub(crate) segments: u64,
+    pub(crate) segments: u32,
     /// Segments that would have been enough.
-    pub(crate) needed: u64,
+    pub(crate) needed: u32,
     /// Octets of data in those.
     pub(crate) bytes: u64,
 }
@@ -48,7 +48,6 @@ pub(crate) struct Message {
     pub(crate) full: u32,
     /// Segments that followed the one before at once, without a hold or a pause between.
     at_once: u32,
-    last: Duration,
 }
 
 impl Messages {
@@ -57,10 +56,10 @@ impl Messages {
         &self.now
     }
 
-    /// A segment with new data. `continues`: nothing came from the other end since the last.
-    /// `held`: it is late because it was held, so it belongs to what was before.
-    pub(crate) fn data(&mut self, at: Duration, bytes: u32, full_bytes: u32, held: bool) {
-        let soon = at.saturating_sub(self.now.last) <= SAME_BURST;
+    /// A segment with new data, so long after the one before. `held`: it is late because it was
+    /// held, so it belongs to what was before.
+    pub(crate) fn data(&mut self, pause: Duration, bytes: u32, full_bytes: u32, held: bool) {
+        let soon = pause <= SAME_BURST;
         if self.now.segments > 0 && !soon && !held {
             self.finish(full_bytes);
         }
@@ -71,7 +70,6 @@ impl Messages {
         self.now.segments += 1;
         self.now.bytes = self.now.bytes.saturating_add(bytes);
         self.now.full += u32::from(bytes >= full_bytes);
-        self.now.last = at;
     }
 
     /// The other end has answered, or all is over.
@@ -87,8 +85,8 @@ impl Messages {
         // Four segments where one would do, most of them right behind each other.
         if message.segments >= 4 * needed && message.at_once * 2 >= message.segments {
             self.tiny.messages += 1;
-            self.tiny.segments += u64::from(message.segments);
-            self.tiny.needed += u64::from(needed);
+            self.tiny.segments = self.tiny.segments.saturating_add(message.segments);
+            self.tiny.needed = self.tiny.needed.saturating_add(needed);
             self.tiny.bytes += u64::from(message.bytes);
         }
     }
@@ -100,17 +98,17 @@ mod tests {
 
     use super::Messages;
 
-    fn at(us: u64) -> Duration {
+    fn after(us: u64) -> Duration {
         Duration::from_micros(us)
     }
 
     #[test]
     fn a_pause_ends_a_message_and_a_hold_does_not() {
         let mut messages = Messages::default();
-        messages.data(at(0), 100, 1460, false);
-        messages.data(at(10), 100, 1460, false);
-        messages.data(at(40_000), 100, 1460, true);
-        messages.data(at(90_000), 100, 1460, false);
+        messages.data(after(0), 100, 1460, false);
+        messages.data(after(10), 100, 1460, false);
+        messages.data(after(40_000), 100, 1460, true);
+        messages.data(after(50_000), 100, 1460, false);
         assert_eq!(messages.count, 1);
         assert_eq!(messages.segments.get(), 3);
         assert_eq!(messages.bytes.get(), 300);
@@ -119,13 +117,13 @@ mod tests {
     #[test]
     fn only_needless_segments_are_tiny() {
         let mut messages = Messages::default();
-        for n in 0..15 {
-            messages.data(at(n), 2, 1460, false);
+        for _ in 0..15 {
+            messages.data(after(3), 2, 1460, false);
         }
         messages.finish(1460);
         assert_eq!((messages.tiny.segments, messages.tiny.needed), (15, 1));
-        for n in 0..15 {
-            messages.data(at(1_000_000 + n), 1460, 1460, false);
+        for _ in 0..15 {
+            messages.data(after(3), 1460, 1460, false);
         }
         messages.finish(1460);
         assert_eq!(messages.tiny.messages, 1);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::{Example, Histogram, Role, Seen};
+use crate::{Example, Histogram, Role, Seen, What};
 
 /// Things around a stall that are kept for its picture.
 const AROUND: usize = 10;
@@ -127,10 +127,31 @@ impl Tallies {
     }
 }
 
+/// [`Seen`], in less room: every connection keeps some.
+#[derive(Debug, Clone, Copy)]
+struct Glimpse {
+    at_ns: u64,
+    bytes: u32,
+    offset: u32,
+    by: Role,
+    what: What,
+}
+
+impl Glimpse {
+    fn at(self) -> Duration {
+        Duration::from_nanos(self.at_ns)
+    }
+
+    fn seen(self) -> Seen {
+        let Self { bytes, offset, by, what, .. } = self;
+        Seen { at: self.at(), by, what, bytes, offset }
+    }
+}
+
 /// What was seen last, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Recent {
-    seen: VecDeque<Seen>,
+    seen: VecDeque<Glimpse>,
 }
 
 impl Recent {
@@ -141,15 +162,17 @@ impl Recent {
             AROUND => _ = self.seen.pop_front(),
             _ => {}
         }
-        self.seen.push_back(seen);
+        let Seen { at, by, what, bytes, offset } = seen;
+        let at_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.seen.push_back(Glimpse { at_ns, bytes, offset, by, what });
     }
 
     /// What was seen from shortly before `begin` on.
     fn since(&self, begin: Duration) -> Vec<Seen> {
         const BEFORE: usize = 3;
-        let first = self.seen.iter().position(|seen| seen.at >= begin);
+        let first = self.seen.iter().position(|seen| seen.at() >= begin);
         let skip = first.unwrap_or(0).saturating_sub(BEFORE);
-        self.seen.iter().skip(skip).cloned().collect()
+        self.seen.iter().skip(skip).map(|glimpse| glimpse.seen()).collect()
     }
 }
 

@@ -9,5 +9,5 @@ mod trace;
 #[test]
 fn a_connection_that_rests_is_small() {
     let bytes = size_of::<crate::connection::Connection>();
-    assert!(bytes <= 1400, "{bytes}");
+    assert!(bytes <= 1320, "{bytes}");
 }

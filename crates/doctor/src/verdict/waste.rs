@@ -9,7 +9,7 @@ use crate::report::{Finding, Kind, Severity};
 /// Headers of a segment on Ethernet: 14 octets, 20 of IPv4, 32 of TCP with timestamps.
 const HEADERS: u64 = 66;
 /// Fewer needless segments are not worth a word.
-const NEEDLESS: u64 = 16;
+const NEEDLESS: u32 = 16;
 /// Segments with more data than this are not tiny.
 const TINY_BYTES: u64 = 256;
 /// A queue shorter than this is no trouble.
@@ -20,8 +20,8 @@ const MEASURED: u64 = 20;
 pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
     let tiny = view.sender.messages.tiny;
     let needless = tiny.segments.saturating_sub(tiny.needed);
-    let mean_bytes = tiny.bytes.checked_div(tiny.segments)?;
-    let mostly = tiny.segments * 2 >= view.sender.data_segments;
+    let mean_bytes = tiny.bytes.checked_div(tiny.segments.into())?;
+    let mostly = u64::from(tiny.segments) * 2 >= view.sender.data_segments;
     if needless < NEEDLESS || mean_bytes > TINY_BYTES || !mostly {
         return None;
     }
@@ -35,7 +35,7 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
         HEADERS * 100 / (HEADERS + mean_bytes),
     );
     let mut finding = Sum::default().finding(Kind::TinyPackets, Severity::Waste, evidence);
-    finding.count = tiny.messages;
+    finding.count = tiny.messages.into();
     finding.bytes_held_by = Some(view.role());
     Some(finding)
 }
