@@ -42,6 +42,14 @@ impl Histogram {
 
     /// Adds a time.
     pub fn record(&mut self, time: Duration) {
+        self.record_times(time, 1);
+    }
+
+    /// Adds the same time so often.
+    pub fn record_times(&mut self, time: Duration, times: u32) {
+        if times == 0 {
+            return;
+        }
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         if self.total == 0 {
             (self.shortest_ns, self.longest_ns) = (ns, ns);
@@ -49,8 +57,8 @@ impl Histogram {
             self.shortest_ns = self.shortest_ns.min(ns);
             self.longest_ns = self.longest_ns.max(ns);
         }
-        self.total = self.total.saturating_add(1);
-        self.count(bucket_of(ns), 1);
+        self.total = self.total.saturating_add(u64::from(times));
+        self.count(bucket_of(ns), times);
     }
 
     /// Adds all that `other` holds.

@@ -17,6 +17,7 @@ mod exchange;
 mod flight;
 mod histogram;
 mod hosts;
+pub mod live;
 mod median;
 mod message;
 pub mod remedy;

@@ -1,0 +1,24 @@
+/*
+ * Live tracing of TCP stalls. What it costs decides how it is made: a program that is served well
+ * by TCP pays for two look-ups and one reading of the clock in each write, and one load in each
+ * packet; everything else happens only when something waits. Nothing is told to user
+ * space but stalls, and sockets when they end.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#include "state.h"
+#include "common.h"
+#include "scope.h"
+#include "holds.h"
+#include "writes.h"
+#include "timers.h"
+#include "options.h"
+#include "losses.h"
+#include "records.h"
+
+/* Some of the helpers are for programs that say that they may be had under the GPL, too. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

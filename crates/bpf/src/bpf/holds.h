@@ -1,0 +1,186 @@
+/*
+ * Bytes that were written and not sent: seen behind the write that left them, and again when they
+ * leave. While no socket holds anything back, what leaves is not looked at.
+ */
+#pragma once
+
+/* TCP_NAGLE_OFF, TCP_NAGLE_CORK (net/tcp.h), ICSK_TIME_PROBE0 (net/inet_connection_sock.h). */
+enum { NAGLE_OFF = 1, NAGLE_CORK = 2, TIME_PROBE0 = 3 };
+
+/* Why the rest of the queue did not go, by the kernel's own rules (tcp_write_xmit). */
+static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk)
+{
+	__u32 unsent = tp->write_seq - tp->snd_nxt;
+	__u32 flying = tp->snd_nxt - tp->snd_una;
+	__u32 packets = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+	__u32 mss = tp->mss_cache;
+	__u32 nonagle = BPF_CORE_READ_BITFIELD(tp, nonagle);
+
+	if (!unsent || before(tp->write_seq, tp->snd_nxt))
+		return FREE;
+	/* Nothing is on its way that would make room, and the window takes no segment. */
+	if (flying == 0 && tp->snd_wnd < mss && tp->snd_wnd < unsent)
+		return SHUT;
+	/* Whole segments wait for something else: the congestion window, pacing, the device. */
+	if (unsent >= mss || packets >= tp->snd_cwnd || flying + unsent > tp->snd_wnd)
+		return FREE;
+	if (nonagle & NAGLE_CORK)
+		return CORKED;
+	/* Nagle as Minshall changed it: only a small segment in flight holds another one back. */
+	if (nonagle == 0 && tp->packets_out && before(tp->snd_una, tp->snd_sml) &&
+	    !before(tp->snd_nxt, tp->snd_sml))
+		return NAGLE;
+	/* Autocorking waits for the device to be done, pacing for the clock; nothing else is left
+	 * but the program's word that more will come. */
+	if (sk->sk_wmem_alloc.refs.counter > 1 || sk->sk_pacing_status)
+		return FREE;
+	if (tp->packets_out || tp->inet_conn.icsk_pending == TIME_PROBE0)
+		return MORE;
+	return FREE;
+}
+
+static __always_inline __u64 offset_of(struct tcp_sock *tp, __u32 seq)
+{
+	return BPF_CORE_READ(tp, bytes_acked) + (seq - BPF_CORE_READ(tp, snd_una));
+}
+
+/* tp may be known by its address alone: it is read, not looked into. */
+static __always_inline void let_go(struct track *track, struct tcp_sock *tp, __u32 by, __u32 end,
+				   __u64 now)
+{
+	struct event_held *event;
+	__u64 took = now - track->held_ns;
+
+	if (took < min_held_ns) {
+		track->held_short++;
+		track->held_short_ns += took;
+		goto out;
+	}
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&dropped, 1);
+		goto out;
+	}
+	event->type = EVENT_HELD;
+	event->why = track->held_why;
+	event->cookie = track->cookie;
+	event->tuple = track->tuple;
+	event->writer = track->writer;
+	event->inode = track->inode;
+	event->begin_ns = track->held_ns;
+	event->end_ns = now;
+	event->message_ns = track->message_ns;
+	event->offset = offset_of(tp, track->held_seq);
+	event->released = by;
+	event->bytes = end - track->held_seq;
+	event->outstanding = track->held_outstanding;
+	event->before = before(track->message_seq, track->held_seq) ?
+				track->held_seq - track->message_seq : 0;
+	event->mss = BPF_CORE_READ(tp, mss_cache);
+	event->nonagle = BPF_CORE_READ_BITFIELD_PROBED(tp, nonagle);
+	event->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
+	event->min_rtt_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
+	event->stack = track->held_stack;
+	event->window = BPF_CORE_READ(tp, snd_wnd);
+	bpf_ringbuf_submit(event, 0);
+out:
+	track->held_ns = 0;
+	track->held_stack = -1;
+	__sync_fetch_and_sub(&holding, 1);
+}
+
+static __always_inline void sample_queue(struct track *track, struct tcp_sock *tp)
+{
+	__u32 unsent = tp->write_seq - tp->snd_una, rtt = tp->srtt_us >> 3;
+
+	track->queue_samples++;
+	track->queue_rtt_us += rtt;
+	track->queue_bytes += unsent;
+	if (rtt > track->queue_rtt_max_us)
+		track->queue_rtt_max_us = rtt;
+	if (unsent > track->queue_bytes_max)
+		track->queue_bytes_max = unsent;
+}
+
+/* A write has left bytes behind, or found some. */
+static __always_inline void look_at_queue(void *ctx, struct track *track, struct tcp_sock *tp,
+					  struct sock *sk)
+{
+	__u32 why = why_held(tp, sk);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (track->held_ns) {
+		if (why != FREE && track->held_seq == tp->snd_nxt) {
+			track->held_why = why;
+			return;
+		}
+		/* They went, and nobody saw it. */
+		let_go(track, tp, BY_WRITE, tp->snd_nxt, now);
+	}
+	if (why == FREE) {
+		if (tp->write_seq != tp->snd_nxt)
+			sample_queue(track, tp);
+		return;
+	}
+	__sync_fetch_and_add(&holding, 1);
+	track->held_ns = now;
+	track->held_seq = tp->snd_nxt;
+	track->held_why = why;
+	track->held_begun = track->begun;
+	track->held_options = track->options.calls;
+	track->held_outstanding = tp->snd_nxt - tp->snd_una;
+	bpf_get_current_comm(track->writer.comm, sizeof(track->writer.comm));
+	if (want_stacks)
+		track->held_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+}
+
+/* Set while TCP's timer for sending runs on this processor: it ends corks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} write_timer SEC(".maps");
+
+static __always_inline __u32 cause(struct track *track)
+{
+	__u32 zero = 0;
+	__u32 *timer = bpf_map_lookup_elem(&write_timer, &zero);
+
+	if (timer && *timer)
+		return BY_TIMER;
+	if (track->options.calls != track->held_options)
+		return BY_OPTION;
+	return (__u32)track->begun != track->held_begun ? BY_WRITE : BY_ACK;
+}
+
+/* A packet is on its way to the device. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(leaves, struct sk_buff *skb)
+{
+	unsigned char *header;
+	struct track *track;
+	__u32 seq, length;
+	struct sock *sk;
+	__u8 words;
+
+	if (!holding)
+		return 0;
+	sk = skb->sk;
+	if (!sk)
+		return 0;
+	track = bpf_sk_storage_get(&tracks, sk, 0, 0);
+	if (!track || !track->held_ns)
+		return 0;
+	header = skb->head + skb->transport_header;
+	if (bpf_probe_read_kernel(&seq, sizeof(seq), header + 4) ||
+	    bpf_probe_read_kernel(&words, sizeof(words), header + 12))
+		return 0;
+	seq = bpf_ntohl(seq);
+	length = skb->len - (__u32)(header - skb->data) - (words >> 4) * 4;
+	/* A bare ACK has the number of the first octet that waits, and no data. */
+	if (length && before(track->held_seq, seq + length))
+		let_go(track, (struct tcp_sock *)sk, cause(track), seq + length,
+		       bpf_ktime_get_ns());
+	return 0;
+}

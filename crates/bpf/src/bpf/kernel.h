@@ -1,0 +1,255 @@
+/*
+ * The kernel's structures, as far as the programs look into them. Only names and types of members
+ * matter: where they are is filled in from the running kernel's own type information when a
+ * program is loaded, so this header is good for every kernel that has members of these names.
+ */
+#pragma once
+
+typedef unsigned char __u8;
+typedef signed char __s8;
+typedef unsigned short __u16;
+typedef short __s16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u16 __le16;
+typedef __u32 __le32;
+typedef __u64 __le64;
+typedef __u32 __wsum;
+typedef __u16 __sum16;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+/* linux/bpf.h: types of maps, and what their calls take. Part of the kernel's stable interface. */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_STACK_TRACE = 7,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_ANY = 0 };
+enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_F_USER_STACK = 1 << 8 };
+
+#define AF_INET 2
+#define AF_INET6 10
+#define IPPROTO_TCP 6
+#define SOCK_STREAM 1
+
+/* net/tcp_states.h */
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT = 2,
+	TCP_CLOSE = 7,
+	TCP_CLOSE_WAIT = 8,
+	TCP_LAST_ACK = 9,
+	TCP_LISTEN = 10,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__u32 u6_addr32[4];
+	} in6_u;
+};
+
+typedef struct {
+	long long counter;
+} atomic64_t;
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	possible_net_t skc_net;
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	atomic64_t skc_cookie;
+};
+
+struct sock;
+
+struct file;
+
+struct socket {
+	struct file *file;
+	struct sock *sk;
+};
+
+struct inode {
+	unsigned long i_ino;
+};
+
+/* net/sock.h: a socket's inode lies behind it. */
+struct socket_alloc {
+	struct socket socket;
+	struct inode vfs_inode;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
+struct sock {
+	struct sock_common __sk_common;
+	struct socket *sk_socket;
+	refcount_t sk_wmem_alloc;
+	__u32 sk_pacing_status;
+	__u16 sk_protocol;
+	__u16 sk_type;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct timer_list {
+	void (*function)(struct timer_list *);
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+	struct timer_list icsk_retransmit_timer;
+	struct timer_list icsk_delack_timer;
+	__u8 icsk_pending;
+	__u8 icsk_ca_state : 5;
+	__u8 icsk_retransmits;
+	struct {
+		__u8 pending;
+		__u8 quick;
+		__u8 pingpong;
+		__u32 lrcvtime;
+		__u16 rcv_mss;
+	} icsk_ack;
+};
+
+struct minmax_sample {
+	__u32 t;
+	__u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	__u32 snd_wnd;
+	__u32 mss_cache;
+	__u32 snd_cwnd;
+	__u32 lost_out;
+	__u32 sacked_out;
+	__u32 retrans_out;
+	__u32 copied_seq;
+	struct minmax rtt_min;
+	__u32 data_segs_out;
+	__u64 bytes_sent;
+	__u32 snd_sml;
+	__u8 chrono_type : 2;
+	__u32 chrono_start;
+	__u32 chrono_stat[3];
+	__u32 write_seq;
+	__u8 nonagle : 4;
+	__u64 tcp_mstamp;
+	__u32 rcv_nxt;
+	__u32 snd_nxt;
+	__u32 snd_una;
+	__u32 srtt_us;
+	__u32 packets_out;
+	__u64 bytes_received;
+	__u32 data_segs_in;
+	__u32 rcv_wup;
+	__u64 bytes_acked;
+	__u64 bytes_retrans;
+	__u32 total_retrans;
+};
+
+struct sk_buff {
+	struct sock *sk;
+	__u64 skb_mstamp_ns;
+	unsigned int len;
+	__u16 transport_header;
+	unsigned char *head;
+	unsigned char *data;
+};
+
+struct msghdr;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+	struct signal_struct *signal;
+	struct task_struct *group_leader;
+	char comm[16];
+};
+
+struct seq_file;
+struct bpf_map;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop
+
+/* linux/bpf.h: what a program sees of a call of setsockopt. */
+struct bpf_sock;
+
+struct bpf_sockopt {
+	struct bpf_sock *sk;
+	void *optval;
+	void *optval_end;
+	__s32 level;
+	__s32 optname;
+	__s32 optlen;
+	__s32 retval;
+};

@@ -1,0 +1,287 @@
+/*
+ * What is kept for each traced socket, and what is told to user space. crates/bpf/src/record.rs
+ * reads these structures byte by byte: a change here is a change there. All members are aligned
+ * to their own size and there are no holes that are not named.
+ */
+#pragma once
+
+/* Four times as many steps as there are powers of two: 19 % wide. */
+#define TIMES 112
+/* One for each power of two. */
+#define SIZES 20
+
+/* How a socket came to be traced. */
+enum {
+	OPENED = 1,	/* a traced process got its descriptor from socket() */
+	ACCEPTED = 2,	/* … or from accept() */
+	FOUND = 3,	/* it was there when tracing began */
+	PEER = 4,	/* the other end of a traced connection, on this host */
+};
+
+/* Why bytes were not sent when they were written. */
+enum {
+	FREE = 0,
+	NAGLE = 1,
+	CORKED = 2,	/* TCP_CORK */
+	MORE = 3,	/* MSG_MORE, or sendfile with more to come */
+	SHUT = 4,	/* the receiver's window */
+};
+
+/* What let go of them. */
+enum {
+	BY_ACK = 1,
+	BY_WRITE = 2,	/* a later write filled the segment, or was not corked */
+	BY_OPTION = 3,	/* setsockopt: TCP_NODELAY set, TCP_CORK taken off */
+	BY_TIMER = 4,	/* the probe timer: a corked tail's 200 ms */
+	BY_END = 5,	/* the connection ended first */
+};
+
+enum { EVENT_HELD = 1, EVENT_ACK_TIMER = 2, EVENT_LOST = 3, EVENT_SOCKET = 4 };
+
+struct tuple {
+	__u32 local[4];		/* IPv4 in the first word; network byte order */
+	__u32 remote[4];
+	__u16 local_port;	/* host byte order */
+	__u16 remote_port;
+	__u16 family;
+	__u16 pad;
+};
+
+struct who {
+	__u32 pid;
+	__u32 tid;
+	char comm[16];
+};
+
+struct options {
+	__u64 nodelay_on_ns;	/* when TCP_NODELAY was last set to 1; 0: never seen */
+	__u64 nodelay_off_ns;
+	__u32 nodelay_calls;
+	__u32 cork_calls;
+	__u32 quickack_calls;
+	__u32 calls;		/* all TCP options, for finding out what let go */
+};
+
+/* The kernel's own counters, less what they were when tracing began. */
+struct counters {
+	__u64 bytes_sent;
+	__u64 bytes_received;
+	__u64 bytes_retransmitted;
+	__u32 data_segments_out;
+	__u32 data_segments_in;
+	__u32 retransmissions;
+	__u32 window_limited_us;
+	__u32 buffer_limited_us;
+	__u32 busy_us;
+};
+
+struct track {
+	__u64 cookie;
+	struct tuple tuple;
+	struct who owner;
+	struct who writer;
+	__u64 inode;
+	__s32 fd;
+	__u32 origin;
+	__u64 since_ns;
+	__u64 last_ns;		/* when it was last written to */
+	struct counters base;	/* in the record: what has been added since */
+	struct options options;
+
+	/* The message that is being written. */
+	__u64 message_ns;	/* its first write */
+	__u32 copied_seq;	/* what had been read at the last write */
+	__u32 message_seq;
+	__u32 message_segments;
+	__u32 message_writes;
+	__u32 message_open;
+	__u32 pad0;
+
+	/* Bytes that wait. */
+	__u64 held_ns;		/* since when; 0: nothing does */
+	__u32 held_seq;		/* first octet that waits */
+	__u32 held_why;
+	__u32 held_begun;	/* writes begun and option calls when it began */
+	__u32 held_options;
+	__s32 held_stack;
+	__u32 held_outstanding;	/* octets in flight then */
+
+	/* Sums. */
+	__u64 begun;		/* writes, or parts of them */
+	__u64 writes;
+	__u64 written_bytes;
+	__u64 messages;
+	__u64 message_bytes;
+	__u64 message_segments_sum;
+	__u64 message_writes_sum;
+	__u64 turns;		/* messages that answered one */
+	__u64 turn_ns;		/* from its arrival to the first write of the answer */
+	__u64 turn_max_ns;
+	__u64 waits;		/* messages that were answered */
+	__u64 wait_ns;		/* from its first write to the answer's last segment */
+	__u64 wait_max_ns;
+	__u64 writing_ns;	/* from first to last write of each message */
+	__u64 held_short;	/* times that bytes waited less than is worth an event */
+	__u64 held_short_ns;
+	__u64 queue_samples;	/* writes that left bytes unsent for want of room on the way */
+	__u64 queue_rtt_us;	/* smoothed round trip then, summed */
+	__u64 queue_bytes;	/* unsent then, summed */
+	__u32 queue_rtt_max_us;
+	__u32 queue_bytes_max;
+	__u64 awaited_ack_ns;	/* late ACKs of ours that the other end waited for */
+	__u32 awaited_acks;
+	__u32 pad;
+
+	/* As the kernel has it, filled in when the record is made. */
+	__u32 srtt_us;
+	__u32 min_rtt_us;
+	__u32 mss;
+	__u32 nonagle;
+	__u32 ack_timers;	/* delayed-ACK timer went off, and sent */
+	__u32 state;
+	__u32 turn_times[TIMES];
+	__u32 wait_times[TIMES];
+	__u32 size_count[SIZES];	/* messages by length, powers of two */
+	__u32 segment_count[SIZES];	/* messages by segments, powers of two */
+	__u64 size_sum[SIZES];
+	__u64 segment_sum[SIZES];
+};
+
+struct event_held {
+	__u32 type;
+	__u32 why;
+	__u64 cookie;
+	struct tuple tuple;
+	struct who writer;
+	__u64 inode;
+	__u64 begin_ns;
+	__u64 end_ns;
+	__u64 message_ns;	/* first write of the message */
+	__u64 offset;		/* of the first octet that waited, in the stream */
+	__u32 released;
+	__u32 bytes;		/* that waited */
+	__u32 outstanding;	/* octets in flight when it began */
+	__u32 before;		/* octets of the same message that were sent before */
+	__u32 mss;
+	__u32 nonagle;
+	__u32 srtt_us;
+	__u32 min_rtt_us;
+	__s32 stack;
+	__u32 window;
+};
+
+struct event_ack_timer {
+	__u32 type;
+	__u32 pad;
+	__u64 cookie;
+	struct tuple tuple;
+	__u64 inode;
+	__u64 at_ns;
+	__u64 held_ns;		/* since the last segment came */
+	__u64 offset;		/* in the stream, of what is acknowledged */
+	__u32 bytes;		/* that it acknowledges */
+	__u32 segments_in;	/* data segments received so far */
+	__u32 quick;		/* quick-ACK credits left */
+	__u32 pingpong;
+	__u32 peer;		/* not traced itself: the other end is */
+	__u32 pad2;
+};
+
+struct event_lost {
+	__u32 type;
+	__u32 ca_state;
+	__u64 cookie;
+	struct tuple tuple;
+	__u64 at_ns;
+	__u64 waited_ns;	/* since the segment was last sent */
+	__u32 bytes;
+	__u32 timeouts;		/* in a row */
+	__u32 packets_out;
+	__u32 srtt_us;
+};
+
+/* Also what the iterator writes, one for each socket. */
+struct event_socket {
+	__u32 type;
+	__u32 pad;
+	__u64 at_ns;
+	struct track track;
+};
+
+/* Written by user space before the programs are loaded. */
+const volatile __u64 min_held_ns = 1000000;
+const volatile bool want_stacks = false;
+/* A writer that pauses for so long has begun something new. */
+const volatile __u64 pause_ns = 5000000;
+/* Whether writes are seen before they are sent. */
+const volatile bool see_begin = true;
+
+/* Ticks in a second; 0 if the kernel does not tell how it was configured. */
+extern int CONFIG_HZ __kconfig __weak;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct track);
+} tracks SEC(".maps");
+
+/* Traced connections by their addresses: so the other end is known when it turns up, and this one
+ * where only its address in memory is at hand. */
+struct connection {
+	__u64 cookie;
+	__u64 ack_timer_ns;	/* when the timer last sent an ACK */
+	__u32 ack_held_us;	/* and how long that had been held */
+	__u32 ack_timers;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct tuple);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/* Ports on which traced processes listen, and who they are. */
+struct port {
+	__u32 namespace;
+	__u32 port;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct port);
+	__type(value, struct who);
+} listeners SEC(".maps");
+
+/* Processes that are traced; CHILDREN_ONLY for ourselves, who start the program. */
+enum { WHOLE = 1, CHILDREN_ONLY = 2 };
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} scope SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 4096);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 64 * sizeof(__u64));
+} stacks SEC(".maps");
+
+/* Sockets that hold something back: while there are none, the path of every segment is left at
+ * once. And events that found no room. */
+__u64 holding = 0;
+__u64 dropped = 0;
+/* Sockets whose state could not be kept (no memory). */
+__u64 refused = 0;
+/* When the timer last sent an ACK of a traced connection. */
+__u64 last_ack_timer_ns = 0;
+/* The kernel's functions for timers of TCP, learnt from the first socket that is met. */
+__u64 ack_function = 0;
+__u64 write_function = 0;

@@ -1,0 +1,108 @@
+//! Reading what the programs of `src/bpf` write: structures of C, member by member.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use uncork_doctor::live::{Ends, Who};
+use uncork_wire::Endpoint;
+
+/// Reads one member after another. Past the end everything is zero, and [`Bytes::short`] says so.
+pub(crate) struct Bytes<'a> {
+    rest: &'a [u8],
+    short: bool,
+}
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, short: false }
+    }
+
+    /// Whether more was read than there is.
+    pub(crate) fn short(&self) -> bool {
+        self.short
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.rest.split_first_chunk::<N>() {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                *taken
+            }
+            None => {
+                self.short = true;
+                [0; N]
+            }
+        }
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    pub(crate) fn i32(&mut self) -> i32 {
+        i32::from_ne_bytes(self.take())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    /// Nanoseconds in a `__u64`.
+    pub(crate) fn ns(&mut self) -> Duration {
+        Duration::from_nanos(self.u64())
+    }
+
+    /// Microseconds in a `__u32`.
+    pub(crate) fn us(&mut self) -> Duration {
+        Duration::from_micros(self.u32().into())
+    }
+
+    /// A time at which something happened, if it did.
+    pub(crate) fn some_ns(&mut self) -> Option<Duration> {
+        Some(self.ns()).filter(|time| !time.is_zero())
+    }
+
+    pub(crate) fn u32s<const N: usize>(&mut self) -> [u32; N] {
+        std::array::from_fn(|_| self.u32())
+    }
+
+    pub(crate) fn u64s<const N: usize>(&mut self) -> [u64; N] {
+        std::array::from_fn(|_| self.u64())
+    }
+
+    /// `struct who`.
+    pub(crate) fn who(&mut self) -> Who {
+        let (pid, tid) = (self.u32(), self.u32());
+        let comm: [u8; 16] = self.take();
+        let length = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
+        let name = String::from_utf8_lossy(&comm[..length]).into_owned();
+        Who { pid, tid, name }
+    }
+
+    /// `struct tuple`.
+    pub(crate) fn ends(&mut self) -> Ends {
+        let (local, remote): ([u8; 16], [u8; 16]) = (self.take(), self.take());
+        let (local_port, remote_port) = (self.u16(), self.u16());
+        let six = self.u16() == AF_INET6;
+        let _padding = self.u16();
+        Ends {
+            local: Endpoint { address: address(local, six), port: local_port },
+            remote: Endpoint { address: address(remote, six), port: remote_port },
+        }
+    }
+}
+
+const AF_INET6: u16 = 10;
+
+/// An address as the kernel keeps it: the bytes as on the wire.
+fn address(bytes: [u8; 16], six: bool) -> IpAddr {
+    if six {
+        return IpAddr::V6(Ipv6Addr::from(bytes));
+    }
+    let [a, b, c, d, ..] = bytes;
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}

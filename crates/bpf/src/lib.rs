@@ -1,0 +1,19 @@
+//! The eBPF programs of uncork, and what loads them.
+//!
+//! Today: live tracing of TCP stalls ([`Tracer`]). The programs are C (`src/bpf`), find the
+//! kernel's structures by name when they are loaded (CO-RE), and attach to tracepoints, or to
+//! functions by BTF where a kernel lacks the tracepoint; no kprobes. What they tell is read into the terms of `uncork-doctor`.
+//!
+//! Everything that is loaded or attached goes away with the [`Tracer`], or with this process.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod hooks;
+mod load;
+mod privilege;
+mod record;
+mod tracer;
+
+pub use hooks::{Absent, Hook, Lack, Target};
+pub use privilege::{Capability, missing_capabilities};
+pub use tracer::{Error, Rest, Settings, Told, Tracer};

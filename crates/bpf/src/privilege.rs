@@ -1,0 +1,71 @@
+//! What this process must be allowed to do, and whether it is.
+
+use std::fmt;
+use std::fs;
+
+/// A capability (capabilities(7)) that tracing needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// To load programs and create maps.
+    Bpf,
+    /// To attach them to functions of the kernel and read its memory.
+    Perfmon,
+}
+
+impl Capability {
+    /// Its bit in `CapEff`.
+    fn bit(self) -> u32 {
+        match self {
+            Self::Perfmon => 38,
+            Self::Bpf => 39,
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bpf => "CAP_BPF",
+            Self::Perfmon => "CAP_PERFMON",
+        })
+    }
+}
+
+/// CAP_SYS_ADMIN stands for both.
+const SYS_ADMIN_BIT: u32 = 21;
+
+/// The capabilities that this process lacks for tracing; none if that cannot be told.
+#[must_use]
+pub fn missing_capabilities() -> Vec<Capability> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective(&status).map(missing_of).unwrap_or_default()
+}
+
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+fn missing_of(effective: u64) -> Vec<Capability> {
+    if effective >> SYS_ADMIN_BIT & 1 == 1 {
+        return Vec::new();
+    }
+    let lacks = |capability: &Capability| effective >> capability.bit() & 1 == 0;
+    [Capability::Bpf, Capability::Perfmon].into_iter().filter(lacks).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_read_from_the_effective_set() {
+        let of = |set: &str| effective(&format!("Name:\tx\nCapEff:\t{set}\n")).map(missing_of);
+        assert_eq!(of("0000000000000000"), Some(vec![Capability::Bpf, Capability::Perfmon]));
+        assert_eq!(of("0000008000000000"), Some(vec![Capability::Perfmon]));
+        assert_eq!(of("000000c000000000"), Some(vec![]));
+        assert_eq!(of("000001ffffffffff"), Some(vec![]));
+        assert_eq!(of("0000000000200000"), Some(vec![]));
+        assert_eq!(effective("no such line"), None);
+    }
+}

@@ -1,0 +1,317 @@
+//! From the structures of `src/bpf/state.h` to the events that the doctor knows.
+
+use std::time::Duration;
+
+use uncork_doctor::Histogram;
+use uncork_doctor::live::{
+    AckTimer, Event, Held, Lost, Options, Origin, Queue, Release, Socket, Why, Writing,
+};
+
+use crate::bytes::Bytes;
+
+/// `TIMES` and `SIZES` of `state.h`.
+const TIMES: usize = 112;
+const SIZES: usize = 20;
+/// TCP_NAGLE_OFF and TCP_NAGLE_CORK (net/tcp.h).
+const NAGLE_OFF: u32 = 1;
+const NAGLE_CORK: u32 = 2;
+/// Interactive from three exchanges on (TCP_PINGPONG_THRESH; it was three for a while).
+const PINGPONG: u32 = 1;
+/// TCP_CA_Loss: the retransmission timeout has run out.
+const CA_LOSS: u32 = 4;
+
+/// Reads one event, and the number of the stack that belongs to it. `None`: the programs and this reader do not agree about it.
+pub(crate) fn read(bytes: &[u8]) -> Option<(Event, Option<u32>)> {
+    let mut from = Bytes::new(bytes);
+    let mut stack = None;
+    let event = match from.u32() {
+        1 => {
+            let (held, id) = held(&mut from)?;
+            stack = u32::try_from(id).ok();
+            Event::Held(held)
+        }
+        2 => Event::AckTimer(ack_timer(&mut from)),
+        3 => Event::Lost(lost(&mut from)),
+        4 => Event::Socket(Box::new(socket(&mut from)?)),
+        _ => return None,
+    };
+    (!from.short()).then_some((event, stack))
+}
+
+fn held(from: &mut Bytes<'_>) -> Option<(Held, i32)> {
+    let why = match from.u32() {
+        1 => Why::Nagle,
+        2 => Why::Cork,
+        3 => Why::More,
+        4 => Why::WindowShut,
+        _ => return None,
+    };
+    let (socket, ends, writer, inode) = (from.u64(), from.ends(), from.who(), from.u64());
+    let (begin, end, message_begin, offset) = (from.ns(), from.ns(), from.ns(), from.u64());
+    let release = match from.u32() {
+        1 => Release::Ack,
+        2 => Release::Write,
+        3 => Release::Option,
+        4 => Release::Timer,
+        _ => Release::End,
+    };
+    let (bytes, outstanding_bytes, before_bytes) = (from.u32(), from.u32(), from.u32());
+    let (mss, nonagle, _srtt, min_rtt) = (from.u32(), from.u32(), from.us(), from.us());
+    let (stack, _window) = (from.i32(), from.u32());
+    let held = Held {
+        socket,
+        ends,
+        writer,
+        inode,
+        why,
+        release,
+        begin,
+        end: end.max(begin),
+        message_begin: message_begin.min(begin),
+        offset,
+        bytes,
+        outstanding_bytes,
+        before_bytes,
+        mss,
+        nodelay: nonagle & NAGLE_OFF != 0,
+        min_rtt: known(min_rtt),
+        stack: Vec::new(),
+    };
+    Some((held, stack))
+}
+
+fn ack_timer(from: &mut Bytes<'_>) -> AckTimer {
+    let _padding = from.u32();
+    let (socket, ends, inode) = (from.u64(), from.ends(), from.u64());
+    let (at, held, offset) = (from.ns(), from.ns(), from.u64());
+    let (bytes, segments_in, quick_credits) = (from.u32(), from.u32(), from.u32());
+    let interactive = from.u32() >= PINGPONG;
+    let _peer = from.u64();
+    AckTimer {
+        socket,
+        ends,
+        inode,
+        at,
+        held,
+        offset,
+        bytes,
+        segments_in,
+        quick_credits,
+        interactive,
+    }
+}
+
+fn lost(from: &mut Bytes<'_>) -> Lost {
+    let ca_state = from.u32();
+    let (socket, ends, at, waited) = (from.u64(), from.ends(), from.ns(), from.ns());
+    let (bytes, timeouts, _packets, _srtt) = (from.u32(), from.u32(), from.u32(), from.us());
+    Lost { socket, ends, at, waited, bytes, timeout: ca_state == CA_LOSS || timeouts > 0 }
+}
+
+fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
+    let _padding = from.u32();
+    let until = from.ns();
+    let (socket, ends) = (from.u64(), from.ends());
+    let (owner, writer, inode, fd) = (from.who(), from.who(), from.u64(), from.i32());
+    let origin = match from.u32() {
+        1 => Origin::Opened,
+        2 => Origin::Accepted,
+        3 => Origin::Found,
+        4 => Origin::Peer,
+        _ => return None,
+    };
+    let (since, _last) = (from.ns(), from.ns());
+    let counters = Counters::read(from);
+    let mut options = options(from);
+    skip_current(from);
+    let sums = Sums::read(from);
+    let (srtt, min_rtt, mss) = (from.us(), from.us(), from.u32());
+    let nonagle = from.u32();
+    options.nodelay = nonagle & NAGLE_OFF != 0;
+    options.cork = nonagle & NAGLE_CORK != 0;
+    let (ack_timers, _state) = (from.u32(), from.u32());
+    let turns = times(&from.u32s::<TIMES>(), sums.turn_longest);
+    let waits = times(&from.u32s::<TIMES>(), sums.wait_longest);
+    let (by_size, by_segments) = (from.u32s::<SIZES>(), from.u32s::<SIZES>());
+    let (sizes, segments) = (from.u64s::<SIZES>(), from.u64s::<SIZES>());
+    let mut writing = sums.writing;
+    writing.typical_bytes = typical(&by_size, &sizes);
+    writing.typical_segments = typical(&by_segments, &segments);
+    Some(Socket {
+        socket,
+        ends,
+        origin,
+        owner,
+        writer,
+        inode,
+        fd: (fd >= 0).then_some(fd),
+        since,
+        until: until.max(since),
+        segments_out: counters.segments_out,
+        segments_in: counters.segments_in,
+        bytes_out: counters.bytes_out.saturating_sub(counters.bytes_again),
+        bytes_in: counters.bytes_in,
+        retransmissions: counters.retransmissions,
+        window_limited: counters.window_limited,
+        busy: counters.busy,
+        options,
+        writing,
+        turns,
+        waits,
+        wait_time: sums.wait_time,
+        short_holds: sums.short_holds,
+        queue: sums.queue,
+        srtt,
+        min_rtt: known(min_rtt),
+        mss,
+        ack_timers,
+        awaited_acks: sums.awaited_acks,
+        awaited_ack_time: sums.awaited_ack_time,
+    })
+}
+
+struct Counters {
+    bytes_out: u64,
+    bytes_in: u64,
+    bytes_again: u64,
+    segments_out: u32,
+    segments_in: u32,
+    retransmissions: u32,
+    window_limited: Duration,
+    busy: Duration,
+}
+
+impl Counters {
+    fn read(from: &mut Bytes<'_>) -> Self {
+        let (bytes_out, bytes_in, bytes_again) = (from.u64(), from.u64(), from.u64());
+        let (segments_out, segments_in, retransmissions) = (from.u32(), from.u32(), from.u32());
+        let (window_limited, _buffer, busy) = (from.us(), from.us(), from.us());
+        Self {
+            bytes_out,
+            bytes_in,
+            bytes_again,
+            segments_out,
+            segments_in,
+            retransmissions,
+            window_limited,
+            busy,
+        }
+    }
+}
+
+fn options(from: &mut Bytes<'_>) -> Options {
+    let (nodelay_on, nodelay_off) = (from.some_ns(), from.some_ns());
+    let (nodelay_calls, cork_calls) = (from.u32(), from.u32());
+    let (quickack_calls, _calls) = (from.u32(), from.u32());
+    Options {
+        nodelay_on,
+        nodelay_off,
+        nodelay_calls,
+        cork_calls,
+        quickack_calls,
+        ..Options::default()
+    }
+}
+
+/// The message that was being written, and the bytes that waited: of no use any more.
+fn skip_current(from: &mut Bytes<'_>) {
+    let _message: (u64, [u32; 6]) = (from.u64(), from.u32s());
+    let _held: (u64, [u32; 6]) = (from.u64(), from.u32s());
+}
+
+struct Sums {
+    writing: Writing,
+    turn_longest: Duration,
+    wait_time: Duration,
+    wait_longest: Duration,
+    short_holds: (u64, Duration),
+    queue: Queue,
+    awaited_acks: u32,
+    awaited_ack_time: Duration,
+}
+
+impl Sums {
+    fn read(from: &mut Bytes<'_>) -> Self {
+        let _begun = from.u64();
+        let (writes, bytes, messages, message_bytes) =
+            (from.u64(), from.u64(), from.u64(), from.u64());
+        let (message_segments, message_writes) = (from.u64(), from.u64());
+        let (_turns, _turn_time, turn_longest) = (from.u64(), from.ns(), from.ns());
+        let (_waits, wait_time, wait_longest) = (from.u64(), from.ns(), from.ns());
+        let time = from.ns();
+        let short_holds = (from.u64(), from.ns());
+        let queue = queue(from);
+        let awaited_ack_time = from.ns();
+        let (awaited_acks, _padding) = (from.u32(), from.u32());
+        let writing = Writing {
+            writes,
+            bytes,
+            messages,
+            message_writes,
+            message_segments,
+            message_bytes,
+            time,
+            ..Writing::default()
+        };
+        Self {
+            writing,
+            turn_longest,
+            wait_time,
+            wait_longest,
+            short_holds,
+            queue,
+            awaited_acks,
+            awaited_ack_time,
+        }
+    }
+}
+
+fn queue(from: &mut Bytes<'_>) -> Queue {
+    let (samples, rtt_us, _bytes) = (from.u64(), from.u64(), from.u64());
+    let (longest_rtt, most_bytes) = (from.us(), from.u32());
+    let mean_rtt = Duration::from_micros(rtt_us.checked_div(samples).unwrap_or(0));
+    Queue { samples, mean_rtt, longest_rtt, most_bytes }
+}
+
+/// The kernel says ~0 until it has measured.
+fn known(rtt: Duration) -> Duration {
+    if rtt == Duration::from_micros(u32::MAX.into()) { Duration::ZERO } else { rtt }
+}
+
+/// `note_time` of `common.h`, backwards: each time counts as the middle of its step, or as the
+/// longest that was seen.
+fn times(counts: &[u32; TIMES], longest: Duration) -> Histogram {
+    let mut histogram = Histogram::new();
+    let last = counts.iter().rposition(|&count| count > 0);
+    for (step, &count) in counts.iter().enumerate() {
+        let middle = Duration::from_micros(step_from_us(step).midpoint(step_from_us(step + 1)));
+        histogram.record_times(middle.min(longest), count.saturating_sub(u32::from(last == Some(step))));
+    }
+    if last.is_some() {
+        histogram.record(longest);
+    }
+    histogram
+}
+
+/// Where a step begins, in microseconds.
+fn step_from_us(step: usize) -> u64 {
+    if step < 4 {
+        return step as u64;
+    }
+    let power = step / 4 + 1;
+    (4 + (step % 4) as u64) << (power - 2)
+}
+
+/// The mean of those in the step where the median is: exact if all are alike.
+fn typical(counts: &[u32; SIZES], sums: &[u64; SIZES]) -> u32 {
+    let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+    let mut below = 0;
+    for (&count, &sum) in counts.iter().zip(sums) {
+        below += u64::from(count);
+        if count > 0 && below * 2 >= total {
+            return u32::try_from(sum / u64::from(count)).unwrap_or(u32::MAX);
+        }
+    }
+    0
+}
+

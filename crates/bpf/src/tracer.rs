@@ -1,0 +1,274 @@
+//! Loading the programs, attaching them, and listening to what they tell.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
+use std::time::Duration;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder,
+};
+use uncork_doctor::live::Event;
+
+use crate::hooks::Absent;
+use crate::load::Chosen;
+use crate::record;
+
+/// Values of the map `scope`.
+const WHOLE: u32 = 1;
+const CHILDREN_ONLY: u32 = 2;
+/// `stacks` keeps so many calls of each stack.
+const DEPTH: usize = 64;
+/// An iterator's record: its head, and a `struct track`.
+const HEAD_BYTES: usize = 16;
+
+/// Why there is nothing to tell.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel has no description of its types.
+    #[error(
+        "this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF, /sys/kernel/btf/vmlinux): \
+         {0}"
+    )]
+    NoTypes(libbpf_rs::Error),
+    /// The kernel does not take the programs.
+    #[error("the kernel does not take the tracing programs: {0:#}")]
+    Refused(libbpf_rs::Error),
+    /// One of those without which there is nothing to tell.
+    #[error("{0}")]
+    Absent(Absent),
+    /// Something else.
+    #[error("tracing failed: {0:#}")]
+    Other(#[from] libbpf_rs::Error),
+    /// The iterator could not be read.
+    #[error("the traced sockets could not be read: {0}")]
+    Read(#[from] std::io::Error),
+}
+
+/// How to trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Take the stack of the write that is held back.
+    pub stacks: bool,
+    /// Bytes that wait for less are counted, not told.
+    pub least_hold: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { stacks: false, least_hold: Duration::from_millis(1) }
+    }
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What was told.
+    pub event: Event,
+    /// The calls that led to it: addresses in the process, innermost first. Empty unless asked for.
+    pub stack: Vec<u64>,
+}
+
+/// The running programs. They end with it.
+pub struct Tracer {
+    // Dropped in this order: nothing runs any more when the maps go.
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    inbox: Rc<RefCell<Vec<Vec<u8>>>>,
+    object: Object,
+    absent: Vec<Absent>,
+    stacks: bool,
+    /// Records that could not be read: the programs and this reader differ.
+    unread: u64,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracer").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Loads and attaches. Nothing is traced until a process is named.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn start(settings: Settings) -> Result<Self, Error> {
+        // What libbpf has to say is said by our own errors.
+        libbpf_rs::set_print(None);
+        let kernel = Btf::from_vmlinux().map_err(Error::NoTypes)?;
+        let mut chosen = Chosen::of(&kernel);
+        let object = chosen.load(&settings)?;
+        let links = chosen.attach(&object)?;
+        if let Some(absent) = chosen.essential_absent() {
+            return Err(Error::Absent(absent.clone()));
+        }
+        let inbox = Rc::new(RefCell::new(Vec::new()));
+        let events = map(&object, "events")?;
+        let mut builder = RingBufferBuilder::new();
+        let into = Rc::clone(&inbox);
+        builder.add(&events, move |bytes| {
+            into.borrow_mut().push(bytes.to_vec());
+            0
+        })?;
+        let ring = builder.build()?;
+        let absent = chosen.absent;
+        Ok(Self { links, ring, inbox, object, absent, stacks: settings.stacks, unread: 0 })
+    }
+
+    /// The programs that do not run here.
+    #[must_use]
+    pub fn absent(&self) -> &[Absent] {
+        &self.absent
+    }
+
+    /// Traces a process: the sockets that it has, those that it gets, and its children's.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn trace(&self, pid: u32) -> Result<(), Error> {
+        self.name(pid, WHOLE)
+    }
+
+    /// Traces the processes that this one will start, and not this one.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn trace_children_of(&self, pid: u32) -> Result<(), Error> {
+        self.name(pid, CHILDREN_ONLY)
+    }
+
+    fn name(&self, pid: u32, how: u32) -> Result<(), Error> {
+        let scope = map(&self.object, "scope")?;
+        Ok(scope.update(&pid.to_ne_bytes(), &how.to_ne_bytes(), MapFlags::ANY)?)
+    }
+
+    /// The processes that are traced now.
+    #[must_use]
+    pub fn traced(&self) -> Vec<u32> {
+        let Ok(scope) = map(&self.object, "scope") else { return Vec::new() };
+        let whole = |key: &Vec<u8>| {
+            let how = scope.lookup(key, MapFlags::ANY).ok().flatten();
+            how.is_some_and(|how| how == WHOLE.to_ne_bytes())
+        };
+        let keys = scope.keys().filter(whole);
+        keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?))).collect()
+    }
+
+    /// Takes up the sockets that the named processes have already.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn find_open(&self) -> Result<(), Error> {
+        let name = "descriptors_open";
+        if self.absent.iter().any(|absent| absent.hook.program == name) {
+            return Ok(());
+        }
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let Some(program) = program else { return Ok(()) };
+        let mut nothing = Vec::new();
+        Iter::new(&program.attach()?)?.read_to_end(&mut nothing)?;
+        Ok(())
+    }
+
+    /// Waits at most so long, and gives what was told meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Told>, Error> {
+        match self.ring.poll(timeout) {
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            other => other?,
+        }
+        // Sockets that end wake nobody.
+        self.ring.consume()?;
+        let told = std::mem::take(&mut *self.inbox.borrow_mut());
+        Ok(told.iter().filter_map(|bytes| self.read(bytes)).collect())
+    }
+
+    /// Detaches, and gives what was not told yet: the sockets that are left.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn finish(mut self) -> Result<Rest, Error> {
+        self.links.clear();
+        let tracks = map(&self.object, "tracks")?;
+        let track_bytes = tracks.value_size() as usize;
+        let name = "sockets_left";
+        let mut bytes = Vec::new();
+        if let Some(program) = self.object.progs_mut().find(|program| program.name() == name) {
+            Iter::new(&program.attach_iter(tracks.as_fd())?)?.read_to_end(&mut bytes)?;
+        }
+        let mut events = self.poll(Duration::ZERO)?;
+        for record in bytes.chunks_exact(HEAD_BYTES + track_bytes) {
+            events.extend(self.read(record));
+        }
+        let (dropped, refused) = self.losses();
+        Ok(Rest { events, dropped: dropped + self.unread, refused })
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Option<Told> {
+        let Some((event, stack)) = record::read(bytes) else {
+            self.unread += 1;
+            return None;
+        };
+        let stack = stack.filter(|_| self.stacks).map_or_else(Vec::new, |id| self.stack(id));
+        Some(Told { event, stack })
+    }
+
+    fn stack(&self, id: u32) -> Vec<u64> {
+        let Ok(stacks) = map(&self.object, "stacks") else { return Vec::new() };
+        let found = stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let bytes = found.unwrap_or_default();
+        let words = bytes.chunks_exact(8).take(DEPTH);
+        let addresses = words.filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)));
+        addresses.take_while(|&address| address != 0).collect()
+    }
+
+    /// Events that found no room, and sockets that could not be traced for want of memory.
+    fn losses(&self) -> (u64, u64) {
+        let Some(bss) = self.object.maps().find(|map| is_section(map.name(), ".bss")) else {
+            return (0, 0);
+        };
+        let found = bss.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let bytes = found.unwrap_or_default();
+        let word = |at: usize| {
+            let word = bytes.get(at * 8..at * 8 + 8)?;
+            Some(u64::from_ne_bytes(word.try_into().ok()?))
+        };
+        (word(1).unwrap_or(0), word(2).unwrap_or(0))
+    }
+}
+
+/// What is told at the end.
+#[derive(Debug)]
+pub struct Rest {
+    /// Stalls that had not been fetched, and all sockets.
+    pub events: Vec<Told>,
+    /// Events that were lost, because more came than was fetched.
+    pub dropped: u64,
+    /// Sockets that could not be traced, for want of memory in the kernel.
+    pub refused: u64,
+}
+
+/// libbpf puts the object's name before that of a section.
+pub(crate) fn is_section(map: &OsStr, section: &str) -> bool {
+    map.as_encoded_bytes().ends_with(section.as_bytes())
+}
+
+fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
+    let found = object.maps().find(|map| map.name() == name);
+    let map = found.ok_or_else(|| {
+        std::io::Error::new(std::io::ErrorKind::NotFound, format!("the programs have no map {name}"))
+    })?;
+    Ok(MapHandle::try_from(&map)?)
+}

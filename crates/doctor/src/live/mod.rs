@@ -1,0 +1,3 @@
+//! Live tracing.
+mod event;
+pub use event::*;
