@@ -157,6 +157,7 @@ fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
         options,
         writing,
         turns,
+        turn_time: sums.turn_time,
         waits,
         wait_time: sums.wait_time,
         short_holds: sums.short_holds,
@@ -221,6 +222,7 @@ fn skip_current(from: &mut Bytes<'_>) {
 
 struct Sums {
     writing: Writing,
+    turn_time: Duration,
     turn_longest: Duration,
     wait_time: Duration,
     wait_longest: Duration,
@@ -236,7 +238,7 @@ impl Sums {
         let (writes, bytes, messages, message_bytes) =
             (from.u64(), from.u64(), from.u64(), from.u64());
         let (message_segments, message_writes) = (from.u64(), from.u64());
-        let (_turns, _turn_time, turn_longest) = (from.u64(), from.ns(), from.ns());
+        let (_turns, turn_time, turn_longest) = (from.u64(), from.ns(), from.ns());
         let (_waits, wait_time, wait_longest) = (from.u64(), from.ns(), from.ns());
         let time = from.ns();
         let short_holds = (from.u64(), from.ns());
@@ -255,6 +257,7 @@ impl Sums {
         };
         Self {
             writing,
+            turn_time,
             turn_longest,
             wait_time,
             wait_longest,

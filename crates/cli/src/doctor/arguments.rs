@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 use uncork_posix::config::parse_duration;
 
 use super::fail_on::FailOn;
+use super::live::LiveArguments;
 
 const HELP: &str = "\
 Conditions of --fail-on:
@@ -21,16 +22,20 @@ Conditions of --fail-on:
 Examples:
   uncork doctor --pcap trace.pcap
   tcpdump -i any -s 128 -U -w - port 8080 | uncork doctor --pcap -
+  uncork doctor --pid 4711 --for 30s
+  uncork doctor --stacks -- ./client --once
   uncork doctor --pcap trace.pcap --json | jq '.connections[].findings[].kind'
   uncork doctor --pcap trace.pcap --quiet --fail-on 'stall>5ms' --fail-on 'lost>50ms'
 
 Exit status: 0 nothing found (harmless oddities are nothing), 1 findings, or with --fail-on
 a condition that holds, 2 the command line or the capture is not understood (what could be
-read is reported), 3 no permission to read it.";
+read is reported), 3 no permission to read it, or to see
+anything of the process. A command's own exit status is told on standard error if it is not
+0; one that cannot be run ends it with 126, one that is not found with 127.";
 
 /// Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it
 ///
-/// Reads a capture and tells for each connection how much time was lost to TCP, by which
+/// Reads a capture, or watches a process or a command, and tells for each connection how much time was lost to TCP, by which
 /// mechanism, at which end, and the one line that cures it. It says as well when TCP is not
 /// to blame.
 #[derive(Debug, Args)]
@@ -40,8 +45,12 @@ pub(crate) struct Doctor {
     ///
     /// A capture that is still being written to a pipe is read as it comes; Ctrl-C ends it
     /// with a report.
-    #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
-    pub(crate) pcap: PathBuf,
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present_any = ["pid", "command"], conflicts_with_all = ["pid", "command"])]
+    pub(crate) pcap: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) live: LiveArguments,
 
     /// Print the report as JSON (docs/doctor.schema.json describes it)
     #[arg(long)]

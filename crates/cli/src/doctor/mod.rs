@@ -6,6 +6,7 @@ mod arguments;
 mod examine;
 mod fail_on;
 mod input;
+mod live;
 mod output;
 mod page;
 #[cfg(test)]
@@ -35,13 +36,18 @@ mod code {
     pub(super) const UNREADABLE: i32 = crate::failure::Failure::USAGE;
 }
 
-/// `uncork doctor --pcap`.
+/// `uncork doctor`.
 pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     let mut settings = Settings { every_connection: arguments.all, ..Settings::default() };
     if let Some(slow) = arguments.slow {
         settings.slow_application = slow;
     }
-    let path = &arguments.pcap;
+    let Some(path) = &arguments.pcap else {
+        let report = live::report(&arguments.live, settings, arguments.json)?;
+        crate::output::survive_broken_pipes();
+        show(&report, arguments)?;
+        return Ok(verdict(&report, arguments));
+    };
     let name = name_of(path);
     let input = Input::open(path).map_err(|error| cannot_read(&name, &Error::Io(error)))?;
     crate::output::survive_broken_pipes();

@@ -258,6 +258,8 @@ pub struct Socket {
     pub writing: Writing,
     /// From what it received to the first write of the answer: the program's own time.
     pub turns: Histogram,
+    /// Their sum.
+    pub turn_time: Duration,
     /// From the first write of a message to the last segment of the answer.
     pub waits: Histogram,
     /// Their sum.

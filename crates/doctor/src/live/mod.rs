@@ -1,3 +1,189 @@
-//! Live tracing.
+//! From what live tracing tells to a report.
+//!
+//! The tracing is somebody else's: [`Live`] is handed [`Event`]s in the order in which they come,
+//! and the processes that were found for sockets, and is asked once for its
+//! [`report`](Live::finish). It reads no file and no clock.
+//!
+//! ```text
+//! Event ─▶ link (both ends of a connection) ─▶ stalls, sums ─▶ findings ─▶ Report
+//! ```
+
 mod event;
+mod findings;
+mod link;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use uncork_wire::Endpoint;
+
+use crate::report::{Connection, Process, Report, SCHEMA_VERSION, Severity, Summary};
+use crate::{Role, Settings};
 pub use event::*;
+use link::Link;
+
+/// Listens to what tracing tells, and says in the end what is wrong.
+#[derive(Debug, Default)]
+pub struct Live {
+    settings: Settings,
+    /// What has to be added to times since the machine was started to get times since 1970.
+    epoch: Duration,
+    links: FxHashMap<[Endpoint; 2], Link>,
+    /// Ports on which somebody listens: their end of a connection accepted it.
+    listening: HashSet<u16>,
+    /// Connections of which a socket has ended, in that order.
+    closing: VecDeque<[Endpoint; 2]>,
+    ended: Vec<Connection>,
+    harmless: u64,
+    connections: u64,
+    /// Of connections that are not in the report.
+    unreported_request_time: Duration,
+    segments: u64,
+    payload_bytes: u64,
+    span: Option<(Duration, Duration)>,
+}
+
+impl Live {
+    /// `epoch` is what has to be added to times since the machine was started to get times since
+    /// 1970.
+    #[must_use]
+    pub fn new(settings: Settings, epoch: Duration) -> Self {
+        Self { settings, epoch, ..Self::default() }
+    }
+
+    /// Somebody listens on this port.
+    pub fn listening(&mut self, port: u16) {
+        self.listening.insert(port);
+    }
+
+    /// Something was told.
+    pub fn event(&mut self, event: Event) {
+        let (ends, at) = match &event {
+            Event::Held(held) => (held.ends, held.message_begin),
+            Event::AckTimer(timer) => (timer.ends, timer.at.saturating_sub(timer.held)),
+            Event::Lost(lost) => (lost.ends, lost.at.saturating_sub(lost.waited)),
+            Event::Socket(socket) => (socket.ends, socket.since),
+        };
+        let key = key(ends);
+        let ended = matches!(event, Event::Socket(_));
+        let link = self.links.entry(key).or_insert_with(|| Link::new(key, at));
+        // The same ports again: another connection.
+        if link.is_told(ends.local) {
+            let old = std::mem::replace(link, Link::new(key, at));
+            link.event(event);
+            self.end(old);
+        } else {
+            link.event(event);
+        }
+        if ended {
+            self.closing.push_back(key);
+        }
+    }
+
+    /// Takes leave of connections whose sockets were told before `until`: their other ends have
+    /// had the time to be told, too.
+    pub fn forget(&mut self, until: Duration) {
+        while let Some(key) = self.closing.pop_front() {
+            let Some(link) = self.links.get(&key) else { continue };
+            if link.span().1 > until {
+                self.closing.push_front(key);
+                return;
+            }
+            if let Some(link) = self.links.remove(&key) {
+                self.end(link);
+            }
+        }
+    }
+
+    /// The process of one end was found.
+    pub fn process(&mut self, ends: Ends, process: Process) {
+        if let Some(link) = self.links.get_mut(&key(ends)) {
+            link.process(ends.local, process);
+        }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        for (_, link) in std::mem::take(&mut self.links) {
+            self.end(link);
+        }
+        self.ended.sort_by(|a, b| {
+            let order = b.lost.cmp(&a.lost).then(worst(b).cmp(&worst(a)));
+            order.then(a.first_seen.total_cmp(&b.first_seen))
+        });
+        let mut summary = Summary {
+            connections: self.connections,
+            harmless: self.harmless,
+            request_time: self.unreported_request_time,
+            duration: self.span.map_or(Duration::ZERO, |(from, to)| to.saturating_sub(from)),
+            ..Summary::default()
+        };
+        for connection in &self.ended {
+            summary.stalls += connection.stalls;
+            summary.lost += connection.lost;
+            summary.request_time += connection.request_time;
+            let ill = worst(connection) > Some(Severity::Harmless);
+            summary.connections_with_findings += u64::from(ill);
+        }
+        summary.segments = self.segments;
+        summary.payload_bytes = self.payload_bytes;
+        Report { schema_version: SCHEMA_VERSION, summary, connections: self.ended }
+    }
+
+    fn end(&mut self, mut link: Link) {
+        link.settle();
+        let client = self.client(&link);
+        let mut report = findings::on(&link, client, &self.settings, self.epoch);
+        self.connections += 1;
+        for party in [&report.client, &report.server] {
+            self.segments += party.data_segments;
+            self.payload_bytes += party.payload_bytes;
+        }
+        let span = link.span();
+        self.span = Some(self.span.map_or(span, |(a, b)| (a.min(span.0), b.max(span.1))));
+        let harmless = |severity| severity == Severity::Harmless;
+        self.harmless += report.findings.iter().filter(|f| harmless(f.severity)).count() as u64;
+        if !self.settings.every_connection {
+            report.findings.retain(|finding| !harmless(finding.severity));
+        }
+        if self.settings.every_connection || worst(&report) > Some(Severity::Harmless) {
+            self.ended.push(report);
+        } else {
+            self.unreported_request_time += report.request_time;
+        }
+    }
+
+    /// Which end is the client: as the sockets tell, else as the listeners do, else the one with
+    /// the higher port.
+    fn client(&self, link: &Link) -> usize {
+        link.client().unwrap_or_else(|| {
+            let listens = link.ends.map(|end| self.listening.contains(&end.port));
+            match listens {
+                [true, false] => 1,
+                [false, true] => 0,
+                _ => usize::from(link.ends[1].port > link.ends[0].port),
+            }
+        })
+    }
+}
+
+fn worst(connection: &Connection) -> Option<Severity> {
+    connection.findings.iter().map(|finding| finding.severity).max()
+}
+
+/// The two ends in an order of their own.
+fn key(ends: Ends) -> [Endpoint; 2] {
+    let mut key = [ends.local, ends.remote];
+    key.sort_unstable();
+    key
+}
+
+/// The role of an end, given which end is the client.
+fn role(end: usize, client: usize) -> Role {
+    if end == client { Role::Client } else { Role::Server }
+}

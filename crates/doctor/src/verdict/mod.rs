@@ -12,7 +12,7 @@ mod acks;
 mod held;
 mod program;
 mod waste;
-mod words;
+pub(crate) mod words;
 
 /// What is wrong with a connection, and what it looked like.
 pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connection {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Milliseconds with as many digits as matter.
-pub(super) fn ms(time: Duration) -> String {
+pub(crate) fn ms(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     match ms {
         ms if ms >= 100.0 => format!("{ms:.0} ms"),
@@ -13,7 +13,7 @@ pub(super) fn ms(time: Duration) -> String {
 }
 
 /// A count and its noun.
-pub(super) fn count(number: u64, one: &str, many: &str) -> String {
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
         _ => format!("{number} {many}"),

@@ -1,0 +1,153 @@
+//! Processes, their descriptors and their ports, as /proc tells.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use uncork_doctor::Process;
+
+/// Whether there is such a process.
+pub(super) fn exists(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// All process ids that may be seen.
+fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The named processes and all that descend from them.
+pub(super) fn trees(roots: &[u32]) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in all() {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = HashSet::new();
+    let mut open = roots.to_vec();
+    while let Some(pid) = open.pop() {
+        if found.insert(pid) {
+            open.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The name of a process.
+fn name(pid: u32) -> String {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    comm.trim_end().to_owned()
+}
+
+/// Looking through all processes takes a while: not more often than this.
+const BETWEEN_SEARCHES: Duration = Duration::from_millis(100);
+
+/// Who has which socket: looked up when it is asked for, and kept.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    by_inode: HashMap<u64, Process>,
+    searched: Option<Instant>,
+}
+
+impl Owners {
+    /// The process that has the socket with this inode, as far as that was looked up.
+    pub(super) fn known(&self, inode: u64) -> Option<Process> {
+        self.by_inode.get(&inode).cloned()
+    }
+
+    /// The process that has the socket with this inode; these processes are looked at first.
+    pub(super) fn of(&mut self, inode: u64, first: &[u32]) -> Option<Process> {
+        let idle = self.searched.is_none_or(|last| last.elapsed() >= BETWEEN_SEARCHES);
+        if inode != 0 && idle && !self.by_inode.contains_key(&inode) {
+            first.iter().for_each(|pid| self.look_into(*pid));
+            if !self.by_inode.contains_key(&inode) {
+                all().for_each(|pid| self.look_into(pid));
+            }
+            self.searched = Some(Instant::now());
+        }
+        self.known(inode)
+    }
+
+    /// Takes up all sockets of a process. The first process that has one keeps it: a child that
+    /// has inherited it comes later.
+    pub(super) fn look_into(&mut self, pid: u32) {
+        let sockets = sockets(pid);
+        if sockets.is_empty() {
+            return;
+        }
+        let name = name(pid);
+        for (inode, fd) in sockets {
+            let process = || Process { pid, tid: None, name: name.clone(), fd: Some(fd) };
+            self.by_inode.entry(inode).or_insert_with(process);
+        }
+    }
+}
+
+/// Inodes and descriptors of a process's sockets.
+pub(super) fn sockets(pid: u32) -> Vec<(u64, i32)> {
+    let directory = fs::read_dir(format!("/proc/{pid}/fd"));
+    let entries = directory.into_iter().flatten().flatten();
+    let socket = |entry: fs::DirEntry| {
+        let link = fs::read_link(entry.path()).ok()?;
+        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+        Some((inode, entry.file_name().to_str()?.parse().ok()?))
+    };
+    entries.filter_map(socket).collect()
+}
+
+/// Ports on which somebody listens in the network namespace of a process.
+pub(super) fn listening(pid: u32) -> Vec<u16> {
+    let mut ports = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        ports.extend(text.lines().skip(1).filter_map(listener));
+    }
+    ports
+}
+
+/// The local port of a line of /proc/PID/net/tcp whose state is LISTEN (proc_net_tcp in the
+/// kernel's documentation): slot, local, remote, state.
+fn listener(line: &str) -> Option<u16> {
+    let mut fields = line.split_ascii_whitespace();
+    let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+    (fields.nth(1)? == "0A").then(|| u16::from_str_radix(port, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn our_own_socket_is_found_by_its_inode() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let own = std::process::id();
+        let sockets = sockets(own);
+        let (inode, _) = sockets.iter().find(|(_, fd)| *fd == stream.as_raw_fd()).unwrap();
+        let process = Owners::default().of(*inode, &[own]).unwrap();
+        assert_eq!((process.pid, process.fd), (own, Some(stream.as_raw_fd())));
+        assert!(listening(own).contains(&port));
+        assert!(trees(&[own]).contains(&own));
+    }
+
+    #[test]
+    fn only_listeners_are_taken_from_the_table() {
+        let of = |state: &str| listener(&format!("0: 0100007F:1F90 00000000:0000 {state} 0 0"));
+        assert_eq!(of("0A"), Some(8080));
+        assert_eq!(of("01"), None);
+        assert_eq!(listener("sl local_address"), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Asking the kernel about sockets over netlink (sock_diag(7)); that needs no privilege.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
+use uncork_doctor::live::Ends;
+use uncork_wire::Endpoint;
+
+/// Room for one answer of the kernel.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// What the kernel says of one connected TCP socket.
+pub(super) struct Answer {
+    pub(super) inode: u64,
+    pub(super) cookie: u64,
+    pub(super) ends: Ends,
+    pub(super) info: TcpInfo,
+}
+
+/// A line to the kernel.
+pub(super) struct SockDiag {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl SockDiag {
+    pub(super) fn open() -> io::Result<Self> {
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkSockDiag,
+        )?;
+        Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// All connections of this network namespace.
+    pub(super) fn connections(&mut self) -> io::Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        for family in [AF_INET, AF_INET6] {
+            let request = request(family);
+            let kernel = NetlinkAddr::new(0, 0);
+            sendto(self.fd.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
+            while self.receive(&mut answers)? {}
+        }
+        Ok(answers)
+    }
+
+    /// Takes one datagram; whether more will come.
+    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<bool> {
+        let bytes = recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty())?;
+        let mut rest = &self.buffer[..bytes];
+        while !rest.is_empty() {
+            let broken = |error| io::Error::new(io::ErrorKind::InvalidData, format!("{error}"));
+            let message =
+                NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(|e| broken(e))?;
+            match message.payload {
+                NetlinkPayload::Done(_) => return Ok(false),
+                NetlinkPayload::Error(error) => return Err(error.to_io()),
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
+                    let id = &response.header.socket_id;
+                    let end = |address, port| Endpoint { address, port };
+                    let ends = Ends {
+                        local: end(id.source_address, id.source_port),
+                        remote: end(id.destination_address, id.destination_port),
+                    };
+                    let cookie = u64::from_ne_bytes(id.cookie);
+                    let inode = response.header.inode.into();
+                    let mut nlas = response.nlas.into_iter();
+                    let info = nlas.find_map(|nla| match nla {
+                        Nla::TcpInfo(info) => Some(info),
+                        _ => None,
+                    });
+                    answers.extend(info.map(|info| Answer { inode, cookie, ends, info }));
+                }
+                _ => {}
+            }
+            // Messages are aligned to four octets (NLMSG_ALIGN).
+            let length = (message.header.length as usize).next_multiple_of(4);
+            rest = rest.get(length.max(4)..).unwrap_or_default();
+        }
+        Ok(true)
+    }
+}
+
+fn request(family: u8) -> Vec<u8> {
+    let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
+    let request = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::INFO,
+        states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1,
+        socket_id,
+    };
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_connection_are_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let _server = listener.accept().unwrap();
+        let answers = SockDiag::open().unwrap().connections().unwrap();
+        let ours = |answer: &&Answer| {
+            answer.ends.local == address.into() || answer.ends.remote == address.into()
+        };
+        let ours: Vec<_> = answers.iter().filter(ours).collect();
+        assert_eq!(ours.len(), 2);
+        let local = client.local_addr().unwrap().into();
+        assert!(ours.iter().any(|answer| answer.ends.local == local && answer.inode != 0));
+    }
+}

@@ -1,0 +1,128 @@
+//! What is watched, and until when.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{LiveArguments, USUAL, processes};
+use crate::failure::Failure;
+use crate::output::{complain, shown};
+use crate::command;
+
+/// Processes that run, or a command that is to be run.
+pub(super) struct Target {
+    /// The processes that were named.
+    pub(super) pids: Vec<u32>,
+    command: Vec<std::ffi::OsString>,
+    json: bool,
+    until: Option<Instant>,
+    child: Option<Child>,
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Target {
+    pub(super) fn of(arguments: &LiveArguments, json: bool) -> Result<Self, Failure> {
+        for pid in &arguments.pid {
+            if !processes::exists(*pid) {
+                return Err(Failure::unusable(format!("there is no process {pid}")));
+            }
+        }
+        let duration = arguments.duration.unwrap_or(USUAL);
+        let target = Self {
+            pids: arguments.pid.clone(),
+            command: arguments.command.clone(),
+            json,
+            until: arguments.command.is_empty().then(|| Instant::now() + duration),
+            child: None,
+            interrupted: Arc::default(),
+            terminated: Arc::default(),
+        };
+        let flags = [
+            (signal_hook::consts::SIGINT, &target.interrupted),
+            (signal_hook::consts::SIGTERM, &target.terminated),
+            (signal_hook::consts::SIGHUP, &target.terminated),
+        ];
+        for (signal, flag) in flags {
+            signal_hook::flag::register(signal, Arc::clone(flag)).map_err(|error| {
+                Failure::unusable(format!("signals cannot be received: {error}"))
+            })?;
+        }
+        Ok(target)
+    }
+
+    /// Starts the command, if there is one. Its first instruction is traced already.
+    pub(super) fn start(&mut self) -> Result<(), Failure> {
+        let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
+        let file = command::find(name, std::env::var_os("PATH").as_deref())?;
+        let mut command = Command::new(&file);
+        command.args(arguments);
+        std::os::unix::process::CommandExt::arg0(&mut command, name);
+        if self.json {
+            let errors = io::stderr().as_fd().try_clone_to_owned();
+            command.stdout(errors.map_or_else(|_| Stdio::null(), Stdio::from));
+        }
+        let child = command.spawn().map_err(|error| {
+            Failure::not_executable(format!("{} cannot be executed: {error}", file.display()))
+        })?;
+        self.pids.push(child.id());
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.terminated.load(Ordering::Relaxed) {
+            self.end_command();
+            return true;
+        }
+        let Some(child) = &mut self.child else {
+            let late = self.until.is_some_and(|until| Instant::now() >= until);
+            let gone = !self.pids.iter().any(|pid| processes::exists(*pid));
+            return late || gone || self.interrupted.load(Ordering::Relaxed);
+        };
+        // Ctrl-C reaches the command as well, which may take its time.
+        match child.try_wait() {
+            Ok(None) => false,
+            Ok(Some(status)) => {
+                if !status.success() {
+                    let name = self.command[0].to_string_lossy();
+                    complain(format_args!("{}: {status}", shown(&name)));
+                }
+                true
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn end_command(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        if let Ok(pid) = i32::try_from(child.id()) {
+            // It may be gone already.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        let patience = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < patience {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The command's process id.
+    pub(super) fn child(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Whether a command is to be started.
+    pub(super) fn is_command(&self) -> bool {
+        !self.command.is_empty()
+    }
+}

@@ -1,0 +1,107 @@
+//! Watching by eBPF.
+
+use uncork_bpf::{Settings, Told, Tracer};
+use uncork_doctor::live::{Event, Live};
+
+use super::processes::{self, Owners};
+use super::stacks::Symbols;
+use super::target::Target;
+use super::{TURN, monotonic};
+use crate::failure::Failure;
+use crate::output::complain;
+
+/// A socket's other end is told within this time, or not before the end.
+const BOTH_TOLD: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Loads the programs and names the processes. The error is a sentence.
+pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
+    let settings = Settings { stacks, ..Settings::default() };
+    let begin = || -> Result<Tracer, uncork_bpf::Error> {
+        let tracer = Tracer::start(settings)?;
+        for pid in processes::trees(&target.pids) {
+            tracer.trace(pid)?;
+        }
+        if target.is_command() {
+            tracer.trace_children_of(std::process::id())?;
+        }
+        tracer.find_open()?;
+        Ok(tracer)
+    };
+    let tracer = begin().map_err(|error| {
+        format!(
+            "{error}; going on without tracing: the sockets are looked at a hundred times a second"
+        )
+    })?;
+    for absent in tracer.absent() {
+        complain(absent);
+    }
+    Ok(tracer)
+}
+
+/// Listens until the target is over.
+pub(super) fn watch(mut tracer: Tracer, mut target: Target, live: &mut Live) -> Result<(), Failure> {
+    let failed = |error: uncork_bpf::Error| Failure::unusable(error.to_string());
+    target.start()?;
+    let mut watcher = Watcher::default();
+    for pid in &target.pids {
+        processes::listening(*pid).into_iter().for_each(|port| live.listening(port));
+    }
+    while !target.is_over() {
+        let told = tracer.poll(TURN).map_err(failed)?;
+        if !told.is_empty() {
+            let traced = tracer.traced();
+            told.into_iter().for_each(|told| watcher.hear(told, &traced, live));
+        }
+        live.forget(monotonic().saturating_sub(BOTH_TOLD));
+    }
+    let traced = tracer.traced();
+    // Those that are left have their descriptors still.
+    traced.iter().for_each(|pid| watcher.owners.look_into(*pid));
+    let rest = tracer.finish().map_err(failed)?;
+    rest.events.into_iter().for_each(|told| watcher.hear(told, &traced, live));
+    if rest.dropped > 0 {
+        complain(format_args!(
+            "{} events were lost: more was told than could be listened to, and the figures are too \
+             small",
+            rest.dropped
+        ));
+    }
+    if rest.refused > 0 {
+        complain(format_args!(
+            "{} connections could not be traced: the kernel had no memory for them",
+            rest.refused
+        ));
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Watcher {
+    owners: Owners,
+    symbols: Symbols,
+}
+
+impl Watcher {
+    /// Finds who has the socket while it is still there, and passes it on.
+    fn hear(&mut self, told: Told, traced: &[u32], live: &mut Live) {
+        let Told { mut event, stack } = told;
+        let (ends, inode) = match &mut event {
+            Event::Held(held) => {
+                held.stack = self.symbols.name(held.writer.pid, &stack);
+                (held.ends, held.inode)
+            }
+            Event::AckTimer(timer) => (timer.ends, timer.inode),
+            Event::Socket(socket) => (socket.ends, socket.inode),
+            Event::Lost(lost) => (lost.ends, 0),
+        };
+        let process = match &event {
+            // It is gone, and there may be many of them.
+            Event::Socket(_) => self.owners.known(inode),
+            _ => self.owners.of(inode, traced),
+        };
+        live.event(event);
+        if let Some(process) = process {
+            live.process(ends, process);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Options, packets, queues, and programs.
+
+use std::time::Duration;
+
+use super::View;
+use crate::live::sums::Sum;
+use crate::report::{Finding, Kind, Severity};
+use crate::verdict::words::{count, ms};
+use crate::{Histogram, Settings};
+
+/// Headers of a segment on Ethernet: 14 octets, 20 of IPv4, 32 of TCP with timestamps.
+const HEADERS: u64 = 66;
+/// Fewer needless segments are not worth a word, nor is less than so many times what is needed.
+const NEEDLESS: u64 = 16;
+const MANY_TIMES: u64 = 4;
+/// Segments with more data than this are not tiny.
+const TINY_BYTES: u64 = 256;
+/// A queue shorter than this is no trouble.
+const LONG_QUEUE: Duration = Duration::from_millis(3);
+/// Writes that found no room before anything is said.
+const MEASURED: u64 = 20;
+
+/// TCP_NODELAY was asked for, and bytes were held by Nagle's algorithm all the same.
+pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
+    let side = view.side();
+    let held = side.nagle_late.count + side.nagle_round_trip.count + side.runts.count;
+    if held == 0 {
+        return None;
+    }
+    let options = side.socket.as_ref().map(|socket| socket.options).unwrap_or_default();
+    let how = match (options.nodelay_on, options.nodelay_off) {
+        (Some(on), Some(off)) if off > on => "set TCP_NODELAY and took it off again",
+        (Some(_), _) if side.cured_late > 0 || options.nodelay => {
+            "set TCP_NODELAY only after bytes had been held"
+        }
+        (Some(_), _) => "set TCP_NODELAY, and it is not in force",
+        (None, _) => return None,
+    };
+    let evidence = format!(
+        "The program of the {} {how}: Nagle's algorithm held its bytes {}.",
+        view.name(),
+        count(held, "time", "times"),
+    );
+    let mut finding =
+        Sum::default().finding(Kind::NoDelayNotInForce, Severity::Waste, evidence);
+    finding.count = held;
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
+    let writing = &view.side().socket.as_ref()?.writing;
+    let mss = u64::from(view.side().mss()?);
+    let mean_bytes = writing.message_bytes.checked_div(writing.message_segments)?;
+    let mean_message = writing.message_bytes.checked_div(writing.messages)?;
+    let needed = writing.messages * mean_message.div_ceil(mss).max(1);
+    let needless = writing.message_segments.saturating_sub(needed);
+    let many = writing.message_segments >= needed * MANY_TIMES;
+    if needless < NEEDLESS || !many || mean_bytes > TINY_BYTES {
+        return None;
+    }
+    let evidence = format!(
+        "The {} sent {} segments of {mean_bytes} octets on average where {needed} would have \
+         done: {} writes a message, and {} % of what went over the wire was headers.",
+        view.name(),
+        writing.message_segments,
+        writing.message_writes / writing.messages.max(1),
+        HEADERS * 100 / (HEADERS + mean_bytes),
+    );
+    let mut finding = Sum::default().finding(Kind::TinyPackets, Severity::Waste, evidence);
+    finding.count = writing.messages;
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+pub(super) fn sender_queue(view: &View<'_>) -> Option<Finding> {
+    let socket = view.side().socket.as_ref()?;
+    let queue = &socket.queue;
+    let queued = queue.mean_rtt.saturating_sub(socket.min_rtt);
+    let long = queued >= LONG_QUEUE && queue.mean_rtt >= 3 * socket.min_rtt;
+    if queue.samples < MEASURED || !long {
+        return None;
+    }
+    let evidence = format!(
+        "While the {} had up to {} octets under way, a round trip took {} ({} at most) where the \
+         path alone takes {}: the rest is spent in a queue of its own making.",
+        view.name(),
+        queue.most_bytes,
+        ms(queue.mean_rtt),
+        ms(queue.longest_rtt),
+        ms(socket.min_rtt),
+    );
+    let mut sum = Sum::default();
+    sum.each.record(queue.mean_rtt);
+    sum.each.record(queue.longest_rtt);
+    let mut finding = sum.finding(Kind::SenderQueue, Severity::Waste, evidence);
+    finding.count = queue.samples;
+    finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+/// The server's program took its time: as it is seen there, else as the client waited for it.
+pub(super) fn slow_program(
+    view: &View<'_>,
+    lost: Duration,
+    settings: &Settings,
+) -> Option<Finding> {
+    let slow = settings.slow_application;
+    if let Some(server) = &view.side().socket {
+        let sum = longer(&server.turns, slow);
+        return (sum.count > 0).then(|| {
+            let evidence = format!(
+                "The program of the {} took {} before it wrote {} ({} at most), with nothing held \
+                 by TCP: this is not TCP.",
+                view.name(),
+                ms(sum.spread().p50),
+                count(sum.count, "reply", "replies"),
+                ms(sum.spread().max),
+            );
+            sum.finding(Kind::Application, Severity::LostTime, evidence)
+        });
+    }
+    // From here the server's program cannot be told from its TCP, unless all is well with that.
+    let client = view.other().socket.as_ref()?;
+    if !lost.is_zero() || client.awaited_acks > 0 {
+        return None;
+    }
+    let sum = longer(&client.waits, slow + client.min_rtt);
+    (sum.count > 0).then(|| {
+        let evidence = format!(
+            "{} took {} (median, {} at most), where the path takes {}, and nothing was held at \
+             this end: the server took its time.",
+            count(sum.count, "reply", "replies"),
+            ms(sum.spread().p50),
+            ms(sum.spread().max),
+            ms(client.min_rtt),
+        );
+        sum.finding(Kind::Application, Severity::LostTime, evidence)
+    })
+}
+
+/// Those that took at least so long.
+fn longer(times: &Histogram, least: Duration) -> Sum {
+    let mut sum = Sum::default();
+    let longest = times.spread().max;
+    for bucket in times.buckets().into_iter().filter(|bucket| bucket.to > least) {
+        let middle = (bucket.from + (bucket.to - bucket.from) / 2).min(longest);
+        if middle >= least {
+            sum.count += bucket.count;
+            sum.lost += middle * u32::try_from(bucket.count).unwrap_or(u32::MAX);
+            sum.each.record_times(middle, u32::try_from(bucket.count).unwrap_or(u32::MAX));
+        }
+    }
+    sum
+}
