@@ -9,11 +9,10 @@ mod stacks;
 mod target;
 mod traced;
 
+use std::ffi::OsString;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
-use clap::ValueHint;
-use std::ffi::OsString;
+use clap::{Args, ValueHint};
 use uncork_bpf::{Capability, missing_capabilities};
 use uncork_doctor::live::Live;
 use uncork_doctor::{Report, Settings};
@@ -65,7 +64,7 @@ pub(super) fn report(
 ) -> Result<Report, Failure> {
     let mut live = Live::new(settings, epoch());
     let target = Target::of(arguments, json)?;
-    match may_trace(arguments).and_then(|()| traced::start(&target, arguments.stacks)) {
+    match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
         Ok(tracer) => traced::watch(tracer, target, &mut live)?,
         Err(why) => {
             complain(&why);
@@ -79,7 +78,7 @@ pub(super) fn report(
 }
 
 /// Says which capability is missing, and how the binary gets it.
-fn may_trace(_arguments: &LiveArguments) -> Result<(), String> {
+fn may_trace() -> Result<(), String> {
     let missing = missing_capabilities();
     if missing.is_empty() {
         return Ok(());

@@ -36,6 +36,12 @@ pub(super) fn watch(mut target: Target, live: &mut Live) -> Result<(), Failure> 
     };
     let mut kernel = SockDiag::open().map_err(cannot)?;
     kernel.connections().map_err(cannot)?;
+    if let Some(pid) = target.pids.iter().find(|pid| !processes::may_see(**pid)) {
+        return Err(Failure::no_permission(format!(
+            "nothing is left to look at: the descriptors of process {pid} may not be seen; run it \
+             as that process's user, or as root"
+        )));
+    }
     target.start()?;
     let mut watched = Watched::default();
     let mut turn = 0;
@@ -46,14 +52,6 @@ pub(super) fn watch(mut target: Target, live: &mut Live) -> Result<(), Failure> 
         turn += 1;
         watched.look(kernel.connections().map_err(cannot)?, live);
         std::thread::sleep(TURN);
-    }
-    if watched.sockets.is_empty() && watched.owners.is_empty() {
-        let pids: Vec<String> = target.pids.iter().map(u32::to_string).collect();
-        return Err(Failure::no_permission(format!(
-            "no TCP socket of process {} can be seen: it has none, it is another user's, or it \
-             lives in another network namespace",
-            pids.join(", ")
-        )));
     }
     watched.finish(live);
     Ok(())

@@ -12,6 +12,11 @@ pub(super) fn exists(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
+/// Whether its descriptors may be seen.
+pub(super) fn may_see(pid: u32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
+}
+
 /// All process ids that may be seen.
 fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -35,11 +35,14 @@ impl Symbols {
         }
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let maps: Vec<_> = maps.lines().filter_map(mapping).collect();
-        let named = stack.iter().map(|address| self.one(pid, *address, &maps));
-        // What the C library adds says nothing about the program.
-        let own = named.skip_while(|name| name.contains("libc.so") || name.contains("ld-linux"));
-        let own: Vec<_> = own.take(SHOWN).collect();
-        if own.is_empty() { vec![format!("{:#x}", stack[0])] } else { own }
+        let mut named: Vec<_> = stack.iter().map(|at| self.one(pid, *at, &maps)).collect();
+        // What the C library adds says nothing about the program; but without frame pointers it
+        // is all there is.
+        let of_libc = |name: &String| name.contains("libc.so") || name.contains("ld-linux");
+        let own = named.iter().position(|name| !of_libc(name)).unwrap_or(0);
+        named.drain(..own);
+        named.truncate(SHOWN);
+        named
     }
 
     fn one(&mut self, pid: u32, address: u64, maps: &[Mapping<'_>]) -> String {

@@ -116,11 +116,6 @@ impl Target {
         }
     }
 
-    /// The command's process id.
-    pub(super) fn child(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
-    }
-
     /// Whether a command is to be started.
     pub(super) fn is_command(&self) -> bool {
         !self.command.is_empty()
