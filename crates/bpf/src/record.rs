@@ -288,7 +288,8 @@ fn times(counts: &[u32; TIMES], longest: Duration) -> Histogram {
     let last = counts.iter().rposition(|&count| count > 0);
     for (step, &count) in counts.iter().enumerate() {
         let middle = Duration::from_micros(step_from_us(step).midpoint(step_from_us(step + 1)));
-        histogram.record_times(middle.min(longest), count.saturating_sub(u32::from(last == Some(step))));
+        histogram
+            .record_times(middle.min(longest), count.saturating_sub(u32::from(last == Some(step))));
     }
     if last.is_some() {
         histogram.record(longest);
@@ -317,4 +318,3 @@ fn typical(counts: &[u32; SIZES], sums: &[u64; SIZES]) -> u32 {
     }
     0
 }
-

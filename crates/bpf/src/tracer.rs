@@ -8,9 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use uncork_doctor::live::Event;
 
 use crate::hooks::Absent;
@@ -268,7 +266,10 @@ pub(crate) fn is_section(map: &OsStr, section: &str) -> bool {
 fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
     let found = object.maps().find(|map| map.name() == name);
     let map = found.ok_or_else(|| {
-        std::io::Error::new(std::io::ErrorKind::NotFound, format!("the programs have no map {name}"))
+        std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            format!("the programs have no map {name}"),
+        )
     })?;
     Ok(MapHandle::try_from(&map)?)
 }

@@ -17,6 +17,7 @@ use crate::toolbox::Toolbox;
 
 mod capture;
 mod idle_spin;
+mod live;
 mod memcached;
 mod nginx;
 mod not_ours;
@@ -77,6 +78,7 @@ impl Bench {
             Self::IdleSpin => "idle-spin",
             Self::Timer => "timer",
             Self::TimerCosts => "timer-costs",
+            Self::Live => "live",
             Self::Capture => "capture",
         }
     }
@@ -101,6 +103,7 @@ impl Bench {
             Self::IdleSpin => idle_spin::run(bed),
             Self::Timer => timer::run(bed),
             Self::TimerCosts => timer_costs::run(bed),
+            Self::Live => live::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
         settings.slow_application = slow;
     }
     let Some(path) = &arguments.pcap else {
-        let report = live::report(&arguments.live, settings, arguments.json)?;
+        let report = live::report(&arguments.live, settings, (arguments.json, arguments.quiet))?;
         crate::output::survive_broken_pipes();
         show(&report, arguments)?;
         return Ok(verdict(&report, arguments));

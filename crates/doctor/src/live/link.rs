@@ -133,9 +133,8 @@ impl Link {
         let at = self.index(timer.ends.local);
         self.last = self.last.max(timer.at);
         let other = &mut self.sides[1 - at];
-        let waiting = other.holds.iter_mut().find(|(held, ack)| {
-            ack.is_none() && released(&timer, held)
-        });
+        let waiting =
+            other.holds.iter_mut().find(|(held, ack)| ack.is_none() && released(&timer, held));
         let used = waiting.map(|(_, ack)| *ack = Some(timer.clone())).is_some();
         let side = &mut self.sides[at];
         side.first_late.get_or_insert_with(|| timer.clone());
@@ -153,7 +152,13 @@ impl Link {
         let side = &mut self.sides[at];
         side.timeouts += u64::from(lost.timeout);
         side.again.record(lost.waited, || {
-            let seen = |time: Duration, what| Told { at: time, by: at, what, bytes: lost.bytes, offset: 0 };
+            let seen = |time: Duration, what| Told {
+                at: time,
+                by: at,
+                what,
+                bytes: lost.bytes,
+                offset: 0,
+            };
             example((begin, lost.at), &[seen(begin, What::Data), seen(lost.at, What::Again)])
         });
     }

@@ -302,7 +302,13 @@ fn connections_are_let_go_of_when_both_ends_had_the_time_to_be_told() {
     live.forget(us(3_000_000));
     assert!(live.links.is_empty());
     // The same ports again.
-    live.event(Event::Socket(Box::new(Socket { since: us(4_000_000), ..socket(Origin::Accepted) })));
-    live.event(Event::Socket(Box::new(Socket { since: us(5_000_000), ..socket(Origin::Accepted) })));
+    live.event(Event::Socket(Box::new(Socket {
+        since: us(4_000_000),
+        ..socket(Origin::Accepted)
+    })));
+    live.event(Event::Socket(Box::new(Socket {
+        since: us(5_000_000),
+        ..socket(Origin::Accepted)
+    })));
     assert_eq!(live.finish().summary.connections, 3);
 }

@@ -60,12 +60,17 @@ pub(crate) struct LiveArguments {
 pub(super) fn report(
     arguments: &LiveArguments,
     settings: Settings,
-    json: bool,
+    (json, quiet): (bool, bool),
 ) -> Result<Report, Failure> {
     let mut live = Live::new(settings, epoch());
     let target = Target::of(arguments, json)?;
     match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
-        Ok(tracer) => traced::watch(tracer, target, &mut live)?,
+        Ok(tracer) => {
+            if !quiet {
+                target.announce();
+            }
+            traced::watch(tracer, target, &mut live)?;
+        }
         Err(why) => {
             complain(&why);
             if arguments.stacks {

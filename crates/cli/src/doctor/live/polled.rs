@@ -10,10 +10,10 @@ use uncork_doctor::live::{
 };
 use uncork_doctor::{Histogram, Process};
 
+use super::monotonic;
 use super::processes::{self, Owners};
 use super::sockdiag::{Answer, SockDiag};
 use super::target::Target;
-use super::monotonic;
 use crate::failure::Failure;
 use crate::output::complain;
 
@@ -151,7 +151,8 @@ impl Seen {
         if self.waits.is_none() && info.notsent_bytes > 0 {
             self.waits = why(&info).map(|why| Waiting {
                 // It was sent, or written, so long ago.
-                since: now.saturating_sub(Duration::from_millis(info.last_data_sent.into()))
+                since: now
+                    .saturating_sub(Duration::from_millis(info.last_data_sent.into()))
                     .max(self.at),
                 segments_out: info.data_segs_out,
                 bytes: info.notsent_bytes,

@@ -50,7 +50,8 @@ impl Symbols {
             return format!("{address:#x}");
         };
         let offset = address - map.from + map.offset;
-        let short = Path::new(map.path).file_name().map_or(map.path.into(), |n| n.to_string_lossy());
+        let short =
+            Path::new(map.path).file_name().map_or(map.path.into(), |n| n.to_string_lossy());
         // As the process sees it: its root may be another one.
         let seen = format!("/proc/{pid}/root{}", map.path);
         let file = self.files.entry(map.path.to_owned()).or_insert_with(|| File::read(&seen));
@@ -104,7 +105,8 @@ impl File {
     }
 
     fn function(&self, offset: u64) -> Option<&str> {
-        let inside = |(from, bytes, _): &&(u64, u64, u64)| (*from..*from + *bytes).contains(&offset);
+        let inside =
+            |(from, bytes, _): &&(u64, u64, u64)| (*from..*from + *bytes).contains(&offset);
         let (from, _, meant) = self.segments.iter().find(inside)?;
         let address = offset - from + meant;
         let next = self.functions.partition_point(|(begin, _, _)| *begin <= address);
@@ -131,7 +133,10 @@ mod tests {
     fn only_code_is_taken_from_the_table() {
         let map = mapping("55d0-55f0 r-xp 00001000 08:01 42                     /usr/bin/a b");
         let map = map.unwrap();
-        assert_eq!((map.from, map.to, map.offset, map.path), (0x55d0, 0x55f0, 0x1000, "/usr/bin/a b"));
+        assert_eq!(
+            (map.from, map.to, map.offset, map.path),
+            (0x55d0, 0x55f0, 0x1000, "/usr/bin/a b")
+        );
         assert!(mapping("55d0-55f0 rw-p 00001000 08:01 42 /usr/bin/a").is_none());
         assert!(mapping("7ffd-7fff r-xp 00000000 00:00 0 [vdso]").is_none());
     }

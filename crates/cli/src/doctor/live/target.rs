@@ -11,9 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{LiveArguments, USUAL, processes};
+use crate::command;
 use crate::failure::Failure;
 use crate::output::{complain, shown};
-use crate::command;
 
 /// Processes that run, or a command that is to be run.
 pub(super) struct Target {
@@ -55,6 +55,17 @@ impl Target {
             })?;
         }
         Ok(target)
+    }
+
+    /// Says what is being done, where somebody may be waiting for the end of it.
+    pub(super) fn announce(&self) {
+        let Some(until) = self.until else { return };
+        let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        complain(format_args!(
+            "tracing process {} for {:.0} s; Ctrl-C ends it sooner",
+            pids.join(", "),
+            until.saturating_duration_since(Instant::now()).as_secs_f64()
+        ));
     }
 
     /// Starts the command, if there is one. Its first instruction is traced already.

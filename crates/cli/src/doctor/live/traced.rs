@@ -39,7 +39,11 @@ pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
 }
 
 /// Listens until the target is over.
-pub(super) fn watch(mut tracer: Tracer, mut target: Target, live: &mut Live) -> Result<(), Failure> {
+pub(super) fn watch(
+    mut tracer: Tracer,
+    mut target: Target,
+    live: &mut Live,
+) -> Result<(), Failure> {
     let failed = |error: uncork_bpf::Error| Failure::unusable(error.to_string());
     target.start()?;
     let mut watcher = Watcher::default();

@@ -49,10 +49,9 @@ fn pattern(view: &View<'_>) -> String {
     let Some(socket) = &view.side().socket else { return String::new() };
     let writing = &socket.writing;
     match writing.message_writes.checked_div(writing.messages) {
-        Some(writes) if writes > 1 => format!(
-            " It makes {writes} writes for a message of {} octets.",
-            writing.typical_bytes
-        ),
+        Some(writes) if writes > 1 => {
+            format!(" It makes {writes} writes for a message of {} octets.", writing.typical_bytes)
+        }
         _ => String::new(),
     }
 }
@@ -147,11 +146,8 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     }
     let untimed = sum.count == 0;
     sum.count = sum.count.max(counted);
-    let severity = if sum.lost >= Duration::from_millis(1) {
-        Severity::LostTime
-    } else {
-        Severity::Harmless
-    };
+    let severity =
+        if sum.lost >= Duration::from_millis(1) { Severity::LostTime } else { Severity::Harmless };
     let evidence = if untimed {
         format!("The {} sent {} again.", view.name(), count(counted, "segment", "segments"))
     } else {

@@ -41,8 +41,7 @@ pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
         view.name(),
         count(held, "time", "times"),
     );
-    let mut finding =
-        Sum::default().finding(Kind::NoDelayNotInForce, Severity::Waste, evidence);
+    let mut finding = Sum::default().finding(Kind::NoDelayNotInForce, Severity::Waste, evidence);
     finding.count = held;
     finding.bytes_held_by = Some(view.role());
     Some(finding)
