@@ -60,6 +60,8 @@ pub(crate) enum Bench {
     TimerCosts,
     /// uncork doctor on a large capture, against tshark and tcptrace
     Capture,
+    /// redis-benchmark against a redis that uncork doctor watches
+    Live,
 }
 
 impl Bench {
