@@ -74,10 +74,10 @@ impl Chosen {
         }
         let see_begin = self.programs.iter().any(|hook| hook.program.starts_with("write_begins"));
         for mut map in object.maps_mut() {
-            if is_section(map.name(), ".rodata") {
-                if let Some(values) = map.initial_value_mut() {
-                    set_constants(values, settings, see_begin);
-                }
+            if is_section(map.name(), ".rodata")
+                && let Some(values) = map.initial_value_mut()
+            {
+                set_constants(values, settings, see_begin);
             }
         }
         Ok(object)

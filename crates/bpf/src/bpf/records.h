@@ -34,7 +34,7 @@ static __always_inline void fill_in(struct track *track, struct tcp_sock *tp, __
 /* A last message has no successor that would close it: the answer that came after it did. */
 static __always_inline void last_message(struct track *track, struct tcp_sock *tp, __u64 now)
 {
-	if (tp->rcv_nxt != track->copied_seq)
+	if (tp->rcv_nxt != track->copied_seq && track->origin != ACCEPTED)
 		answered(track, tp, last_data_ns(tp, now));
 	close_message(track, tp);
 }

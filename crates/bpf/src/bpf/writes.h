@@ -87,11 +87,15 @@ static __always_inline void answered(struct track *track, struct tcp_sock *tp, _
 static __always_inline void next_message(struct track *track, struct tcp_sock *tp, __u64 now)
 {
 	bool answers = tp->copied_seq != track->copied_seq;
-	__u64 came, took;
+	__u64 came = now, took;
 
-	if (answers) {
+	if (answers)
 		came = last_data_ns(tp, now);
+	/* What a server's client does between its requests is the client's business, and how long
+	 * a client's program thinks is its own. */
+	if (answers && track->origin != ACCEPTED)
 		answered(track, tp, came);
+	if (answers && track->origin != OPENED) {
 		took = now - came;
 		track->turns++;
 		track->turn_ns += took;
