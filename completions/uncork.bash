@@ -275,7 +275,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__doctor)
-            opts="-q -h --pcap --json --html --all --fail-on --slow --quiet --help"
+            opts="-q -h --pcap --pid --for --stacks --json --html --all --fail-on --slow --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -294,6 +294,14 @@ _uncork() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --html)

@@ -43,9 +43,12 @@ complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the e
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pcap -d 'The capture (pcap or pcapng), or - for standard input' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pid -d 'Trace this process, with what it starts meanwhile, and its TCP connections' -r
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l for -d 'How long to trace the process [default: 10s]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l html -d 'Write the report as one self-contained page, with a diagram of each kind of stall' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l fail-on -d 'Exit with 1 only if this holds: stall>5ms, lost>50ms, share>1% or a kind of finding' -r
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l slow -d 'How long a program may take for a reply before it is named as slow [default: 20ms]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l stacks -d 'Tell where in the program the writes are made that are held back'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l json -d 'Print the report as JSON (docs/doctor.schema.json describes it)'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l all -d 'Report connections without a finding, and harmless oddities, too'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s q -l quiet -d 'Print no report; the exit status tells'

@@ -1,6 +1,7 @@
 //! `uncork doctor` on live processes: real connections on loopback, real kernels.
 
-#[allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use std::io::{Read as _, Write as _};

@@ -62,8 +62,7 @@ impl SockDiag {
         let mut rest = &self.buffer[..bytes];
         while !rest.is_empty() {
             let broken = |error| io::Error::new(io::ErrorKind::InvalidData, format!("{error}"));
-            let message =
-                NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(|e| broken(e))?;
+            let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(broken)?;
             match message.payload {
                 NetlinkPayload::Done(_) => return Ok(false),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
