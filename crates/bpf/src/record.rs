@@ -318,3 +318,44 @@ fn typical(counts: &[u32; SIZES], sums: &[u64; SIZES]) -> u32 {
     }
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::ObjectBuilder;
+
+    use super::*;
+
+    /// As long as the compiler made it, and not an octet longer: reader and structure agree.
+    #[test]
+    fn a_socket_is_read_to_its_last_octet() {
+        let object = include_bytes!(concat!(env!("OUT_DIR"), "/doctor.bpf.o"));
+        let object = ObjectBuilder::default().open_memory(object).unwrap();
+        let tracks = object.maps().find(|map| map.name() == "tracks").unwrap();
+        let mut bytes = vec![0; 16 + tracks.value_size() as usize];
+        bytes[0] = 4;
+        // `origin`: behind the cookie, the addresses, two of `struct who`, inode and descriptor.
+        let origin = 16 + 8 + 40 + 24 + 24 + 8 + 4;
+        bytes[origin] = 2;
+        let (event, stack) = read(&bytes).unwrap();
+        let Event::Socket(socket) = event else { panic!("{event:?}") };
+        assert_eq!((socket.origin, stack), (Origin::Accepted, None));
+        assert!(read(&bytes[..bytes.len() - 1]).is_none());
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for bytes in [&[][..], &[9, 0, 0, 0], &[1, 0, 0, 0, 77, 0, 0, 0], &[2, 0, 0, 0]] {
+            assert!(read(bytes).is_none(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_back_within_their_step() {
+        let mut counts = [0; TIMES];
+        // 43,870 µs: 2¹⁵ and the second quarter from there.
+        counts[(15 - 1) * 4 + 1] = 3;
+        let spread = times(&counts, Duration::from_micros(43_870)).spread();
+        assert_eq!((spread.count, spread.max), (3, Duration::from_micros(43_870)));
+        assert!(spread.p50 >= Duration::from_micros(40_960), "{spread:?}");
+    }
+}
