@@ -312,3 +312,14 @@ fn connections_are_let_go_of_when_both_ends_had_the_time_to_be_told() {
     })));
     assert_eq!(live.finish().summary.connections, 3);
 }
+
+#[test]
+fn a_bulk_transfer_that_meets_the_window_now_and_then_is_well() {
+    for (limited, named) in [(24_000, false), (900_000, true)] {
+        let sender =
+            Socket { window_limited: us(limited), busy: us(1_000_000), ..socket(Origin::Accepted) };
+        let report = report([Event::Socket(Box::new(sender))]);
+        let found: Vec<_> = report.connections.iter().flat_map(|c| &c.findings).collect();
+        assert_eq!(found.iter().any(|f| f.kind == Kind::ZeroWindow), named, "{limited} µs");
+    }
+}
