@@ -183,7 +183,6 @@ impl Connection {
         let again = sender.again.take();
         sender.una = Some(ack);
         let unseen = ack.after(sender.nxt);
-        sender.nxt = sender.nxt.max(ack);
         if let Some(again) = again.filter(|again| !was_needless(again, segment)) {
             self.record(to, &again.stall);
         }
@@ -286,7 +285,11 @@ impl Connection {
         if let Some(stall) = &stall {
             self.record(from, stall);
         }
-        let by_tcp = stall.is_some_and(|stall| stall.cause != Cause::Program);
+        let cause = stall.map(|stall| stall.cause);
+        let by_tcp = cause.is_some_and(|c| !matches!(c, Cause::Program | Cause::NearLateAck));
+        if cause == Some(Cause::Program) && self.exchanges.has_reply() {
+            self.exchanges.pause();
+        }
         self.account(at, segment, from, new_bytes, by_tcp);
     }
 
@@ -320,9 +323,13 @@ impl Connection {
         direction.nxt = end + u32::from(segment.flags.has(Flags::FIN));
         let flight_bytes = direction.flight_bytes();
         direction.most_in_flight_bytes = direction.most_in_flight_bytes.max(flight_bytes);
-        direction.flight.push(Sent { end, at, again: false, flight_bytes, small });
         direction.last_data = Some(at);
         direction.last_timestamp = segment.timestamps.map(|(value, _)| value);
+        if flight_bytes == 0 {
+            // Its ACK was captured first: several receive queues do that.
+            return;
+        }
+        direction.flight.push(Sent { end, at, again: false, flight_bytes, small });
     }
 
     /// Whose turn it is to talk.
@@ -357,12 +364,14 @@ impl Connection {
         let offset = direction.offset(segment.seq);
         self.see(at, from, What::Again, segment.payload_bytes, offset);
         let until = self.directions[from].nxt;
+        let blind_at = self.blind_at;
         let direction = &mut self.directions[from];
         let reaction = direction.reaction_limit();
         let mut since = at;
         if acknowledged {
             // The ACK was lost on its way from here, or it could not be there yet.
-            let answered = direction.acked.filter(|acked| at > acked.at + reaction);
+            let seen_well = direction.acked.filter(|acked| acked.sent_at > blind_at);
+            let answered = seen_well.filter(|acked| at > acked.at + reaction);
             since = answered.map_or(at, |acked| acked.sent_at);
         } else if let Some(sent) = direction.flight.covering(end) {
             since = sent.at;
@@ -377,7 +386,8 @@ impl Connection {
         }
         direction.last_again = at;
         let lost = at.saturating_sub(since);
-        if same && lost < LATE {
+        // Nobody sends again that soon: another capture of the same, or nobody's loss.
+        if lost <= CAPTURED_TWICE || (same && lost < LATE) {
             return;
         }
         direction.recovering_until = Some(until);

@@ -26,6 +26,7 @@ mod stall;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod ticks;
 mod verdict;
 
 pub use doctor::{Doctor, Settings};

@@ -91,11 +91,13 @@ impl Moment<'_> {
         if !acked.pure || acked.at < last {
             return None;
         }
-        if acked.late && self.reacts_to(acked.at + BUSY_HOST) {
-            return Some(self.late_ack(&acked, last));
-        }
         if !self.reacts_to(acked.at) {
-            return None;
+            let near = acked.late && self.reacts_to(acked.at + BUSY_HOST);
+            let held = near && self.nagle_may_hold(&acked);
+            return held.then(|| self.stall(Cause::NearLateAck, last));
+        }
+        if acked.late {
+            return self.late_ack(&acked, last);
         }
         if self.window_was_larger() && self.at.saturating_sub(last) >= LONG_ROUND_TRIP {
             return Some(self.stall(Cause::ReducedWindow, last));
@@ -117,15 +119,16 @@ impl Moment<'_> {
         !self.sender.last_again.is_zero() && self.sender.most_in_flight_bytes >= message_bytes
     }
 
-    fn late_ack(&self, acked: &Acked, last: Duration) -> Stall {
+    fn late_ack(&self, acked: &Acked, last: Duration) -> Option<Stall> {
         if !self.nagle_may_hold(acked) {
-            // Without the hold the data would have left a round trip after the last.
+            // Without the hold the data would have left a round trip after the last. A small
+            // segment that Nagle's algorithm does not hold waits for no ACK.
             let mut stall = self.stall(Cause::LateAck, acked.sent_at);
             stall.lost = acked.held;
-            return stall;
+            return (!self.sender.is_small(self.bytes)).then_some(stall);
         }
         let runt = self.sender.messages.now().full > 0;
-        self.stall(if runt { Cause::RuntLateAck } else { Cause::NagleLateAck }, last)
+        Some(self.stall(if runt { Cause::RuntLateAck } else { Cause::NagleLateAck }, last))
     }
 
     /// Whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
@@ -174,7 +177,8 @@ impl Moment<'_> {
         // data in flight, or just acknowledged, a window may have held what comes now.
         let acked = self.sender.acked.map(|acked| acked.at);
         let windowed = self.sender.flight.len() > 0 || acked.is_some_and(|at| self.reacts_to(at));
-        if self.continues().is_some() && windowed {
+        // One pause of a reply may be its program's; more are events that it sends as they come.
+        if self.continues().is_some() && (windowed || connection.exchanges.has_paused()) {
             return None;
         }
         let path = self.sender.reaction_least.unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::ticks::Ticks;
 use crate::{Example, Histogram, Role, Seen, What};
 
 /// Things around a stall that are kept for its picture.
@@ -21,6 +22,9 @@ pub(crate) enum Cause {
     RuntLateAck,
     /// A small segment behind full ones, held until an ACK that took no longer than the path.
     RuntRoundTrip,
+    /// A small segment that came some milliseconds after a late ACK: held by it on a busy host, or
+    /// written only then.
+    NearLateAck,
     /// Data that Nagle's algorithm cannot have held, released by a late ACK.
     LateAck,
     /// A late ACK, whatever it was for.
@@ -67,6 +71,8 @@ pub(crate) struct Tally {
     pub(crate) each: Histogram,
     /// Shortest and longest.
     pub(crate) range: (Duration, Duration),
+    /// Whether they ended with the ticks of a clock.
+    pub(crate) ticks: Ticks,
     /// The worst of them.
     pub(crate) examples: Vec<Example>,
 }
@@ -86,6 +92,7 @@ impl Tallies {
         tally.lost += stall.lost;
         tally.each.record(length);
         tally.range = (tally.range.0.min(length), tally.range.1.max(length));
+        tally.ticks.record(stall.until);
         let begin = stall.since.saturating_sub(epoch);
         let end = stall.until.saturating_sub(epoch);
         let examples = &mut tally.examples;
@@ -109,6 +116,7 @@ impl Tallies {
                 lost: Duration::ZERO,
                 each: Histogram::default(),
                 range: (Duration::MAX, Duration::ZERO),
+                ticks: Ticks::default(),
                 examples: Vec::new(),
             });
             self.list.len() - 1

@@ -145,6 +145,14 @@ impl Trace {
         self.ack(from)
     }
 
+    /// An ACK of `bytes` more than the other end was seen to send.
+    pub(super) fn ack_ahead(&mut self, from: Role, bytes: u32) -> &mut Self {
+        self.nxt[from.other() as usize] += bytes;
+        self.ack(from);
+        self.nxt[from.other() as usize] = self.nxt[from.other() as usize] - bytes;
+        self
+    }
+
     pub(super) fn report(self) -> Report {
         self.doctor.finish()
     }

@@ -7,9 +7,8 @@ use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
 
-/// A program that paces itself may now and then write just when an ACK comes. What happens less
-/// often than one in so many of its pauses is a coincidence.
-const COINCIDENCE: u64 = 4;
+/// What came some milliseconds after a late ACK was held by it if so many times more came at once.
+const MOSTLY: u64 = 3;
 
 /// Fewer holds of a mere round trip are no pattern.
 const ROUND_TRIPS: u64 = 3;
@@ -22,14 +21,16 @@ const TIMER_SPREAD: std::ops::RangeInclusive<Duration> =
 const SHORTLY_SHUT: Duration = Duration::from_millis(1);
 
 pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
-    let late = view.count(Cause::NagleLateAck);
+    let mut late = view.count(Cause::NagleLateAck);
     let round_trips = view.count(Cause::NagleRoundTrip);
     let all = late + round_trips;
-    if all * COINCIDENCE <= view.sender.unhurried || (late == 0 && round_trips < ROUND_TRIPS) {
+    let near = view.tally(Cause::NearLateAck).filter(|near| near.count * MOSTLY <= late);
+    late += near.map_or(0, |near| near.count);
+    if is_coincidence(view, all) || (late == 0 && round_trips < ROUND_TRIPS) {
         return None;
     }
-    let causes = [Cause::NagleLateAck, Cause::NagleRoundTrip];
-    let sum = Sum::of(causes.map(|cause| view.tally(cause)));
+    let causes = [Cause::NagleLateAck, Cause::NagleRoundTrip].map(|cause| view.tally(cause));
+    let sum = Sum::of(causes.into_iter().chain([near]));
     let (sender, receiver) = (view.role(), view.role().other());
     let messages = view.sender.messages.segments.get();
     let evidence = if late > 0 {
@@ -56,7 +57,7 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
 pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
     let causes = [Cause::RuntLateAck, Cause::RuntRoundTrip];
     let sum = Sum::of(causes.map(|cause| view.tally(cause)));
-    if sum.count == 0 || sum.count * COINCIDENCE <= view.sender.unhurried {
+    if sum.count == 0 || is_coincidence(view, sum.count) {
         return None;
     }
     let late = view.count(Cause::RuntLateAck) > 0;
@@ -77,20 +78,30 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Whether the pauses that look like a cork's ceiling are one.
+/// A program that paces itself may now and then write just when an ACK comes, and one that does not
+/// wait for ACKs shows it by small segments behind each other.
+fn is_coincidence(view: &View<'_>, held: u64) -> bool {
+    held <= view.sender.unhurried || held <= view.sender.small_behind_small
+}
+
+/// Whether the pauses that look like a cork's ceiling are one: a kernel's timer keeps its ticks, and
+/// a program that works or sleeps does not. Behind full segments of the same message a few are
+/// believed without, unless their program pauses there as often for other times.
 pub(super) fn is_cork(view: &View<'_>) -> bool {
-    if view.count(Cause::Cork) > 0 {
-        return !is_lost_tail(view);
+    if let Some(tails) = view.tally(Cause::Cork) {
+        let by_timer = !tails.ticks.can_tell() || tails.ticks.are_kept();
+        let others = view.count(Cause::Program);
+        return by_timer && others < tails.count && !is_lost_tail(view);
     }
     view.tally(Cause::CorkOrProgram).is_some_and(|tally| {
         let (shortest, longest) = tally.range;
-        tally.count >= 3 && TIMER_SPREAD.contains(&longest.saturating_sub(shortest))
+        tally.ticks.are_kept() && TIMER_SPREAD.contains(&longest.saturating_sub(shortest))
     })
 }
 
 /// Whether tails that came after a timeout had been sent before and lost on their way to where the
 /// capture was made. To tell, there is only that others were not held.
-fn is_lost_tail(view: &View<'_>) -> bool {
+pub(super) fn is_lost_tail(view: &View<'_>) -> bool {
     view.count(Cause::Cork) <= view.sender.messages.prompt_tails
 }
 

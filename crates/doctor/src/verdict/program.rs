@@ -13,8 +13,10 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     if view.role() == Role::Client {
         return None;
     }
-    let doubtful = view.tally(Cause::CorkOrProgram).filter(|_| !held::is_cork(view));
-    let sum = Sum::of([view.tally(Cause::Program), doubtful]);
+    let not_cork = |cause| view.tally(cause).filter(|_| !held::is_cork(view));
+    let tails = not_cork(Cause::Cork).filter(|_| !held::is_lost_tail(view));
+    let doubtful = not_cork(Cause::CorkOrProgram);
+    let sum = Sum::of([view.tally(Cause::Program), doubtful, tails]);
     // One slow reply among many is no slow program.
     let waiting = view.connection.exchanges.time;
     if sum.count == 0 || sum.lost < settings.slow_application || sum.lost * SHARE < waiting {
