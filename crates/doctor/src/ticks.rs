@@ -1,13 +1,15 @@
 //! Whether things happen with the ticks of a clock.
 //!
-//! A kernel's timers go off at its ticks (CONFIG_HZ: every 1, 3.3, 4 or 10 ms); what a program does
-//! when it has slept or computed falls anywhere between two of them.
+//! A kernel's timers go off at its ticks (CONFIG_HZ: every 4 or 10 ms; at 1000 Hz its wheel has teeth
+//! of 8 ms for timers of 200 ms, kernel/time/timer.c); what a program does when it has slept or
+//! computed falls anywhere between two of them. 300 Hz is left out: hardly a server has it, and each
+//! more makes a program's own beat look like one.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
 
-/// Ticks a second that Linux can be built with.
-const RATES_HZ: [f64; 4] = [100.0, 250.0, 300.0, 1000.0];
+/// Times a second that a long timer of Linux can go off, by what it was built with.
+const RATES_HZ: [f64; 3] = [100.0, 125.0, 250.0];
 
 /// Moments, as directions on a dial that each clock's tick turns once.
 #[derive(Debug, Clone, Copy, Default)]

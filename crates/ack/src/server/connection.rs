@@ -28,7 +28,12 @@ pub(super) fn run(options: &Server, number: &str) -> Result<i32, Error> {
     let signals = Signals::take().map_err(Error::call("block signals"))?;
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = TcpStream::from(socket.map_err(Error::call("take the connection"))?);
-    let peer = socket.peer_addr().map_err(|_| Error::NotAConnection)?;
+    let peer = match socket.peer_addr() {
+        Ok(peer) => peer,
+        // The client was gone before it was served: a port scan, or a change of mind.
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(0),
+        Err(_) => return Err(Error::NotAConnection),
+    };
     if unistd::getppid() != parent {
         return Ok(0);
     }

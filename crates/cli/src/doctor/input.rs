@@ -25,6 +25,8 @@ pub(super) struct Input {
     /// What asks for an end of something that has none by itself.
     signals: Option<SignalFd>,
     interrupted: Rc<Cell<bool>>,
+    /// Until when the writer may still say something.
+    deadline: Cell<Option<Instant>>,
 }
 
 impl Input {
@@ -42,7 +44,13 @@ impl Input {
         let metadata = file.metadata()?;
         let length_bytes = metadata.is_file().then_some(metadata.len());
         let signals = if metadata.is_file() { None } else { Some(signals()?) };
-        Ok(Self { file, length_bytes, signals, interrupted: Rc::default() })
+        Ok(Self {
+            file,
+            length_bytes,
+            signals,
+            interrupted: Rc::default(),
+            deadline: Cell::new(None),
+        })
     }
 
     /// Becomes true when it was ended by a signal and not by the writer.
@@ -52,8 +60,12 @@ impl Input {
 
     /// Waits until there is something to be read. False if somebody wants no more of it.
     fn wait(&self, signals: &SignalFd) -> io::Result<bool> {
-        let mut deadline = None;
         loop {
+            // However much the writer still has to say.
+            let deadline = self.deadline.get();
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
             let timeout = match deadline {
                 None => PollTimeout::NONE,
                 Some(deadline) => {
@@ -74,11 +86,9 @@ impl Input {
                 if self.interrupted.replace(true) {
                     return Ok(false);
                 }
-                deadline = Some(Instant::now() + LAST_WORDS);
+                self.deadline.set(Some(Instant::now() + LAST_WORDS));
             } else if input {
                 return Ok(true);
-            } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(false);
             }
         }
     }

@@ -49,6 +49,11 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
         return Ok(verdict(&report, arguments));
     };
     let name = name_of(path);
+    if arguments.html.as_ref().is_some_and(|page| output::are_same(page, path)) {
+        return Err(Failure::unusable(format!(
+            "{name}: the page would replace the capture: give --html another name"
+        )));
+    }
     let input = Input::open(path).map_err(|error| cannot_read(&name, &Error::Io(error)))?;
     crate::output::survive_broken_pipes();
     let examined =

@@ -1,6 +1,7 @@
 //! Where a report goes: a table, JSON, a page.
 
 use std::io::{self, BufWriter, ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use uncork_doctor::Report;
@@ -29,6 +30,12 @@ pub(super) fn print_json(report: &Report) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether both names are those of one file.
+pub(super) fn are_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    file(one).is_some_and(|found| file(other) == Some(found))
 }
 
 /// The page.
