@@ -39,7 +39,7 @@ pub(crate) struct Job {
     core: Option<usize>,
     user: Option<String>,
     end: &'static str,
-    library: Option<PathBuf>,
+    own_library: Option<PathBuf>,
 }
 
 impl Job {
@@ -52,7 +52,7 @@ impl Job {
             core: None,
             user: None,
             end: "SIGTERM",
-            library: None,
+            own_library: None,
         }
     }
 
@@ -88,8 +88,8 @@ impl Job {
     }
 
     /// Preloads this copy of `libuncork.so`, for a user who may not read the original.
-    pub(crate) fn library(self, library: Option<PathBuf>) -> Self {
-        Self { library, ..self }
+    pub(crate) fn own_library(self, library: Option<PathBuf>) -> Self {
+        Self { own_library: library, ..self }
     }
 
     /// The command. It goes through the hidden helper `role exec`, which pins itself and asks
@@ -124,9 +124,9 @@ impl Job {
         match &self.way {
             Way::Plain | Way::Run(_) => Ok(Vec::new()),
             Way::Preload(options) => {
-                let library = match &self.library {
+                let library = match &self.own_library {
                     Some(copy) => copy.clone(),
-                    None => tools.library()?,
+                    None => tools.preload_library()?,
                 };
                 let mut env = variables(options);
                 env.push(("LD_PRELOAD".to_owned(), library.into()));

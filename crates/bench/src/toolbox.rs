@@ -51,7 +51,7 @@ impl Toolbox {
     }
 
     /// `libuncork.so`.
-    pub(crate) fn library(&self) -> Result<PathBuf> {
+    pub(crate) fn preload_library(&self) -> Result<PathBuf> {
         self.ours("libuncork.so")
     }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_not_built_says_what_to_do() {
         let tools = Toolbox { bench: PathBuf::new(), dir: PathBuf::from("/nonexistent") };
-        let error = tools.library().unwrap_err().to_string();
+        let error = tools.preload_library().unwrap_err().to_string();
         assert!(error.contains("libuncork.so is not in /nonexistent"), "{error}");
         assert!(error.contains(BIN_DIR));
     }

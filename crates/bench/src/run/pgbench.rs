@@ -77,7 +77,7 @@ impl Postgres {
             .arg(&data)
             .args(settings)
             .way(way)
-            .library(library)
+            .own_library(library)
             .user(user)
             .core(core)
             .end("SIGQUIT");
@@ -113,7 +113,7 @@ fn directory(bed: &Bed<'_>, user: Option<&str>) -> Result<PathBuf> {
 /// A copy of the library where the server's user can read it.
 fn readable_library(bed: &Bed<'_>, dir: &Path) -> Result<PathBuf> {
     let copy = dir.join("libuncork.so");
-    fs::copy(bed.tools.library()?, &copy).context("copying the library for postgres")?;
+    fs::copy(bed.tools.preload_library()?, &copy).context("copying the library for postgres")?;
     Ok(copy)
 }
 

@@ -23,7 +23,7 @@ const MORE_MS: f64 = 2.0;
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let program = program("true")?;
     let uncork = bed.tools.uncork()?;
-    let library = bed.tools.library()?;
+    let library = bed.tools.preload_library()?;
     let _pinned = Pinned::to(Place::OneCore.cores()?.client)?;
     let starts = bed.amount(STARTS);
     let case = |name: &'static str, make: &dyn Fn() -> Command| {
