@@ -238,3 +238,18 @@ fn a_stream_of_events_is_not_a_slow_program() {
     }
     assert_eq!(trace.findings().len(), 0);
 }
+
+/// An ACK of data that the capture lacks says nothing about the data that it has.
+#[test]
+fn what_is_late_across_a_gap_of_the_capture_is_not_judged() {
+    let mut trace = Trace::new(us(100));
+    for _ in 0..10 {
+        trace.data(Client, 120).rtt_later().data(Server, MSS).after(us(40)).ack(Client);
+        trace.data(Server, MSS).after(us(45_000)).unseen(Server, MSS).ack(Client);
+        trace.after(us(50)).data(Server, MSS).after(us(40)).ack(Client).after(us(900));
+    }
+    let report = trace.report();
+    let connection = &report.connections[0];
+    assert!(connection.findings.is_empty(), "{:#?}", connection.findings);
+    assert!(connection.client.ack_delay.max < us(1_000), "{:?}", connection.client.ack_delay);
+}

@@ -129,6 +129,12 @@ impl Trace {
         self
     }
 
+    /// Data that the capture lacks.
+    pub(super) fn unseen(&mut self, from: Role, bytes: u32) -> &mut Self {
+        self.nxt[from as usize] += bytes;
+        self
+    }
+
     /// What that end will echo.
     pub(super) fn echo_of(&self, role: Role) -> u32 {
         self.echo[role as usize]
