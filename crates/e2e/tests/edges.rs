@@ -152,3 +152,23 @@ fn bytes_before_a_busy_loop_arrive_late() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn bytes_are_late_when_the_main_thread_has_ended() -> Result<()> {
+    let _alone = alone();
+    same_facts("leader", &[], &Mode::both_and_spinning())
+}
+
+/// While two threads share it, every use of a descriptor costs more.
+#[test]
+fn the_timer_shares_the_table_of_descriptors_without_need() -> Result<()> {
+    let _alone = alone();
+    let tables = |mode: &Mode| Ok::<_, anyhow::Error>(facts("leader", &["tables"], mode)?.0);
+    let alone = "threads: 2, with a table of their own: 1";
+    let said = tables(&Mode::held(Hold::Kernel))?;
+    ensure!(said.contains(alone), "{said}");
+    // What is gathered in the process may have to be sent after its descriptor was closed.
+    let said = tables(&Mode::held(Hold::User))?;
+    ensure!(said.contains("threads: 2, with a table of their own: 0"), "{said}");
+    Ok(())
+}

@@ -223,6 +223,12 @@ impl<K: Kernel> Posix<K> {
         self.keeper.state.compare_exchange(IDLE, NONE, SeqCst, SeqCst).is_ok()
     }
 
+    /// Whether a timer thread that can do its work no longer may end, for another to take its
+    /// place at the next hold.
+    pub fn may_be_replaced(&self) -> bool {
+        self.keeper.state.compare_exchange(TICKING, NONE, SeqCst, SeqCst).is_ok()
+    }
+
     /// Runs `call` while there is no timer thread: it changes what threads of a process have in
     /// common (its user, its namespaces), and one that libc does not know would be left behind.
     /// `ended` waits for the thread's end.
@@ -234,8 +240,9 @@ impl<K: Kernel> Posix<K> {
         let before = self.keeper.state.swap(LEAVING, SeqCst);
         if matches!(before, TICKING | IDLE) {
             self.kernel.wake_keeper();
-            ended();
         }
+        // Also one that has just decided to end by itself.
+        ended();
         self.keeper.state.store(BARRED, SeqCst);
         let result = call();
         let after = if before == BARRED { BARRED } else { NONE };

@@ -7,14 +7,21 @@
 //! thread-local storage: what it runs (`Posix::tick`) uses none, allocates nothing, and makes
 //! its system calls directly. And as libc would not carry a change of user over to it, it ends
 //! before one ([`without`]) and is made anew at the next hold.
+//!
+//! A second thread costs the first one something at every call on a descriptor: while two share
+//! the table of descriptors, the kernel counts each use up and down (fdget), a fiftieth of a small
+//! write and its answer. So in a program of one thread the keeper leaves the table (close_range(2)
+//! unshares it without copying an entry) and fetches a descriptor with pidfd_getfd(2) when it has
+//! to push, which is seldom ([`Reach`]).
 
 use core::arch::asm;
 use core::ptr;
-use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
 use core::time::Duration;
 
-use libc::{c_int, c_void};
+use libc::{c_char, c_int, c_void};
+use uncork_posix::config::Hold;
 use uncork_posix::{Errno, Next};
 
 use crate::raw::raw;
@@ -31,9 +38,14 @@ static THREAD: AtomicU32 = AtomicU32::new(0);
 /// Its stack, mapped once.
 static STACK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Without a hold for so long, it ends. While it is there the kernel counts every descriptor that
-/// a call uses up and down, since a second thread could close it meanwhile; a program that has
-/// stopped needing help must not go on paying for that.
+/// It may leave the program's table of descriptors.
+static MAY_DETACH: AtomicBool = AtomicBool::new(true);
+/// The process, in the table of a keeper that has one of its own; -1: it shares the program's.
+static PIDFD: AtomicI32 = AtomicI32::new(-1);
+
+/// Without a hold for so long, it ends. Where it shares the table of descriptors the kernel counts
+/// every one that a call uses up and down, since a second thread could close it meanwhile; a
+/// program that has stopped needing help must not go on paying for that.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
 /// Makes the thread. It takes no signal and dies with the process.
@@ -41,6 +53,10 @@ pub(crate) fn start() -> bool {
     // One that has just decided to end may still be on the stack.
     wait_for_end();
     let Some(stack) = stack() else { return false };
+    PIDFD.store(-1, SeqCst);
+    if !gains_by_detaching() {
+        MAY_DETACH.store(false, SeqCst);
+    }
     let all = u64::MAX;
     let mut before = 0u64;
     // SAFETY: signal sets of eight bytes. A thread inherits the mask of its maker.
@@ -50,6 +66,94 @@ pub(crate) fn start() -> bool {
         let _ = raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0, 8);
         made
     }
+}
+
+/// Whether a table of its own saves this program anything and works here. Bytes gathered in the
+/// process may leave a descriptor of theirs behind, and reports need standard error: both are in
+/// the program's table. A filter of system calls may kill for an unusual one.
+fn gains_by_detaching() -> bool {
+    let settings = POSIX.settings();
+    // SAFETY: no pointers.
+    let filtered = unsafe { raw!(SYS_prctl, libc::PR_GET_SECCOMP) } != Ok(0);
+    settings.hold == Hold::Kernel
+        && settings.debug == 0
+        && settings.dump_interval.is_none()
+        && !filtered
+        && is_single_threaded()
+}
+
+/// glibc's own flag (since 2.32), which knows nothing of this thread.
+static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
+
+/// At the start, where dlsym(3) may be called.
+pub(crate) fn learn() {
+    // SAFETY: a C string.
+    let flag = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(flag.cast(), SeqCst);
+}
+
+fn is_single_threaded() -> bool {
+    let flag = SINGLE_THREADED.load(SeqCst);
+    // SAFETY: a variable of libc's, which is never unloaded; libc writes it like this, too.
+    !flag.is_null() && unsafe { flag.read_volatile() } != 0
+}
+
+/// Leaves the program's table of descriptors for an empty one with nothing in it but the process.
+fn detach() {
+    if !MAY_DETACH.load(SeqCst) {
+        return;
+    }
+    // SAFETY: no pointers. With UNSHARE nothing of the program's is closed, nor copied.
+    let pidfd = unsafe {
+        let own = raw!(SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
+        let Ok(process) = own.and_then(|_| raw!(SYS_getpid)) else { return };
+        raw!(SYS_pidfd_open, process, 0)
+    };
+    // Without it nothing can be reached: `Reach` says so, and the next keeper stays attached.
+    PIDFD.store(pidfd.map_or(i32::MAX, |fd| fd as i32), SeqCst);
+}
+
+/// A descriptor of the program's, as the calling thread can use it.
+pub(crate) struct Reach {
+    /// Its number in this thread's table.
+    pub(crate) fd: i32,
+    fetched: bool,
+}
+
+impl Reach {
+    /// `None`: the thread is a keeper with a table of its own that cannot get at the program's,
+    /// as when the main thread has ended before the others. A keeper that shares it comes next;
+    /// until then the kernel's own limit of 200 ms bounds what it holds.
+    #[inline]
+    pub(crate) fn new(fd: i32) -> Option<Self> {
+        let pidfd = PIDFD.load(Relaxed);
+        if pidfd < 0 || !is_keeper() {
+            return Some(Self { fd, fetched: false });
+        }
+        // SAFETY: no pointers.
+        let fetched = unsafe { raw!(SYS_pidfd_getfd, pidfd, fd, 0) };
+        if fetched.is_err() {
+            MAY_DETACH.store(false, SeqCst);
+        }
+        fetched.ok().map(|fd| Self { fd: fd as i32, fetched: true })
+    }
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        if self.fetched {
+            // SAFETY: a descriptor of this thread's own table.
+            let _ = unsafe { raw!(SYS_close, self.fd) };
+        }
+    }
+}
+
+/// Whether the caller runs on the keeper's stack: it has no thread-local storage to ask.
+#[inline]
+fn is_keeper() -> bool {
+    let here = 0u8;
+    let base = STACK.load(Relaxed) as usize;
+    (&raw const here as usize).wrapping_sub(base) < STACK_BYTES
 }
 
 fn stack() -> Option<*mut c_void> {
@@ -149,20 +253,27 @@ extern "C" fn run() -> ! {
         let _ = raw!(SYS_prctl, libc::PR_SET_NAME, c"uncork-keeper".as_ptr());
         let _ = raw!(SYS_prctl, libc::PR_SET_TIMERSLACK, 1);
     }
+    detach();
     loop {
-        match POSIX.tick() {
+        let next = POSIX.tick();
+        if !MAY_DETACH.load(SeqCst) && PIDFD.load(SeqCst) >= 0 && POSIX.may_be_replaced() {
+            end();
+        }
+        match next {
             Next::Tick(period) => {
                 let time = linux::timespec(period);
                 // SAFETY: the kernel reads `time`.
                 let _ = unsafe { raw!(SYS_nanosleep, &raw const time, 0) };
             }
             Next::Sleep if sleep() => {}
-            Next::Sleep | Next::Leave => {
-                // SAFETY: ends this thread alone; its stack stays mapped.
-                let _ = unsafe { raw!(SYS_exit, 0) };
-            }
+            Next::Sleep | Next::Leave => end(),
         }
     }
+}
+
+fn end() {
+    // SAFETY: ends this thread alone; its stack stays mapped.
+    let _ = unsafe { raw!(SYS_exit, 0) };
 }
 
 /// Sleeps until it is woken; false: for so long that it is to end.

@@ -209,11 +209,12 @@ impl Kernel for Linux {
 
     #[inline]
     fn push(&self, fd: i32) {
+        let Some(reach) = keeper::Reach::new(fd) else { return };
         let on: c_int = 1;
         let len = size_of::<c_int>();
         // SAFETY: the kernel reads `len` bytes of `on`.
         let _ = unsafe {
-            raw!(SYS_setsockopt, fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &raw const on, len)
+            raw!(SYS_setsockopt, reach.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &raw const on, len)
         };
     }
 

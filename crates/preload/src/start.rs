@@ -40,6 +40,7 @@ extern "C" fn construct() {
     if settings.hold == Hold::User {
         linux::membarrier::is_registered();
     }
+    keeper::learn();
     published::publish(&uncork_published, &settings, tables);
     POSIX.start(settings);
     // SAFETY: three functions of this library, which is never unloaded.
