@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::namespace::Namespace;
+use uncork_netns::Namespace;
 
 /// How tcpdump is told to capture.
 #[derive(Debug, Clone)]

@@ -1,17 +1,15 @@
 //! Labelled captures of stalls.
 //!
-//! [`scenario`] says what is made: which real programs talk over which [`link`], where that is
+//! [`scenario`] says what is made: which real programs talk over which link ([`uncork_link`]), where that is
 //! captured, and which mistake was built into them. [`make`] makes it, and writes the labels
 //! ([`label`]) from what the programs were built to do and from what the client measured with and
 //! without the cure. Nothing here knows what the doctor thinks of it.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod broken;
 pub mod capture;
 pub mod label;
-pub mod link;
 pub mod make;
-pub mod namespace;
 mod network;
 pub mod program;
 pub mod rewrite;

@@ -1,16 +1,20 @@
 //! `uncork-corpus`: makes the labelled captures.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use uncork_corpus::label::Labels;
 use uncork_corpus::make::Workshop;
-use uncork_corpus::namespace::PREFIX;
-use uncork_corpus::{broken, namespace, scenario};
+use uncork_corpus::{broken, scenario};
+use uncork_link::{Layer, Path, Settings};
+use uncork_netns::PREFIX;
 
 /// Makes captures of TCP stalls by real programs in network namespaces, and labels them.
 #[derive(Parser)]
@@ -52,11 +56,34 @@ enum Command {
         #[arg(last = true, required = true)]
         wrap: Vec<String>,
     },
+    /// Carries frames between two TAP devices, one in each namespace, until it is ended. Says
+    /// `ready` when both are there; giving them addresses is left to ip(8).
+    Link {
+        /// A namespace, as `ip netns` knows it; given twice.
+        #[arg(long, required = true)]
+        namespace: Vec<String>,
+        /// Name of the device in both.
+        #[arg(long, default_value = "eth0")]
+        device: String,
+        /// TUN devices instead of TAP.
+        #[arg(long)]
+        bare_ip: bool,
+        /// Segment trains cross whole.
+        #[arg(long)]
+        offload: bool,
+        /// What happens from the first namespace to the second, and back, as JSON: `{"delay_us":
+        /// 500, "rate": 10000000, "queue_bytes": 150000, "loss": {"data": [3], "least_bytes": 1}}`.
+        #[arg(long, value_parser = path)]
+        path: Vec<Path>,
+    },
     /// Lists the scenarios.
     List,
     /// Removes what a run that was killed has left.
     Clear,
 }
+
+/// Below the delays of the scenarios by far, and short enough to leave the cores to the programs.
+const LINK_SPIN: Duration = Duration::from_micros(60);
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum End {
@@ -82,15 +109,35 @@ fn work(command: Command) -> Result<()> {
             }
             Ok(())
         }
-        Command::Clear => namespace::clear_leftovers(),
+        Command::Clear => uncork_netns::clear_leftovers(),
         Command::Broken { out, from } => broken::write(&out, &from),
         Command::Live { name, at, wrap } => live(&name, at, &wrap),
         Command::Make { only, out } => make(&only, &out),
+        Command::Link { namespace, device, bare_ip, offload, path } => link(Settings {
+            namespaces: namespace.try_into().ok().context("--namespace is wanted twice")?,
+            device,
+            layer: if bare_ip { Layer::Ip } else { Layer::Ethernet },
+            segmentation_offload: offload,
+            spin: LINK_SPIN,
+            paths: path.try_into().ok().context("--path is wanted twice")?,
+        }),
     }
 }
 
+fn path(text: &str) -> Result<Path, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+fn link(settings: Settings) -> Result<()> {
+    uncork_link::run(settings, &AtomicBool::new(false), || {
+        println!("ready");
+        let _ = std::io::stdout().flush();
+    })?;
+    Ok(())
+}
+
 fn make(only: &[String], out: &PathBuf) -> Result<()> {
-    namespace::clear_leftovers()?;
+    uncork_netns::clear_leftovers()?;
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let out = fs::canonicalize(out)?;
     let scratch = Scratch::new()?;
@@ -117,7 +164,7 @@ fn make(only: &[String], out: &PathBuf) -> Result<()> {
 }
 
 fn live(name: &str, at: End, wrap: &[String]) -> Result<()> {
-    namespace::clear_leftovers()?;
+    uncork_netns::clear_leftovers()?;
     let scratch = Scratch::new()?;
     let workshop = Workshop::new(&scratch.0, &scratch.0)?;
     let all = scenario::all();
@@ -137,7 +184,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("{PREFIX}{}", namespace::own_mark()));
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", uncork_netns::own_mark()));
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self(path))
     }

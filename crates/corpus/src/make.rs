@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::capture::{Capture, Options};
 use crate::label::{Connection, Label, Labels, Made, Measured};
@@ -23,8 +23,8 @@ const CURED_RUNS: usize = 5;
 #[derive(Debug)]
 pub struct Workshop {
     toolbox: Toolbox,
-    /// `uncork-link`, built beside this program.
-    link: PathBuf,
+    /// This program, which can be a link as well.
+    own: PathBuf,
     out: PathBuf,
 }
 
@@ -34,12 +34,9 @@ impl Workshop {
     /// # Errors
     /// If something that is needed is missing.
     pub fn new(out: &Path, scratch: &Path) -> Result<Self> {
-        let link = std::env::current_exe()?.with_file_name("uncork-link");
-        if !link.exists() {
-            bail!("{} is missing: build the whole package uncork-corpus", link.display());
-        }
+        let own = std::env::current_exe()?;
         fs::write(scratch.join("select.sql"), "select 1;\n")?;
-        Ok(Self { toolbox: Toolbox::new(scratch)?, link, out: out.to_owned() })
+        Ok(Self { toolbox: Toolbox::new(scratch)?, own, out: out.to_owned() })
     }
 
     /// Makes the captures of a scenario, and labels them.
@@ -96,7 +93,7 @@ impl Workshop {
         scenario: Option<&Scenario>,
         wrap: Option<(At, &[String])>,
     ) -> Result<Option<Timed>> {
-        let network = Network::new(wire, &self.link)?;
+        let network = Network::new(wire, &self.own)?;
         let [_, host] = wire.addresses();
         let mut servers = Vec::new();
         for (port, line) in &programs.servers {

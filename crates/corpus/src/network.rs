@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::namespace::{Namespace, run};
 use crate::running::Running;
 use crate::scenario::{Kind, Wire};
+use uncork_netns::{Namespace, run};
 
 /// A device of this name is at both ends of every link but the loopback.
 pub(crate) const DEVICE: &str = "eth0";
@@ -22,7 +22,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(wire: &Wire, link: &Path) -> Result<Self> {
+    pub(crate) fn new(wire: &Wire, own: &Path) -> Result<Self> {
         let client = Namespace::new("c")?;
         if wire.kind == Kind::Loopback {
             return Ok(Self { _link: None, client, server: None });
@@ -34,7 +34,7 @@ impl Network {
                 "link add {DEVICE} type veth peer name {DEVICE} netns {}",
                 server.name()
             ))?,
-            _ => running = Some(start_link(wire, link, [&client, &server])?),
+            _ => running = Some(start_link(wire, own, [&client, &server])?),
         }
         let addresses = wire.addresses();
         for (namespace, own) in [(&client, addresses[0]), (&server, addresses[1])] {
@@ -76,10 +76,9 @@ fn set_up(namespace: &Namespace, wire: &Wire, own: &str) -> Result<()> {
     Ok(())
 }
 
-fn start_link(wire: &Wire, link: &Path, ends: [&Namespace; 2]) -> Result<Running> {
-    // In real time: what it adds to the delay must stay below 0.1 ms on a busy machine.
-    let mut command = Command::new("chrt");
-    command.args(["--fifo", "50"]).arg(link).arg("--device").arg(DEVICE);
+fn start_link(wire: &Wire, own: &Path, ends: [&Namespace; 2]) -> Result<Running> {
+    let mut command = Command::new(own);
+    command.args(["link", "--device"]).arg(DEVICE);
     for end in ends {
         command.arg("--namespace").arg(end.name());
     }
@@ -92,7 +91,7 @@ fn start_link(wire: &Wire, link: &Path, ends: [&Namespace; 2]) -> Result<Running
     for path in &wire.paths {
         command.arg("--path").arg(serde_json::to_string(path)?);
     }
-    let mut running = Running::start(command, "uncork-link")?;
+    let mut running = Running::start(command, "link")?;
     let mut line = String::new();
     if let Some(stdout) = running.child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line)?;

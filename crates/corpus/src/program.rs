@@ -20,7 +20,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::namespace::{Namespace, run};
+use uncork_netns::{Namespace, run};
 
 const SOURCES: [(&str, &str); 10] = [
     ("exchange.py", include_str!("../programs/exchange.py")),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::namespace::Namespace;
+use uncork_netns::Namespace;
 
 /// Longest that a server may take to listen, and a client to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ impl Running {
     /// Starts it; `line` is what it is called in messages.
     pub(crate) fn start(mut command: Command, line: &str) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        if !line.starts_with("py:") && !line.starts_with("uncork-link") {
+        if !line.starts_with("py:") && line != "link" {
             command.stderr(Stdio::null());
         }
         let child = command.spawn().with_context(|| format!("cannot start {line}"))?;
@@ -31,7 +31,7 @@ impl Running {
         // A server that talks must not fill its pipe and stop.
         if !line.contains("client")
             && !line.starts_with("curl")
-            && line != "uncork-link"
+            && line != "link"
             && let Some(mut stdout) = running.child.stdout.take()
         {
             thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));

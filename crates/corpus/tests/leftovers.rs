@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uncork_corpus::namespace::{Namespace, PREFIX};
+use uncork_netns::{Namespace, PREFIX};
 
 fn namespaces_of(pid: u32) -> Vec<String> {
     let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();

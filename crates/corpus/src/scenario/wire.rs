@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::link::{Loss, Path};
+use uncork_link::{Loss, Path};
 
 /// What carries the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

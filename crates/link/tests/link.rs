@@ -2,17 +2,28 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use uncork_corpus::namespace::{Namespace, PREFIX};
+use uncork_link::{Counts, Layer, Path, Settings, run};
+use uncork_netns::{Namespace, PREFIX};
 
 /// Ends the link when the test does, however it does.
-struct Link(Child);
+struct Link {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<anyhow::Result<[Counts; 2]>>>,
+}
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -26,17 +37,21 @@ fn skipped(test: &str) -> bool {
     !root
 }
 
-fn link(client: &Namespace, server: &Namespace, path: &str) -> Link {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_uncork-link"))
-        .args(["--namespace", client.name(), "--namespace", server.name()])
-        .args(["--path", path, "--path", path])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let link = Link(child);
-    assert_eq!(ready, "ready\n");
+fn link(client: &Namespace, server: &Namespace, path: &Path) -> Link {
+    let stop = Arc::new(AtomicBool::new(false));
+    let settings = Settings {
+        namespaces: [client.name().to_owned(), server.name().to_owned()],
+        device: "eth0".to_owned(),
+        layer: Layer::Ethernet,
+        segmentation_offload: false,
+        spin: Duration::from_micros(200),
+        paths: [path.clone(), path.clone()],
+    };
+    let (ready, is_ready) = mpsc::channel();
+    let stopped = Arc::clone(&stop);
+    let thread = thread::spawn(move || run(settings, &stopped, || ready.send(()).unwrap()));
+    let link = Link { stop, thread: Some(thread) };
+    is_ready.recv().unwrap();
     for (namespace, address) in [(client, "10.77.0.1/24"), (server, "10.77.0.2/24")] {
         namespace.ip("link set eth0 up").unwrap();
         namespace.ip(&format!("address add {address} dev eth0")).unwrap();
@@ -45,7 +60,7 @@ fn link(client: &Namespace, server: &Namespace, path: &str) -> Link {
 }
 
 /// Shortest of ten round trips through `path`, twice, in milliseconds.
-fn shortest_round_trip_ms(label: &str, path: &str) -> f64 {
+fn shortest_round_trip_ms(label: &str, path: &Path) -> f64 {
     let client = Namespace::new(&format!("{label}c")).unwrap();
     let server = Namespace::new(&format!("{label}s")).unwrap();
     let _link = link(&client, &server, path);
@@ -79,11 +94,14 @@ fn a_frame_takes_the_delay_that_was_asked_for() {
     if skipped("a_frame_takes_the_delay_that_was_asked_for") {
         return;
     }
-    let without = shortest_round_trip_ms("d0", r#"{"delay_us": 0}"#);
-    let with = shortest_round_trip_ms("d20", r#"{"delay_us": 20000}"#);
+    let without = shortest_round_trip_ms("d0", &Path::default());
+    let with = shortest_round_trip_ms(
+        "d20",
+        &Path { delay: Duration::from_millis(20), ..Path::default() },
+    );
     // The least of ten: what the scheduler adds to the others is not the link's.
-    let added = with - without;
-    assert!((39.8..41.0).contains(&added), "{without} ms without, {with} ms with 40 ms");
+    assert!(without < 1.0, "{without} ms without a delay");
+    assert!((40.0..41.0).contains(&with), "{with} ms with 40 ms");
 }
 
 #[test]
@@ -99,7 +117,7 @@ fn namespaces_are_gone_afterwards_with_what_ran_in_them() {
         .unwrap()
         .contains("sleep")
     {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     drop(namespace);
     assert!(!sleeper.wait().unwrap().success(), "it ended by itself");

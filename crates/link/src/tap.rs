@@ -1,6 +1,6 @@
 //! A TAP or TUN device in a network namespace: the far end of a cable that this process holds.
 //!
-//! The only file of this crate with `unsafe`: there is no other way to make a TAP than ioctl(2).
+//! One of two files of this crate with `unsafe`: there is no other way to make a TAP than ioctl(2).
 #![allow(unsafe_code)]
 
 use std::ffi::c_char;

@@ -1,16 +1,19 @@
 //! Network namespaces of our own: made, and removed whatever happens.
+#![forbid(unsafe_code)]
 
-use std::fs;
+use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// What the names of our namespaces begin with. The next run removes what an earlier one left.
-pub const PREFIX: &str = "uncork-corpus-";
+pub const PREFIX: &str = "uncork-";
 
 /// A namespace; removed, with all that runs in it, when it is dropped.
 #[derive(Debug)]
@@ -63,6 +66,22 @@ impl Namespace {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, program]);
         command
+    }
+
+    /// Runs `work` on a thread in it: what that opens belongs to the namespace.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered, or what `work` says.
+    pub fn within<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let path = Path::new("/run/netns").join(&self.name);
+        let thread = thread::spawn(move || {
+            setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?;
+            work()
+        });
+        thread.join().unwrap_or_else(|_| bail!("a thread in the namespace panicked"))
     }
 
     /// Whether something listens on this port.
@@ -122,7 +141,7 @@ pub fn clear_leftovers() -> Result<()> {
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
         if is_left_over(name) {
-            eprintln!("corpus: removing {name}, left by an earlier run");
+            eprintln!("removing the namespace {name}, left by an earlier run");
             remove(name);
         }
     }

@@ -1,0 +1,36 @@
+//! Dice that fall the same on every machine.
+
+/// xorshift64 (Marsaglia 2003).
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// A generator of this kind must not start at zero.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2).wrapping_add(1))
+    }
+
+    fn throw(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Whether something of this probability happens. What never happens throws no dice, so that
+    /// asking for one fault more does not move the others.
+    pub(crate) fn happens(&mut self, probability: f64) -> bool {
+        if probability <= 0.0 {
+            return false;
+        }
+        #[allow(clippy::cast_precision_loss)] // 53 bits are all that is used
+        let thrown = (self.throw() >> 11) as f64 / (1_u64 << 53) as f64;
+        thrown < probability
+    }
+
+    /// A number below `end`, which is not zero.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        // The bias of a remainder does not matter to a place in a frame.
+        usize::try_from(self.throw() >> 11).unwrap_or(0) % end
+    }
+}
