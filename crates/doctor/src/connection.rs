@@ -287,7 +287,8 @@ impl Connection {
         }
         let cause = stall.map(|stall| stall.cause);
         let by_tcp = cause.is_some_and(|c| !matches!(c, Cause::Program | Cause::NearLateAck));
-        if cause == Some(Cause::Program) && self.exchanges.has_reply() {
+        let pause = matches!(cause, Some(Cause::Program | Cause::CorkOrProgram));
+        if pause && self.exchanges.has_reply() {
             self.exchanges.pause();
         }
         self.account(at, segment, from, new_bytes, by_tcp);
@@ -312,7 +313,8 @@ impl Connection {
         }
         direction.measure(segment.payload_bytes);
         let small = direction.is_small(segment.payload_bytes);
-        if small && direction.flight.has_small() {
+        // Nagle's algorithm lets the segment with the FIN go (Linux, tcp_nagle_test).
+        if small && !segment.flags.has(Flags::FIN) && direction.flight.has_small() {
             direction.small_behind_small += 1;
         }
         direction.data_segments += 1;

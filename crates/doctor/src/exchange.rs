@@ -6,27 +6,29 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Exchanges {
     begun: Option<Duration>,
-    replied: Option<Duration>,
+    /// The last octet of the request under way, or of its reply.
+    last: Duration,
+    replied: bool,
     paused: bool,
     /// Requests that were answered.
     pub(crate) answered: u64,
-    /// From each request's first octet to its reply's last.
+    /// From each of those requests' first octet to its reply's last.
     pub(crate) time: Duration,
 }
 
 impl Exchanges {
     /// The client has sent data.
     pub(crate) fn request(&mut self, at: Duration) {
-        if self.replied.is_some() {
-            self.finish();
-        }
+        self.finish();
         self.begun.get_or_insert(at);
+        self.last = at;
     }
 
     /// The server has sent data.
     pub(crate) fn reply(&mut self, at: Duration) {
         if self.begun.is_some() {
-            self.replied = Some(at);
+            self.replied = true;
+            self.last = at;
         }
     }
 
@@ -42,7 +44,7 @@ impl Exchanges {
 
     /// Whether some of the reply to the request under way has come.
     pub(crate) fn has_reply(&self) -> bool {
-        self.replied.is_some()
+        self.replied
     }
 
     /// Whether it has done so before.
@@ -50,12 +52,20 @@ impl Exchanges {
         self.paused
     }
 
-    /// Nothing more belongs to the exchange under way.
+    /// Nothing more belongs to the exchange under way, if there was a reply.
     pub(crate) fn finish(&mut self) {
-        self.paused = false;
-        if let (Some(begun), Some(replied)) = (self.begun.take(), self.replied.take()) {
-            self.answered += 1;
-            self.time += replied.saturating_sub(begun);
+        if !self.replied {
+            return;
         }
+        (self.replied, self.paused) = (false, false);
+        if let Some(begun) = self.begun.take() {
+            self.answered += 1;
+            self.time += self.last.saturating_sub(begun);
+        }
+    }
+
+    /// From the first octet to the last of the request that has no reply yet.
+    pub(crate) fn unanswered(&self) -> Duration {
+        self.begun.map(|begun| self.last.saturating_sub(begun)).unwrap_or_default()
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::report::{Connection, Kind, Role, Severity};
+use crate::verdict::words::{count, ms};
 
 /// A sender's queue that others have to pass.
 struct Queue {
@@ -72,14 +73,19 @@ fn wait_behind(connection: &mut Connection, queues: &mut BTreeMap<(IpAddr, IpAdd
             queue.blamed = true;
             finding.kind = Kind::SenderQueue;
             finding.bytes_held_by = Some(sender);
+            let waited = match finding.count {
+                1 => "it, or its request, waited",
+                _ => "they, or their requests, waited",
+            };
             finding.evidence = format!(
-                "{} replies came late ({:.1} ms, median), while a bulk transfer of the {sender}'s \
-                 host filled a queue of that length: they, or their requests, waited in it.",
-                finding.count,
-                finding.each.p50.as_secs_f64() * 1e3,
+                "{} came late ({}, median), while a bulk transfer of the {sender}'s host filled a \
+                 queue of that length: {waited} in it.",
+                count(finding.count, "reply", "replies"),
+                ms(finding.each.p50),
             );
             connection.stalls += finding.count;
             connection.lost += finding.lost;
+            connection.request_time = connection.request_time.max(connection.lost);
         }
     }
 }

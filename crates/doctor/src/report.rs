@@ -50,7 +50,7 @@ pub struct Summary {
     /// Time that they cost, in milliseconds.
     #[serde(rename = "lost_ms", serialize_with = "milliseconds")]
     pub lost: Duration,
-    /// Time that clients spent waiting for replies, in milliseconds.
+    /// Time that requests took, in milliseconds: never less than what was lost.
     #[serde(rename = "request_ms", serialize_with = "milliseconds")]
     pub request_time: Duration,
 }
@@ -74,7 +74,9 @@ pub struct Connection {
     pub rtt: Option<Duration>,
     /// Requests that were answered.
     pub requests: u64,
-    /// Time from each request's first octet to its reply's last, added up, in milliseconds.
+    /// Time from each request's first octet to its reply's last, added up, in milliseconds. Where
+    /// something was lost it holds that in any case: of a request without a reply, the time until
+    /// its own last octet.
     #[serde(rename = "request_ms", serialize_with = "milliseconds")]
     pub request_time: Duration,
     /// Stalls that TCP is to blame for.
@@ -129,9 +131,10 @@ pub struct Process {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InForce {
-    /// It was: bytes were held that it alone explains, or the kernel said so.
+    /// It was, it seems: bytes waited for an ACK (as those do that were sent with MSG_MORE); or the
+    /// kernel said so.
     On,
-    /// It was not: segments left that it would have held, or the kernel said so.
+    /// It was not: small segments left behind each other, or the kernel said so.
     Off,
     /// Both at different times.
     Changed,

@@ -159,8 +159,11 @@ impl Moment<'_> {
         if waited + TIMER_EARLY < CORK_CEILING || waited > longest {
             return None;
         }
+        // A beat of 200 ms is a server's that sends events as they come.
+        let beats = self.continues().is_some() && connection.exchanges.has_paused();
         match behind_full {
             Some(last) => Some(self.stall(Cause::Cork, last)),
+            None if beats => None,
             None if rtt <= SHORT_PATH => Some(self.stall(Cause::CorkOrProgram, armed)),
             None => None,
         }

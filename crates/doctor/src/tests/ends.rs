@@ -41,3 +41,32 @@ fn what_is_lost_at_the_very_end_is_still_sent_again() {
     let finding = trace.only(Kind::Retransmission);
     assert_eq!(finding.count, 1);
 }
+
+/// Whatever ends first: no request is shorter than what it lost.
+#[test]
+fn a_request_that_is_cut_off_loses_no_more_than_it_took() {
+    let mut trace = Trace::new(us(100));
+    trace.data(Client, 120).rtt_later().after(us(200)).data(Server, 700).after(us(60));
+    trace.ack(Client).after(us(900));
+    // Header, delayed ACK, body: and the capture ends before the reply.
+    trace.data(Client, 120).rtt_later().after(us(40_000)).ack(Server).after(us(30));
+    trace.data(Client, 300);
+    let report = trace.report();
+    let connection = &report.connections[0];
+    assert_eq!((connection.requests, connection.stalls), (1, 1));
+    assert!(connection.lost > us(40_000), "{connection:#?}");
+    assert!(connection.request_time >= connection.lost, "{connection:#?}");
+    assert!(connection.request_time < us(42_000), "{connection:#?}");
+    assert_eq!(report.summary.request_time, connection.request_time);
+}
+
+/// A greeting in two writes, before anybody asked.
+#[test]
+fn what_is_lost_before_the_first_request_was_waited_for_too() {
+    let mut trace = Trace::new(us(100));
+    trace.data(Server, 50).after(us(40_000)).ack(Client).rtt_later().after(us(30));
+    trace.data(Server, 20).after(us(100)).data(Client, 10).rtt_later().data(Server, 10);
+    let connection = &trace.report().connections[0];
+    assert!(connection.lost > us(40_000), "{connection:#?}");
+    assert!(connection.request_time >= connection.lost, "{connection:#?}");
+}

@@ -253,3 +253,57 @@ fn what_is_late_across_a_gap_of_the_capture_is_not_judged() {
     assert!(connection.findings.is_empty(), "{:#?}", connection.findings);
     assert!(connection.client.ack_delay.max < us(1_000), "{:?}", connection.client.ack_delay);
 }
+
+/// A beat of 200 ms is no corked write, and no slow reply either.
+#[test]
+fn events_at_the_cork_timeouts_pace_are_events() {
+    let mut trace = Trace::new(us(100));
+    trace.data(Client, 120).rtt_later().data(Server, 90).after(us(40)).ack(Client);
+    for n in 0..15 {
+        trace.after(us(200_300 + n * 1_913 % 6_000)).data(Server, 30).after(us(40)).ack(Client);
+    }
+    assert_eq!(trace.findings().len(), 0);
+}
+
+/// The segment with the FIN is never held, so it says nothing about TCP_NODELAY.
+#[test]
+fn a_last_segment_with_the_fin_is_no_sign_of_nodelay() {
+    for (fin, nagle) in [(true, crate::InForce::Unknown), (false, crate::InForce::Off)] {
+        let mut trace = Trace::new(us(100));
+        trace.data(Client, 120).rtt_later().after(us(200));
+        trace.data(Server, 150).after(us(20)).last(Server, 300, fin).after(us(60)).ack(Client);
+        assert_eq!(trace.report().connections[0].server.nagle, nagle);
+    }
+}
+
+/// The number in the sentence is that of the messages which it is about.
+#[test]
+fn a_storm_among_single_segments_is_told_by_its_own_length() {
+    let mut trace = Trace::new(us(50));
+    for n in 0..40 {
+        for _ in 0..if n % 3 == 0 { 12 } else { 1 } {
+            trace.data(Client, 60).after(us(3));
+        }
+        trace.rtt_later().data(Server, 2).after(us(10));
+    }
+    let finding = trace.only(Kind::TinyPackets);
+    assert!(finding.evidence.contains(": 12 a message,"), "{}", finding.evidence);
+}
+
+#[test]
+fn a_single_stall_is_told_in_the_singular() {
+    let mut trace = Trace::new(us(10_000));
+    trace.data(Client, 500).after(us(220_000)).again(Client, 500);
+    trace.rtt_later().data(Server, 100).after(us(50)).ack(Client);
+    let told = trace.only(Kind::Retransmission).evidence;
+    assert!(told.contains("again once, only after a timeout: 220 ms after it was sent first."));
+    let mut trace = Trace::new(us(20_000));
+    trace.data(Client, 120).rtt_later().after(us(50_000)).data(Server, 700);
+    let told = trace.only(Kind::Application).evidence;
+    assert!(told.contains("before it wrote 1 reply, with"), "{told}");
+    let mut trace = Trace::new(us(100));
+    trace.data(Client, 120).rtt_later().after(us(40_000)).ack(Server).after(us(30));
+    trace.data(Client, 300).rtt_later().after(us(200)).data(Server, 800);
+    let told = trace.only(Kind::NagleDelayedAck).evidence;
+    assert!(told.contains("1 small segment of the client") && !told.contains("at most"), "{told}");
+}

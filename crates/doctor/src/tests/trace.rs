@@ -110,6 +110,14 @@ impl Trace {
         self
     }
 
+    /// Data that may end its direction.
+    pub(super) fn last(&mut self, from: Role, bytes: u32, fin: bool) -> &mut Self {
+        let fin = if fin { Flags::FIN.0 } else { 0 };
+        self.raw(from, Flags(Flags::ACK.0 | Flags::PSH.0 | fin), bytes);
+        self.nxt[from as usize] += bytes + u32::from(fin != 0);
+        self
+    }
+
     /// The last `bytes` octets once more.
     pub(super) fn again(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - bytes;

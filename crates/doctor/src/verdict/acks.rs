@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::words::{count, ms};
+use super::words::{at_most, count, ms};
 use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
@@ -40,17 +40,14 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
         exhaustion(view)
     } else {
         let late = count(seen, "ACK", "ACKs");
-        let delay = ms(view.receiver.ack_delay.spread().max);
-        format!("{late} of the {receiver} came late ({delay} at most), with nothing to ride on")
+        let delay = at_most(seen, view.receiver.ack_delay.spread().max);
+        format!("{late} of the {receiver} came late ({delay}), with nothing to ride on")
     };
-    let waiting = if real {
-        format!(
-            "the {} had to wait for {}.",
-            view.role(),
-            count(waited.count, "of them", "of them")
-        )
-    } else {
-        "nobody waited for them.".to_owned()
+    let waiting = match (real, exhausted || seen > 1) {
+        (true, true) => format!("the {} had to wait for {} of them.", view.role(), waited.count),
+        (true, false) => format!("the {} had to wait for it.", view.role()),
+        (false, true) => "nobody waited for them.".to_owned(),
+        (false, false) => "nobody waited for it.".to_owned(),
     };
     let mut sum = if real { waited } else { Sum::of([view.tally(Cause::LateAckSeen)]) };
     if !real {
@@ -132,8 +129,9 @@ fn exhaustion(view: &View<'_>) -> String {
             .to_owned(),
         // Before that commit each data segment that the receiver sent spent a credit, too.
         sent if u64::from(quick.quick_first) + sent >= 12 && quick.quick_first < 12 => format!(
-            "it sent {sent} data segments meanwhile, which seem to have spent credits: a kernel \
-             before commit 059217c18be6 (6.6, 6.1.57)"
+            "it sent {} meanwhile, which seem to have spent credits: a kernel before commit \
+             059217c18be6 (6.6, 6.1.57)",
+            count(sent, "data segment", "data segments"),
         ),
         _ => "the data that it sent spent none: a kernel with commit 059217c18be6 (6.6, 6.1.57)"
             .to_owned(),

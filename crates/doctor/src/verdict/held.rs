@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::words::{count, ms};
+use super::words::{at_most, count, ms, times};
 use super::{Sum, View};
 use crate::report::{Finding, Kind, Severity};
 use crate::tally::Cause;
@@ -32,13 +32,13 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
     let causes = [Cause::NagleLateAck, Cause::NagleRoundTrip].map(|cause| view.tally(cause));
     let sum = Sum::of(causes.into_iter().chain([near]));
     let (sender, receiver) = (view.role(), view.role().other());
-    let messages = view.sender.messages.segments.get();
+    let messages = count(view.sender.messages.segments.get().into(), "segment", "segments");
     let evidence = if late > 0 {
         format!(
-            "{} of the {sender} waited for an ACK that the {receiver} delayed ({} at most), and \
-             left right behind it; its messages come in {messages} segments.",
+            "{} of the {sender} waited for an ACK that the {receiver} delayed ({}), and left right \
+             behind it; its messages come in {messages}.",
             count(late, "small segment", "small segments"),
-            ms(sum.spread().max),
+            at_most(sum.count, sum.spread().max),
         )
     } else {
         format!(
@@ -65,11 +65,11 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let evidence = format!(
-        "{} behind full ones of {} octets waited for an ACK ({} at most): what is left of a \
+        "{} behind full ones of {} octets waited for an ACK ({}): what is left of a \
          message of about {} octets once it is cut into segments.",
         count(sum.count, "short segment", "short segments"),
         view.sender.full_bytes(),
-        ms(sum.spread().max),
+        at_most(sum.count, sum.spread().max),
         view.sender.messages.bytes.get(),
     );
     let mut finding = sum.finding(Kind::Runt, Severity::LostTime, evidence);
@@ -128,11 +128,11 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let evidence = format!(
-        "The {} shut its receive window {} ({} at most), and the {} went on as soon as it opened: \
+        "The {} shut its receive window {} ({}), and the {} went on as soon as it opened: \
          the program there does not read fast enough.",
         view.role().other(),
-        count(sum.count, "time", "times"),
-        ms(sum.spread().max),
+        times(sum.count),
+        at_most(sum.count, sum.spread().max),
         view.role(),
     );
     let severity = if sum.lost > SHORTLY_SHUT { Severity::LostTime } else { Severity::Harmless };
@@ -151,17 +151,21 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     let severity =
         if sum.lost >= Duration::from_millis(1) { Severity::LostTime } else { Severity::Harmless };
     let spread = sum.spread();
-    let how = if spread.max >= Duration::from_millis(200) {
-        "the longest only after a timeout"
-    } else {
-        "without waiting for a timeout"
+    let by_timeout = spread.max >= Duration::from_millis(200);
+    let how = match (by_timeout, sum.count) {
+        (true, 1) => "only after a timeout",
+        (true, _) => "the longest only after a timeout",
+        (false, _) => "without waiting for a timeout",
+    };
+    let longest = match sum.count {
+        1 => String::new(),
+        _ => format!(" (median), {} at most", ms(spread.max)),
     };
     let mut evidence = format!(
-        "The {} sent data again {}, {how}: {} after it was sent first (median), {} at most.",
+        "The {} sent data again {}, {how}: {} after it was sent first{longest}.",
         view.role(),
-        count(sum.count, "time", "times"),
+        times(sum.count),
         ms(spread.p50),
-        ms(spread.max),
     );
     if unseen.is_some() {
         evidence.push_str(

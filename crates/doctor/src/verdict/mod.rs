@@ -33,6 +33,7 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
     let of_tcp = |finding: &&Finding| {
         finding.severity == Severity::LostTime && finding.kind != Kind::Application
     };
+    let lost = findings.iter().filter(of_tcp).map(|f| f.lost).sum();
     let client = connection.client();
     report::Connection {
         client: party(connection, client),
@@ -42,11 +43,18 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         handshake_seen: connection.handshake_seen(),
         rtt: connection.rtt(),
         requests: connection.exchanges.answered,
-        request_time: connection.exchanges.time,
+        request_time: request_time(connection, lost),
         stalls: findings.iter().filter(of_tcp).map(|f| f.count).sum(),
-        lost: findings.iter().filter(of_tcp).map(|f| f.lost).sum(),
+        lost,
         findings,
     }
+}
+
+/// Time that requests took. One that was cut off counts where something was lost, for that may have
+/// been in it; and what was lost before the first request (a greeting) was waited for, too.
+fn request_time(connection: &Connection, lost: Duration) -> Duration {
+    let exchanges = &connection.exchanges;
+    if lost.is_zero() { exchanges.time } else { (exchanges.time + exchanges.unanswered()).max(lost) }
 }
 
 fn party(connection: &Connection, end: usize) -> Party {

@@ -22,18 +22,22 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     if sum.count == 0 || sum.lost < settings.slow_application || sum.lost * SHARE < waiting {
         return None;
     }
+    let longest = match sum.count {
+        1 => String::new(),
+        _ => format!(" ({} at most)", ms(sum.spread().max)),
+    };
     let mut evidence = format!(
-        "The server's program took {} before it wrote {} ({} at most), with no byte and no ACK \
-         held by anybody: this is not TCP.",
+        "The server's program took {} before it wrote {}{longest}, with no byte and no ACK held \
+         by anybody: this is not TCP.",
         ms(sum.spread().p50),
         count(sum.count, "reply", "replies"),
-        ms(sum.spread().max),
     );
     if doubtful.is_some() {
-        evidence.push_str(
-            " Some of it is 200 ms, which is also what a kernel leaves a corked write: look \
-             for TCP_CORK or MSG_MORE if the program should have been faster.",
-        );
+        let those = if sum.count == 1 { "That" } else { "Some of that" };
+        evidence.push_str(&format!(
+            " {those} is about 200 ms, which is also what a kernel leaves a corked write: look for \
+             TCP_CORK or MSG_MORE if the program should have been faster.",
+        ));
     }
     let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(Role::Server);

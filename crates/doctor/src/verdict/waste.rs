@@ -31,7 +31,7 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
         view.role(),
         tiny.segments,
         tiny.needed,
-        view.sender.messages.segments.get(),
+        tiny.segments / tiny.messages.max(1),
         HEADERS * 100 / (HEADERS + mean_bytes),
     );
     let mut finding = Sum::default().finding(Kind::TinyPackets, Severity::Waste, evidence);
