@@ -65,6 +65,11 @@ impl Width {
         self.columns
     }
 
+    /// The same where lines may be as long as they are.
+    pub(crate) fn endless(self) -> Self {
+        Self { columns: None, ..self }
+    }
+
     /// The same with some columns taken.
     pub(crate) fn less(self, columns: usize) -> Self {
         let taken = u16::try_from(columns).unwrap_or(u16::MAX);

@@ -1,11 +1,13 @@
 //! The report on a terminal.
 
-use comfy_table::Table;
 use uncork_doctor::{Connection, Finding, Kind, Remedy, Report, Severity};
 
 use super::words;
 use crate::output::shown;
-use crate::tables::{self, LISTED, Width};
+use crate::tables::{LISTED, Width};
+use columns::Columns;
+
+mod columns;
 
 /// Room at the left of what belongs to a connection.
 const INDENT: usize = 3;
@@ -19,7 +21,7 @@ pub(crate) fn render(report: &Report, style: Width) -> String {
     text.wrapped(0, &words::verdict(report), |style, line| style.bold(line));
     let (ill, well): (Vec<_>, Vec<_>) = report.connections.iter().partition(|c| is_ill(c));
     if ill.len() > 1 {
-        text.table(INDENT, &by_kind(&ill, style));
+        text.columns(INDENT, &by_kind(&ill));
     }
     for (index, connection) in ill.iter().take(LISTED).enumerate() {
         text.connection(index + 1, connection);
@@ -64,11 +66,31 @@ impl Text {
         self.wrapped(0, words, |style, line| style.muted(line));
     }
 
-    fn table(&mut self, indent: usize, table: &Table) {
+    /// A table, as much of it as fits; where hardly anything does, a line for each row.
+    fn columns(&mut self, indent: usize, columns: &Columns) {
         self.blank();
-        for line in tables::lines(table).lines() {
-            self.text += &format!("{:indent$}{line}\n", "");
+        match columns.fitting(self.style.less(indent)) {
+            Some(lines) => {
+                for line in lines.lines() {
+                    self.text += &format!("{:indent$}{line}\n", "");
+                }
+            }
+            None => {
+                for row in columns.told() {
+                    self.wrapped(INDENT, row, |_, line| line.to_owned());
+                }
+            }
         }
+    }
+
+    /// Words behind a number that stands out to their left.
+    fn numbered(&mut self, number: usize, words: &str) {
+        let first = self.text.len();
+        self.wrapped(INDENT, words, |style, line| style.bold(line));
+        let number = format!("{number:<INDENT$}");
+        // Painted lines begin with the escape, which the number must share.
+        let bold = self.style.bold(&number);
+        self.text.replace_range(first..first + INDENT, &bold);
     }
 
     fn connection(&mut self, number: usize, connection: &Connection) {
@@ -80,11 +102,11 @@ impl Text {
         if fits {
             self.wrapped(0, &whole, |style, line| style.bold(line));
         } else {
-            self.wrapped(0, &format!("{number:<2} {}", ends[0]), |style, line| style.bold(line));
+            self.numbered(number, &ends[0]);
             self.wrapped(INDENT, &format!("→ {}", ends[1]), |style, line| style.bold(line));
         }
         self.wrapped(INDENT, &words::cost(connection), |_, line| line.to_owned());
-        self.table(INDENT - 1, &of_findings(connection, self.style));
+        self.columns(INDENT - 1, &of_findings(connection));
         let mut told = Vec::new();
         for finding in &connection.findings {
             self.finding(finding, connection.findings.len() > 1, &mut told);
@@ -185,18 +207,32 @@ fn best(remedies: &[Remedy]) -> Vec<&Remedy> {
 }
 
 /// What was found in all connections: a row for each kind.
-fn by_kind(connections: &[&Connection], style: Width) -> Table {
-    let header = ["finding", "connections", "times", "lost"];
-    let mut table = tables::table(&header, &[1, 2, 3], style);
-    for row in kinds(connections) {
-        table.add_row([
-            words::kind_name(row.kind).to_owned(),
-            words::thousands(row.connections),
-            words::thousands(row.times),
-            if row.lost.is_zero() { "-".to_owned() } else { words::time(row.lost) },
-        ]);
+fn by_kind(connections: &[&Connection]) -> Columns {
+    let rows = kinds(connections);
+    let mut header = vec!["finding", "connections", "times", "lost"];
+    // A program's own time is not lost: it has a column of its own.
+    let by_programs = rows.iter().any(|row| row.kind == Kind::Application);
+    if by_programs {
+        header.push("not TCP");
     }
-    table
+    let mut columns = Columns::new(header, 1, &[1]);
+    for row in rows {
+        let (lost, own) = words::lost_and_own(row.kind, row.lost);
+        let [connections, times] = [row.connections, row.times].map(words::thousands);
+        let name = words::kind_name(row.kind).to_owned();
+        let told = format!(
+            "{name}: {} on {}{}",
+            words::count(row.times, "time"),
+            words::count(row.connections, "connection"),
+            words::cost_of(row.kind, row.lost),
+        );
+        let mut cells = vec![name, connections, times, lost];
+        if by_programs {
+            cells.push(own);
+        }
+        columns.add(cells, told);
+    }
+    columns
 }
 
 /// What connections have in common.
@@ -244,25 +280,30 @@ pub(crate) fn kinds(connections: &[&Connection]) -> Vec<OfKind> {
     rows
 }
 
-fn of_findings(connection: &Connection, style: Width) -> Table {
-    let header = ["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
-    let mut table = tables::table(&header, &[3, 4, 5, 6], style.less(INDENT - 1));
+fn of_findings(connection: &Connection) -> Columns {
+    let header = vec!["finding", "bytes at", "ACK at", "times", "p50", "max", "lost"];
+    // The evidence below names both ends and the longest; the median is what is missed least.
+    let mut columns = Columns::new(header, 3, &[4, 5, 2, 1]);
     for finding in &connection.findings {
         // Nobody holds anything where the program is slow, or sends at once and in pieces.
         let held = !matches!(finding.kind, Kind::Application | Kind::TinyPackets);
         let role = |role: Option<_>| role.filter(|_| held).map_or("-", words::role).to_owned();
         let time = |time| if finding.each.count == 0 { "-".to_owned() } else { words::time(time) };
-        table.add_row([
-            words::name(finding).to_owned(),
+        let name = words::name(finding);
+        let times = words::count(finding.count, "time");
+        let told = format!("{name}: {times}{}", words::cost_of(finding.kind, finding.lost));
+        let cells = vec![
+            name.to_owned(),
             role(finding.bytes_held_by),
             role(finding.ack_held_by),
             words::thousands(finding.count),
             time(finding.each.p50),
             time(finding.each.max),
-            if finding.lost.is_zero() { "-".to_owned() } else { words::time(finding.lost) },
-        ]);
+            words::lost_and_own(finding.kind, finding.lost).0,
+        ];
+        columns.add(cells, told);
     }
-    table
+    columns
 }
 
 /// Lines of at most `room` characters; words longer than that stay whole.

@@ -108,9 +108,21 @@ pub(crate) fn verdict(report: &Report) -> String {
     }
     let stalls = count(summary.stalls, "stall");
     let cost = if summary.stalls == 1 { "costs" } else { "cost" };
-    let share = share(summary.lost, summary.request_time)
-        .map(|share| format!(", {share} of the time spent waiting for replies"));
-    format!("{found}: {stalls} {cost} {}{}.", time(summary.lost), share.unwrap_or_default())
+    let share = share_of_requests(report)
+        .map(|share| format!(", {share} of the time that requests took"))
+        .unwrap_or_default();
+    let own: Duration = report.connections.iter().map(programs_own).sum();
+    let own = match own {
+        own if own.is_zero() => String::new(),
+        own => format!("; programs took {} of their own", time(own)),
+    };
+    format!("{found}: {stalls} {cost} {}{share}{own}.", time(summary.lost))
+}
+
+/// What was lost as a share of the time that requests took, if there was any that was answered.
+pub(crate) fn share_of_requests(report: &Report) -> Option<String> {
+    let answered = report.connections.iter().any(|connection| connection.requests > 0);
+    share(report.summary.lost, report.summary.request_time).filter(|_| answered)
 }
 
 /// The time that programs took, if that is all that was found.
@@ -121,21 +133,49 @@ fn only_programs(report: &Report) -> Option<Duration> {
     only.then(|| ill().map(|finding| finding.lost).sum())
 }
 
-/// What a connection lost.
+/// What a connection lost, and what its program took.
 pub(crate) fn cost(connection: &Connection) -> String {
+    let by_program = programs_own(connection);
+    let own = match by_program {
+        own if own.is_zero() => String::new(),
+        own => format!("; {} of the program’s own", time(own)),
+    };
     if connection.stalls == 0 {
-        return "no stall that TCP is to blame for".to_owned();
+        return format!("no stall that TCP is to blame for{own}");
     }
     let stalls = count(connection.stalls, "stall");
+    // Without a reply there is nothing to compare with.
     let waited = connection.request_time;
-    let share = share(connection.lost, waited).map(|share| {
-        format!(", {share} of the {} that replies to {} took", time(waited), requests(connection))
+    let share = share(connection.lost, waited).filter(|_| connection.requests > 0);
+    let share = share.map(|share| {
+        let requests = count(connection.requests, "request");
+        format!(", {share} of the {} that {requests} took", time(waited))
     });
-    format!("{stalls}, {} lost{}", time(connection.lost), share.unwrap_or_default())
+    format!("{stalls}, {} lost{}{own}", time(connection.lost), share.unwrap_or_default())
 }
 
-fn requests(connection: &Connection) -> String {
-    count(connection.requests, "request")
+/// Time that the program at the other end of a connection took, which TCP did not.
+fn programs_own(connection: &Connection) -> Duration {
+    let findings = connection.findings.iter().filter(|finding| {
+        finding.kind == Kind::Application && finding.severity > Severity::Harmless
+    });
+    findings.map(|finding| finding.lost).sum()
+}
+
+/// Two cells of a table: what was lost, and what was a program's own time; a dash for nothing.
+pub(crate) fn lost_and_own(kind: Kind, spent: Duration) -> (String, String) {
+    let spent = if spent.is_zero() { "-".to_owned() } else { time(spent) };
+    let nothing = "-".to_owned();
+    if kind == Kind::Application { (nothing, spent) } else { (spent, nothing) }
+}
+
+/// The same as the end of a sentence.
+pub(crate) fn cost_of(kind: Kind, spent: Duration) -> String {
+    match kind {
+        _ if spent.is_zero() => String::new(),
+        Kind::Application => format!(", {} of the program’s own", time(spent)),
+        _ => format!(", {} lost", time(spent)),
+    }
 }
 
 /// One end, with its process where that is known: `10.0.0.1:40000 (probe, pid 4711, fd 7)`.
@@ -182,7 +222,8 @@ pub(crate) fn pattern(party: &Party) -> String {
     let messages = count(party.messages, "message");
     let segments = count(u64::from(party.segments_per_message), "segment");
     let bytes = count(u64::from(party.message_bytes), "octet");
-    format!("{messages}, typically {bytes} in {segments}")
+    let typically = if party.messages == 1 { "" } else { "typically " };
+    format!("{messages}, {typically}{bytes} in {segments}")
 }
 
 /// Whether Nagle's algorithm was at work.

@@ -29,7 +29,11 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         findings.extend(waste::sender_queue(&view));
         findings.extend(program::slow(&view, settings));
     }
-    findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
+    // The program's own time is no fault of TCP: last of what somebody waited for.
+    findings.sort_by_key(|finding| {
+        let by_tcp = finding.kind != Kind::Application;
+        std::cmp::Reverse((finding.severity, by_tcp, finding.lost))
+    });
     let of_tcp = |finding: &&Finding| {
         finding.severity == Severity::LostTime && finding.kind != Kind::Application
     };
@@ -54,7 +58,11 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
 /// been in it; and what was lost before the first request (a greeting) was waited for, too.
 fn request_time(connection: &Connection, lost: Duration) -> Duration {
     let exchanges = &connection.exchanges;
-    if lost.is_zero() { exchanges.time } else { (exchanges.time + exchanges.unanswered()).max(lost) }
+    if lost.is_zero() {
+        exchanges.time
+    } else {
+        (exchanges.time + exchanges.unanswered()).max(lost)
+    }
 }
 
 fn party(connection: &Connection, end: usize) -> Party {

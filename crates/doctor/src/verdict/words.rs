@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn a_thousand_milliseconds_are_a_second() {
-        let texts = [20, 5_000, 999_400, 999_600, 12_345_678].map(|us| ms(Duration::from_micros(us)));
+        let texts =
+            [20, 5_000, 999_400, 999_600, 12_345_678].map(|us| ms(Duration::from_micros(us)));
         assert_eq!(texts, ["0.020 ms", "5.0 ms", "999 ms", "1.00 s", "12.35 s"]);
     }
 }

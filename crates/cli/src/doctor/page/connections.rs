@@ -1,6 +1,6 @@
 //! The connections, worst first, each with its ends, findings and cures.
 
-use uncork_doctor::{Connection, Finding, Party};
+use uncork_doctor::{Connection, Finding, Kind, Party};
 
 use super::sequence;
 use super::svg::{escape, put};
@@ -104,6 +104,9 @@ fn acks(party: &Party) -> String {
     if delay.count == 0 {
         return "not measured".to_owned();
     }
+    if delay.count == 1 {
+        return format!("one, after {}", words::time(delay.max));
+    }
     format!("after {} typically, {} at most", words::time(delay.p50), words::time(delay.max))
 }
 
@@ -127,12 +130,15 @@ fn finding(out: &mut String, finding: &Finding, drawn: bool) {
     put!(out, "<h3>{}{}</h3>", name[..1].to_uppercase(), escape(&name[1..]));
     let times = words::count(finding.count, "time");
     let mut figures = vec![times];
-    if finding.each.count > 0 {
+    if finding.each.count > 1 {
         figures.push(format!("{} typically", words::time(finding.each.p50)));
         figures.push(format!("{} at most", words::time(finding.each.max)));
     }
-    if !finding.lost.is_zero() {
-        figures.push(format!("{} in all", words::time(finding.lost)));
+    let (lost, own) = words::lost_and_own(finding.kind, finding.lost);
+    if !finding.lost.is_zero() && finding.kind == Kind::Application {
+        figures.push(format!("{own} of the program’s own"));
+    } else if !finding.lost.is_zero() {
+        figures.push(format!("{lost} lost"));
     }
     put!(out, "<p class=\"figure-line\">{}</p>", escape(&figures.join(", ")));
     put!(out, "<p class=\"prose\">{}</p>", escape(&finding.evidence));

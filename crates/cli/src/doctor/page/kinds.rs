@@ -40,20 +40,25 @@ pub(super) fn overview(out: &mut String, connections: &[&Connection]) {
         return;
     }
     put!(out, "<section>\n<h2>What was found</h2>\n<div class=\"card scroll\">\n<table>");
+    let rows = kinds(connections);
+    // A program's own time is not lost: it has a column of its own.
+    let by_programs = rows.iter().any(|row| row.kind == Kind::Application);
+    let own = if by_programs { "<th>not TCP</th>" } else { "" };
     put!(
         out,
-        "<thead><tr><th>finding</th><th>connections</th><th>times</th><th>lost</th></tr></thead>\n\
-         <tbody>"
+        "<thead><tr><th>finding</th><th>connections</th><th>times</th><th>lost</th>{own}</tr>\
+         </thead>\n<tbody>"
     );
-    for row in kinds(connections) {
+    for row in rows {
+        let (lost, own) = words::lost_and_own(row.kind, row.lost);
+        let own = if by_programs { format!("<td>{own}</td>") } else { String::new() };
         put!(
             out,
-            "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td><td>{}</td><td>{lost}</td>{own}</tr>",
             anchor(row.kind),
             escape(words::kind_name(row.kind)),
             words::thousands(row.connections),
             words::thousands(row.times),
-            if row.lost.is_zero() { "–".to_owned() } else { words::time(row.lost) }
         );
     }
     put!(out, "</tbody>\n</table>\n</div>\n</section>");
@@ -144,7 +149,9 @@ fn clusters(buckets: &[uncork_doctor::Bucket]) -> String {
         .collect();
     let measured = words::thousands(all);
     match near.as_slice() {
+        [] if all == 1 => "One, and not near 40 or 200 ms.".to_owned(),
         [] => format!("{measured} in all, none near 40 or 200 ms."),
+        [near] if all == 1 => format!("One, {}.", near.trim_start_matches("all ")),
         near => format!("{measured} in all: {}.", near.join("; ")),
     }
 }

@@ -34,13 +34,49 @@ fn nothing_to_complain_about() {
 #[test]
 fn all_but_the_commands_fits_the_terminal() {
     for report in [samples::evening(), samples::every_kind(), samples::many()] {
-        for columns in [NARROW, WIDE] {
+        for columns in [40, 60, NARROW, WIDE] {
             let text = render(&report, plain(columns));
             for line in prose(&text) {
-                assert!(line.chars().count() <= columns.into(), "{columns}: {line}");
+                // A word is not broken: a long address leaves that to the terminal.
+                let one_word = line.trim_start_matches([' ', '→', '3']).split(' ').count() == 1;
+                assert!(line.chars().count() <= columns.into() || one_word, "{columns}: {line}");
             }
         }
     }
+}
+
+#[test]
+fn a_narrow_terminal_gets_whole_words() {
+    insta::assert_snapshot!("evening_40", render(&samples::evening(), plain(40)));
+    insta::assert_snapshot!("evening_60", render(&samples::evening(), plain(60)));
+    for columns in [30, 40, 50, 60, 70, 76, NARROW] {
+        let text = render(&samples::every_kind(), plain(columns));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let running = words.join(" ");
+        for kind in samples::KINDS {
+            let name = words::kind_name(kind);
+            assert!(running.contains(name), "{columns}: {name} in {text}");
+        }
+        assert!(running.contains("5.56 s"), "{columns}: {text}");
+    }
+}
+
+/// Time that a program took is nobody's loss.
+#[test]
+fn a_programs_own_time_is_in_no_column_of_losses() {
+    let mut report = samples::slow_program();
+    let own = words::time(report.connections[0].findings[0].lost);
+    let text = render(&report, plain(NARROW));
+    let row = text.lines().find(|line| line.trim_start().starts_with("slow program")).unwrap();
+    assert!(row.ends_with(" -") && !row.contains(&own), "{text}");
+    assert!(text.contains(&format!("to blame for; {own} of the program’s own")), "{text}");
+    report.connections.push(report.connections[0].clone());
+    let text = render(&report, plain(NARROW));
+    let own = words::time(2 * report.connections[0].findings[0].lost);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("    ")).take(2).collect();
+    assert!(rows[0].ends_with(" lost  not TCP"), "{text}");
+    let cells: Vec<&str> = rows[1].rsplitn(3, "  ").map(str::trim).collect();
+    assert_eq!(cells[..2], [&own, "-"], "{text}");
 }
 
 #[test]
