@@ -100,7 +100,11 @@ impl Tallies {
         if examples.len() < EXAMPLES || length > least {
             examples.truncate(EXAMPLES - 1);
             examples.reserve_exact(1);
-            examples.push(Example { begin, end: end.max(begin), events: recent.since(begin) });
+            let mut events = recent.since(begin);
+            if stall.cause == Cause::Again {
+                add_first_sending(&mut events, begin, end);
+            }
+            examples.push(Example { begin, end: end.max(begin), events });
             examples.sort_by_key(|e| std::cmp::Reverse(e.end - e.begin));
         }
     }
@@ -181,6 +185,23 @@ impl Recent {
         let first = self.seen.iter().position(|seen| seen.at() >= begin);
         let skip = first.unwrap_or(0).saturating_sub(BEFORE);
         self.seen.iter().skip(skip).map(|glimpse| glimpse.seen()).collect()
+    }
+}
+
+/// What was sent again by `end` was sent first when its stall began: often too long ago to be among
+/// what was seen last.
+fn add_first_sending(events: &mut Vec<Seen>, begin: Duration, end: Duration) {
+    let again = |seen: &&Seen| seen.what == What::Again && seen.at <= end && seen.at > begin;
+    let Some(again) = events.iter().rfind(again) else { return };
+    // A stall that began when something else was sent again, or whose beginning is there.
+    let is_there = |seen: &Seen| {
+        seen.at == begin
+            || (seen.what == What::Data && (seen.offset, seen.by) == (again.offset, again.by))
+    };
+    if !events.iter().any(is_there) {
+        let first = Seen { at: begin, what: What::Data, ..again.clone() };
+        let place = events.iter().take_while(|seen| seen.at < begin).count();
+        events.insert(place, first);
     }
 }
 

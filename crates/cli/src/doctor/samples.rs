@@ -214,7 +214,7 @@ fn evidence(kind: Kind) -> &'static str {
              by TCP_CORK or MSG_MORE."
         }
         Kind::TinyPackets => {
-            "The client sent 1440 segments of 3 octets on average where 120 would have done: 12 a \
+            "The client sent 1440 segments where 120 would have done: on average 12 a \
              message, and 95 % of what went over the wire was headers."
         }
         Kind::Runt => {

@@ -31,7 +31,8 @@ pub(crate) fn explanation(kind: Kind) -> &'static str {
         }
         Kind::CorkTimeout => {
             "Under TCP_CORK or MSG_MORE the kernel keeps an unfilled segment until more comes, \
-             somebody pulls the cork, or 200 ms have passed. Here nobody pulled it."
+             somebody pulls the cork, or its timeout has passed: 200 ms, and more over a long path. \
+             Here nobody pulled it."
         }
         Kind::TinyPackets => {
             "Each small write leaves as a segment of its own: with headers larger than what they \
@@ -97,10 +98,12 @@ pub(crate) fn verdict(report: &Report) -> String {
     }
     let ill = thousands(summary.connections_with_findings);
     if let Some(time) = only_programs(report) {
-        return format!(
-            "TCP is not to blame: in {ill} of {seen} the program took its time ({}).",
-            self::time(time)
-        );
+        let in_some = match summary.connections {
+            1 => String::new(),
+            _ => format!("in {ill} of {seen} "),
+        };
+        let time = self::time(time);
+        return format!("TCP is not to blame: {in_some}the program took its time ({time}).");
     }
     let found = format!("{seen}, {ill} with findings");
     if summary.stalls == 0 {
@@ -204,10 +207,10 @@ pub(crate) fn holders(finding: &Finding) -> Option<String> {
         _ => "held the bytes",
     };
     match (finding.bytes_held_by, finding.ack_held_by) {
-        (Some(bytes), Some(ack)) => Some(format!("The {bytes} {what}, the {ack} held the ACK.")),
-        (Some(bytes), None) if finding.kind == Kind::ZeroWindow => {
+        (Some(bytes), _) if finding.kind == Kind::ZeroWindow => {
             Some(format!("The {bytes} {what}, the {} shut its window.", bytes.other()))
         }
+        (Some(bytes), Some(ack)) => Some(format!("The {bytes} {what}, the {ack} held the ACK.")),
         (Some(bytes), None) => Some(format!("The {bytes} {what}.")),
         (None, Some(ack)) => Some(format!("The {ack} held the ACK.")),
         (None, None) => None,

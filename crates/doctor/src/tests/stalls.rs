@@ -287,7 +287,11 @@ fn a_storm_among_single_segments_is_told_by_its_own_length() {
         trace.rtt_later().data(Server, 2).after(us(10));
     }
     let finding = trace.only(Kind::TinyPackets);
-    assert!(finding.evidence.contains(": 12 a message,"), "{}", finding.evidence);
+    assert!(
+        finding.evidence.contains(": on average 12 a message, of 60 octets"),
+        "{}",
+        finding.evidence
+    );
 }
 
 #[test]
@@ -306,4 +310,22 @@ fn a_single_stall_is_told_in_the_singular() {
     trace.data(Client, 300).rtt_later().after(us(200)).data(Server, 800);
     let told = trace.only(Kind::NagleDelayedAck).evidence;
     assert!(told.contains("1 small segment of the client") && !told.contains("at most"), "{told}");
+}
+
+/// A loss that many segments follow: the picture begins with what was lost nevertheless.
+#[test]
+fn what_was_lost_is_in_the_picture_however_much_came_since() {
+    let mut trace = Trace::new(us(20_000));
+    trace.data(Client, 100).rtt_later().after(us(200));
+    let sent_at = trace.now;
+    for _ in 0..14 {
+        trace.data(Server, MSS).after(us(10));
+    }
+    trace.after(us(20_300)).again_from(Server, 14 * MSS, MSS).after(us(50)).ack(Client);
+    let finding = trace.only(Kind::Retransmission);
+    let example = &finding.examples[0];
+    let first = &example.events[0];
+    let begin = sent_at - std::time::Duration::from_secs(1_700_000_000);
+    assert_eq!((first.what, first.offset), (crate::What::Data, 0), "{example:#?}");
+    assert_eq!((first.at, example.begin), (begin, begin));
 }

@@ -125,6 +125,13 @@ impl Trace {
         self
     }
 
+    /// `bytes` octets once more that were sent `back` octets ago.
+    pub(super) fn again_from(&mut self, from: Role, back: u32, bytes: u32) -> &mut Self {
+        let seq = self.nxt[from as usize] - back;
+        self.raw_at(from, Flags(Flags::ACK.0 | Flags::PSH.0), bytes, seq);
+        self
+    }
+
     /// The last `bytes` octets and the FIN behind them once more.
     pub(super) fn again_with_fin(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - (bytes + 1);

@@ -44,6 +44,9 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
         format!("{late} of the {receiver} came late ({delay}), with nothing to ride on")
     };
     let waiting = match (real, exhausted || seen > 1) {
+        (true, true) if waited.count >= seen => {
+            format!("the {} had to wait for all of them.", view.role())
+        }
         (true, true) => format!("the {} had to wait for {} of them.", view.role(), waited.count),
         (true, false) => format!("the {} had to wait for it.", view.role()),
         (false, true) => "nobody waited for them.".to_owned(),

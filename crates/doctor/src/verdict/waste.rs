@@ -26,8 +26,8 @@ pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let evidence = format!(
-        "The {} sent {} segments of {mean_bytes} octets on average where {} would have done: {} a \
-         message, and {} % of what went over the wire was headers.",
+        "The {} sent {} segments where {} would have done: on average {} a message, of \
+         {mean_bytes} octets each; {} % of what went over the wire was headers.",
         view.role(),
         tiny.segments,
         tiny.needed,

@@ -1,8 +1,9 @@
 //! What was found, kind by kind: how it comes about, what it looked like, how long it took.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use uncork_doctor::{Connection, Finding, Kind, Severity};
+use uncork_doctor::{Bucket, Connection, Finding, Kind, Severity};
 
 use super::connections::{LISTED, remedies};
 use super::spread::{self, CLUSTERS};
@@ -104,10 +105,13 @@ fn section(out: &mut String, row: &OfKind, findings: &[Numbered<'_>]) {
     put!(out, "<div class=\"column\">");
     let buckets = spread::sum(findings.iter().map(|numbered| &numbered.finding.histogram));
     if let Some(picture) = spread::render(&buckets) {
-        let title =
-            if row.kind == Kind::SenderQueue { "How late ACKs were" } else { "How long each took" };
+        // What queues is as late as the queue is long: no timer ends it.
+        let (title, caption) = match row.kind {
+            Kind::SenderQueue => ("How late ACKs and replies were", in_all(&buckets)),
+            _ => ("How long each took", clusters(&buckets) + &path(findings)),
+        };
         put!(out, "<figure class=\"card\">\n<h3>{title}</h3>\n{picture}<figcaption>");
-        put!(out, "{}</figcaption>\n</figure>", escape(&clusters(&buckets)));
+        put!(out, "{}</figcaption>\n</figure>", escape(&caption));
     }
     let Some(first) = findings.first() else { return };
     put!(out, "<div class=\"card seen\">\n<h3>What was seen on {}</h3>", first.link());
@@ -136,8 +140,35 @@ fn cost(row: &OfKind) -> String {
     }
 }
 
+/// That the path is part of what was measured, where it is long enough to move a cluster.
+fn path(findings: &[Numbered<'_>]) -> String {
+    const LONG: Duration = Duration::from_millis(5);
+    let waits_for_ack = |finding: &Finding| {
+        matches!(
+            finding.kind,
+            Kind::NagleDelayedAck | Kind::DelayedAck | Kind::QuickAckExhausted | Kind::Runt
+        )
+    };
+    let waiting = findings.iter().filter(|numbered| waits_for_ack(numbered.finding));
+    let longest = waiting.filter_map(|numbered| numbered.connection.rtt).max();
+    match longest {
+        Some(rtt) if rtt >= LONG && findings.len() == 1 => {
+            format!(" The path’s round trip ({}) is part of each.", words::time(rtt))
+        }
+        Some(rtt) if rtt >= LONG => {
+            format!(" The path’s round trip (up to {}) is part of each.", words::time(rtt))
+        }
+        _ => String::new(),
+    }
+}
+
+fn in_all(buckets: &[Bucket]) -> String {
+    let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    format!("{} in all.", words::thousands(all))
+}
+
 /// What stands out of a distribution, in words.
-fn clusters(buckets: &[uncork_doctor::Bucket]) -> String {
+fn clusters(buckets: &[Bucket]) -> String {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let near = CLUSTERS.iter().map(|cluster| (cluster, spread::within(buckets, cluster)));
     let near: Vec<String> = near

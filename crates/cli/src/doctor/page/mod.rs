@@ -57,14 +57,14 @@ fn header(out: &mut String, report: &Report) {
             figure(out, &words::thousands(summary.stalls), stalls, "that TCP is to blame for");
             figure(out, &words::time(summary.lost), "lost", "while somebody waited");
             if let Some(share) = share {
-                figure(out, &share, "of the waiting", &format!("of {waiting} that requests took"));
+                figure(out, &share, "of request time", &format!("which was {waiting}"));
             }
         }
         let ill = words::thousands(summary.connections_with_findings);
         let all = format!("of {} seen", words::thousands(summary.connections));
         let connections = match summary.connections_with_findings {
-            1 => "connection with findings",
-            _ => "connections with findings",
+            1 => "connection affected",
+            _ => "connections affected",
         };
         figure(out, &ill, connections, &all);
         put!(out, "</div>");

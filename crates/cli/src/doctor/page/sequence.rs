@@ -288,8 +288,13 @@ fn why(finding: &Finding, example: &Example) -> Vec<String> {
         }
         (Kind::Retransmission, Some(role)) => lines.push(format!("{role} waits for an ACK")),
         (Kind::ZeroWindow, Some(role)) => {
-            lines.push(format!("{} does not read", role.other()));
-            lines.push(format!("{role} must wait"));
+            // Nobody holds an ACK: it comes, and says that there is no room.
+            let reader = role.other();
+            return vec![format!("{reader} does not read"), format!("{role} must wait")];
+        }
+        (Kind::SenderQueue, Some(role)) => {
+            lines.push("they wait in a queue".to_owned());
+            lines.push(format!("of the {role}’s host"));
         }
         (Kind::CorkTimeout, Some(role)) => {
             lines.push(format!("{role} holds {held}"));

@@ -12,6 +12,8 @@ const LEFT: f64 = 8.0;
 const RIGHT: f64 = 382.0;
 const TOP: f64 = 40.0;
 const FLOOR: f64 = 150.0;
+/// Top of the tallest bar: its number stands above it.
+const TALLEST: f64 = TOP + 10.0;
 
 /// A length that tells what a stall was: of these, clusters are made of.
 pub(super) struct Cluster {
@@ -107,7 +109,7 @@ pub(super) fn render(buckets: &[Bucket]) -> Option<String> {
     for bucket in buckets {
         let (from, to) = (axis.x(bucket.from), axis.x(bucket.to));
         // Rare ones are seen, too.
-        let height = (bucket.count as f64 / most as f64 * (FLOOR - TOP)).max(2.5);
+        let height = (bucket.count as f64 / most as f64 * (FLOOR - TALLEST)).max(2.5);
         let title = format!(
             "{} to {}: {}",
             words::time(bucket.from),
@@ -148,12 +150,9 @@ fn round(power: i32) -> String {
 /// The number at the tallest bar: there is no axis of counts.
 fn tallest(picture: &mut Picture, axis: Axis, buckets: &[Bucket], most: u64) {
     let Some(bucket) = buckets.iter().find(|bucket| bucket.count == most) else { return };
-    let (x, anchor) = match axis.x(bucket.from) {
-        // To its left, away from the cluster's name, unless there is no room.
-        x if x > 60.0 => (x - 5.0, Anchor::End),
-        _ => (axis.x(bucket.to) + 4.0, Anchor::Start),
-    };
-    picture.text((x, TOP + 9.0), anchor, "most", &words::thousands(most));
+    let x = f64::midpoint(axis.x(bucket.from), axis.x(bucket.to));
+    let x = x.clamp(LEFT + 14.0, RIGHT - 14.0);
+    picture.text((x, TALLEST - 4.0), Anchor::Middle, "most", &words::thousands(most));
 }
 
 fn told(buckets: &[Bucket]) -> String {

@@ -159,3 +159,19 @@ fn a_page_without_findings_is_a_page() {
     assert!(render(&samples::healthy()).contains("nothing found"));
     assert!(render(&samples::slow_program()).contains("<h1>TCP is not to blame"));
 }
+
+/// Of a shut window nobody holds an ACK, and no timer of an ACK ends what waits in a queue.
+#[test]
+fn nobody_is_blamed_for_what_another_mechanism_does() {
+    let page = render(&samples::every_kind());
+    let section = |kind: Kind| {
+        let rest = page.split_once(&format!("<section id=\"{}\">", anchor(kind))).unwrap().1;
+        rest.split_once("</section>").unwrap().0
+    };
+    let window = section(Kind::ZeroWindow);
+    assert!(window.contains("shut its window.") && !window.contains("held the ACK"), "{window}");
+    assert!(!window.contains("holds the ACK"), "{window}");
+    let queue = section(Kind::SenderQueue);
+    let caption = queue.split("<figcaption>").last().unwrap();
+    assert!(!caption.contains("delayed ACK") && caption.contains(" in all.<"), "{queue}");
+}
