@@ -182,7 +182,8 @@ pub enum Kind {
     /// ACKs were quick at first and late once the quick-ACK credits were spent.
     #[serde(rename = "quickack_exhausted")]
     QuickAckExhausted,
-    /// A corked tail (TCP_CORK, MSG_MORE) left by the kernel's timeout of 200 ms.
+    /// A corked tail (TCP_CORK, MSG_MORE) left by the kernel's timeout of 200 ms; or one of MSG_MORE by
+    /// the ACK of what was before it.
     CorkTimeout,
     /// Many tiny segments where few would do.
     TinyPackets,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use uncork_wire::Segment;
+use uncork_wire::tcp::Flags;
 
 use crate::Settings;
 use crate::connection::{Connection, FEW_SEGMENTS};
@@ -37,6 +38,7 @@ pub(crate) fn of(
     let moment = Moment {
         at,
         bytes: segment.payload_bytes,
+        more_follows: !segment.flags.has(Flags::PSH),
         sender: &connection.directions[from],
         receiver: &connection.directions[1 - from],
     };
@@ -51,6 +53,9 @@ pub(crate) fn of(
 struct Moment<'a> {
     at: Duration,
     bytes: u32,
+    /// Linux sets PSH at the end of each write, but for one with MSG_MORE (tcp_push in
+    /// net/ipv4/tcp.c).
+    more_follows: bool,
     sender: &'a Direction,
     receiver: &'a Direction,
 }
@@ -106,11 +111,8 @@ impl Moment<'_> {
         // worth a word if the round trip is long.
         let few = acked.flight_segments <= FEW_SEGMENTS;
         let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
-        (few && long && self.nagle_may_hold(&acked)).then(|| {
-            let runt = self.sender.messages.now().full > 0;
-            let cause = if runt { Cause::RuntRoundTrip } else { Cause::NagleRoundTrip };
-            self.stall(cause, last)
-        })
+        (few && long && self.nagle_may_hold(&acked))
+            .then(|| self.stall(self.held_until(false), last))
     }
 
     /// Whether data has been lost, and as much as this message had fitted into one flight before.
@@ -127,16 +129,29 @@ impl Moment<'_> {
             stall.lost = acked.held;
             return (!self.sender.is_small(self.bytes)).then_some(stall);
         }
+        Some(self.stall(self.held_until(true), last))
+    }
+
+    /// What a hold until an ACK is.
+    fn held_until(&self, late: bool) -> Cause {
         let runt = self.sender.messages.now().full > 0;
-        Some(self.stall(if runt { Cause::RuntLateAck } else { Cause::NagleLateAck }, last))
+        match (self.more_follows, runt, late) {
+            (true, _, true) => Cause::MoreLateAck,
+            (true, _, false) => Cause::MoreRoundTrip,
+            (_, true, true) => Cause::RuntLateAck,
+            (_, true, false) => Cause::RuntRoundTrip,
+            (_, false, true) => Cause::NagleLateAck,
+            (_, false, false) => Cause::NagleRoundTrip,
+        }
     }
 
     /// Whether Nagle's algorithm can have held it: a small segment, with one in flight, of a
     /// sender that has not shown otherwise (RFC 9293 §3.7.4; Linux waits for small ones only).
+    /// What was sent with MSG_MORE waits for an ACK under TCP_NODELAY, too.
     fn nagle_may_hold(&self, acked: &Acked) -> bool {
         self.sender.is_small(self.bytes)
             && (acked.small_in_flight || self.sender.messages.now().full > 0)
-            && self.sender.small_behind_small == 0
+            && (self.sender.small_behind_small == 0 || self.more_follows)
     }
 
     /// The time that the kernel leaves a corked tail has passed, with nothing in flight.

@@ -29,6 +29,11 @@ pub(crate) enum Cause {
     LateAck,
     /// A late ACK, whatever it was for.
     LateAckSeen,
+    /// A small segment that was sent with MSG_MORE, held until a late ACK.
+    MoreLateAck,
+    /// A small segment that was sent with MSG_MORE, held until an ACK that took no longer than the
+    /// path.
+    MoreRoundTrip,
     /// A tail behind full segments, after the ceiling of a cork.
     Cork,
     /// A message, after a time like a cork's ceiling: or the program took that long.

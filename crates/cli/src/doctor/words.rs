@@ -32,7 +32,8 @@ pub(crate) fn explanation(kind: Kind) -> &'static str {
         Kind::CorkTimeout => {
             "Under TCP_CORK or MSG_MORE the kernel keeps an unfilled segment until more comes, \
              somebody pulls the cork, or its timeout has passed: 200 ms, and more over a long path. \
-             Here nobody pulled it."
+             Here nobody pulled it. What MSG_MORE keeps leaves as well once all before it is \
+             acknowledged."
         }
         Kind::TinyPackets => {
             "Each small write leaves as a segment of its own: with headers larger than what they \

@@ -329,3 +329,49 @@ fn what_was_lost_is_in_the_picture_however_much_came_since() {
     assert_eq!((first.what, first.offset), (crate::What::Data, 0), "{example:#?}");
     assert_eq!((first.at, example.begin), (begin, begin));
 }
+
+/// On the wire it looks like Nagle's doing, but for the PSH flag; and TCP_NODELAY would not help.
+#[test]
+fn what_msg_more_holds_is_not_blamed_on_nagle() {
+    let tails = |more: bool, before: u32| {
+        let mut trace = Trace::new(us(100));
+        for _ in 0..10 {
+            trace.data(Client, 120).rtt_later().after(us(300));
+            trace.more(Server, before).after(us(40_000)).ack(Client).rtt_later().after(us(50));
+            if more {
+                trace.more(Server, 300)
+            } else {
+                trace.data(Server, 300)
+            };
+            trace.after(us(60)).ack(Client).after(us(500));
+        }
+        trace
+    };
+    for before in [MSS, 200] {
+        let report = tails(true, before).report();
+        assert_eq!(report.connections[0].server.nagle, crate::InForce::Unknown);
+        let finding = tails(true, before).only(Kind::CorkTimeout);
+        assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Server), Some(Client)));
+        assert!(finding.evidence.contains("MSG_MORE"), "{}", finding.evidence);
+        assert!(finding.remedies.iter().all(|remedy| !remedy.line.contains("TCP_NODELAY")));
+        near(finding.lost, 10 * 40_150);
+    }
+    tails(false, MSS).only(Kind::Runt);
+    tails(false, 200).only(Kind::NagleDelayedAck);
+}
+
+/// Lines of a log, which nobody answers: they come a round trip later, and nobody waits.
+#[test]
+fn a_stream_that_nobody_answers_loses_no_time_to_round_trips() {
+    for (answered, findings) in [(false, 0), (true, 1)] {
+        let mut trace = Trace::new(us(20_000));
+        for _ in 0..50 {
+            trace.data(Client, 80).rtt_later().after(us(30)).ack(Server).after(us(40));
+            trace.data(Client, 240).rtt_later().after(us(30)).ack(Server).after(us(4_000));
+        }
+        if answered {
+            trace.data(Server, 20);
+        }
+        assert_eq!(trace.findings().len(), findings);
+    }
+}

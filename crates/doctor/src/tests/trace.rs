@@ -110,6 +110,13 @@ impl Trace {
         self
     }
 
+    /// Data without the flag that ends a write.
+    pub(super) fn more(&mut self, from: Role, bytes: u32) -> &mut Self {
+        self.raw(from, Flags::ACK, bytes);
+        self.nxt[from as usize] += bytes;
+        self
+    }
+
     /// Data that may end its direction.
     pub(super) fn last(&mut self, from: Role, bytes: u32, fin: bool) -> &mut Self {
         let fin = if fin { Flags::FIN.0 } else { 0 };

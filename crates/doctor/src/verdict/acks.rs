@@ -17,7 +17,9 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
         return Some(finding);
     }
     let waited = Sum::of([view.tally(Cause::LateAck)]);
-    let by_others = view.count(Cause::NagleLateAck) + view.count(Cause::RuntLateAck);
+    let by_others = view.count(Cause::NagleLateAck)
+        + view.count(Cause::RuntLateAck)
+        + view.count(Cause::MoreLateAck);
     let seen = view.count(Cause::LateAckSeen);
     let idle = seen.saturating_sub(by_others).saturating_sub(waited.count);
     if let Some(finding) = never_quick(view).filter(|_| seen == 0) {

@@ -48,7 +48,10 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
             ms(sum.spread().p50),
         )
     };
-    let mut finding = sum.finding(Kind::NagleDelayedAck, Severity::LostTime, evidence);
+    // An end that never says anything lets nobody wait: what it gets comes a round trip later.
+    let one_way = late == 0 && view.receiver.data_segments == 0;
+    let severity = if one_way { Severity::Harmless } else { Severity::LostTime };
+    let mut finding = sum.finding(Kind::NagleDelayedAck, severity, evidence);
     finding.bytes_held_by = Some(sender);
     finding.ack_held_by = (late > 0).then_some(receiver);
     Some(finding)
@@ -64,13 +67,14 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
     if !late && sum.count < ROUND_TRIPS {
         return None;
     }
+    let (full, message) = (view.sender.full_bytes(), view.sender.messages.bytes.get());
+    // Not so where most messages are shorter than a segment.
+    let of = if message > full { format!(" of about {message} octets") } else { String::new() };
     let evidence = format!(
-        "{} behind full ones of {} octets waited for an ACK ({}): what is left of a \
-         message of about {} octets once it is cut into segments.",
+        "{} behind full ones of {full} octets waited for an ACK ({}): what is left of a message{of} \
+         once it is cut into segments.",
         count(sum.count, "short segment", "short segments"),
-        view.sender.full_bytes(),
         at_most(sum.count, sum.spread().max),
-        view.sender.messages.bytes.get(),
     );
     let mut finding = sum.finding(Kind::Runt, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(view.role());
@@ -119,6 +123,28 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
     );
     let mut finding = sum.finding(Kind::CorkTimeout, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(view.role());
+    Some(finding)
+}
+
+/// What MSG_MORE held, with something in flight: it waits for the ACK as under Nagle's algorithm, but
+/// does so whatever TCP_NODELAY says.
+pub(super) fn until_acked_with_more(view: &View<'_>) -> Option<Finding> {
+    let sum = Sum::of([Cause::MoreLateAck, Cause::MoreRoundTrip].map(|cause| view.tally(cause)));
+    let late = view.count(Cause::MoreLateAck) > 0;
+    let pattern = sum.count >= ROUND_TRIPS || late;
+    if sum.count == 0 || !pattern || sum.count <= view.sender.unhurried {
+        return None;
+    }
+    let evidence = format!(
+        "{} of the {} waited for an ACK ({}), without the PSH flag that ends a write: held by \
+         MSG_MORE, with which TCP_NODELAY does not help.",
+        count(sum.count, "short segment", "short segments"),
+        view.role(),
+        at_most(sum.count, sum.spread().max),
+    );
+    let mut finding = sum.finding(Kind::CorkTimeout, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(view.role());
+    finding.ack_held_by = late.then_some(view.role().other());
     Some(finding)
 }
 

@@ -22,6 +22,7 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         findings.extend(held::by_nagle(&view));
         findings.extend(held::as_runts(&view));
         findings.extend(held::by_cork(&view));
+        findings.extend(held::until_acked_with_more(&view));
         findings.extend(held::by_window(&view));
         findings.extend(held::until_sent_again(&view));
         findings.extend(acks::delayed(&view));
