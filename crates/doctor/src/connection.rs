@@ -15,6 +15,8 @@ use crate::{Role, Seen, Settings, What};
 /// An ACK held longer than this is late: half of the least that Linux delays one (TCP_DELACK_MIN
 /// is 40 ms), and more than any network's jitter that is not its own trouble.
 pub(crate) const LATE: Duration = Duration::from_millis(20);
+/// What is said this long after the last was thought of meanwhile.
+const WHILE: Duration = Duration::from_millis(5);
 /// More segments than this in flight, and a queue or the congestion window may be what made the
 /// next ACK late or held the next segment back.
 pub(crate) const FEW_SEGMENTS: usize = 3;
@@ -307,9 +309,10 @@ impl Connection {
         self.turn(at, from);
         let last_reply = self.directions[1 - from].last_data;
         let direction = &mut self.directions[from];
-        let paused = direction.last_data.filter(|last| at.saturating_sub(*last) >= LATE);
-        if !late && paused > last_reply && direction.flight.len() == 0 {
-            direction.unhurried += 1;
+        let pause = at.saturating_sub(direction.last_data.unwrap_or(at));
+        if !late && direction.last_data > last_reply {
+            direction.unasked += u32::from(pause >= WHILE);
+            direction.unhurried += u32::from(pause >= LATE && direction.flight.len() == 0);
         }
         direction.measure(segment.payload_bytes);
         let small = direction.is_small(segment.payload_bytes);

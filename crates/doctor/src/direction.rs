@@ -78,9 +78,11 @@ pub(crate) struct Direction {
     pub(crate) was_shut: Option<(Duration, Duration)>,
     /// Small segments that left while an earlier small one was in flight: Nagle would have held
     /// them.
-    pub(crate) small_behind_small: u64,
+    pub(crate) small_behind_small: u32,
     /// Times that it went on with a message after a pause that no ACK ended.
-    pub(crate) unhurried: u64,
+    pub(crate) unhurried: u32,
+    /// Times that it spoke again after a while, though the other end had said nothing meanwhile.
+    pub(crate) unasked: u32,
     /// How long this end's ACKs without data took.
     pub(crate) ack_delay: Histogram,
     /// How its ACKs of new data came.

@@ -375,3 +375,15 @@ fn a_stream_that_nobody_answers_loses_no_time_to_round_trips() {
         assert_eq!(trace.findings().len(), findings);
     }
 }
+
+/// Two people who type: what one says is no late reply to the other.
+#[test]
+fn a_conversation_has_no_slow_program() {
+    let mut trace = Trace::new(us(100));
+    for n in 0..80_u64 {
+        let by = if n * 7_919 % 13 < 6 { Client } else { Server };
+        trace.data(by, 40).rtt_later().after(us(50)).ack(by.other());
+        trace.after(us(10_000 + n * 6_151 % 40_000));
+    }
+    assert_eq!(trace.findings().len(), 0);
+}

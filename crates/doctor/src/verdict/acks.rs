@@ -29,7 +29,7 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     // So is the last one before a window shuts.
     let of_its_own = waited.count * 3 > by_others
         && waited.count > view.count(Cause::Window)
-        && waited.count > view.sender.unhurried;
+        && waited.count > view.sender.unhurried.into();
     let real = waited.count > 0 && of_its_own;
     if !real && idle == 0 {
         return None;

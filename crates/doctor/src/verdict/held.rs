@@ -85,7 +85,7 @@ pub(super) fn as_runts(view: &View<'_>) -> Option<Finding> {
 /// A program that paces itself may now and then write just when an ACK comes, and one that does not
 /// wait for ACKs shows it by small segments behind each other.
 fn is_coincidence(view: &View<'_>, held: u64) -> bool {
-    held <= view.sender.unhurried || held <= view.sender.small_behind_small
+    held <= view.sender.unhurried.into() || held <= view.sender.small_behind_small.into()
 }
 
 /// Whether the pauses that look like a cork's ceiling are one: a kernel's timer keeps its ticks, and
@@ -132,7 +132,7 @@ pub(super) fn until_acked_with_more(view: &View<'_>) -> Option<Finding> {
     let sum = Sum::of([Cause::MoreLateAck, Cause::MoreRoundTrip].map(|cause| view.tally(cause)));
     let late = view.count(Cause::MoreLateAck) > 0;
     let pattern = sum.count >= ROUND_TRIPS || late;
-    if sum.count == 0 || !pattern || sum.count <= view.sender.unhurried {
+    if sum.count == 0 || !pattern || sum.count <= view.sender.unhurried.into() {
         return None;
     }
     let evidence = format!(

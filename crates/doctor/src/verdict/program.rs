@@ -26,6 +26,9 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
         1 => String::new(),
         _ => format!(" ({} at most)", ms(sum.spread().max)),
     };
+    if is_conversation(view, sum.count) {
+        return None;
+    }
     let mut evidence = format!(
         "The server's program took {} before it wrote {}{longest}, with no byte and no ACK held \
          by anybody: this is not TCP.",
@@ -42,4 +45,13 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(Role::Server);
     Some(finding)
+}
+
+/// Whether both ends speak when they like: then what one says is no reply to what the other said
+/// last, and nobody has waited for it.
+fn is_conversation(view: &View<'_>, replies: u64) -> bool {
+    /// A few may be how a long message was made.
+    const FEW: u64 = 3;
+    let unasked = u64::from(view.sender.unasked.min(view.receiver.unasked));
+    unasked > FEW && unasked * 3 >= replies
 }
