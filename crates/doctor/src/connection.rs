@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     blind_at: Duration,
     /// Up to when time has been counted as lost: nobody loses the same moment twice.
     lost_until: Duration,
+    /// The first pause of the reply under way, and what was seen around it.
+    paused: Option<Box<(usize, Stall, Recent)>>,
     /// Where data is missing: from, to, and since when.
     hole: Option<(SeqNumber, SeqNumber, Duration)>,
 }
@@ -67,6 +69,7 @@ impl Connection {
             recent: Recent::default(),
             blind_at: Duration::ZERO,
             lost_until: Duration::ZERO,
+            paused: None,
             hole: None,
         }
     }
@@ -284,14 +287,15 @@ impl Connection {
         self.see(at, from, What::Data, segment.payload_bytes, offset);
         let stall = stall::of(self, at, segment, from, settings)
             .filter(|stall| stall.since > self.blind_at);
-        if let Some(stall) = &stall {
-            self.record(from, stall);
-        }
         let cause = stall.map(|stall| stall.cause);
-        let by_tcp = cause.is_some_and(|c| !matches!(c, Cause::Program | Cause::NearLateAck));
-        let pause = matches!(cause, Some(Cause::Program | Cause::CorkOrProgram));
-        if pause && self.exchanges.has_reply() {
-            self.exchanges.pause();
+        let by_tcp = cause.is_some_and(|cause| {
+            !matches!(cause, Cause::Program | Cause::NearLateAck | Cause::Event)
+        });
+        let pauses = matches!(cause, Some(Cause::Program | Cause::CorkOrProgram | Cause::Event));
+        match &stall {
+            Some(stall) if pauses && self.exchanges.has_reply() => self.pause(from, stall),
+            Some(stall) if stall.cause != Cause::Event => self.record(from, stall),
+            _ => {}
         }
         self.account(at, segment, from, new_bytes, by_tcp);
     }
@@ -345,6 +349,7 @@ impl Connection {
             self.directions[to].messages.finish(full_bytes);
         }
         if from == self.client() {
+            self.count_pause();
             self.exchanges.request(at);
         } else {
             self.exchanges.reply(at);
@@ -418,13 +423,35 @@ impl Connection {
     }
 
     fn record(&mut self, by: usize, stall: &Stall) {
+        let stall = self.lost_once(stall);
+        self.tallies.record(by, &stall, self.first_seen, &self.recent);
+    }
+
+    /// The stall, without what is counted as lost already.
+    fn lost_once(&mut self, stall: &Stall) -> Stall {
         let since = stall.since.max(self.lost_until);
-        let mut stall = *stall;
-        stall.lost = stall.lost.min(stall.until.saturating_sub(since));
-        if !stall.lost.is_zero() {
+        let lost = stall.lost.min(stall.until.saturating_sub(since));
+        if !lost.is_zero() {
             self.lost_until = self.lost_until.max(stall.until);
         }
-        self.tallies.record(by, &stall, self.first_seen, &self.recent);
+        Stall { lost, ..*stall }
+    }
+
+    /// A pause in the middle of a reply: what it is tells only what comes after.
+    fn pause(&mut self, by: usize, stall: &Stall) {
+        self.exchanges.pause();
+        if stall.cause != Cause::Event {
+            let stall = self.lost_once(stall);
+            self.paused = Some(Box::new((by, stall, self.recent.clone())));
+        }
+    }
+
+    /// A reply that has an end was a reply: its first pause counts.
+    fn count_pause(&mut self) {
+        if let Some(paused) = self.paused.take() {
+            let (by, stall, recent) = *paused;
+            self.tallies.record(by, &stall, self.first_seen, &recent);
+        }
     }
 
     /// Closes what is open: the messages and exchanges under way.
@@ -436,6 +463,10 @@ impl Connection {
             if let Some(again) = direction.again.take() {
                 self.record(by, &again.stall);
             }
+        }
+        // What paused again and again until the end was no reply, but events.
+        if !self.exchanges.has_paused_again() {
+            self.count_pause();
         }
         self.exchanges.finish();
     }

@@ -113,7 +113,7 @@ pub(crate) struct QuickAcks {
     /// Quick ones after the first late one.
     pub(crate) quick_after: u32,
     /// Data segments that this end sent before its first late ACK.
-    pub(crate) sent_before: u64,
+    pub(crate) sent_before: u32,
 }
 
 impl QuickAcks {
@@ -121,7 +121,7 @@ impl QuickAcks {
     pub(crate) fn record(&mut self, late: bool, data_segments: u64) {
         if late {
             if self.late == 0 {
-                self.sent_before = data_segments;
+                self.sent_before = u32::try_from(data_segments).unwrap_or(u32::MAX);
             }
             self.late += 1;
         } else if self.late == 0 {

@@ -10,6 +10,7 @@ pub(crate) struct Exchanges {
     last: Duration,
     replied: bool,
     paused: bool,
+    paused_again: bool,
     /// Requests that were answered.
     pub(crate) answered: u64,
     /// From each of those requests' first octet to its reply's last.
@@ -39,7 +40,13 @@ impl Exchanges {
 
     /// The reply under way goes on after a pause.
     pub(crate) fn pause(&mut self) {
+        self.paused_again = self.paused;
         self.paused = true;
+    }
+
+    /// Whether it has done so more than once: then these may be events that come one by one.
+    pub(crate) fn has_paused_again(&self) -> bool {
+        self.paused_again
     }
 
     /// Whether some of the reply to the request under way has come.
@@ -57,7 +64,7 @@ impl Exchanges {
         if !self.replied {
             return;
         }
-        (self.replied, self.paused) = (false, false);
+        (self.replied, self.paused, self.paused_again) = (false, false, false);
         if let Some(begun) = self.begun.take() {
             self.answered += 1;
             self.time += self.last.saturating_sub(begun);

@@ -178,7 +178,7 @@ impl Moment<'_> {
         let beats = self.continues().is_some() && connection.exchanges.has_paused();
         match behind_full {
             Some(last) => Some(self.stall(Cause::Cork, last)),
-            None if beats => None,
+            None if beats => Some(self.stall(Cause::Event, armed)),
             None if rtt <= SHORT_PATH => Some(self.stall(Cause::CorkOrProgram, armed)),
             None => None,
         }
@@ -195,14 +195,15 @@ impl Moment<'_> {
         // data in flight, or just acknowledged, a window may have held what comes now.
         let acked = self.sender.acked.map(|acked| acked.at);
         let windowed = self.sender.flight.len() > 0 || acked.is_some_and(|at| self.reacts_to(at));
-        // One pause of a reply may be its program's; more are events that it sends as they come.
-        if self.continues().is_some() && (windowed || connection.exchanges.has_paused()) {
+        if self.continues().is_some() && windowed {
             return None;
         }
+        // One pause of a reply may be its program's; more may be events that it sends as they come.
+        let more = self.continues().is_some() && connection.exchanges.has_paused();
         let path = self.sender.reaction_least.unwrap_or_default();
         let took = self.at.saturating_sub(last).saturating_sub(path);
         (took >= settings.slow_application).then_some(Stall {
-            cause: Cause::Program,
+            cause: if more { Cause::Event } else { Cause::Program },
             since: last,
             until: self.at,
             lost: took,

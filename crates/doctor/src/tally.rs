@@ -46,6 +46,8 @@ pub(crate) enum Cause {
     ReducedWindow,
     /// The program took its time.
     Program,
+    /// Another pause in the middle of a reply; nothing that is counted.
+    Event,
 }
 
 /// One stall.

@@ -387,3 +387,24 @@ fn a_conversation_has_no_slow_program() {
     }
     assert_eq!(trace.findings().len(), 0);
 }
+
+/// A subscription, a monitor: the first message of it is no slow reply either.
+#[test]
+fn the_first_of_many_events_is_no_slow_reply() {
+    let events = |n: u64, then_asks: bool| {
+        let mut trace = Trace::new(us(100));
+        trace.data(Client, 40).rtt_later().data(Server, 20).after(us(40)).ack(Client);
+        for n in 0..n {
+            trace.after(us(150_000 + n * 3_333)).data(Server, 90).after(us(40)).ack(Client);
+        }
+        if then_asks {
+            trace.after(us(100)).data(Client, 40).rtt_later().data(Server, 20);
+        }
+        trace
+    };
+    assert_eq!(events(5, false).findings().len(), 0);
+    // But in a reply that has an end, and one that pauses but once.
+    assert_eq!(events(5, true).only(Kind::Application).count, 1);
+    let finding = events(1, false).only(Kind::Application);
+    assert_eq!(finding.examples[0].events.last().unwrap().bytes, 90);
+}

@@ -133,10 +133,10 @@ fn exhaustion(view: &View<'_>) -> String {
               (6.6, 6.1.57) it is"
             .to_owned(),
         // Before that commit each data segment that the receiver sent spent a credit, too.
-        sent if u64::from(quick.quick_first) + sent >= 12 && quick.quick_first < 12 => format!(
+        sent if quick.quick_first.saturating_add(sent) >= 12 && quick.quick_first < 12 => format!(
             "it sent {} meanwhile, which seem to have spent credits: a kernel before commit \
              059217c18be6 (6.6, 6.1.57)",
-            count(sent, "data segment", "data segments"),
+            count(sent.into(), "data segment", "data segments"),
         ),
         _ => "the data that it sent spent none: a kernel with commit 059217c18be6 (6.6, 6.1.57)"
             .to_owned(),
