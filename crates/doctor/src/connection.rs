@@ -36,7 +36,9 @@ pub(crate) struct Connection {
     pub(crate) directions: [Direction; 2],
     /// Which end sent the SYN.
     opener: Option<usize>,
+    /// When the last SYN was sent that waits for its answer, and whether it was the second or later.
     syn_at: Option<Duration>,
+    syn_again: bool,
     syn_ack_at: Option<Duration>,
     pub(crate) first_seen: Duration,
     pub(crate) last_seen: Duration,
@@ -61,6 +63,7 @@ impl Connection {
             directions: [Direction::default(), Direction::default()],
             opener: None,
             syn_at: None,
+            syn_again: false,
             syn_ack_at: None,
             first_seen: at,
             last_seen: at,
@@ -147,16 +150,18 @@ impl Connection {
             match segment.ack {
                 None => {
                     self.opener = Some(from);
-                    // A SYN that is sent again makes the time to its answer unknown.
-                    self.syn_at =
-                        if self.syn_at.is_none() { Some(at) } else { Some(Duration::MAX) };
+                    self.syn_again = self.syn_at.is_some();
+                    self.syn_at = Some(at);
                 }
                 Some(_) => {
                     self.opener = Some(to);
                     self.syn_ack_at =
                         if self.syn_ack_at.is_none() { Some(at) } else { Some(Duration::MAX) };
-                    if let Some(after) = self.syn_at.and_then(|syn| at.checked_sub(syn)) {
-                        self.directions[from].reacted(after);
+                    // Which of several SYNs it answers is not known, so neither is how fast.
+                    match self.syn_at.and_then(|syn| at.checked_sub(syn)) {
+                        Some(after) if !self.syn_again => self.directions[from].reacted(after),
+                        Some(_) => self.opened_late(to),
+                        None => {}
                     }
                 }
             }
@@ -165,6 +170,15 @@ impl Connection {
             && let Some(after) = self.syn_ack_at.and_then(|syn_ack| at.checked_sub(syn_ack))
         {
             self.directions[from].reacted(after);
+        }
+    }
+
+    /// The SYN of that end is answered, since it was sent again.
+    fn opened_late(&mut self, opener: usize) {
+        let (since, until) = (self.first_seen, self.syn_at.take().unwrap_or(self.first_seen));
+        let lost = until.saturating_sub(since);
+        if lost > CAPTURED_TWICE {
+            self.record(opener, &Stall { cause: Cause::SynAgain, since, until, lost });
         }
     }
 

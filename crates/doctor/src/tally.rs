@@ -42,6 +42,8 @@ pub(crate) enum Cause {
     Window,
     /// Data was sent again.
     Again,
+    /// The SYN was sent again.
+    SynAgain,
     /// The congestion window, smaller since a loss, made the rest wait for an ACK.
     ReducedWindow,
     /// The program took its time.

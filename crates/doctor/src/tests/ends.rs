@@ -70,3 +70,20 @@ fn what_is_lost_before_the_first_request_was_waited_for_too() {
     assert!(connection.lost > us(40_000), "{connection:#?}");
     assert!(connection.request_time >= connection.lost, "{connection:#?}");
 }
+
+/// A second and more before the first octet: the SYN is never sent again sooner.
+#[test]
+fn a_lost_syn_is_a_loss() {
+    let mut trace = closed();
+    trace.after(us(1_000_000)).open_late(us(1_020_000));
+    trace.data(Client, 100).rtt_later().data(Server, 100).after(us(20)).ack(Client);
+    let report = trace.report();
+    assert_eq!((report.summary.connections, report.summary.stalls), (2, 1));
+    let connection = &report.connections[0];
+    assert_eq!(connection.findings[0].kind, Kind::Retransmission);
+    assert_eq!(connection.lost, us(1_020_000));
+    assert!(connection.request_time >= connection.lost);
+    assert!(connection.rtt.is_some_and(|rtt| rtt < us(1_000)), "{:?}", connection.rtt);
+    let told = &connection.findings[0].evidence;
+    assert!(told.contains("had to send its SYN again, 1.02 s after"), "{told}");
+}

@@ -408,3 +408,19 @@ fn the_first_of_many_events_is_no_slow_reply() {
     let finding = events(1, false).only(Kind::Application);
     assert_eq!(finding.examples[0].events.last().unwrap().bytes, 90);
 }
+
+/// The sentence accounts for all that are counted.
+#[test]
+fn a_hold_without_a_late_ack_is_told_beside_those_with_one() {
+    let mut trace = Trace::new(us(10_000));
+    for n in 0..4 {
+        trace.data(Client, 120).rtt_later().after(us(if n == 0 { 30 } else { 40_000 }));
+        trace.ack(Server).after(us(30)).data(Client, 300).rtt_later().after(us(200));
+        trace.data(Server, 800).after(us(60)).ack(Client).after(us(500));
+    }
+    let finding = trace.only(Kind::NagleDelayedAck);
+    assert_eq!(finding.count, 4);
+    let told = &finding.evidence;
+    assert!(told.starts_with("3 small segments"), "{told}");
+    assert!(told.ends_with("1 more waited only for the path's round trip."), "{told}");
+}

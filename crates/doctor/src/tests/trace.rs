@@ -50,6 +50,13 @@ impl Trace {
         self.after(us(20)).ack(Client)
     }
 
+    /// A handshake whose first SYN is lost.
+    pub(super) fn open_late(&mut self, timeout: Duration) -> &mut Self {
+        self.raw(Client, Flags::SYN, 0);
+        self.now += timeout;
+        self.open()
+    }
+
     /// The end of a direction.
     pub(super) fn fin(&mut self, from: Role) -> &mut Self {
         self.raw(from, Flags(Flags::ACK.0 | Flags::FIN.0), 0);

@@ -34,11 +34,15 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
     let (sender, receiver) = (view.role(), view.role().other());
     let messages = count(view.sender.messages.segments.get().into(), "segment", "segments");
     let evidence = if late > 0 {
+        let others = match round_trips {
+            0 => String::new(),
+            more => format!(" {more} more waited only for the path's round trip."),
+        };
         format!(
             "{} of the {sender} waited for an ACK that the {receiver} delayed ({}), and left right \
-             behind it; its messages come in {messages}.",
+             behind it; its messages come in {messages}.{others}",
             count(late, "small segment", "small segments"),
-            at_most(sum.count, sum.spread().max),
+            at_most(late, sum.spread().max),
         )
     } else {
         format!(
@@ -170,7 +174,8 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
 
 pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     let unseen = view.tally(Cause::Cork).filter(|_| is_lost_tail(view));
-    let mut sum = Sum::of([view.tally(Cause::Again), unseen]);
+    let opening = view.tally(Cause::SynAgain);
+    let mut sum = Sum::of([view.tally(Cause::Again), unseen, opening]);
     if sum.count == 0 {
         return None;
     }
@@ -187,12 +192,21 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
         1 => String::new(),
         _ => format!(" (median), {} at most", ms(spread.max)),
     };
-    let mut evidence = format!(
-        "The {} sent data again {}, {how}: {} after it was sent first{longest}.",
-        view.role(),
-        times(sum.count),
-        ms(spread.p50),
-    );
+    let mut evidence = match opening {
+        Some(opening) if opening.count == sum.count => format!(
+            "The {} had to send its SYN again, {} after it was sent first: it or its answer was \
+             lost, or the other end's queue of new connections was full.",
+            view.role(),
+            ms(spread.p50),
+        ),
+        _ => format!(
+            "The {} sent {} again {}, {how}: {} after it was sent first{longest}.",
+            view.role(),
+            if opening.is_some() { "its SYN and data" } else { "data" },
+            times(sum.count),
+            ms(spread.p50),
+        ),
+    };
     if unseen.is_some() {
         evidence.push_str(
             " Some of it was lost before it came to where the capture was made: a last segment \
