@@ -188,9 +188,12 @@ pub(super) fn of_language(name: &str, end: Role) -> Vec<Setting> {
     lines
 }
 
-/// What programs that usually speak at this port of the server offer at that end.
+/// What programs that usually speak at this port of the server offer at that end. At the ports of HTTP
+/// anything may listen: there a guess would be no help.
 pub(super) fn of_port(port: u16, end: Role) -> Vec<Setting> {
-    let speaks = |program: &&Program| program.end == end && program.ports.contains(&port);
+    let speaks = |program: &&Program| {
+        program.end == end && program.ports != HTTP && program.ports.contains(&port)
+    };
     PROGRAMS.iter().filter(speaks).flat_map(|program| program.options(Cause::Nagle)).collect()
 }
 

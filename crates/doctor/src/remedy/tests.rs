@@ -179,7 +179,6 @@ fn a_port_is_only_a_guess_and_comes_after_what_surely_helps() {
     for (port, held, option) in [
         (9092, Role::Client, "socket.nagle.disable=true"),
         (11211, Role::Client, "$memcached->setOption(Memcached::OPT_TCP_NODELAY, true);"),
-        (80, Role::Server, "tcp_nodelay on;"),
         (8000, Role::Server, "wbufsize = -1"),
     ] {
         let (client, server) =
@@ -192,6 +191,19 @@ fn a_port_is_only_a_guess_and_comes_after_what_surely_helps() {
         let other_end = held.other();
         let other = advised(Kind::NagleDelayedAck, &client, &server, other_end);
         assert!(!lines(&other).contains(&option));
+    }
+}
+
+#[test]
+fn no_web_server_is_named_that_is_not_known() {
+    for port in [80, 443, 8080, 8443] {
+        let (client, server) =
+            (party("10.0.0.1:40000", ""), party(&format!("10.0.0.2:{port}"), ""));
+        for kind in [Kind::NagleDelayedAck, Kind::Runt, Kind::CorkTimeout] {
+            let advice = advised(kind, &client, &server, Role::Server);
+            let lines = lines(&advice).join(" ");
+            assert!(!lines.contains("tcp_no") && !lines.contains("http-no-delay"), "{lines}");
+        }
     }
 }
 

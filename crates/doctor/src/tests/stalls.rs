@@ -424,3 +424,32 @@ fn a_hold_without_a_late_ack_is_told_beside_those_with_one() {
     assert!(told.starts_with("3 small segments"), "{told}");
     assert!(told.ends_with("1 more waited only for the path's round trip."), "{told}");
 }
+
+/// What was written a little after the late ACK was held by it as well: those ACKs are not idle.
+#[test]
+fn a_late_ack_is_told_once_whatever_came_behind_it() {
+    let mut trace = Trace::new(us(500));
+    for n in 0..18 {
+        trace.data(Client, 50).rtt_later().after(us(100));
+        trace.data(Server, 100).after(us(41_000)).ack(Client).rtt_later();
+        trace.after(us(if n % 9 == 4 { 3_500 } else { 100 })).data(Server, 400).after(us(60));
+    }
+    let report = trace.report();
+    let findings = &report.connections[0].findings;
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!(findings[0].count, 18, "{findings:#?}");
+    // Without what waited, a number is that of the ACKs that nobody waited for.
+    let mut trace = Trace::new(us(500));
+    for n in 0..12 {
+        trace.data(Client, 50).rtt_later().after(us(100));
+        trace.data(Server, 100).after(us(41_000)).ack(Client).rtt_later().after(us(100));
+        if n % 2 == 0 {
+            trace.data(Server, 400).after(us(60));
+        }
+        trace.after(us(300_000));
+    }
+    let report = trace.report();
+    let idle = &report.connections[0].findings[1];
+    assert_eq!((idle.kind, idle.count), (Kind::DelayedAck, 6));
+    assert!(idle.evidence.starts_with("6 ACKs of the client"), "{}", idle.evidence);
+}

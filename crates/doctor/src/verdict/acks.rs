@@ -18,6 +18,7 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     }
     let waited = Sum::of([view.tally(Cause::LateAck)]);
     let by_others = view.count(Cause::NagleLateAck)
+        + view.count(Cause::NearLateAck)
         + view.count(Cause::RuntLateAck)
         + view.count(Cause::MoreLateAck);
     let seen = view.count(Cause::LateAckSeen);
@@ -38,14 +39,15 @@ pub(super) fn delayed(view: &View<'_>) -> Option<Finding> {
     let kind = if exhausted { Kind::QuickAckExhausted } else { Kind::DelayedAck };
     let severity = if real { Severity::LostTime } else { Severity::Harmless };
     let receiver = view.role().other();
+    let those = if real { seen } else { idle };
     let what = if exhausted {
         exhaustion(view)
     } else {
-        let late = count(seen, "ACK", "ACKs");
-        let delay = at_most(seen, view.receiver.ack_delay.spread().max);
+        let late = count(those, "ACK", "ACKs");
+        let delay = at_most(those, view.receiver.ack_delay.spread().max);
         format!("{late} of the {receiver} came late ({delay}), with nothing to ride on")
     };
-    let waiting = match (real, exhausted || seen > 1) {
+    let waiting = match (real, exhausted || those > 1) {
         (true, true) if waited.count >= seen => {
             format!("the {} had to wait for all of them.", view.role())
         }
