@@ -5,7 +5,7 @@ use std::time::Duration;
 use uncork_wire::tcp::Flags;
 use uncork_wire::{Endpoint, Segment, SeqNumber};
 
-use crate::direction::{Acked, Again, Direction};
+use crate::direction::{Acked, Direction};
 use crate::exchange::Exchanges;
 use crate::flight::Sent;
 use crate::stall;
@@ -24,8 +24,9 @@ pub(crate) const FEW_SEGMENTS: usize = 3;
 const LOADED_BYTES: u32 = 32 * 1024;
 /// The same segment seen again this soon was captured twice (`-i any`), not sent twice.
 const CAPTURED_TWICE: Duration = Duration::from_millis(1);
-/// A segment that fills a hole this soon has been overtaken, not lost.
-const REORDERED: Duration = Duration::from_millis(3);
+
+mod again;
+mod handshake;
 
 /// A connection.
 #[derive(Debug, Clone)]
@@ -143,45 +144,6 @@ impl Connection {
             && segment.timestamps.map(|(value, _)| value) == direction.last_timestamp
     }
 
-    fn handshake(&mut self, at: Duration, segment: &Segment, from: usize) {
-        let to = 1 - from;
-        if segment.flags.has(Flags::SYN) {
-            self.directions[to].allow(segment);
-            match segment.ack {
-                None => {
-                    self.opener = Some(from);
-                    self.syn_again = self.syn_at.is_some();
-                    self.syn_at = Some(at);
-                }
-                Some(_) => {
-                    self.opener = Some(to);
-                    self.syn_ack_at =
-                        if self.syn_ack_at.is_none() { Some(at) } else { Some(Duration::MAX) };
-                    // Which of several SYNs it answers is not known, so neither is how fast.
-                    match self.syn_at.and_then(|syn| at.checked_sub(syn)) {
-                        Some(after) if !self.syn_again => self.directions[from].reacted(after),
-                        Some(_) => self.opened_late(to),
-                        None => {}
-                    }
-                }
-            }
-        } else if self.opener == Some(from)
-            && self.directions[to].una.is_none()
-            && let Some(after) = self.syn_ack_at.and_then(|syn_ack| at.checked_sub(syn_ack))
-        {
-            self.directions[from].reacted(after);
-        }
-    }
-
-    /// The SYN of that end is answered, since it was sent again.
-    fn opened_late(&mut self, opener: usize) {
-        let (since, until) = (self.first_seen, self.syn_at.take().unwrap_or(self.first_seen));
-        let lost = until.saturating_sub(since);
-        if lost > CAPTURED_TWICE {
-            self.record(opener, &Stall { cause: Cause::SynAgain, since, until, lost });
-        }
-    }
-
     /// What the segment acknowledges of the other end's data.
     fn acknowledgment(&mut self, at: Duration, segment: &Segment, from: usize) {
         let Some(ack) = segment.ack.filter(|_| !segment.flags.has(Flags::RST)) else {
@@ -202,7 +164,7 @@ impl Connection {
         let again = sender.again.take();
         sender.una = Some(ack);
         let unseen = ack.after(sender.nxt);
-        if let Some(again) = again.filter(|again| !was_needless(again, segment)) {
+        if let Some(again) = again.filter(|again| !again::was_needless(again, segment)) {
             self.record(to, &again.stall);
         }
         if unseen && self.directions[to].data_segments > 0 {
@@ -370,62 +332,6 @@ impl Connection {
         }
     }
 
-    /// Data that has been sent before, or that was overtaken on its way here.
-    fn again(&mut self, at: Duration, segment: &Segment, from: usize) {
-        let end = segment.seq + segment.payload_bytes;
-        if let Some((hole, hole_end, since)) = self.hole {
-            let fills = !segment.seq.before(hole) && !end.after(hole_end);
-            if fills && at.saturating_sub(since) <= REORDERED {
-                return;
-            }
-        }
-        let direction = &self.directions[from];
-        let acknowledged = direction.una.is_some_and(|una| !end.after(una));
-        // A keepalive or a window probe repeats an octet that has long arrived.
-        if acknowledged && segment.payload_bytes <= 1 {
-            return;
-        }
-        let offset = direction.offset(segment.seq);
-        self.see(at, from, What::Again, segment.payload_bytes, offset);
-        let until = self.directions[from].nxt;
-        let blind_at = self.blind_at;
-        let direction = &mut self.directions[from];
-        let reaction = direction.reaction_limit();
-        let mut since = at;
-        if acknowledged {
-            // The ACK was lost on its way from here, or it could not be there yet.
-            let seen_well = direction.acked.filter(|acked| acked.sent_at > blind_at);
-            let answered = seen_well.filter(|acked| at > acked.at + reaction);
-            since = answered.map_or(at, |acked| acked.sent_at);
-        } else if let Some(sent) = direction.flight.covering(end) {
-            since = sent.at;
-            sent.at = at;
-            sent.again = true;
-        }
-        // Segments lost together are one stall, counted by the first that is sent again.
-        let same = direction.recovering_until.zip(direction.una);
-        let same = same.is_some_and(|(until, una)| until.after(una));
-        if same {
-            since = since.max(direction.last_again);
-        }
-        direction.last_again = at;
-        let lost = at.saturating_sub(since);
-        // Nobody sends again that soon: another capture of the same, or nobody's loss.
-        if lost <= CAPTURED_TWICE || (same && lost < LATE) {
-            return;
-        }
-        direction.recovering_until = Some(until);
-        let stall = Stall { cause: Cause::Again, since, until: at, lost };
-        if acknowledged {
-            return self.record(from, &stall);
-        }
-        let timestamp = segment.timestamps.map(|(value, _)| value);
-        let before = direction.again.replace(Box::new(Again { stall, timestamp }));
-        if let Some(before) = before {
-            self.record(from, &before.stall);
-        }
-    }
-
     fn see(&mut self, at: Duration, from: usize, what: What, bytes: u32, offset: u32) {
         self.recent.push(Seen {
             at: at.saturating_sub(self.first_seen),
@@ -489,14 +395,4 @@ impl Connection {
     pub(crate) fn role(&self, end: usize) -> Role {
         role(end, self.client())
     }
-}
-
-/// Whether an ACK shows that data was sent again for nothing: it echoes a timestamp older than
-/// that of the second time, so it answers the first (the Eifel algorithm, RFC 3522 §3.2).
-fn was_needless(again: &Again, ack: &Segment) -> bool {
-    let echoed = ack.timestamps.map(|(_, echo)| echo);
-    again
-        .timestamp
-        .zip(echoed)
-        .is_some_and(|(sent, echoed)| SeqNumber(echoed).before(SeqNumber(sent)))
 }

@@ -2,6 +2,8 @@
 
 mod chaos;
 mod ends;
+mod lookalikes;
+mod sentences;
 mod stalls;
 mod trace;
 

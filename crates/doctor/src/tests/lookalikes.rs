@@ -1,0 +1,136 @@
+//! What must not be taken for something that looks like it.
+
+use super::stalls::near;
+use super::trace::{MSS, Trace, us};
+use crate::Kind;
+use crate::Role::{Client, Server};
+
+/// A beat of 200 ms is no corked write, and no slow reply either.
+#[test]
+fn events_at_the_cork_timeouts_pace_are_events() {
+    let mut trace = Trace::new(us(100));
+    trace.data(Client, 120).rtt_later().data(Server, 90).after(us(40)).ack(Client);
+    for n in 0..15 {
+        trace.after(us(200_300 + n * 1_913 % 6_000)).data(Server, 30).after(us(40)).ack(Client);
+    }
+    assert_eq!(trace.findings().len(), 0);
+}
+
+/// The segment with the FIN is never held, so it says nothing about TCP_NODELAY.
+#[test]
+fn a_last_segment_with_the_fin_is_no_sign_of_nodelay() {
+    for (fin, nagle) in [(true, crate::InForce::Unknown), (false, crate::InForce::Off)] {
+        let mut trace = Trace::new(us(100));
+        trace.data(Client, 120).rtt_later().after(us(200));
+        trace.data(Server, 150).after(us(20)).last(Server, 300, fin).after(us(60)).ack(Client);
+        assert_eq!(trace.report().connections[0].server.nagle, nagle);
+    }
+}
+
+/// On the wire it looks like Nagle's doing, but for the PSH flag; and TCP_NODELAY would not help.
+#[test]
+fn what_msg_more_holds_is_not_blamed_on_nagle() {
+    let tails = |more: bool, before: u32| {
+        let mut trace = Trace::new(us(100));
+        for _ in 0..10 {
+            trace.data(Client, 120).rtt_later().after(us(300));
+            trace.more(Server, before).after(us(40_000)).ack(Client).rtt_later().after(us(50));
+            if more {
+                trace.more(Server, 300)
+            } else {
+                trace.data(Server, 300)
+            };
+            trace.after(us(60)).ack(Client).after(us(500));
+        }
+        trace
+    };
+    for before in [MSS, 200] {
+        let report = tails(true, before).report();
+        assert_eq!(report.connections[0].server.nagle, crate::InForce::Unknown);
+        let finding = tails(true, before).only(Kind::CorkTimeout);
+        assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Server), Some(Client)));
+        assert!(finding.evidence.contains("MSG_MORE"), "{}", finding.evidence);
+        assert!(finding.remedies.iter().all(|remedy| !remedy.line.contains("TCP_NODELAY")));
+        near(finding.lost, 10 * 40_150);
+    }
+    tails(false, MSS).only(Kind::Runt);
+    tails(false, 200).only(Kind::NagleDelayedAck);
+}
+
+/// Lines of a log, which nobody answers: they come a round trip later, and nobody waits.
+#[test]
+fn a_stream_that_nobody_answers_loses_no_time_to_round_trips() {
+    for (answered, findings) in [(false, 0), (true, 1)] {
+        let mut trace = Trace::new(us(20_000));
+        for _ in 0..50 {
+            trace.data(Client, 80).rtt_later().after(us(30)).ack(Server).after(us(40));
+            trace.data(Client, 240).rtt_later().after(us(30)).ack(Server).after(us(4_000));
+        }
+        if answered {
+            trace.data(Server, 20);
+        }
+        assert_eq!(trace.findings().len(), findings);
+    }
+}
+
+/// Two people who type: what one says is no late reply to the other.
+#[test]
+fn a_conversation_has_no_slow_program() {
+    let mut trace = Trace::new(us(100));
+    for n in 0..80_u64 {
+        let by = if n * 7_919 % 13 < 6 { Client } else { Server };
+        trace.data(by, 40).rtt_later().after(us(50)).ack(by.other());
+        trace.after(us(10_000 + n * 6_151 % 40_000));
+    }
+    assert_eq!(trace.findings().len(), 0);
+}
+
+/// A subscription, a monitor: the first message of it is no slow reply either.
+#[test]
+fn the_first_of_many_events_is_no_slow_reply() {
+    let events = |n: u64, then_asks: bool| {
+        let mut trace = Trace::new(us(100));
+        trace.data(Client, 40).rtt_later().data(Server, 20).after(us(40)).ack(Client);
+        for n in 0..n {
+            trace.after(us(150_000 + n * 3_333)).data(Server, 90).after(us(40)).ack(Client);
+        }
+        if then_asks {
+            trace.after(us(100)).data(Client, 40).rtt_later().data(Server, 20);
+        }
+        trace
+    };
+    assert_eq!(events(5, false).findings().len(), 0);
+    // But in a reply that has an end, and one that pauses but once.
+    assert_eq!(events(5, true).only(Kind::Application).count, 1);
+    let finding = events(1, false).only(Kind::Application);
+    assert_eq!(finding.examples[0].events.last().unwrap().bytes, 90);
+}
+
+/// What was written a little after the late ACK was held by it as well: those ACKs are not idle.
+#[test]
+fn a_late_ack_is_told_once_whatever_came_behind_it() {
+    let mut trace = Trace::new(us(500));
+    for n in 0..18 {
+        trace.data(Client, 50).rtt_later().after(us(100));
+        trace.data(Server, 100).after(us(41_000)).ack(Client).rtt_later();
+        trace.after(us(if n % 9 == 4 { 3_500 } else { 100 })).data(Server, 400).after(us(60));
+    }
+    let report = trace.report();
+    let findings = &report.connections[0].findings;
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!(findings[0].count, 18, "{findings:#?}");
+    // Without what waited, a number is that of the ACKs that nobody waited for.
+    let mut trace = Trace::new(us(500));
+    for n in 0..12 {
+        trace.data(Client, 50).rtt_later().after(us(100));
+        trace.data(Server, 100).after(us(41_000)).ack(Client).rtt_later().after(us(100));
+        if n % 2 == 0 {
+            trace.data(Server, 400).after(us(60));
+        }
+        trace.after(us(300_000));
+    }
+    let report = trace.report();
+    let idle = &report.connections[0].findings[1];
+    assert_eq!((idle.kind, idle.count), (Kind::DelayedAck, 6));
+    assert!(idle.evidence.starts_with("6 ACKs of the client"), "{}", idle.evidence);
+}
