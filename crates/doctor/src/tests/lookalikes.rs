@@ -134,3 +134,18 @@ fn a_late_ack_is_told_once_whatever_came_behind_it() {
     assert_eq!((idle.kind, idle.count), (Kind::DelayedAck, 6));
     assert!(idle.evidence.starts_with("6 ACKs of the client"), "{}", idle.evidence);
 }
+
+/// A capture without times has no message that is sent at once.
+#[test]
+fn a_clock_that_stands_still_tells_nothing_of_messages() {
+    let replies = |between: u64| {
+        let mut trace = Trace::in_the_middle(us(0));
+        for _ in 0..40 {
+            trace.data(Client, 40).data(Client, 20).data(Client, 20).data(Client, 20);
+            trace.after(us(between)).data(Server, 40);
+        }
+        trace
+    };
+    assert_eq!(replies(0).findings().len(), 0);
+    replies(1).only(Kind::TinyPackets);
+}

@@ -28,16 +28,21 @@ pub(super) struct Trace {
 
 impl Trace {
     pub(super) fn new(rtt: Duration) -> Self {
-        let mut trace = Self {
+        let mut trace = Self::in_the_middle(rtt);
+        trace.open();
+        trace
+    }
+
+    /// A connection whose beginning is not seen.
+    pub(super) fn in_the_middle(rtt: Duration) -> Self {
+        Self {
             doctor: Doctor::new(Settings { every_connection: true, ..Settings::default() }),
             rtt,
             now: Duration::from_secs(1_700_000_000),
             nxt: [SeqNumber(u32::MAX - 300), SeqNumber(77)],
             window: [500, 500],
             echo: [0, 0],
-        };
-        trace.open();
-        trace
+        }
     }
 
     /// The handshake.
