@@ -13,7 +13,7 @@ const HELP: &str = "\
 Conditions of --fail-on:
   stall>5ms           one stall took longer
   lost>50ms           all stalls together took longer
-  share>1%            that is more than this share of the time spent waiting for replies
+  share>1%            that is more than this share of the time that requests took
   nagle_delayed_ack   there is a finding of this kind that is not harmless; the kinds are
                       nagle_delayed_ack, delayed_ack, quickack_exhausted, cork_timeout,
                       tiny_packets, runt, nodelay_not_in_force, sender_queue, zero_window,
