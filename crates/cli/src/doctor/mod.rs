@@ -98,6 +98,11 @@ fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
 
 /// What is missing in the report, and why.
 fn remark(name: &str, report: &Report, counts: Counts) {
+    match counts.files_behind {
+        0 => {}
+        1 => complain(format_args!("{name}: a second file begins in it, and was read as well")),
+        more => complain(format_args!("{name}: {more} more files begin in it, and were read")),
+    }
     if let (Some(link), left_out @ 1..) = (counts.first_unknown_link, counts.unknown_link) {
         let frames = if left_out == 1 { "frame was" } else { "frames were" };
         complain(format_args!(

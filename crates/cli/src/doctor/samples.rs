@@ -47,6 +47,7 @@ fn party(endpoint: &str, process: Option<(&str, u32, i32)>) -> Party {
         message_bytes: 540,
         mss: Some(1448),
         nagle: InForce::On,
+        uncork: None,
         ack_delay: Histogram::default().spread(),
     }
 }
@@ -322,13 +323,18 @@ pub(crate) fn report(mut connections: Vec<Connection>) -> Report {
         lost: connections.iter().map(|connection| connection.lost).sum(),
         request_time: connections.iter().map(|connection| connection.request_time).sum(),
     };
-    Report { schema_version: SCHEMA_VERSION, summary, connections }
+    of(summary, connections)
+}
+
+fn of(summary: Summary, connections: Vec<Connection>) -> Report {
+    let (sampling, command, notes) = (None, None, Vec::new());
+    Report { schema_version: SCHEMA_VERSION, summary, sampling, command, notes, connections }
 }
 
 /// Nothing was seen.
 pub(crate) fn empty() -> Report {
     let summary = Summary { not_tcp: 7, ..Summary::default() };
-    Report { schema_version: SCHEMA_VERSION, summary, connections: Vec::new() }
+    of(summary, Vec::new())
 }
 
 /// Connections were seen, and nothing is wrong with them.
