@@ -3,7 +3,6 @@
 //! `docs/doctor.schema.json` describes the JSON; a change of these shapes changes
 //! [`SCHEMA_VERSION`].
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -175,12 +174,21 @@ pub struct Uncork {
     /// Packets that were not sent, since their bytes left with others.
     pub packets_saved: u64,
     /// What pushed them, where that was counted.
-    pub pushed_by: BTreeMap<String, u64>,
+    pub pushed_by: Vec<Push>,
     /// How long bytes were held, where that was measured.
     pub held: Option<Spread>,
     /// Whether this is all, told when the socket was closed or its process ended; otherwise more
     /// may have followed.
     pub complete: bool,
+}
+
+/// What lets held bytes go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Push {
+    /// The call, or `timer`.
+    pub call: String,
+    /// How often.
+    pub count: u64,
 }
 
 impl Uncork {

@@ -1,6 +1,7 @@
 //! The command line of `uncork doctor`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
@@ -8,6 +9,8 @@ use uncork_posix::config::parse_duration;
 
 use super::fail_on::FailOn;
 use super::live::LiveArguments;
+use crate::failure::Failure;
+use crate::output::shown;
 
 const HELP: &str = "\
 Conditions of --fail-on:
@@ -30,8 +33,9 @@ Examples:
 Exit status: 0 nothing found (harmless oddities are nothing), 1 findings, or with --fail-on
 a condition that holds, 2 the command line or the capture is not understood (what could be
 read is reported), 3 no permission to read it, or to see
-anything of the process. A command's own exit status is told on standard error if it is not
-0; one that cannot be run ends it with 126, one that is not found with 127.";
+anything of the process. A command's own exit status is in the report, and told on standard
+error if it is not 0; one that cannot be run ends it with 126, one that is not found with
+127.";
 
 /// Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it
 ///
@@ -46,8 +50,12 @@ pub(crate) struct Doctor {
     /// A capture that is still being written to a pipe is read as it comes; Ctrl-C ends it
     /// with a report.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present_any = ["pid", "command"], conflicts_with_all = ["pid", "command"])]
+    #[arg(conflicts_with_all = ["pid", "command"])]
     pub(crate) pcap: Option<PathBuf>,
+
+    /// What people say where they mean one of the three.
+    #[arg(hide = true, value_name = "FILE")]
+    stray: Vec<OsString>,
 
     #[command(flatten)]
     pub(crate) live: LiveArguments,
@@ -78,6 +86,46 @@ pub(crate) struct Doctor {
     /// Print no report; the exit status tells
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
+}
+
+impl Doctor {
+    /// Whether it is said what to look at, and by one of the three ways.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let refused = |sentence: String| Err(Failure::unusable(sentence));
+        if let Some(stray) = self.stray.first() {
+            let name = stray.to_string_lossy();
+            let name = shown(&name);
+            return refused(match &self.pcap {
+                Some(_) => format!(
+                    "{name}: one capture at a time; `cat A B | uncork doctor --pcap -` reads one \
+                     behind the other, `mergecap -w - A B | uncork doctor --pcap -` as they overlap"
+                ),
+                None if name.parse::<u32>().is_ok() => {
+                    format!("to watch process {name}, say `uncork doctor --pid {name}`")
+                }
+                None if looks_like_a_capture(Path::new(stray)) => {
+                    format!("to read {name}, say `uncork doctor --pcap {name}`")
+                }
+                None => format!("to watch the command {name}, say `uncork doctor -- {name} …`"),
+            });
+        }
+        if self.pcap.is_none() && self.live.pid.is_empty() && self.live.command.is_empty() {
+            return refused(
+                "say what to look at: `--pcap FILE` for a capture, `--pid PID` for a process that \
+                 runs, `-- COMMAND` for one that is to be started (uncork doctor --help says more)"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What is there and cannot be executed, or has a name that captures have.
+fn looks_like_a_capture(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let named = matches!(extension, Some("pcap" | "pcapng" | "cap" | "dump"));
+    let executable = crate::command::executable(path).is_ok();
+    named || path.as_os_str() == "-" || (path.is_file() && !executable)
 }
 
 #[cfg(test)]
@@ -113,6 +161,5 @@ mod tests {
         assert!(error.contains("\"soon\" is not a duration"), "{error}");
         let error = parse(&["--pcap", "-", "--slow", "soon"]).unwrap_err();
         assert!(error.contains("\"soon\" is not a duration"), "{error}");
-        assert!(parse(&[]).unwrap_err().contains("--pcap"));
     }
 }

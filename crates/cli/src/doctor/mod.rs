@@ -42,6 +42,7 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     if let Some(slow) = arguments.slow {
         settings.slow_application = slow;
     }
+    arguments.check()?;
     let Some(path) = &arguments.pcap else {
         let report = live::report(&arguments.live, settings, (arguments.json, arguments.quiet))?;
         crate::output::survive_broken_pipes();

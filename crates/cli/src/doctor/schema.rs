@@ -103,6 +103,7 @@ fn reports() -> Vec<Value> {
         samples::evening(),
         samples::every_kind(),
         samples::slow_program(),
+        samples::looked_at(),
         samples::many(),
         samples::hostile(),
         samples::by_the_doctor(),

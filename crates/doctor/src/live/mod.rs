@@ -11,6 +11,7 @@
 mod event;
 mod findings;
 mod link;
+mod preloaded;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::report::{Connection, Process, Report, SCHEMA_VERSION, Sampling, Sever
 use crate::{Role, Settings};
 pub use event::*;
 use link::Link;
+pub use preloaded::Preloaded;
 
 /// Listens to what tracing tells, and says in the end what is wrong.
 #[derive(Debug, Default)]

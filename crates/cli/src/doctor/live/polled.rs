@@ -1,68 +1,166 @@
 //! Watching without privilege: the kernel's counters of each socket, again and again. A stall is
-//! seen if it lasts longer than the time between two looks, and is as exact as that.
+//! seen if it is longer than the time between two looks, and is as exact as that.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use uncork_doctor::live::{
     Ends, Event, Held, Live, Options, Origin, Queue, Release, Socket, Who, Why, Writing,
 };
-use uncork_doctor::{Histogram, Process};
+use uncork_doctor::{Histogram, Process, Sampling};
 
 use super::monotonic;
+use super::opened::opened;
+use super::options;
+use super::pace::Pace;
 use super::processes::{self, Owners};
+use super::records::Records;
 use super::sockdiag::{Answer, SockDiag};
 use super::target::Target;
+use crate::doctor::words;
 use crate::failure::Failure;
-use crate::output::complain;
 
-/// Between two looks.
-const TURN: Duration = Duration::from_millis(10);
-/// Looks between two searches for new processes and descriptors.
-const TURNS_BETWEEN_SEARCHES: u32 = 20;
+/// Between two searches for new processes and descriptors, unless there is a new socket.
+const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
+/// Searching takes one part in so many of the time.
+const SEARCH_SHARE: u32 = 10;
+/// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
+const LEAST_HOLD: Duration = Duration::from_millis(5);
 /// A cork's ceiling: 200 ms, less what a look may come late.
 const CEILING: Duration = Duration::from_millis(180);
+/// Sockets whose options are looked at in one search.
+const ASKED: usize = 256;
 
-/// What this way of watching cannot tell.
-const NOT_TOLD: &str = "not told without tracing: stalls shorter than 10 ms, who delays ACKs, which \
-                        options the program asks for, the program's own time";
-
-/// Looks until the target is over.
-pub(super) fn watch(mut target: Target, live: &mut Live) -> Result<(), Failure> {
-    complain(NOT_TOLD);
+/// Looks until the target is over. Returns what has to be said of it, in sentences.
+pub(super) fn watch(
+    target: &mut Target,
+    live: &mut Live,
+    records: &mut Records,
+) -> Result<Vec<String>, Failure> {
     let cannot = |error: std::io::Error| {
         Failure::no_permission(format!("nothing is left to look at: sock_diag: {error}"))
     };
     let mut kernel = SockDiag::open().map_err(cannot)?;
-    kernel.connections().map_err(cannot)?;
-    if let Some(pid) = target.pids.iter().find(|pid| !processes::may_see(**pid)) {
-        return Err(Failure::no_permission(format!(
-            "nothing is left to look at: the descriptors of process {pid} may not be seen; run it \
-             as that process's user, or as root"
-        )));
-    }
-    target.start()?;
     let mut watched = Watched::default();
-    let mut turn = 0;
+    // Whose they are is asked when there is something to ask about.
+    let first = kernel.connections().map_err(cannot)?;
+    watched.strangers = first.iter().map(|answer| answer.inode).collect();
+    watched.known = first.iter().map(|answer| answer.cookie).collect();
+    let mut notes = unseen(&target.pids)?;
+    target.announce("looking at");
+    live.sampled(Sampling::default());
+    watched.search(&target.pids);
+    let before = opened();
+    target.start(records.variable())?;
+    let mut pace = Pace::default();
     while !target.is_over() {
-        if turn % TURNS_BETWEEN_SEARCHES == 0 {
-            watched.search(&target.pids, live);
+        let begin = Instant::now();
+        pace.begin(monotonic());
+        let answers = kernel.connections().map_err(cannot)?;
+        if watched.find_owners(&answers, &target.pids) {
+            kernel.listening().map_err(cannot)?.into_iter().for_each(|port| live.listening(port));
         }
-        turn += 1;
-        watched.look(kernel.connections().map_err(cannot)?, live);
-        std::thread::sleep(TURN);
+        watched.look(answers, live);
+        records.look(&watched.tree);
+        live.forget(monotonic().saturating_sub(super::BOTH_TOLD));
+        std::thread::sleep(Pace::rest(begin.elapsed()));
     }
+    watched.look(kernel.connections().map_err(cannot)?, live);
+    let opened = opened().zip(before).map(|(after, before)| after.saturating_sub(before));
+    let sampling = pace.sampling();
+    live.sampled(sampling);
+    notes.splice(..0, limits(&sampling));
+    notes.extend(missed(&sampling, opened, watched.new));
+    notes.extend(watched.refused());
     watched.finish(live);
-    Ok(())
+    Ok(notes)
+}
+
+/// What this way of watching tells and what it does not.
+fn limits(sampling: &Sampling) -> [String; 2] {
+    let apart = match sampling.looks {
+        0 | 1 => String::new(),
+        _ => format!(
+            " ({} apart typically, {} at most)",
+            words::time(sampling.typical),
+            words::time(sampling.longest)
+        ),
+    };
+    [
+        format!(
+            "The sockets were not traced but looked at, {}{apart}: counts and times are at least \
+             what is told here.",
+            words::counted(sampling.looks, "time", "times"),
+        ),
+        format!(
+            "Not seen that way: bytes that wait for less than {}, ACKs that nobody waits for, \
+             requests and how long programs take for them, and connections that come and go \
+             between two looks.",
+            words::time(LEAST_HOLD.max(sampling.typical)),
+        ),
+    ]
+}
+
+/// Connections that came and went between two looks; nobody can tell whose they were.
+fn missed(sampling: &Sampling, opened: Option<u64>, seen: u64) -> Option<String> {
+    let missed = opened?.saturating_sub(seen);
+    (missed > 0).then(|| {
+        let lived = match sampling.looks {
+            0 | 1 => "longer was not looked".to_owned(),
+            _ => format!("they lived for less than {} or so", words::time(sampling.longest)),
+        };
+        format!(
+            "The kernel counted {} more in this network namespace than were seen, of \
+             these or of other processes: {lived}. Tracing sees them.",
+            words::counted(missed, "end of a connection", "ends of connections"),
+        )
+    })
+}
+
+/// What cannot be seen of the processes that were named; a failure if that is all of them.
+fn unseen(pids: &[u32]) -> Result<Vec<String>, Failure> {
+    let why = |pid: &u32| {
+        if !processes::may_see(*pid) {
+            return Some(format!(
+                "the descriptors of process {pid} may not be seen; run it as that process's user, \
+                 or as root"
+            ));
+        }
+        processes::is_elsewhere(*pid).then(|| {
+            format!(
+                "process {pid} is in another network namespace, whose sockets do not show here; \
+                 run `nsenter --net --target {pid} uncork doctor --pid {pid}` as root"
+            )
+        })
+    };
+    let unseen: Vec<String> = pids.iter().filter_map(why).collect();
+    match unseen.first() {
+        Some(why) if unseen.len() == pids.len() => {
+            Err(Failure::no_permission(format!("nothing is left to look at: {why}")))
+        }
+        _ => Ok(unseen.iter().map(|why| format!("Not looked at: {why}.")).collect()),
+    }
 }
 
 #[derive(Default)]
 struct Watched {
-    /// Inodes of the sockets of the processes that are watched.
+    /// The processes that are watched, as of the last search.
+    tree: Vec<u32>,
+    /// Those of them that may not be looked into.
+    closed: HashSet<u32>,
+    /// Inodes of their sockets, and of all others that were seen.
     owners: HashSet<u64>,
+    strangers: HashSet<u64>,
     processes: Owners,
     sockets: HashMap<u64, Seen>,
+    /// Sockets, of anybody, that were there at the last look, and how many have come since the
+    /// first.
+    known: HashSet<u64>,
+    new: u64,
+    search: Option<Instant>,
+    /// Not before then: searching takes a while where there are many processes.
+    earliest: Option<Instant>,
 }
 
 /// A socket as it was at the first and at the last look.
@@ -74,6 +172,8 @@ struct Seen {
     last: TcpInfo,
     at: Duration,
     waits: Option<Waiting>,
+    /// Whether TCP_NODELAY was in force when it was last asked for.
+    nodelay: Option<bool>,
 }
 
 /// Bytes that are not sent.
@@ -86,18 +186,76 @@ struct Waiting {
 }
 
 impl Watched {
-    fn search(&mut self, pids: &[u32], live: &mut Live) {
-        for pid in processes::trees(pids) {
+    /// Searches if a socket has come of which it is not known whose it is, and now and then: a
+    /// process may be handed one. Returns whether it searched.
+    fn find_owners(&mut self, answers: &[Answer], pids: &[u32]) -> bool {
+        let unknown: Vec<u64> = answers
+            .iter()
+            .map(|answer| answer.inode)
+            .filter(|inode| *inode != 0)
+            .filter(|inode| !self.owners.contains(inode) && !self.strangers.contains(inode))
+            .collect();
+        let now = Instant::now();
+        let due = self.search.is_none_or(|last| now - last >= BETWEEN_SEARCHES);
+        let allowed = self.earliest.is_none_or(|earliest| now >= earliest);
+        if !allowed || (unknown.is_empty() && !due) {
+            return false;
+        }
+        self.search(pids);
+        // Those of the dead would pile up.
+        if self.strangers.len() > 4 * answers.len() + 1024 {
+            self.strangers = answers.iter().map(|answer| answer.inode).collect();
+        }
+        self.strangers.extend(unknown);
+        self.ask_options();
+        (self.search, self.earliest) =
+            (Some(Instant::now()), Some(Instant::now() + now.elapsed() * SEARCH_SHARE));
+        true
+    }
+
+    fn search(&mut self, pids: &[u32]) {
+        self.tree = processes::trees(pids);
+        for pid in self.tree.clone() {
+            if !processes::may_see(pid) {
+                if processes::is_of_another(pid) {
+                    self.closed.insert(pid);
+                }
+                continue;
+            }
             let sockets = processes::sockets(pid);
-            if sockets.iter().any(|(inode, _)| self.owners.insert(*inode)) {
+            let new: Vec<u64> = sockets.into_iter().map(|(inode, _)| inode).collect();
+            if new.into_iter().fold(false, |any, inode| self.owners.insert(inode) || any) {
                 self.processes.look_into(pid);
-                processes::listening(pid).into_iter().for_each(|port| live.listening(port));
             }
         }
     }
 
+    fn ask_options(&mut self) {
+        for seen in self.sockets.values_mut().take(ASKED) {
+            seen.ask(&self.processes);
+        }
+    }
+
+    /// Processes that could not be looked into, in a sentence.
+    fn refused(&self) -> Option<String> {
+        let mut closed: Vec<_> = self.closed.iter().collect();
+        closed.sort_unstable();
+        let first = closed.first()?;
+        let others = match closed.len() - 1 {
+            0 => String::new(),
+            others => format!(" and of {}", words::count(others as u64, "other")),
+        };
+        Some(format!(
+            "The sockets of process {first}{others} were not looked at: they belong to another \
+             user."
+        ))
+    }
+
     fn look(&mut self, answers: Vec<Answer>, live: &mut Live) {
         let now = monotonic();
+        let all: HashSet<u64> = answers.iter().map(|answer| answer.cookie).collect();
+        self.new += all.difference(&self.known).count() as u64;
+        self.known = all;
         let mut present = HashSet::new();
         for answer in answers {
             let listened = self.sockets.contains_key(&answer.cookie);
@@ -113,8 +271,15 @@ impl Watched {
                 last: answer.info.clone(),
                 at: now,
                 waits: None,
+                nodelay: None,
             });
+            if seen.since == now {
+                seen.ask(&self.processes);
+            }
             let held = seen.look(answer.info, now, answer.cookie);
+            if held.is_some() {
+                seen.ask(&self.processes);
+            }
             held.into_iter().for_each(|held| live.event(Event::Held(held)));
         }
         let gone: Vec<u64> =
@@ -127,10 +292,13 @@ impl Watched {
     fn end(&mut self, cookie: u64, live: &mut Live) {
         let Some(seen) = self.sockets.remove(&cookie) else { return };
         let process = self.processes.known(seen.inode);
-        let ends = seen.ends;
+        let (ends, nodelay) = (seen.ends, seen.nodelay);
         live.event(Event::Socket(Box::new(seen.told(cookie, process.as_ref()))));
         if let Some(process) = process {
             live.process(ends, process);
+        }
+        if let Some(on) = nodelay {
+            live.nodelay(ends, on);
         }
     }
 
@@ -141,6 +309,13 @@ impl Watched {
 }
 
 impl Seen {
+    /// Asks for its options.
+    fn ask(&mut self, processes: &Owners) {
+        let known = processes.known(self.inode);
+        let asked = known.and_then(|process| options::nodelay(&process, self.inode));
+        self.nodelay = asked.or(self.nodelay);
+    }
+
     /// Takes a look; a hold that is over is told.
     fn look(&mut self, info: TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
         let over = self.waits.as_ref().is_some_and(|waiting| {
@@ -149,7 +324,7 @@ impl Seen {
         let held = if over { self.waits.take() } else { None };
         let held = held.and_then(|waiting| self.held(&waiting, &info, now, cookie));
         if self.waits.is_none() && info.notsent_bytes > 0 {
-            self.waits = why(&info).map(|why| Waiting {
+            self.waits = why(&info, self.nodelay).map(|why| Waiting {
                 // It was sent, or written, so long ago.
                 since: now
                     .saturating_sub(Duration::from_millis(info.last_data_sent.into()))
@@ -171,6 +346,7 @@ impl Seen {
         let took = end.saturating_sub(waiting.since);
         let release = match waiting.why {
             Why::Cork if took < CEILING => return None,
+            _ if took < LEAST_HOLD => return None,
             Why::Cork => Release::Timer,
             _ => Release::Ack,
         };
@@ -189,7 +365,7 @@ impl Seen {
             outstanding_bytes: waiting.outstanding,
             before_bytes: 0,
             mss: info.snd_mss,
-            nodelay: false,
+            nodelay: self.nodelay == Some(true),
             min_rtt: Duration::from_micros(info.min_rtt.into()),
             stack: Vec::new(),
         })
@@ -240,12 +416,14 @@ impl Seen {
 
 /// Why a small rest is not sent, as far as the counters tell: with something in flight it is
 /// Nagle's algorithm, with nothing it is a cork, or the window.
-fn why(info: &TcpInfo) -> Option<Why> {
+fn why(info: &TcpInfo, nodelay: Option<bool>) -> Option<Why> {
     if info.unacked == 0 && info.snd_wnd < info.snd_mss && info.snd_wnd < info.notsent_bytes {
         return Some(Why::WindowShut);
     }
     if info.notsent_bytes >= info.snd_mss || info.unacked >= info.snd_cwnd {
         return None;
     }
-    Some(if info.unacked > 0 { Why::Nagle } else { Why::Cork })
+    // Under TCP_NODELAY only a cork, or MSG_MORE, keeps it.
+    let nagle = info.unacked > 0 && nodelay != Some(true);
+    Some(if nagle { Why::Nagle } else { Why::Cork })
 }

@@ -2,14 +2,34 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, geteuid};
 use uncork_doctor::Process;
 
-/// Whether there is such a process.
+/// Whether there is such a process. With /proc mounted hidepid, those of others look as if they
+/// were not there.
 pub(super) fn exists(pid: u32) -> bool {
+    let signal = |pid| kill(Pid::from_raw(pid), None);
     Path::new("/proc").join(pid.to_string()).exists()
+        || i32::try_from(pid).is_ok_and(|pid| matches!(signal(pid), Ok(()) | Err(Errno::EPERM)))
+}
+
+/// Whether it is another user's.
+pub(super) fn is_of_another(pid: u32) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    owner.is_ok_and(|uid| uid != geteuid().as_raw())
+}
+
+/// Whether it has another network namespace than this process, as far as can be seen.
+pub(super) fn is_elsewhere(pid: u32) -> bool {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let theirs = network(&pid.to_string());
+    theirs.is_some() && theirs != network("self")
 }
 
 /// Whether its descriptors may be seen.

@@ -46,9 +46,19 @@ impl SockDiag {
 
     /// All connections of this network namespace.
     pub(super) fn connections(&mut self) -> io::Result<Vec<Answer>> {
+        self.sockets(StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1)
+    }
+
+    /// Ports on which somebody listens in it. (/proc/net/tcp would do, but reads all connections.)
+    pub(super) fn listening(&mut self) -> io::Result<Vec<u16>> {
+        let listeners = self.sockets(StateFlags::LISTEN)?;
+        Ok(listeners.iter().map(|answer| answer.ends.local.port).collect())
+    }
+
+    fn sockets(&mut self, states: StateFlags) -> io::Result<Vec<Answer>> {
         let mut answers = Vec::new();
         for family in [AF_INET, AF_INET6] {
-            let request = request(family);
+            let request = request(family, states.clone());
             let kernel = NetlinkAddr::new(0, 0);
             sendto(self.fd.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
             while self.receive(&mut answers)? {}
@@ -92,13 +102,13 @@ impl SockDiag {
     }
 }
 
-fn request(family: u8) -> Vec<u8> {
+fn request(family: u8, states: StateFlags) -> Vec<u8> {
     let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
     let request = InetRequest {
         family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::INFO,
-        states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1,
+        states,
         socket_id,
     };
     let mut header = NetlinkHeader::default();
@@ -126,6 +136,7 @@ mod tests {
         let ours = |answer: &&Answer| {
             answer.ends.local == address.into() || answer.ends.remote == address.into()
         };
+        assert!(SockDiag::open().unwrap().listening().unwrap().contains(&address.port()));
         let ours: Vec<_> = answers.iter().filter(ours).collect();
         assert_eq!(ours.len(), 2);
         let local = client.local_addr().unwrap().into();
