@@ -2,6 +2,7 @@
 //! seen if it is longer than the time between two looks, and is as exact as that.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::time::{Duration, Instant};
 
 use netlink_packet_sock_diag::inet::nlas::TcpInfo;
@@ -16,7 +17,7 @@ use super::options;
 use super::pace::Pace;
 use super::processes::{self, Owners};
 use super::records::Records;
-use super::sockdiag::{Answer, SockDiag};
+use super::sockdiag::{Answer, Name, SockDiag};
 use super::target::Target;
 use crate::doctor::words;
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ use crate::failure::Failure;
 /// Between two searches for new processes and descriptors, unless there is a new socket.
 const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
 /// Searching takes one part in so many of the time.
-const SEARCH_SHARE: u32 = 10;
+const SEARCH_SHARE: u32 = 20;
 /// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
 const LEAST_HOLD: Duration = Duration::from_millis(5);
 /// A cork's ceiling: 200 ms, less what a look may come late.
@@ -38,7 +39,7 @@ pub(super) fn watch(
     live: &mut Live,
     records: &mut Records,
 ) -> Result<Vec<String>, Failure> {
-    let cannot = |error: std::io::Error| {
+    let cannot = |error: io::Error| {
         Failure::no_permission(format!("nothing is left to look at: sock_diag: {error}"))
     };
     let mut kernel = SockDiag::open().map_err(cannot)?;
@@ -53,32 +54,46 @@ pub(super) fn watch(
     watched.search(&target.pids);
     let before = opened();
     target.start(records.variable())?;
-    let mut pace = Pace::default();
+    let (mut pace, mut paces_of_all) = (Pace::default(), Pace::default());
+    let mut due = Instant::now();
     while !target.is_over() {
         let begin = Instant::now();
-        pace.begin(monotonic());
-        let answers = kernel.connections().map_err(cannot)?;
-        if watched.find_owners(&answers, &target.pids) {
-            kernel.listening().map_err(cannot)?.into_iter().for_each(|port| live.listening(port));
+        let mut rest = Pace::rest(Duration::ZERO);
+        if begin >= due {
+            pace.begin(monotonic());
+            paces_of_all.begin(monotonic());
+            let answers = kernel.connections().map_err(cannot)?;
+            due = Instant::now() + Pace::rest(begin.elapsed());
+            if watched.find_owners(&answers, &target.pids) {
+                let ports = kernel.listening().map_err(cannot)?;
+                ports.into_iter().for_each(|port| live.listening(port));
+            }
+            watched.look(answers, live);
+        } else if !watched.sockets.is_empty() {
+            // Where there are many connections, asking for all of them takes long.
+            pace.begin(monotonic());
+            watched.look_at_ours(&mut kernel, live).map_err(cannot)?;
+            rest = Pace::rest(begin.elapsed());
         }
-        watched.look(answers, live);
         records.look(&watched.tree);
         live.forget(monotonic().saturating_sub(super::BOTH_TOLD));
-        std::thread::sleep(Pace::rest(begin.elapsed()));
+        // Whoever searches and reads records keeps his own time.
+        std::thread::sleep(rest);
     }
     watched.look(kernel.connections().map_err(cannot)?, live);
     let opened = opened().zip(before).map(|(after, before)| after.saturating_sub(before));
     let sampling = pace.sampling();
     live.sampled(sampling);
-    notes.splice(..0, limits(&sampling));
-    notes.extend(missed(&sampling, opened, watched.new));
+    let all = paces_of_all.sampling();
+    notes.splice(..0, limits(&sampling, &all));
+    notes.extend(missed(&all, opened, watched.new));
     notes.extend(watched.refused());
     watched.finish(live);
     Ok(notes)
 }
 
 /// What this way of watching tells and what it does not.
-fn limits(sampling: &Sampling) -> [String; 2] {
+fn limits(sampling: &Sampling, all: &Sampling) -> [String; 2] {
     let apart = match sampling.looks {
         0 | 1 => String::new(),
         _ => format!(
@@ -96,8 +111,9 @@ fn limits(sampling: &Sampling) -> [String; 2] {
         format!(
             "Not seen that way: bytes that wait for less than {}, ACKs that nobody waits for, \
              requests and how long programs take for them, and connections that come and go \
-             between two looks.",
+             between two looks for new ones ({} typically).",
             words::time(LEAST_HOLD.max(sampling.typical)),
+            words::time(all.typical.max(Pace::rest(Duration::ZERO))),
         ),
     ]
 }
@@ -167,6 +183,7 @@ struct Watched {
 struct Seen {
     inode: u64,
     ends: Ends,
+    name: Name,
     since: Duration,
     first: TcpInfo,
     last: TcpInfo,
@@ -217,7 +234,7 @@ impl Watched {
         self.tree = processes::trees(pids);
         for pid in self.tree.clone() {
             if !processes::may_see(pid) {
-                if processes::is_of_another(pid) {
+                if processes::is_of_another(pid) && !pids.contains(&pid) {
                     self.closed.insert(pid);
                 }
                 continue;
@@ -263,30 +280,45 @@ impl Watched {
                 continue;
             }
             present.insert(answer.cookie);
-            let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen {
-                inode: answer.inode,
-                ends: answer.ends,
-                since: now,
-                first: answer.info.clone(),
-                last: answer.info.clone(),
-                at: now,
-                waits: None,
-                nodelay: None,
-            });
-            if seen.since == now {
-                seen.ask(&self.processes);
-            }
-            let held = seen.look(answer.info, now, answer.cookie);
-            if held.is_some() {
-                seen.ask(&self.processes);
-            }
-            held.into_iter().for_each(|held| live.event(Event::Held(held)));
+            self.look_at(answer, now, live);
         }
         let gone: Vec<u64> =
             self.sockets.keys().filter(|cookie| !present.contains(cookie)).copied().collect();
         for cookie in gone {
             self.end(cookie, live);
         }
+    }
+
+    fn look_at(&mut self, answer: Answer, now: Duration, live: &mut Live) {
+        let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen {
+            inode: answer.inode,
+            ends: answer.ends,
+            name: answer.name,
+            since: now,
+            first: answer.info.clone(),
+            last: answer.info.clone(),
+            at: now,
+            waits: None,
+            nodelay: None,
+        });
+        let new = seen.since == now;
+        let held = seen.look(answer.info, now, answer.cookie);
+        if new || held.is_some() {
+            seen.ask(&self.processes);
+        }
+        held.into_iter().for_each(|held| live.event(Event::Held(held)));
+    }
+
+    /// Looks at the sockets that are known, and at no others.
+    fn look_at_ours(&mut self, kernel: &mut SockDiag, live: &mut Live) -> io::Result<()> {
+        let names = self.sockets.iter().map(|(cookie, seen)| (*cookie, seen.name.clone()));
+        for (cookie, name) in names.collect::<Vec<_>>() {
+            match kernel.connection(&name)? {
+                Some(answer) => self.look_at(answer, monotonic(), live),
+                None => self.end(cookie, live),
+            }
+        }
+        Ok(())
     }
 
     fn end(&mut self, cookie: u64, live: &mut Live) {
@@ -340,9 +372,11 @@ impl Seen {
     }
 
     fn held(&self, waiting: &Waiting, info: &TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        // It went between the last look and this one; TCP says when it last sent.
+        // It went between the last look and this one; TCP says when it last sent. That may have
+        // been something else: then all that is known is that it waited at the last look.
         let sent = now.saturating_sub(Duration::from_millis(info.last_data_sent.into()));
-        let end = sent.clamp(self.at, now);
+        let only = info.data_segs_out.wrapping_sub(waiting.segments_out) <= 1;
+        let end = if only { sent.clamp(self.at, now) } else { self.at.max(waiting.since) };
         let took = end.saturating_sub(waiting.since);
         let release = match waiting.why {
             Why::Cork if took < CEILING => return None,
