@@ -25,7 +25,7 @@ use crate::failure::Failure;
 /// Between two searches for new processes and descriptors, unless there is a new socket.
 const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
 /// Searching takes one part in so many of the time.
-const SEARCH_SHARE: u32 = 20;
+const SEARCH_SHARE: u32 = 10;
 /// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
 const LEAST_HOLD: Duration = Duration::from_millis(5);
 /// A cork's ceiling: 200 ms, less what a look may come late.
@@ -86,7 +86,7 @@ pub(super) fn watch(
     live.sampled(sampling);
     let all = paces_of_all.sampling();
     notes.splice(..0, limits(&sampling, &all));
-    notes.extend(missed(&all, opened, watched.new));
+    notes.extend(missed(&all, opened, &watched));
     notes.extend(watched.refused());
     watched.finish(live);
     Ok(notes)
@@ -118,17 +118,18 @@ fn limits(sampling: &Sampling, all: &Sampling) -> [String; 2] {
     ]
 }
 
-/// Connections that came and went between two looks; nobody can tell whose they were.
-fn missed(sampling: &Sampling, opened: Option<u64>, seen: u64) -> Option<String> {
-    let missed = opened?.saturating_sub(seen);
+/// Connections that came and went too fast: the kernel counted them, or they were gone before it was
+/// found whose they were.
+fn missed(sampling: &Sampling, opened: Option<u64>, watched: &Watched) -> Option<String> {
+    let missed = opened.unwrap_or(0).saturating_sub(watched.new) + watched.brief;
     (missed > 0).then(|| {
         let lived = match sampling.looks {
-            0 | 1 => "longer was not looked".to_owned(),
-            _ => format!("they lived for less than {} or so", words::time(sampling.longest)),
+            0 | 1 => String::new(),
+            _ => format!(" (they lived for less than {} or so)", words::time(sampling.longest)),
         };
         format!(
-            "The kernel counted {} more in this network namespace than were seen, of \
-             these or of other processes: {lived}. Tracing sees them.",
+            "{} of these or of other processes of this network namespace came and went too fast \
+             to be looked at{lived}. Tracing sees them.",
             words::counted(missed, "end of a connection", "ends of connections"),
         )
     })
@@ -174,6 +175,10 @@ struct Watched {
     /// first.
     known: HashSet<u64>,
     new: u64,
+    /// Those that were new at the last look, and nobody's that is watched; and how many such have
+    /// been gone at the next.
+    fresh: HashSet<u64>,
+    brief: u64,
     search: Option<Instant>,
     /// Not before then: searching takes a while where there are many processes.
     earliest: Option<Instant>,
@@ -231,7 +236,10 @@ impl Watched {
     }
 
     fn search(&mut self, pids: &[u32]) {
-        self.tree = processes::trees(pids);
+        // Those whose parent has ended are children of somebody else.
+        let orphans = self.tree.iter().filter(|pid| processes::exists(**pid));
+        let roots: Vec<u32> = pids.iter().chain(orphans).copied().collect();
+        self.tree = processes::trees(&roots);
         for pid in self.tree.clone() {
             if !processes::may_see(pid) {
                 if processes::is_of_another(pid) && !pids.contains(&pid) {
@@ -272,6 +280,11 @@ impl Watched {
         let now = monotonic();
         let all: HashSet<u64> = answers.iter().map(|answer| answer.cookie).collect();
         self.new += all.difference(&self.known).count() as u64;
+        self.brief += self.fresh.difference(&all).count() as u64;
+        let fresh = answers.iter().filter(|answer| {
+            !self.known.contains(&answer.cookie) && !self.owners.contains(&answer.inode)
+        });
+        self.fresh = fresh.map(|answer| answer.cookie).collect();
         self.known = all;
         let mut present = HashSet::new();
         for answer in answers {

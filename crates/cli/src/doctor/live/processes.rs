@@ -45,20 +45,38 @@ fn all() -> impl Iterator<Item = u32> {
 
 /// The named processes and all that descend from them.
 pub(super) fn trees(roots: &[u32]) -> Vec<u32> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    // Where the kernel names children (CONFIG_PROC_CHILDREN), only these are looked at.
+    if Path::new("/proc/thread-self/children").exists() {
+        return descend(roots, children);
+    }
+    let mut all_children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in all() {
         if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
+            all_children.entry(parent).or_default().push(pid);
         }
     }
+    descend(roots, |pid| all_children.remove(&pid).unwrap_or_default())
+}
+
+fn descend(roots: &[u32], mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32> {
     let mut found = HashSet::new();
     let mut open = roots.to_vec();
     while let Some(pid) = open.pop() {
         if found.insert(pid) {
-            open.extend(children.get(&pid).into_iter().flatten());
+            open.extend(children(pid));
         }
     }
     found.into_iter().collect()
+}
+
+/// Those of all its threads.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let named = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    let numbers = named.flatten().flat_map(|text| {
+        text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    numbers.collect()
 }
 
 /// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
@@ -165,7 +183,12 @@ mod tests {
         let process = Owners::default().of(*inode, &[own]).unwrap();
         assert_eq!((process.pid, process.fd), (own, Some(stream.as_raw_fd())));
         assert!(listening(own).contains(&port));
-        assert!(trees(&[own]).contains(&own));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let tree = trees(&[own]);
+        let slowly = all().filter(|pid| parent(*pid) == Some(own)).any(|pid| pid == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(tree.contains(&own) && tree.contains(&child.id()) && slowly, "{tree:?}");
     }
 
     #[test]
