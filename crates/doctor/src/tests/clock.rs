@@ -21,9 +21,9 @@ fn set(forth: bool) -> Report {
     exchanges(&mut trace, 10);
     trace.data(Client, 100).rtt_later();
     if forth {
-        trace.ahead += HOUR
+        trace.ahead += HOUR;
     } else {
-        trace.behind += HOUR
+        trace.behind += HOUR;
     }
     trace.data(Server, 300).after(us(20)).ack(Client);
     exchanges(&mut trace, 10);

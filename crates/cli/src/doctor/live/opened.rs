@@ -17,7 +17,7 @@ fn of(text: &str) -> Option<u64> {
     for (name, value) in columns {
         match name {
             "ActiveOpens" | "PassiveOpens" => {
-                *opened.get_or_insert(0) += value.parse::<u64>().ok()?
+                *opened.get_or_insert(0) += value.parse::<u64>().ok()?;
             }
             "AttemptFails" => failed = value.parse().ok()?,
             _ => {}

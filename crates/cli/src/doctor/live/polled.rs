@@ -248,8 +248,9 @@ impl Watched {
                 continue;
             }
             let sockets = processes::sockets(pid);
-            let new: Vec<u64> = sockets.into_iter().map(|(inode, _)| inode).collect();
-            if new.into_iter().fold(false, |any, inode| self.owners.insert(inode) || any) {
+            let before = self.owners.len();
+            self.owners.extend(sockets.into_iter().map(|(inode, _)| inode));
+            if self.owners.len() > before {
                 self.processes.look_into(pid);
             }
         }
