@@ -107,8 +107,10 @@ fn the_table_and_the_page_say_so_too() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("page.html");
     let line = client(pairs(), 6, "exit 3");
-    let arguments = ["--html", page.to_str().unwrap(), "--"];
+    let arguments = ["--html", page.to_str().unwrap(), "--fail-on", "share>99%", "--"];
     let output = output(&mut doctor(&[&arguments[..], &words(&line)].concat()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("requests are not seen without tracing"));
     let page = std::fs::read_to_string(page).unwrap();
     for text in [stdout(&output), page] {
         assert!(text.contains("at least") && text.contains("looked at"), "{text}");

@@ -1,6 +1,5 @@
 //! The command line of `uncork doctor`.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -53,10 +52,6 @@ pub(crate) struct Doctor {
     #[arg(conflicts_with_all = ["pid", "command"])]
     pub(crate) pcap: Option<PathBuf>,
 
-    /// What people say where they mean one of the three.
-    #[arg(hide = true, value_name = "FILE")]
-    stray: Vec<OsString>,
-
     #[command(flatten)]
     pub(crate) live: LiveArguments,
 
@@ -89,35 +84,34 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Whether it is said what to look at, and by one of the three ways.
+    /// Whether it is said what to look at.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let refused = |sentence: String| Err(Failure::unusable(sentence));
-        if let Some(stray) = self.stray.first() {
-            let name = stray.to_string_lossy();
-            let name = shown(&name);
-            return refused(match &self.pcap {
-                Some(_) => format!(
-                    "{name}: one capture at a time; `cat A B | uncork doctor --pcap -` reads one \
-                     behind the other, `mergecap -w - A B | uncork doctor --pcap -` as they overlap"
-                ),
-                None if name.parse::<u32>().is_ok() => {
-                    format!("to watch process {name}, say `uncork doctor --pid {name}`")
-                }
-                None if looks_like_a_capture(Path::new(stray)) => {
-                    format!("to read {name}, say `uncork doctor --pcap {name}`")
-                }
-                None => format!("to watch the command {name}, say `uncork doctor -- {name} …`"),
-            });
-        }
         if self.pcap.is_none() && self.live.pid.is_empty() && self.live.command.is_empty() {
-            return refused(
+            return Err(Failure::unusable(
                 "say what to look at: `--pcap FILE` for a capture, `--pid PID` for a process that \
-                 runs, `-- COMMAND` for one that is to be started (uncork doctor --help says more)"
-                    .to_owned(),
-            );
+                 runs, `-- COMMAND` for one that is to be started (uncork doctor --help says more)",
+            ));
         }
         Ok(())
     }
+}
+
+/// What somebody meant who gave a bare word, in a sentence.
+pub(crate) fn meant(word: &str, has_capture: bool) -> String {
+    let name = shown(word);
+    if has_capture {
+        return format!(
+            "{name}: one capture at a time; `cat A B | uncork doctor --pcap -` reads one behind \
+             the other, `mergecap -w - A B | uncork doctor --pcap -` as they overlap"
+        );
+    }
+    if word.parse::<u32>().is_ok() {
+        return format!("to watch process {name}, say `uncork doctor --pid {name}`");
+    }
+    if looks_like_a_capture(Path::new(word)) {
+        return format!("to read {name}, say `uncork doctor --pcap {name}`");
+    }
+    format!("to watch the command {name}, say `uncork doctor -- {name} …`")
 }
 
 /// What is there and cannot be executed, or has a name that captures have.

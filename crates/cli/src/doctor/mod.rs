@@ -22,11 +22,12 @@ use std::path::Path;
 use uncork_capture::{Counts, Error};
 use uncork_doctor::{Report, Settings};
 
-pub(crate) use arguments::Doctor;
+pub(crate) use arguments::{Doctor, meant};
 
 use crate::failure::Failure;
 use crate::output::{complain, shown};
 use examine::{Examined, examine};
+use fail_on::FailOn;
 use input::{Input, is_stdin};
 
 /// Exit statuses.
@@ -47,6 +48,13 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
         let report = live::report(&arguments.live, settings, (arguments.json, arguments.quiet))?;
         crate::output::survive_broken_pipes();
         show(&report, arguments)?;
+        let share = |condition: &FailOn| matches!(condition, FailOn::Share(_));
+        if report.sampling.is_some() && arguments.fail_on.iter().any(share) {
+            complain(
+                "--fail-on share: requests are not seen without tracing, so any time lost is too \
+                 much",
+            );
+        }
         return Ok(verdict(&report, arguments));
     };
     let name = name_of(path);
