@@ -43,22 +43,22 @@ pub(crate) fn another<R: Read>(window: &mut Window<R>, now: Kind) -> std::io::Re
     if !window.fill(4)? {
         return Ok(None);
     }
-    let is = |data: &[u8], magic: &[u8]| data.starts_with(magic);
-    let data = window.data();
-    if PCAP.iter().any(|magic| is(data, magic)) {
+    let Some(magic) = window.data().first_chunk::<4>() else { return Ok(None) };
+    // Asked at each frame, and hardly ever so.
+    if PCAP.contains(magic) {
         // As a block of pcapng it would be of no known kind; as a record of pcap, of 2055 or later
         // and empty. The rest of the header: version 2.4, and four octets each of a time zone and an
         // accuracy that nobody writes.
         window.fill(16)?;
         let rest = window.data().get(4..16).unwrap_or_default();
-        let version = [&[2, 0, 4, 0], &[0, 2, 0, 4]].iter().any(|version| is(rest, *version));
+        let version = [[2, 0, 4, 0], [0, 2, 0, 4]].iter().any(|version| rest.starts_with(version));
         return Ok((version && rest.ends_with(&[0; 8])).then_some(Kind::Pcap));
     }
     // Within pcapng it is the next section.
-    if now == Kind::Pcap && is(data, &PCAPNG) {
+    if now == Kind::Pcap && *magic == PCAPNG {
         window.fill(12)?;
         let order = window.data().get(8..12).unwrap_or_default();
-        let section = [BYTE_ORDER, [0x4d, 0x3c, 0x2b, 0x1a]].iter().any(|magic| is(order, magic));
+        let section = [BYTE_ORDER, [0x4d, 0x3c, 0x2b, 0x1a]].iter().any(|magic| order == magic);
         return Ok(section.then_some(Kind::Pcapng));
     }
     Ok(None)

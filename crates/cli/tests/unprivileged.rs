@@ -225,3 +225,56 @@ fn a_signal_that_ends_the_command_is_in_the_report() {
     let told = stdout(&output(&mut doctor(&["--", "sh", "-c", "kill -KILL $$"])));
     assert!(told.contains("The command was ended by signal SIGKILL."), "{told}");
 }
+
+#[test]
+fn cap_bpf_and_cap_perfmon_suffice_to_trace_and_the_third_is_named() {
+    let name = "cap_bpf_and_cap_perfmon_suffice_to_trace_and_the_third_is_named";
+    if !common::needs_root(name) {
+        return;
+    }
+    let (directory, _) = common::uncork_of_nobody();
+    let line = client(pairs(), 12, "");
+    let traced = |capabilities: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(format!("--inh-caps={capabilities}"));
+        command.arg(format!("--ambient-caps={capabilities}"));
+        command.arg(directory.path().join("uncork")).args(["doctor", "--json", "--"]).args(&line);
+        output(&mut command)
+    };
+    let both = traced("+bpf,+perfmon");
+    let report = json(&both);
+    assert_eq!(report["sampling"], Value::Null, "{}", stderr(&both));
+    assert!(report["connections"][0]["requests"].as_u64().unwrap() >= 11, "{report:#}");
+    assert!(stderr(&both).contains("that needs CAP_NET_ADMIN"), "{}", stderr(&both));
+    let three = traced("+bpf,+perfmon,+net_admin");
+    assert!(!stderr(&three).contains("CAP_"), "{}", stderr(&three));
+    for (one, missing) in [("+bpf", "needs CAP_PERFMON,"), ("+perfmon", "needs CAP_BPF,")] {
+        let one = traced(one);
+        assert!(stderr(&one).contains(missing), "{}", stderr(&one));
+        assert!(json(&one)["sampling"].is_object());
+    }
+}
+
+#[test]
+fn a_process_in_another_network_namespace_is_not_said_to_have_no_connection() {
+    let name = "a_process_in_another_network_namespace_is_not_said_to_have_no_connection";
+    if !common::needs_root(name) {
+        return;
+    }
+    // The namespace goes with its only process.
+    let mut alien = Command::new("unshare").args(["--net", "sleep", "60"]).spawn().unwrap();
+    let pid = alien.id();
+    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    real::until(|| network(&pid.to_string()) != network("self"));
+    // A process with more capabilities than the doctor's may not be looked into: of equals only.
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-bpf,-perfmon,-sys_admin", UNCORK, "doctor"]);
+    let output = output(command.args(["--pid", &pid.to_string(), "--for", "1s"]));
+    alien.kill().unwrap();
+    alien.wait().unwrap();
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("is in another network namespace"), "{errors}");
+    assert!(errors.contains(&format!("nsenter --net --target {pid} uncork doctor")), "{errors}");
+}
