@@ -5,31 +5,28 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use netlink_packet_sock_diag::inet::nlas::TcpInfo;
-use uncork_doctor::live::{
-    Ends, Event, Held, Live, Options, Origin, Queue, Release, Socket, Who, Why, Writing,
-};
-use uncork_doctor::{Histogram, Process, Sampling};
+use uncork_doctor::Sampling;
+use uncork_doctor::live::{Event, Live};
+
+mod seen;
+mod told;
 
 use super::monotonic;
 use super::opened::opened;
-use super::options;
 use super::pace::Pace;
 use super::processes::{self, Owners};
 use super::records::Records;
-use super::sockdiag::{Answer, Name, SockDiag};
+use super::sockdiag::{Answer, SockDiag};
 use super::target::Target;
 use crate::doctor::words;
 use crate::failure::Failure;
+use seen::Seen;
+use told::{limits, missed};
 
 /// Between two searches for new processes and descriptors, unless there is a new socket.
 const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
 /// Searching takes one part in so many of the time.
 const SEARCH_SHARE: u32 = 10;
-/// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
-const LEAST_HOLD: Duration = Duration::from_millis(5);
-/// A cork's ceiling: 200 ms, less what a look may come late.
-const CEILING: Duration = Duration::from_millis(180);
 /// Sockets whose options are looked at in one search.
 const ASKED: usize = 256;
 
@@ -92,49 +89,6 @@ pub(super) fn watch(
     Ok(notes)
 }
 
-/// What this way of watching tells and what it does not.
-fn limits(sampling: &Sampling, all: &Sampling) -> [String; 2] {
-    let apart = match sampling.looks {
-        0 | 1 => String::new(),
-        _ => format!(
-            " ({} apart typically, {} at most)",
-            words::time(sampling.typical),
-            words::time(sampling.longest)
-        ),
-    };
-    [
-        format!(
-            "The sockets were not traced but looked at, {}{apart}: counts and times are at least \
-             what is told here.",
-            words::counted(sampling.looks, "time", "times"),
-        ),
-        format!(
-            "Not seen that way: bytes that wait for less than {}, ACKs that nobody waits for, \
-             requests and how long programs take for them, and connections that come and go \
-             between two looks for new ones ({} typically).",
-            words::time(LEAST_HOLD.max(sampling.typical)),
-            words::time(all.typical.max(Pace::rest(Duration::ZERO))),
-        ),
-    ]
-}
-
-/// Connections that came and went too fast: the kernel counted them, or they were gone before it was
-/// found whose they were.
-fn missed(sampling: &Sampling, opened: Option<u64>, watched: &Watched) -> Option<String> {
-    let missed = opened.unwrap_or(0).saturating_sub(watched.new) + watched.brief;
-    (missed > 0).then(|| {
-        let lived = match sampling.looks {
-            0 | 1 => String::new(),
-            _ => format!(" (they lived for less than {} or so)", words::time(sampling.longest)),
-        };
-        format!(
-            "{} of these or of other processes of this network namespace came and went too fast \
-             to be looked at{lived}. Tracing sees them.",
-            words::counted(missed, "end of a connection", "ends of connections"),
-        )
-    })
-}
-
 /// What cannot be seen of the processes that were named; a failure if that is all of them.
 fn unseen(pids: &[u32]) -> Result<Vec<String>, Failure> {
     let why = |pid: &u32| {
@@ -182,29 +136,6 @@ struct Watched {
     search: Option<Instant>,
     /// Not before then: searching takes a while where there are many processes.
     earliest: Option<Instant>,
-}
-
-/// A socket as it was at the first and at the last look.
-struct Seen {
-    inode: u64,
-    ends: Ends,
-    name: Name,
-    since: Duration,
-    first: TcpInfo,
-    last: TcpInfo,
-    at: Duration,
-    waits: Option<Waiting>,
-    /// Whether TCP_NODELAY was in force when it was last asked for.
-    nodelay: Option<bool>,
-}
-
-/// Bytes that are not sent.
-struct Waiting {
-    since: Duration,
-    segments_out: u32,
-    bytes: u32,
-    outstanding: u32,
-    why: Why,
 }
 
 impl Watched {
@@ -304,17 +235,7 @@ impl Watched {
     }
 
     fn look_at(&mut self, answer: Answer, now: Duration, live: &mut Live) {
-        let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen {
-            inode: answer.inode,
-            ends: answer.ends,
-            name: answer.name,
-            since: now,
-            first: answer.info.clone(),
-            last: answer.info.clone(),
-            at: now,
-            waits: None,
-            nodelay: None,
-        });
+        let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen::new(&answer, now));
         let new = seen.since == now;
         let held = seen.look(answer.info, now, answer.cookie);
         if new || held.is_some() {
@@ -352,126 +273,4 @@ impl Watched {
         let left: Vec<u64> = self.sockets.keys().copied().collect();
         left.into_iter().for_each(|cookie| self.end(cookie, live));
     }
-}
-
-impl Seen {
-    /// Asks for its options.
-    fn ask(&mut self, processes: &Owners) {
-        let known = processes.known(self.inode);
-        let asked = known.and_then(|process| options::nodelay(&process, self.inode));
-        self.nodelay = asked.or(self.nodelay);
-    }
-
-    /// Takes a look; a hold that is over is told.
-    fn look(&mut self, info: TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        let over = self.waits.as_ref().is_some_and(|waiting| {
-            info.notsent_bytes == 0 || info.data_segs_out != waiting.segments_out
-        });
-        let held = if over { self.waits.take() } else { None };
-        let held = held.and_then(|waiting| self.held(&waiting, &info, now, cookie));
-        if self.waits.is_none() && info.notsent_bytes > 0 {
-            self.waits = why(&info, self.nodelay).map(|why| Waiting {
-                // It was sent, or written, so long ago.
-                since: now
-                    .saturating_sub(Duration::from_millis(info.last_data_sent.into()))
-                    .max(self.at),
-                segments_out: info.data_segs_out,
-                bytes: info.notsent_bytes,
-                outstanding: info.unacked * info.snd_mss,
-                why,
-            });
-        }
-        (self.last, self.at) = (info, now);
-        held
-    }
-
-    fn held(&self, waiting: &Waiting, info: &TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        // It went between the last look and this one; TCP says when it last sent. That may have
-        // been something else: then all that is known is that it waited at the last look.
-        let sent = now.saturating_sub(Duration::from_millis(info.last_data_sent.into()));
-        let only = info.data_segs_out.wrapping_sub(waiting.segments_out) <= 1;
-        let end = if only { sent.clamp(self.at, now) } else { self.at.max(waiting.since) };
-        let took = end.saturating_sub(waiting.since);
-        let release = match waiting.why {
-            Why::Cork if took < CEILING => return None,
-            _ if took < LEAST_HOLD => return None,
-            Why::Cork => Release::Timer,
-            _ => Release::Ack,
-        };
-        Some(Held {
-            socket: cookie,
-            ends: self.ends,
-            writer: Who::default(),
-            inode: self.inode,
-            why: waiting.why,
-            release,
-            begin: waiting.since,
-            end,
-            message_begin: waiting.since,
-            offset: info.bytes_acked,
-            bytes: waiting.bytes,
-            outstanding_bytes: waiting.outstanding,
-            before_bytes: 0,
-            mss: info.snd_mss,
-            nodelay: self.nodelay == Some(true),
-            min_rtt: Duration::from_micros(info.min_rtt.into()),
-            stack: Vec::new(),
-        })
-    }
-
-    fn told(self, cookie: u64, process: Option<&Process>) -> Socket {
-        let (first, last) = (&self.first, &self.last);
-        let who = process.map_or_else(Who::default, |process| Who {
-            pid: process.pid,
-            tid: process.pid,
-            name: process.name.clone(),
-        });
-        let us = Duration::from_micros;
-        Socket {
-            socket: cookie,
-            ends: self.ends,
-            origin: Origin::Found,
-            owner: who,
-            writer: Who::default(),
-            inode: self.inode,
-            fd: process.and_then(|process| process.fd),
-            since: self.since,
-            until: self.at,
-            segments_out: last.data_segs_out.wrapping_sub(first.data_segs_out),
-            segments_in: last.data_segs_in.wrapping_sub(first.data_segs_in),
-            bytes_out: last.bytes_sent.saturating_sub(first.bytes_sent),
-            bytes_in: last.bytes_received.saturating_sub(first.bytes_received),
-            retransmissions: last.total_retrans.wrapping_sub(first.total_retrans),
-            window_limited: us(last.rwnd_limited.saturating_sub(first.rwnd_limited)),
-            busy: us(last.busy_time.saturating_sub(first.busy_time)),
-            options: Options::default(),
-            writing: Writing::default(),
-            turns: Histogram::new(),
-            turn_time: Duration::ZERO,
-            waits: Histogram::new(),
-            wait_time: Duration::ZERO,
-            short_holds: (0, Duration::ZERO),
-            queue: Queue::default(),
-            srtt: us(last.rtt.into()),
-            min_rtt: us(last.min_rtt.into()),
-            mss: last.snd_mss,
-            ack_timers: 0,
-            awaited_acks: 0,
-            awaited_ack_time: Duration::ZERO,
-        }
-    }
-}
-
-/// Why a small rest is not sent, as far as the counters tell: with something in flight it is
-/// Nagle's algorithm, with nothing it is a cork, or the window.
-fn why(info: &TcpInfo, nodelay: Option<bool>) -> Option<Why> {
-    if info.unacked == 0 && info.snd_wnd < info.snd_mss && info.snd_wnd < info.notsent_bytes {
-        return Some(Why::WindowShut);
-    }
-    if info.notsent_bytes >= info.snd_mss || info.unacked >= info.snd_cwnd {
-        return None;
-    }
-    // Under TCP_NODELAY only a cork, or MSG_MORE, keeps it.
-    let nagle = info.unacked > 0 && nodelay != Some(true);
-    Some(if nagle { Why::Nagle } else { Why::Cork })
 }
