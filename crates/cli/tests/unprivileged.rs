@@ -51,10 +51,11 @@ fn pairs() -> SocketAddr {
     address
 }
 
-/// A client that writes twice for each of its requests, and then does `more`.
+/// A client that writes twice for each of its requests, and then does `more`. It is there for long
+/// enough to be seen by somebody who gets little of a busy machine.
 fn client(address: SocketAddr, requests: u32, more: &str) -> [String; 4] {
     let script = format!(
-        "$s = IO::Socket::INET->new('{address}') or die; select undef, undef, undef, 0.05; \
+        "$s = IO::Socket::INET->new('{address}') or die; select undef, undef, undef, 0.3; \
          for (1..{requests}) {{ syswrite $s, 'a'; syswrite $s, 'b'; sysread $s, $x, 1 }} {more}"
     );
     ["perl".to_owned(), "-MIO::Socket::INET".to_owned(), "-e".to_owned(), script]
@@ -143,7 +144,8 @@ fn a_command_under_uncork_is_told_to_be_cured_with_what_was_held() {
     assert_eq!(output.status.code(), Some(0), "{report:#}");
     assert_eq!(report["command"]["status"], 0);
     let uncork = &report["connections"][0]["client"]["uncork"];
-    assert_eq!((&uncork["state"], &uncork["hold"]), (&"helped".into(), &"kernel".into()));
+    let how = (&uncork["state"], &uncork["hold"]);
+    assert_eq!(how, (&"helped".into(), &"kernel".into()), "{report:#}");
     assert_eq!((&uncork["writes"], &uncork["pushes"]), (&80.into(), &40.into()), "{report:#}");
     assert!(uncork["held"]["count"].as_u64().unwrap() > 0, "{uncork:#}");
     assert_eq!(uncork["complete"], true);
