@@ -181,7 +181,7 @@ fn the_record_of_a_running_process_is_read_out_of_its_memory() {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         maps.contains("libuncork.so")
     });
-    let output = output(&mut doctor(&["--json", "--all", "--pid", &pid, "--for", "400ms"]));
+    let output = output(&mut doctor(&["--json", "--all", "--pid", &pid, "--for", "1500ms"]));
     child.kill().unwrap();
     child.wait().unwrap();
     let report = json(&output);
@@ -192,7 +192,7 @@ fn the_record_of_a_running_process_is_read_out_of_its_memory() {
     assert!((1.5..=2.5).contains(&(writes / pushes)), "{uncork:#}");
     assert_eq!(report["connections"][0]["client"]["nagle"], "off");
     let errors = stderr(&output);
-    assert!(errors.contains(&format!("looking at process {pid} for 400 ms")), "{errors}");
+    assert!(errors.contains(&format!("looking at process {pid} for 1.50 s")), "{errors}");
     assert_eq!(report["command"], Value::Null);
 }
 

@@ -270,6 +270,7 @@ impl Watched {
     }
 
     fn finish(&mut self, live: &mut Live) {
+        self.ask_options();
         let left: Vec<u64> = self.sockets.keys().copied().collect();
         left.into_iter().for_each(|cookie| self.end(cookie, live));
     }
