@@ -13,6 +13,8 @@ use crate::verdict::words::count;
 const BACK: Duration = Duration::from_secs(1);
 /// A shorter silence may be a link that was down and kept its frames, and their timestamps.
 const FORTH: Duration = Duration::from_secs(10);
+/// Less than [`FORTH`], however the fractions are.
+const SHORTLY_SECONDS: u64 = 8;
 /// A pause that is this long, and has this many ticks, tells how fast a connection's clock ticks.
 const LEARNT: (Duration, u32) = (Duration::from_millis(20), 4);
 /// RFC 7323 §5.4: at least one tick a second.
@@ -28,6 +30,8 @@ pub(crate) struct Clock {
     last: Duration,
     /// Everybody was silent, or the clock was set.
     suspect: bool,
+    /// Whether it was ever set.
+    set: bool,
     back: Steps,
     forth: Steps,
 }
@@ -40,11 +44,23 @@ struct Steps {
 
 impl Clock {
     /// The time of a segment.
+    #[inline]
     pub(crate) fn read(&mut self, at: Duration) -> Duration {
+        // As it nearly always is: a little later than the one before, by a clock that was never
+        // set.
+        if !self.set && at >= self.last && at.as_secs() <= self.last.as_secs() + SHORTLY_SECONDS {
+            self.last = at;
+            return at;
+        }
+        self.read_oddly(at)
+    }
+
+    fn read_oddly(&mut self, at: Duration) -> Duration {
         let mut now = at.saturating_add(self.added).saturating_sub(self.taken);
         if now.saturating_add(BACK) < self.last {
             let step = self.last.saturating_sub(now);
             self.added += step;
+            self.set = true;
             self.back.record(step);
             self.suspect = false;
             now = self.last;
@@ -79,6 +95,7 @@ impl Clock {
         let step = seen.saturating_sub(passed.at_most);
         if step >= FORTH && passed.at_most < seen / 2 {
             self.taken += step;
+            self.set = true;
             self.forth.record(step);
             self.suspect = false;
             self.last = now.saturating_sub(step);
