@@ -120,9 +120,9 @@ fn remark(name: &str, report: &Report, counts: Counts) {
     }
     if counts.without_time > 0 {
         complain(format_args!(
-            "{name}: {} of {} frames have no time (simple packet blocks): stalls in them cannot \
-             be seen",
-            counts.without_time, counts.frames
+            "{name}: {} no time (simple packet blocks), of {}: stalls there cannot be seen",
+            words::counted(counts.without_time, "frame has", "frames have"),
+            counts.frames
         ));
     }
     if report.summary.segments == 0 && counts.frames > 0 {

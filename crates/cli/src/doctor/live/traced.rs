@@ -8,6 +8,7 @@ use super::records::Records;
 use super::stacks::Symbols;
 use super::target::Target;
 use super::{BOTH_TOLD, TURN, monotonic};
+use crate::doctor::words;
 use crate::failure::Failure;
 use crate::output::complain;
 
@@ -66,15 +67,14 @@ pub(super) fn watch(
     rest.events.into_iter().for_each(|told| watcher.hear(told, &traced, live));
     if rest.dropped > 0 {
         complain(format_args!(
-            "{} events were lost: more was told than could be listened to, and the figures are too \
-             small",
-            rest.dropped
+            "{} lost: more was told than could be listened to, and the figures are too small",
+            words::counted(rest.dropped, "event was", "events were")
         ));
     }
     if rest.refused > 0 {
         complain(format_args!(
-            "{} connections could not be traced: the kernel had no memory for them",
-            rest.refused
+            "{} could not be traced: the kernel had no memory for that",
+            words::counted(rest.refused, "connection", "connections")
         ));
     }
     Ok(Vec::new())

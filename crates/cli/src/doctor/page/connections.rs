@@ -31,9 +31,9 @@ pub(super) fn list(out: &mut String, connections: &[&Connection]) {
     if more > 0 {
         put!(
             out,
-            "<p class=\"soft\">{} more that lost less are not listed here: \
-             <code>uncork doctor --json</code> has them all.</p>",
-            words::count(more as u64, "connection")
+            "<p class=\"soft\">{} not listed here, and lost less: \
+             <code>uncork doctor --json</code> has all.</p>",
+            words::counted(more as u64, "more connection is", "more connections are")
         );
     }
     put!(out, "</section>");
@@ -196,9 +196,8 @@ pub(super) fn well(out: &mut String, connections: &[&Connection]) {
     if more > 0 {
         put!(
             out,
-            "<p class=\"soft\">{} more are not listed here: <code>uncork doctor --json</code> has \
-             them all.</p>",
-            words::count(more as u64, "connection")
+            "<p class=\"soft\">{} not listed here: <code>uncork doctor --json</code> has all.</p>",
+            words::counted(more as u64, "more connection is", "more connections are")
         );
     }
     put!(out, "</section>");

@@ -53,7 +53,8 @@ fn header(out: &mut String, report: &Report) {
         if summary.stalls > 0 {
             let share = words::share(summary.lost, summary.request_time);
             let waiting = words::time(summary.request_time);
-            figure(out, &words::thousands(summary.stalls), "stalls", "that TCP is to blame for");
+            let stalls = if summary.stalls == 1 { "stall" } else { "stalls" };
+            figure(out, &words::thousands(summary.stalls), stalls, "that TCP is to blame for");
             figure(out, &words::time(summary.lost), "lost", "while somebody waited");
             if let Some(share) = share {
                 figure(out, &share, "of the waiting", &format!("of {waiting} until replies came"));
@@ -61,7 +62,11 @@ fn header(out: &mut String, report: &Report) {
         }
         let ill = words::thousands(summary.connections_with_findings);
         let all = format!("of {} seen", words::thousands(summary.connections));
-        figure(out, &ill, "connections with findings", &all);
+        let connections = match summary.connections_with_findings {
+            1 => "connection with findings",
+            _ => "connections with findings",
+        };
+        figure(out, &ill, connections, &all);
         put!(out, "</div>");
     }
     put!(out, "</header>");
