@@ -15,5 +15,5 @@ mod record;
 mod tracer;
 
 pub use hooks::{Absent, Hook, Lack, Target};
-pub use privilege::{Capability, missing_capabilities};
+pub use privilege::{Capability, has, missing_capabilities};
 pub use tracer::{Error, Rest, Settings, Told, Tracer};

@@ -10,12 +10,18 @@ pub enum Capability {
     Bpf,
     /// To attach them to functions of the kernel and read its memory.
     Perfmon,
+    /// To see which options programs ask for; tracing does without.
+    NetAdmin,
+    /// To look into the processes of other users; tracing does without.
+    SysPtrace,
 }
 
 impl Capability {
     /// Its bit in `CapEff`.
     fn bit(self) -> u32 {
         match self {
+            Self::NetAdmin => 12,
+            Self::SysPtrace => 19,
             Self::Perfmon => 38,
             Self::Bpf => 39,
         }
@@ -27,11 +33,13 @@ impl fmt::Display for Capability {
         f.write_str(match self {
             Self::Bpf => "CAP_BPF",
             Self::Perfmon => "CAP_PERFMON",
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
         })
     }
 }
 
-/// CAP_SYS_ADMIN stands for both.
+/// CAP_SYS_ADMIN stands for both of the former.
 const SYS_ADMIN_BIT: u32 = 21;
 
 /// The capabilities that this process lacks for tracing; none if that cannot be told.
@@ -39,6 +47,13 @@ const SYS_ADMIN_BIT: u32 = 21;
 pub fn missing_capabilities() -> Vec<Capability> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     effective(&status).map(missing_of).unwrap_or_default()
+}
+
+/// Whether this process has a capability; it has if that cannot be told.
+#[must_use]
+pub fn has(capability: Capability) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective(&status).is_none_or(|set| set >> capability.bit() & 1 == 1)
 }
 
 fn effective(status: &str) -> Option<u64> {

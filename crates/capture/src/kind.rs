@@ -25,6 +25,9 @@ const PCAP: [[u8; 4]; 5] = [
 /// The kind of a section header block, the same in both byte orders.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
+/// What a section header block holds in its third word, in the order of this machine or the other.
+const BYTE_ORDER: [u8; 4] = [0x1a, 0x2b, 0x3c, 0x4d];
+
 /// What compresses a file, by its first octets.
 const COMPRESSED: [(&[u8], &str, &str); 5] = [
     (&[0x1f, 0x8b], "gzip", "zcat"),
@@ -33,6 +36,33 @@ const COMPRESSED: [(&[u8], &str, &str); 5] = [
     (b"BZh", "bzip2", "bzcat"),
     (&[0x04, 0x22, 0x4d, 0x18], "lz4", "lz4cat"),
 ];
+
+/// Whether another file begins here, as in `cat one.pcap two.pcap`: what a record of the first
+/// could not begin with.
+pub(crate) fn another<R: Read>(window: &mut Window<R>, now: Kind) -> std::io::Result<Option<Kind>> {
+    if !window.fill(4)? {
+        return Ok(None);
+    }
+    let Some(magic) = window.data().first_chunk::<4>() else { return Ok(None) };
+    // Asked at each frame, and hardly ever so.
+    if PCAP.contains(magic) {
+        // As a block of pcapng it would be of no known kind; as a record of pcap, of 2055 or later
+        // and empty. The rest of the header: version 2.4, and four octets each of a time zone and an
+        // accuracy that nobody writes.
+        window.fill(16)?;
+        let rest = window.data().get(4..16).unwrap_or_default();
+        let version = [[2, 0, 4, 0], [0, 2, 0, 4]].iter().any(|version| rest.starts_with(version));
+        return Ok((version && rest.ends_with(&[0; 8])).then_some(Kind::Pcap));
+    }
+    // Within pcapng it is the next section.
+    if now == Kind::Pcap && *magic == PCAPNG {
+        window.fill(12)?;
+        let order = window.data().get(8..12).unwrap_or_default();
+        let section = [BYTE_ORDER, [0x4d, 0x3c, 0x2b, 0x1a]].iter().any(|magic| order == magic);
+        return Ok(section.then_some(Kind::Pcapng));
+    }
+    Ok(None)
+}
 
 /// Looks at the beginning, and leaves it where it is.
 pub(crate) fn of<R: Read>(window: &mut Window<R>) -> Result<Kind, Error> {

@@ -72,6 +72,8 @@ pub struct Counts {
     pub unknown_link: u64,
     /// The link type of the first of those.
     pub first_unknown_link: Option<UnknownLink>,
+    /// Files that came behind the first one, as from `cat one.pcap two.pcap`.
+    pub files_behind: u64,
 }
 
 /// A capture that is being read.
@@ -87,6 +89,26 @@ pub struct Capture<R> {
 enum Format {
     Pcap(Pcap),
     Pcapng(Pcapng),
+}
+
+impl Format {
+    fn open<R: Read>(kind: Kind, window: &mut Window<R>) -> Result<Self, Error> {
+        Ok(match kind {
+            Kind::Pcap => Self::Pcap(Pcap::open(window)?),
+            Kind::Pcapng => Self::Pcapng(Pcapng::default()),
+        })
+    }
+
+    fn next<R: Read>(
+        &mut self,
+        window: &mut Window<R>,
+        counts: &mut Counts,
+    ) -> Result<Option<Record>, Error> {
+        match self {
+            Self::Pcap(pcap) => pcap.next(window),
+            Self::Pcapng(pcapng) => pcapng.next(window, counts),
+        }
+    }
 }
 
 /// Where in the window a frame is, and what its record says of it.
@@ -111,10 +133,8 @@ impl<R: Read> Capture<R> {
     /// [`Error`] if it is no capture, or one whose frames cannot be read.
     pub fn open(reader: R) -> Result<Self, Error> {
         let mut window = Window::new(reader);
-        let format = match kind::of(&mut window)? {
-            Kind::Pcap => Format::Pcap(Pcap::open(&mut window)?),
-            Kind::Pcapng => Format::Pcapng(Pcapng::default()),
-        };
+        let kind = kind::of(&mut window)?;
+        let format = Format::open(kind, &mut window)?;
         Ok(Self { window, format, counts: Counts::default(), ended: false })
     }
 
@@ -128,11 +148,7 @@ impl<R: Read> Capture<R> {
         if self.ended {
             return Ok(None);
         }
-        let next = match &mut self.format {
-            Format::Pcap(pcap) => pcap.next(&mut self.window),
-            Format::Pcapng(pcapng) => pcapng.next(&mut self.window, &mut self.counts),
-        };
-        let record = match next {
+        let record = match self.next_record() {
             Ok(Some(record)) => record,
             Ok(None) => {
                 self.ended = true;
@@ -150,6 +166,31 @@ impl<R: Read> Capture<R> {
         let bytes = &self.window.take(record.record_bytes)[record.at..record.at + record.bytes];
         let Record { time, link, wire_bytes, .. } = record;
         Ok(Some(Frame { time, link, wire_bytes, bytes }))
+    }
+
+    fn next_record(&mut self) -> Result<Option<Record>, Error> {
+        loop {
+            self.next_file()?;
+            match self.format.next(&mut self.window, &mut self.counts)? {
+                // Another file begins where a block would.
+                None if !self.window.data().is_empty() => {}
+                next => return Ok(next),
+            }
+        }
+    }
+
+    /// Goes on with another file that begins here.
+    fn next_file(&mut self) -> Result<(), Error> {
+        let kind = match self.format {
+            Format::Pcap(_) => Kind::Pcap,
+            Format::Pcapng(_) => Kind::Pcapng,
+        };
+        // What was read of the first file is a whole record, or nothing.
+        if let Some(kind) = kind::another(&mut self.window, kind)? {
+            self.format = Format::open(kind, &mut self.window)?;
+            self.counts.files_behind += 1;
+        }
+        Ok(())
     }
 
     /// What has been read so far.

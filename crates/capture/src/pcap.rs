@@ -34,7 +34,7 @@ impl Pcap {
         const HEADER_BYTES: usize = 24;
         window.fill(HEADER_BYTES)?;
         let Ok((_, header)) = parse_pcap_header(window.data()) else {
-            return Err(Error::CutOff { at: 0 });
+            return Err(Error::CutOff { at: window.position() });
         };
         let pcap = Self::from_header(&header)?;
         window.take(HEADER_BYTES);

@@ -12,6 +12,7 @@ use pcap_parser::{
 use uncork_wire::link::LinkType;
 
 use crate::error::{Error, Lie};
+use crate::kind::{self, Kind};
 use crate::links::UnknownLink;
 use crate::time::Resolution;
 use crate::window::Window;
@@ -67,6 +68,9 @@ impl Pcapng {
         counts: &mut Counts,
     ) -> Result<Option<Record>, Error> {
         loop {
+            if kind::another(window, Kind::Pcapng)?.is_some() {
+                return Ok(None);
+            }
             let at = window.position();
             if !window.fill(SMALLEST_BLOCK as usize)? {
                 return if window.data().is_empty() { Ok(None) } else { Err(Error::CutOff { at }) };

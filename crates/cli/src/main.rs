@@ -23,7 +23,7 @@ mod status;
 mod tables;
 
 use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::arguments::{Command, Uncork};
 use crate::failure::Failure;
@@ -52,10 +52,26 @@ fn uncork() -> i32 {
     }
 }
 
+/// What `uncork doctor trace.pcap` and its like should have been.
+fn bare_word(error: &clap::Error) -> Option<String> {
+    let mut words = std::env::args_os().skip(1);
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return None,
+    };
+    let is_doctor = words.next().is_some_and(|first| first == "doctor");
+    let is_bare = word == "-" || !word.starts_with('-');
+    (is_doctor && is_bare).then(|| doctor::meant(word, words.any(|word| word == "--pcap")))
+}
+
 /// Help and version are no errors. A wrong `uncork run` line is a failure of uncork itself,
 /// which must not be taken for the exit status of the program: 125, where others say 2.
 fn usage(error: &clap::Error) -> i32 {
     output::survive_broken_pipes();
+    if let Some(sentence) = bare_word(error) {
+        output::complain(sentence);
+        return Failure::USAGE;
+    }
     // A closed pipe is no error, and there is nowhere else to complain to.
     let _ = error.print();
     match error.kind() {

@@ -149,8 +149,74 @@ fn refused_by_clap(arguments: &[&str], what: &str) {
 }
 
 #[test]
+fn options_that_mean_nothing_together_are_refused() {
+    for (line, what) in [
+        (&["--pcap", "x", "--for", "3s"][..], "--for"),
+        (&["--pcap", "x", "--stacks"], "--stacks"),
+        (&["--pcap", "x", "--pid", "1"], "--pid"),
+        (&["--pcap", "x", "--", "true"], "COMMAND"),
+        (&["--pid", "1", "--", "true"], "COMMAND"),
+        (&["--for", "3s", "--", "true"], "--for"),
+        (&["--for", "3s"], "--pid"),
+        (&["--pcap", "x", "--pcap", "y"], "multiple times"),
+    ] {
+        refused_by_clap(line, what);
+    }
+}
+
+#[test]
+fn who_does_not_say_which_of_the_three_is_told_how() {
+    let (_directory, file) = saved(&Trace::healthy(1).pcap());
+    let file = file.to_str().unwrap();
+    for (line, what) in [
+        (&[][..], "`--pcap FILE` for a capture, `--pid PID` for a process that runs, `-- COMMAND`"),
+        (&["--json"], "say what to look at"),
+        (&[file], &*format!("say `uncork doctor --pcap {file}`")),
+        (&["4711"], "say `uncork doctor --pid 4711`"),
+        (&["curl"], "say `uncork doctor -- curl …`"),
+        (&["--pcap", file, "b.pcap"], "one capture at a time; `cat A B | uncork doctor --pcap -`"),
+    ] {
+        refused(&mut doctor(line), 2, what);
+    }
+}
+
+#[test]
+fn captures_behind_each_other_are_one() {
+    let both = [Trace::nagle(3).pcap(), Trace::healthy(2).pcap()].concat();
+    let read = piped(&both, &["--json"]);
+    assert_eq!(
+        stderr(&read),
+        "uncork: standard input: a second file begins in it, and was read as well\n"
+    );
+    let report = json(&read);
+    let [one, other] = [Trace::nagle(3), Trace::healthy(2)].map(|trace| {
+        let report = json(&piped(&trace.pcap(), &["--json"]));
+        report["summary"]["segments"].as_u64().unwrap()
+    });
+    assert_eq!(report["summary"]["segments"], one + other);
+    // The second header is no frame.
+    assert_eq!(
+        (&report["summary"]["not_tcp"], &report["summary"]["cut_short"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_told_and_nobody_waited_for_it() {
+    let mut trace = Trace::healthy(3);
+    trace.set_clock_back(Duration::from_secs(3600));
+    trace.more(3);
+    let (_directory, file) = saved(&trace.pcap());
+    let report = json(&examine(&file, &["--json", "--all"]));
+    assert_eq!(report["summary"]["stalls"], 0, "{report:#}");
+    assert!(report["summary"]["duration_ms"].as_f64().unwrap() < 1000.0, "{report:#}");
+    let told = report["notes"][0].as_str().unwrap();
+    assert!(told.starts_with("The capture's clock jumped back once, by 3600"), "{told}");
+    assert!(stdout(&examine(&file, &["--all"])).contains("jumped back once"));
+}
+
+#[test]
 fn a_command_line_that_is_not_understood_ends_with_2() {
-    refused_by_clap(&[], "--pcap");
     refused_by_clap(&["--pcap", "x", "--fail-on", "stall>soon"], "\"soon\" is not a duration");
     refused_by_clap(&["--pcap", "x", "--fail-on", "nagel"], "nor a kind of finding");
     refused_by_clap(&["--pcap", "x", "--slow", "7"], "is not a duration");

@@ -259,7 +259,7 @@ fn without_the_capabilities_it_says_which_and_goes_on_by_asking() {
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    for part in ["CAP_BPF and CAP_PERFMON", "setcap cap_bpf,cap_perfmon", "not told"] {
+    for part in ["CAP_BPF and CAP_PERFMON", "setcap cap_bpf,cap_perfmon", "going on without"] {
         assert!(errors.contains(part), "{errors}");
     }
     assert_eq!(kinds(&json(&output)), ["nagle_delayed_ack"], "{errors}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uncork_wire::tcp::Flags;
 use uncork_wire::{Endpoint, Segment, SeqNumber};
 
+use crate::clock;
 use crate::direction::{Acked, Direction};
 use crate::exchange::Exchanges;
 use crate::flight::Sent;
@@ -308,8 +309,10 @@ impl Connection {
         direction.nxt = end + u32::from(segment.flags.has(Flags::FIN));
         let flight_bytes = direction.flight_bytes();
         direction.most_in_flight_bytes = direction.most_in_flight_bytes.max(flight_bytes);
+        let timestamp = segment.timestamps.map(|(value, _)| value);
+        clock::learn(direction, pause, timestamp);
         direction.last_data = Some(at);
-        direction.last_timestamp = segment.timestamps.map(|(value, _)| value);
+        direction.last_timestamp = timestamp;
         if flight_bytes == 0 {
             // Its ACK was captured first: several receive queues do that.
             return;

@@ -99,6 +99,8 @@ pub(crate) struct Direction {
     pub(crate) last_again: Duration,
     /// Timestamp value of its last segment with data (RFC 7323).
     pub(crate) last_timestamp: Option<u32>,
+    /// How fast that clock ticks, as far as it was learnt: ticks a second, 0 if not.
+    pub(crate) tick_hertz: u16,
     /// Whether it has sent a FIN or a reset.
     pub(crate) ended: bool,
 }

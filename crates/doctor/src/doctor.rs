@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use uncork_wire::tcp::Flags;
 use uncork_wire::{Endpoint, Segment, Unread};
 
+use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::remedy::{Context, remedies};
 use crate::report::{self, Report, SCHEMA_VERSION, Summary};
@@ -36,6 +37,7 @@ const PICTURED: usize = 1000;
 pub struct Doctor {
     settings: Settings,
     summary: Summary,
+    clock: Clock,
     first_seen: Option<Duration>,
     last_seen: Duration,
     /// By their ends; `None` is one that is over and has been reported.
@@ -56,9 +58,20 @@ impl Doctor {
         self.summary.segments += 1;
         self.summary.payload_bytes += u64::from(segment.payload_bytes);
         self.summary.malformed += u64::from(segment.option_lies);
+        let mut at = self.clock.read(at);
+        let (ends, from) = Ends::of(segment);
+        if self.clock.is_suspect()
+            && let Some(Some(known)) = self.connections.get(&ends)
+        {
+            let timestamp = segment.timestamps.map(|(value, _)| value);
+            let checked = self.clock.check(at, &known.directions[from], timestamp);
+            // Frames of others may have come before it was known.
+            if checked < at {
+                (at, self.last_seen) = (checked, checked);
+            }
+        }
         self.first_seen.get_or_insert(at);
         self.last_seen = self.last_seen.max(at);
-        let (ends, from) = Ends::of(segment);
         let settings = self.settings;
         let new = || {
             let mut ends = [segment.source, segment.destination];
@@ -118,7 +131,14 @@ impl Doctor {
             let order = b.lost.cmp(&a.lost).then(worst(b).cmp(&worst(a)));
             order.then(a.first_seen.total_cmp(&b.first_seen))
         });
-        Report { schema_version: SCHEMA_VERSION, summary: self.summary, connections: self.ended }
+        Report {
+            schema_version: SCHEMA_VERSION,
+            summary: self.summary,
+            sampling: None,
+            command: None,
+            notes: self.clock.notes(),
+            connections: self.ended,
+        }
     }
 
     /// Nobody looks at the pictures of thousands of connections: the worst keep theirs.

@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clock;
 mod connection;
 mod direction;
 mod doctor;

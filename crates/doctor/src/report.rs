@@ -19,8 +19,39 @@ pub struct Report {
     pub schema_version: u32,
     /// What was looked at.
     pub summary: Summary,
+    /// How the sockets were looked at, if they were not traced. What was found is then a floor, and
+    /// requests and messages are not counted.
+    pub sampling: Option<Sampling>,
+    /// The command that was watched, and how it ended.
+    pub command: Option<Command>,
+    /// What the rest of the report stands on, each a sentence.
+    pub notes: Vec<String>,
     /// One entry for each connection that has a finding, worst first; all of them if asked.
     pub connections: Vec<Connection>,
+}
+
+/// How often sockets were looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Sampling {
+    /// How many times.
+    pub looks: u64,
+    /// From one look to the next, typically, in milliseconds.
+    #[serde(rename = "typical_ms", serialize_with = "milliseconds")]
+    pub typical: Duration,
+    /// And at most.
+    #[serde(rename = "longest_ms", serialize_with = "milliseconds")]
+    pub longest: Duration,
+}
+
+/// A command, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// Its name and arguments, with blanks between.
+    pub line: String,
+    /// Its exit status; nothing if a signal ended it, or if it still ran.
+    pub status: Option<i32>,
+    /// The number of the signal that ended it.
+    pub signal: Option<i32>,
 }
 
 /// What was looked at, as numbers.
@@ -110,6 +141,8 @@ pub struct Party {
     pub mss: Option<u32>,
     /// Whether Nagle's algorithm held its small segments back.
     pub nagle: InForce,
+    /// What libuncork.so does for this socket, if the process runs under it and could be asked.
+    pub uncork: Option<Uncork>,
     /// Longest and typical delay of its ACKs, in milliseconds.
     pub ack_delay: Spread,
 }
@@ -125,6 +158,47 @@ pub struct Process {
     pub name: String,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
+}
+
+/// What libuncork.so has done for a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Uncork {
+    /// Where it holds small writes: `kernel`, `user`, or `off`.
+    pub hold: String,
+    /// `helped`, or why the socket is passed through.
+    pub state: String,
+    /// Writes that the program made.
+    pub writes: u64,
+    /// What it wrote, in octets.
+    pub bytes: u64,
+    /// Logical packets that these left as.
+    pub pushes: u64,
+    /// Packets that were not sent, since their bytes left with others.
+    pub packets_saved: u64,
+    /// What pushed them, where that was counted.
+    pub pushed_by: Vec<Push>,
+    /// How long bytes were held, where that was measured.
+    pub held: Option<Spread>,
+    /// Whether this is all, told when the socket was closed or its process ended; otherwise more
+    /// may have followed.
+    pub complete: bool,
+}
+
+/// What lets held bytes go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Push {
+    /// The call, or `timer`.
+    pub call: String,
+    /// How often.
+    pub count: u64,
+}
+
+impl Uncork {
+    /// Whether it gathers this socket's writes.
+    #[must_use]
+    pub fn helps(&self) -> bool {
+        self.state.starts_with("helped")
+    }
 }
 
 /// Whether an option was in force, as far as can be told.

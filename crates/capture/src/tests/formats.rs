@@ -254,3 +254,44 @@ fn octets_that_come_one_by_one_make_the_same_frames() {
         assert_eq!(frames, read_all(file.as_slice()).0);
     }
 }
+
+#[test]
+fn files_behind_each_other_are_read_as_if_they_were_one() {
+    let pcap_file = |order, magic| {
+        let mut file = pcap(order, magic, 1);
+        file.extend(record(order, TIME, FRAME.len(), FRAME));
+        file
+    };
+    let pcapng_file = |order| {
+        let mut file = section(order);
+        file.extend(interface(order, 1, 0, &[]));
+        file.extend(packet(order, 0, 1_700_000_000_123_456, FRAME.len(), (FRAME, &[])));
+        // As dumpcap ends its files: statistics.
+        file.extend(block(order, 5, &[0; 12]));
+        file
+    };
+    let files: Vec<Vec<u8>> = ORDERS
+        .into_iter()
+        .flat_map(|order| {
+            [pcap_file(order, MICROSECONDS), pcap_file(order, NANOSECONDS), pcapng_file(order)]
+        })
+        .chain([pcap_file(Order::Little, MODIFIED)].map(|mut file| {
+            // Its records have eight octets more: an interface, a protocol, a kind.
+            let frame = file.len() - FRAME.len();
+            file.splice(frame..frame, [0; 8]);
+            file
+        }))
+        .collect();
+    for first in &files {
+        for second in &files {
+            let both = [first.as_slice(), second].concat();
+            let (frames, counts, error) = read_all(both.as_slice());
+            assert!(error.is_none(), "{error:?}");
+            assert_eq!(frames.len(), 2, "{first:02x?} {second:02x?}");
+            assert!(frames.iter().all(|frame| frame.bytes == FRAME));
+            // A section of pcapng behind another is no other file.
+            let sections = [first, second].iter().all(|file| file.starts_with(&[0x0a, 0x0d]));
+            assert_eq!(counts.files_behind, u64::from(!sections));
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The command line of `uncork doctor`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
@@ -8,6 +8,8 @@ use uncork_posix::config::parse_duration;
 
 use super::fail_on::FailOn;
 use super::live::LiveArguments;
+use crate::failure::Failure;
+use crate::output::shown;
 
 const HELP: &str = "\
 Conditions of --fail-on:
@@ -30,8 +32,9 @@ Examples:
 Exit status: 0 nothing found (harmless oddities are nothing), 1 findings, or with --fail-on
 a condition that holds, 2 the command line or the capture is not understood (what could be
 read is reported), 3 no permission to read it, or to see
-anything of the process. A command's own exit status is told on standard error if it is not
-0; one that cannot be run ends it with 126, one that is not found with 127.";
+anything of the process. A command's own exit status is in the report, and told on standard
+error if it is not 0; one that cannot be run ends it with 126, one that is not found with
+127.";
 
 /// Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it
 ///
@@ -46,7 +49,7 @@ pub(crate) struct Doctor {
     /// A capture that is still being written to a pipe is read as it comes; Ctrl-C ends it
     /// with a report.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present_any = ["pid", "command"], conflicts_with_all = ["pid", "command"])]
+    #[arg(conflicts_with_all = ["pid", "command"])]
     pub(crate) pcap: Option<PathBuf>,
 
     #[command(flatten)]
@@ -78,6 +81,45 @@ pub(crate) struct Doctor {
     /// Print no report; the exit status tells
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
+}
+
+impl Doctor {
+    /// Whether it is said what to look at.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.pcap.is_none() && self.live.pid.is_empty() && self.live.command.is_empty() {
+            return Err(Failure::unusable(
+                "say what to look at: `--pcap FILE` for a capture, `--pid PID` for a process that \
+                 runs, `-- COMMAND` for one that is to be started (uncork doctor --help says more)",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What somebody meant who gave a bare word, in a sentence.
+pub(crate) fn meant(word: &str, has_capture: bool) -> String {
+    let name = shown(word);
+    if has_capture {
+        return format!(
+            "{name}: one capture at a time; `cat A B | uncork doctor --pcap -` reads one behind \
+             the other, `mergecap -w - A B | uncork doctor --pcap -` as they overlap"
+        );
+    }
+    if word.parse::<u32>().is_ok() {
+        return format!("to watch process {name}, say `uncork doctor --pid {name}`");
+    }
+    if looks_like_a_capture(Path::new(word)) {
+        return format!("to read {name}, say `uncork doctor --pcap {name}`");
+    }
+    format!("to watch the command {name}, say `uncork doctor -- {name} …`")
+}
+
+/// What is there and cannot be executed, or has a name that captures have.
+fn looks_like_a_capture(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let named = matches!(extension, Some("pcap" | "pcapng" | "cap" | "dump"));
+    let executable = crate::command::executable(path).is_ok();
+    named || path.as_os_str() == "-" || (path.is_file() && !executable)
 }
 
 #[cfg(test)]
@@ -113,6 +155,5 @@ mod tests {
         assert!(error.contains("\"soon\" is not a duration"), "{error}");
         let error = parse(&["--pcap", "-", "--slow", "soon"]).unwrap_err();
         assert!(error.contains("\"soon\" is not a duration"), "{error}");
-        assert!(parse(&[]).unwrap_err().contains("--pcap"));
     }
 }

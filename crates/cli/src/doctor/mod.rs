@@ -22,11 +22,12 @@ use std::path::Path;
 use uncork_capture::{Counts, Error};
 use uncork_doctor::{Report, Settings};
 
-pub(crate) use arguments::Doctor;
+pub(crate) use arguments::{Doctor, meant};
 
 use crate::failure::Failure;
 use crate::output::{complain, shown};
 use examine::{Examined, examine};
+use fail_on::FailOn;
 use input::{Input, is_stdin};
 
 /// Exit statuses.
@@ -42,10 +43,18 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     if let Some(slow) = arguments.slow {
         settings.slow_application = slow;
     }
+    arguments.check()?;
     let Some(path) = &arguments.pcap else {
         let report = live::report(&arguments.live, settings, (arguments.json, arguments.quiet))?;
         crate::output::survive_broken_pipes();
         show(&report, arguments)?;
+        let share = |condition: &FailOn| matches!(condition, FailOn::Share(_));
+        if report.sampling.is_some() && arguments.fail_on.iter().any(share) {
+            complain(
+                "--fail-on share: requests are not seen without tracing, so any time lost is too \
+                 much",
+            );
+        }
         return Ok(verdict(&report, arguments));
     };
     let name = name_of(path);
@@ -98,6 +107,11 @@ fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
 
 /// What is missing in the report, and why.
 fn remark(name: &str, report: &Report, counts: Counts) {
+    match counts.files_behind {
+        0 => {}
+        1 => complain(format_args!("{name}: a second file begins in it, and was read as well")),
+        more => complain(format_args!("{name}: {more} more files begin in it, and were read")),
+    }
     if let (Some(link), left_out @ 1..) = (counts.first_unknown_link, counts.unknown_link) {
         let frames = if left_out == 1 { "frame was" } else { "frames were" };
         complain(format_args!(
@@ -106,9 +120,9 @@ fn remark(name: &str, report: &Report, counts: Counts) {
     }
     if counts.without_time > 0 {
         complain(format_args!(
-            "{name}: {} of {} frames have no time (simple packet blocks): stalls in them cannot \
-             be seen",
-            counts.without_time, counts.frames
+            "{name}: {} no time (simple packet blocks), of {}: stalls there cannot be seen",
+            words::counted(counts.without_time, "frame has", "frames have"),
+            counts.frames
         ));
     }
     if report.summary.segments == 0 && counts.frames > 0 {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use uncork_doctor::Role::{Client, Server};
 use uncork_doctor::remedy::{Context, remedies};
 use uncork_doctor::{
-    Connection, Doctor, Example, Finding, Histogram, InForce, Kind, Party, Process, Report, Role,
-    SCHEMA_VERSION, Seen, Settings, Severity, Summary, What,
+    Command, Connection, Doctor, Example, Finding, Histogram, InForce, Kind, Party, Process, Push,
+    Report, Role, SCHEMA_VERSION, Sampling, Seen, Settings, Severity, Spread, Summary, Uncork,
+    What,
 };
 use uncork_wire::tcp::Flags;
 use uncork_wire::{Segment, SeqNumber};
@@ -47,6 +48,7 @@ fn party(endpoint: &str, process: Option<(&str, u32, i32)>) -> Party {
         message_bytes: 540,
         mss: Some(1448),
         nagle: InForce::On,
+        uncork: None,
         ack_delay: Histogram::default().spread(),
     }
 }
@@ -322,13 +324,43 @@ pub(crate) fn report(mut connections: Vec<Connection>) -> Report {
         lost: connections.iter().map(|connection| connection.lost).sum(),
         request_time: connections.iter().map(|connection| connection.request_time).sum(),
     };
-    Report { schema_version: SCHEMA_VERSION, summary, connections }
+    of(summary, connections)
+}
+
+fn of(summary: Summary, connections: Vec<Connection>) -> Report {
+    let (sampling, command, notes) = (None, None, Vec::new());
+    Report { schema_version: SCHEMA_VERSION, summary, sampling, command, notes, connections }
+}
+
+/// Without privilege: a command that runs under uncork, and was looked at.
+pub(crate) fn looked_at() -> Report {
+    let process = Some(("probe", 4711, 7));
+    let (client, server) = (party("10.0.0.1:40000", process), party("10.0.0.2:80", None));
+    let mut report = report(vec![connection(client, server, &[Kind::NagleDelayedAck])]);
+    report.connections[0].requests = 0;
+    report.connections[0].request_time = Duration::ZERO;
+    report.sampling = Some(Sampling { looks: 4_812, typical: us(1_070), longest: us(9_300) });
+    report.command =
+        Some(Command { line: "./probe --once".to_owned(), status: Some(3), signal: None });
+    report.notes = vec!["The sockets were not traced but looked at.".to_owned()];
+    report.connections[0].client.uncork = Some(Uncork {
+        hold: "kernel".to_owned(),
+        state: "helped".to_owned(),
+        writes: 12,
+        bytes: 96,
+        pushes: 4,
+        packets_saved: 8,
+        pushed_by: vec![Push { call: "read".to_owned(), count: 4 }],
+        held: Some(Spread { count: 4, p50: us(40), p99: us(90), max: us(90) }),
+        complete: true,
+    });
+    report
 }
 
 /// Nothing was seen.
 pub(crate) fn empty() -> Report {
     let summary = Summary { not_tcp: 7, ..Summary::default() };
-    Report { schema_version: SCHEMA_VERSION, summary, connections: Vec::new() }
+    of(summary, Vec::new())
 }
 
 /// Connections were seen, and nothing is wrong with them.

@@ -103,6 +103,7 @@ fn reports() -> Vec<Value> {
         samples::evening(),
         samples::every_kind(),
         samples::slow_program(),
+        samples::looked_at(),
         samples::many(),
         samples::hostile(),
         samples::by_the_doctor(),
@@ -144,7 +145,10 @@ fn the_doctor_finds_in_the_sample_what_the_other_samples_pretend() {
 
 #[test]
 fn a_field_more_or_less_anywhere_is_found() {
-    let report = serde_json::to_value(samples::evening()).unwrap();
+    let (mut evening, mut looked_at) = (samples::evening(), samples::looked_at());
+    evening.connections.append(&mut looked_at.connections);
+    (evening.sampling, evening.command) = (looked_at.sampling, looked_at.command);
+    let report = serde_json::to_value(evening).unwrap();
     let mut places = Vec::new();
     objects(&mut report.clone(), "", &mut |_, place| places.push(place.to_owned()));
     places.sort();

@@ -106,6 +106,12 @@ impl Text {
             self.wrapped(INDENT, &format!("→ {}", ends[1]), |style, line| style.bold(line));
         }
         self.wrapped(INDENT, &words::cost(connection), |_, line| line.to_owned());
+        for (role, party) in [("client", &connection.client), ("server", &connection.server)] {
+            if let Some(uncork) = &party.uncork {
+                let told = format!("uncork at the {role}: {}", words::uncork(uncork));
+                self.wrapped(INDENT, &told, |_, line| line.to_owned());
+            }
+        }
         self.columns(INDENT - 1, &of_findings(connection));
         let mut told = Vec::new();
         for finding in &connection.findings {
@@ -186,6 +192,8 @@ impl Text {
             more => remarks
                 .push(format!("{} harmless oddities; --all shows them", words::thousands(more))),
         }
+        remarks.extend(report.command.as_ref().and_then(words::ended));
+        remarks.extend(report.notes.iter().cloned());
         if !remarks.is_empty() {
             self.blank();
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use uncork_doctor::{Connection, Finding, InForce, Kind, Party, Report, Role, Severity};
+use uncork_doctor::{
+    Command, Connection, Finding, InForce, Kind, Party, Report, Role, Severity, Uncork,
+};
 
 /// A kind of finding in a few words, at most 24 columns wide.
 pub(crate) fn name(finding: &Finding) -> &'static str {
@@ -87,12 +89,25 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
 pub(crate) fn verdict(report: &Report) -> String {
     let summary = &report.summary;
     let seen = count(summary.connections, "connection");
+    let looks = report.sampling.map(|sampling| match sampling.looks {
+        0 | 1 => "only once".to_owned(),
+        _ => format!("every {}", time(sampling.typical)),
+    });
+    if let (0, Some(every)) = (summary.connections, &looks) {
+        return format!(
+            "No TCP connection was caught: the sockets were looked at {every}, and what lives for \
+             less goes unseen."
+        );
+    }
     if summary.connections == 0 {
         let others = match summary.not_tcp {
             0 => String::new(),
             others => format!(" ({} of other kinds)", count(others, "frame")),
         };
         return format!("No TCP connection was seen{others}.");
+    }
+    if let (0, Some(every)) = (summary.connections_with_findings, &looks) {
+        return format!("{seen}, nothing found by looking at the sockets {every}.");
     }
     if summary.connections_with_findings == 0 {
         return format!("{seen}, nothing found: no stall, no waste that could be seen.");
@@ -112,14 +127,17 @@ pub(crate) fn verdict(report: &Report) -> String {
     }
     let stalls = count(summary.stalls, "stall");
     let cost = if summary.stalls == 1 { "costs" } else { "cost" };
-    let share = share_of_requests(report)
-        .map(|share| format!(", {share} of the time that requests took"))
-        .unwrap_or_default();
     let own: Duration = report.connections.iter().map(programs_own).sum();
     let own = match own {
         own if own.is_zero() => String::new(),
         own => format!("; programs took {} of their own", time(own)),
     };
+    if looks.is_some() {
+        return format!("{found}: at least {stalls}, which {cost} {}{own}.", time(summary.lost));
+    }
+    let share = share_of_requests(report)
+        .map(|share| format!(", {share} of the time that requests took"))
+        .unwrap_or_default();
     format!("{found}: {stalls} {cost} {}{share}{own}.", time(summary.lost))
 }
 
@@ -246,6 +264,38 @@ pub(crate) fn role(role: Role) -> &'static str {
         Role::Client => "client",
         Role::Server => "server",
     }
+}
+
+/// What libuncork.so does for an end: `held in the kernel, 12 writes left as 4 packets`.
+pub(crate) fn uncork(uncork: &Uncork) -> String {
+    if !uncork.helps() {
+        return uncork.state.clone();
+    }
+    let writes = counted(uncork.writes, "write", "writes");
+    let packets = counted(uncork.pushes, "packet", "packets");
+    let held = uncork.held.map(|held| format!(", held for {} typically", time(held.p50)));
+    let so_far = if uncork.complete { "" } else { " so far" };
+    let held = held.unwrap_or_default();
+    format!("hold {}, {writes} left as {packets}{held}{so_far}", uncork.hold)
+}
+
+/// How the command ended, if that is worth a word.
+pub(crate) fn ended(command: &Command) -> Option<String> {
+    match (command.status, command.signal) {
+        (Some(0), _) => None,
+        (Some(status), _) => Some(format!("The command ended with status {status}.")),
+        (None, Some(signal)) => {
+            let name = nix::sys::signal::Signal::try_from(signal);
+            let name = name.map_or_else(|_| signal.to_string(), |signal| signal.to_string());
+            Some(format!("The command was ended by signal {name}."))
+        }
+        (None, None) => Some("The command still ran when this was told.".to_owned()),
+    }
+}
+
+/// A number with what it counts: `1 process runs`, `2 processes run`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(number), if number == 1 { one } else { many })
 }
 
 /// A number with its noun: `1 stall`, `1,204 stalls`.

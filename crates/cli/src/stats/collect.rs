@@ -18,7 +18,7 @@ const MAX_REPORT_BYTES: usize = 1 << 30;
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Takes in one line of JSON from each connection.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     listener: UnixListener,
     address: String,
     connections: Vec<Connection>,
@@ -27,11 +27,11 @@ pub(super) struct Collector {
 
 /// What a process sent.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(crate) struct Received {
     /// The process, as seen from here.
-    pub(super) pid: i32,
+    pub(crate) pid: i32,
     /// Its report, or why there is none.
-    pub(super) report: Result<ProcessReport, String>,
+    pub(crate) report: Result<ProcessReport, String>,
 }
 
 struct Connection {
@@ -43,7 +43,7 @@ struct Connection {
 impl Collector {
     /// Listens on a name that no other run of uncork has. It is an abstract one: no file is
     /// left behind, and a program that changes its root directory still reaches it.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let mut random = [0; 8];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let name = format!("uncork-{}-{:016x}", std::process::id(), u64::from_ne_bytes(random));
@@ -54,19 +54,19 @@ impl Collector {
     }
 
     /// The value of UNCORK_STATS.
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
     /// What to wait for.
-    pub(super) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub(crate) fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let streams = self.connections.iter().map(|connection| connection.stream.as_fd());
         let fds = core::iter::once(self.listener.as_fd()).chain(streams);
         fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN))
     }
 
     /// Takes what has arrived, without waiting.
-    pub(super) fn take_in(&mut self) {
+    pub(crate) fn take_in(&mut self) {
         // Anything but "none waiting" (no descriptors left, a peer that gave up) is tried
         // again with the next event.
         while let Ok((stream, _)) = self.listener.accept() {
@@ -83,18 +83,18 @@ impl Collector {
     }
 
     /// How many reports of process `pid` have arrived.
-    pub(super) fn reports_of(&self, pid: i32) -> usize {
+    pub(crate) fn reports_of(&self, pid: i32) -> usize {
         self.reports.iter().filter(|received| received.pid == pid).count()
     }
 
     /// Whether a report has begun and not ended.
-    pub(super) fn is_unfinished(&self) -> bool {
+    pub(crate) fn is_unfinished(&self) -> bool {
         !self.connections.is_empty()
     }
 
     /// All reports in the order of their arrival; one that has not come to its end is told as
     /// missing.
-    pub(super) fn into_reports(mut self) -> Vec<Received> {
+    pub(crate) fn into_reports(mut self) -> Vec<Received> {
         let unfinished = std::mem::take(&mut self.connections);
         self.reports.extend(unfinished.iter().flat_map(Connection::reports));
         self.reports

@@ -2,7 +2,7 @@
 //! processes, and ends as the program ended.
 
 mod child;
-mod collect;
+pub(crate) mod collect;
 mod document;
 mod signals;
 mod survivors;

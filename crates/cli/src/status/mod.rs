@@ -149,14 +149,20 @@ struct Found {
 }
 
 fn look(pid: i32) -> io::Result<Option<Found>> {
+    let Some((library, report)) = read(pid)? else { return Ok(None) };
+    let report = report.map(|report| completed(report, pid, &library));
+    Ok(Some(Found { library, report }))
+}
+
+/// What is in the process's memory, and the library that put it there.
+fn read(pid: i32) -> io::Result<Option<(PathBuf, Result<ProcessReport, Unreadable>)>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
     let Some(mapping) = maps::library(&maps) else { return Ok(None) };
     let report = ProcessMemory::open(pid).map_err(Unreadable::Io).and_then(|memory| {
         let address = symbol::address(&memory, mapping.start, published::SYMBOL)?;
         published::read(&memory, address)
     });
-    let report = report.map(|report| completed(report, pid, &mapping.path));
-    Ok(Some(Found { library: mapping.path, report }))
+    Ok(Some((mapping.path, report)))
 }
 
 /// Adds what is not in the process's memory but elsewhere in /proc.
@@ -181,6 +187,13 @@ fn variable(environment: &[u8], name: &str) -> Option<String> {
 /// What the library in process `pid` would report now, if it is there and can be read.
 pub(crate) fn snapshot(pid: i32) -> Option<ProcessReport> {
     look(pid).ok()??.report.ok()
+}
+
+/// The same without the other ends of its sockets, which take a while to be found.
+pub(crate) fn record(pid: i32) -> Option<ProcessReport> {
+    let (_, report) = read(pid).ok()??;
+    let program = program_name(pid).unwrap_or_default();
+    Some(ProcessReport { pid: pid.unsigned_abs(), program, ..report.ok()? })
 }
 
 fn program_name(pid: i32) -> Option<String> {

@@ -41,17 +41,31 @@ impl Trace {
     /// Requests in one segment each, answered after a while; the ACK comes at once.
     pub(crate) fn slow(requests: usize, after: Duration) -> Self {
         let mut trace = Self::new(CLIENT);
-        for _ in 0..requests {
-            trace.pass(Duration::from_millis(1));
-            trace.send(0, ACK | PSH, &[], b"request");
-            trace.pass(ROUND_TRIP);
-            trace.send(1, ACK, &[], b"");
-            trace.pass(after);
-            trace.send(1, ACK | PSH, &[], b"reply");
-            trace.pass(Duration::from_micros(20));
-            trace.send(0, ACK, &[], b"");
-        }
+        trace.answered(requests, after);
         trace
+    }
+
+    /// More requests that are answered at once.
+    pub(crate) fn more(&mut self, requests: usize) {
+        self.answered(requests, Duration::from_micros(50));
+    }
+
+    fn answered(&mut self, requests: usize, after: Duration) {
+        for _ in 0..requests {
+            self.pass(Duration::from_millis(1));
+            self.send(0, ACK | PSH, &[], b"request");
+            self.pass(ROUND_TRIP);
+            self.send(1, ACK, &[], b"");
+            self.pass(after);
+            self.send(1, ACK | PSH, &[], b"reply");
+            self.pass(Duration::from_micros(20));
+            self.send(0, ACK, &[], b"");
+        }
+    }
+
+    /// Somebody sets the clock of the machine that captures.
+    pub(crate) fn set_clock_back(&mut self, by: Duration) {
+        self.now -= by;
     }
 
     /// Header and body written one by one, the second held by Nagle's algorithm until the ACK of

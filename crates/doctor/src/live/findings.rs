@@ -13,13 +13,20 @@ mod held;
 mod others;
 
 /// What is wrong with a connection, and what it looked like.
-pub(super) fn on(link: &Link, client: usize, settings: &Settings, epoch: Duration) -> Connection {
+/// Times are told since the machine was started; `epoch` makes them those since 1970. If it was
+/// `sampled`, what the sockets did between two looks is not known.
+pub(super) fn on(
+    link: &Link,
+    client: usize,
+    settings: &Settings,
+    (epoch, sampled): (Duration, bool),
+) -> Connection {
     let (first, last) = link.span();
-    let ends = [client, 1 - client].map(|at| party(link, at));
+    let ends = [client, 1 - client].map(|at| party(link, at, sampled));
     let [client_party, server_party] = ends;
     let mut findings = Vec::new();
     for at in 0..2 {
-        let view = View { link, at, client };
+        let view = View { link, at, client, sampled };
         findings.extend(held::by_nagle(&view));
         findings.extend(held::as_runts(&view));
         findings.extend(held::by_cork(&view));
@@ -34,12 +41,19 @@ pub(super) fn on(link: &Link, client: usize, settings: &Settings, epoch: Duratio
     let waited = |finding: &&Finding| finding.severity == Severity::LostTime;
     let stalls = findings.iter().filter(waited).map(|f| f.count).sum();
     let lost: Duration = findings.iter().filter(waited).map(|f| f.lost).sum();
-    findings.extend(others::slow_program(&View { link, at: 1 - client, client }, lost, settings));
+    findings.extend(others::slow_program(
+        &View { link, at: 1 - client, client, sampled },
+        lost,
+        settings,
+    ));
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
     for finding in &mut findings {
         finish(finding, &client_party, &server_party, (first, client));
     }
-    let (requests, request_time) = requests(link, client, lost);
+    let (requests, request_time) = match sampled {
+        true => (0, Duration::ZERO),
+        false => requests(link, client, lost),
+    };
     Connection {
         client: client_party,
         server: server_party,
@@ -88,7 +102,7 @@ fn rtt(link: &Link) -> Option<Duration> {
     sockets.map(|socket| socket.min_rtt).filter(|rtt| !rtt.is_zero()).min()
 }
 
-fn party(link: &Link, at: usize) -> Party {
+fn party(link: &Link, at: usize, sampled: bool) -> Party {
     let (own, other) = (&link.sides[at], &link.sides[1 - at]);
     let (socket, opposite) = (own.socket.as_ref(), other.socket.as_ref());
     let writing = socket.map(|socket| &socket.writing);
@@ -102,7 +116,8 @@ fn party(link: &Link, at: usize) -> Party {
         segments_per_message: writing.map_or(0, |writing| writing.typical_segments),
         message_bytes: writing.map_or(0, |writing| writing.typical_bytes),
         mss: own.mss(),
-        nagle: nagle(own),
+        nagle: nagle(own, sampled),
+        uncork: None,
         ack_delay: own.late_acks.spread(),
     }
 }
@@ -129,9 +144,10 @@ fn process(side: &Side) -> Option<Process> {
     }
 }
 
-fn nagle(side: &Side) -> InForce {
+fn nagle(side: &Side, sampled: bool) -> InForce {
     let held = side.nagle_late.count + side.nagle_round_trip.count + side.runts.count > 0;
-    match (held, side.socket.as_ref().map(|socket| socket.options.nodelay)) {
+    let told = side.socket.as_ref().map(|socket| socket.options.nodelay);
+    match (held, if sampled { side.nodelay } else { told }) {
         (true, Some(true)) => InForce::Changed,
         (true, _) | (false, Some(false)) => InForce::On,
         (false, Some(true)) => InForce::Off,
@@ -144,6 +160,7 @@ struct View<'a> {
     link: &'a Link,
     at: usize,
     client: usize,
+    sampled: bool,
 }
 
 impl<'a> View<'a> {

@@ -33,6 +33,8 @@ pub(super) struct Link {
 pub(super) struct Side {
     pub(super) socket: Option<Socket>,
     pub(super) process: Option<Process>,
+    /// Whether TCP_NODELAY was in force, where that was looked at from outside.
+    pub(super) nodelay: Option<bool>,
     /// Holds that wait for the ACK that released them, and ACKs that wait for what they released.
     holds: VecDeque<(Held, Option<AckTimer>)>,
     acks: VecDeque<(AckTimer, bool)>,
@@ -93,6 +95,11 @@ impl Link {
     pub(super) fn process(&mut self, end: Endpoint, process: Process) {
         let at = self.index(end);
         self.sides[at].process = Some(process);
+    }
+
+    pub(super) fn nodelay(&mut self, end: Endpoint, on: bool) {
+        let at = self.index(end);
+        self.sides[at].nodelay = Some(on);
     }
 
     /// Which end is the client, if the sockets know.

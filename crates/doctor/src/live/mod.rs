@@ -11,6 +11,7 @@
 mod event;
 mod findings;
 mod link;
+mod preloaded;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use uncork_wire::Endpoint;
 
-use crate::report::{Connection, Process, Report, SCHEMA_VERSION, Severity, Summary};
+use crate::report::{Connection, Process, Report, SCHEMA_VERSION, Sampling, Severity, Summary};
 use crate::{Role, Settings};
 pub use event::*;
 use link::Link;
+pub use preloaded::Preloaded;
 
 /// Listens to what tracing tells, and says in the end what is wrong.
 #[derive(Debug, Default)]
@@ -45,6 +47,8 @@ pub struct Live {
     segments: u64,
     payload_bytes: u64,
     span: Option<(Duration, Duration)>,
+    /// Set if nothing is traced: sockets are looked at now and then.
+    sampling: Option<Sampling>,
 }
 
 impl Live {
@@ -53,6 +57,20 @@ impl Live {
     #[must_use]
     pub fn new(settings: Settings, epoch: Duration) -> Self {
         Self { settings, epoch, ..Self::default() }
+    }
+
+    /// What is told comes from looking at the sockets now and then, this often so far. To be said
+    /// before anything else, and again whenever it has changed.
+    pub fn sampled(&mut self, sampling: Sampling) {
+        self.sampling = Some(sampling);
+    }
+
+    /// TCP_NODELAY was, or was not, in force at one end when somebody looked.
+    pub fn nodelay(&mut self, ends: Ends, on: bool) {
+        let key = key(ends);
+        if let Some(link) = self.links.get_mut(&key) {
+            link.nodelay(ends.local, on);
+        }
     }
 
     /// Somebody listens on this port.
@@ -132,13 +150,21 @@ impl Live {
         }
         summary.segments = self.segments;
         summary.payload_bytes = self.payload_bytes;
-        Report { schema_version: SCHEMA_VERSION, summary, connections: self.ended }
+        Report {
+            schema_version: SCHEMA_VERSION,
+            summary,
+            sampling: self.sampling,
+            command: None,
+            notes: Vec::new(),
+            connections: self.ended,
+        }
     }
 
     fn end(&mut self, mut link: Link) {
         link.settle();
         let client = self.client(&link);
-        let mut report = findings::on(&link, client, &self.settings, self.epoch);
+        let mut report =
+            findings::on(&link, client, &self.settings, (self.epoch, self.sampling.is_some()));
         self.connections += 1;
         for party in [&report.client, &report.server] {
             self.segments += party.data_segments;

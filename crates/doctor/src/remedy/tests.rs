@@ -30,6 +30,7 @@ fn party(endpoint: &str, program: &str) -> Party {
         message_bytes: 45,
         mss: Some(1460),
         nagle: InForce::On,
+        uncork: None,
         ack_delay: Spread::default(),
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct Trace {
     doctor: Doctor,
     rtt: Duration,
     pub(super) now: Duration,
+    /// By how much the capturing machine's clock is wrong.
+    pub(super) ahead: Duration,
+    pub(super) behind: Duration,
     /// Next sequence number of the client and of the server.
     nxt: [SeqNumber; 2],
     window: [u16; 2],
@@ -39,6 +42,8 @@ impl Trace {
             doctor: Doctor::new(Settings { every_connection: true, ..Settings::default() }),
             rtt,
             now: Duration::from_secs(1_700_000_000),
+            ahead: Duration::ZERO,
+            behind: Duration::ZERO,
             nxt: [SeqNumber(u32::MAX - 300), SeqNumber(77)],
             window: [500, 500],
             echo: [0, 0],
@@ -93,7 +98,7 @@ impl Trace {
 
     fn raw_at(&mut self, from: Role, flags: Flags, payload_bytes: u32, seq: SeqNumber) {
         let syn = flags.has(Flags::SYN);
-        let clock = u32::try_from(self.now.as_millis() % 1_000_000).unwrap();
+        let clock = u32::try_from(self.now.as_millis() % (1 << 32)).unwrap();
         let segment = Segment {
             source: Self::endpoint(from),
             destination: Self::endpoint(from.other()),
@@ -110,7 +115,7 @@ impl Trace {
             congestion_experienced: false,
             option_lies: false,
         };
-        self.doctor.segment(self.now, &segment);
+        self.doctor.segment(self.now + self.ahead - self.behind, &segment);
         if payload_bytes > 0 {
             self.echo[from.other() as usize] = clock;
         }

@@ -79,6 +79,7 @@ fn party(connection: &Connection, end: usize) -> Party {
         message_bytes: direction.messages.bytes.get(),
         mss: direction.mss(),
         nagle: nagle(&view),
+        uncork: None,
         ack_delay: direction.ack_delay.spread(),
     }
 }

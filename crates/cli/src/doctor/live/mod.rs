@@ -2,8 +2,12 @@
 //!
 //! By eBPF where that is allowed, else by asking the kernel about the sockets again and again.
 
+mod opened;
+mod options;
+mod pace;
 mod polled;
 mod processes;
+mod records;
 mod sockdiag;
 mod stacks;
 mod target;
@@ -20,6 +24,7 @@ use uncork_posix::config::parse_duration;
 
 use crate::failure::Failure;
 use crate::output::complain;
+use records::Records;
 use target::Target;
 
 /// How long a process is watched unless it is said.
@@ -27,14 +32,17 @@ const USUAL: Duration = Duration::from_secs(10);
 /// How long to wait for something to happen before looking at the command and at the clock.
 const TURN: Duration = Duration::from_millis(100);
 
+/// A socket's other end is told within this time, or not before the end.
+const BOTH_TOLD: Duration = Duration::from_secs(1);
+
 /// The options of `uncork doctor` that are about processes.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArguments {
     /// Trace this process, with what it starts meanwhile, and its TCP connections
     ///
     /// By eBPF: that needs CAP_BPF and CAP_PERFMON (and CAP_NET_ADMIN to see which options the
-    /// program asks for). Without them the sockets are looked at a hundred times a second, which
-    /// tells less. May be given several times.
+    /// program asks for). Without them the sockets are looked at up to a thousand times a second,
+    /// which tells less. May be given several times.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Vec<u32>,
 
@@ -42,7 +50,7 @@ pub(crate) struct LiveArguments {
     ///
     /// Ctrl-C ends it sooner, with a report.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
-    #[arg(requires = "pid")]
+    #[arg(requires = "pid", conflicts_with_all = ["pcap", "command"])]
     pub(crate) duration: Option<Duration>,
 
     /// Tell where in the program the writes are made that are held back
@@ -51,8 +59,8 @@ pub(crate) struct LiveArguments {
 
     /// Trace a command and all that it starts, until it ends
     ///
-    /// With --json, what it prints on standard output goes to standard error.
-    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    /// How it ended is in the report. With --json, what it prints on standard output goes to standard error.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -63,26 +71,29 @@ pub(super) fn report(
     (json, quiet): (bool, bool),
 ) -> Result<Report, Failure> {
     let mut live = Live::new(settings, epoch());
-    let target = Target::of(arguments, json)?;
-    match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
+    let mut target = Target::of(arguments, json, quiet)?;
+    let mut records = if target.is_command() { Records::of_command() } else { Records::default() };
+    let notes = match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
         Ok(tracer) => {
-            if !quiet {
-                target.announce();
-            }
-            traced::watch(tracer, target, &mut live)?;
+            target.announce("tracing");
+            traced::watch(tracer, &mut target, &mut live, &mut records)?
         }
         Err(why) => {
             complain(&why);
             if arguments.stacks {
                 complain("without tracing, --stacks tells nothing");
             }
-            polled::watch(target, &mut live)?;
+            polled::watch(&mut target, &mut live, &mut records)?
         }
-    }
-    Ok(live.finish())
+    };
+    let mut report = live.finish();
+    report.notes = notes;
+    report.command = target.told();
+    records.finish(&processes::trees(&target.pids), &mut report);
+    Ok(report)
 }
 
-/// Says which capability is missing, and how the binary gets it.
+/// Says which capability is missing, and how the program gets what it needs.
 fn may_trace() -> Result<(), String> {
     let missing = missing_capabilities();
     if missing.is_empty() {
@@ -91,9 +102,10 @@ fn may_trace() -> Result<(), String> {
     let names: Vec<String> = missing.iter().map(Capability::to_string).collect();
     let own = std::env::current_exe().unwrap_or_else(|_| "uncork".into());
     Err(format!(
-        "tracing needs {}, which this process lacks: run it as root, or give the program what it \
-         needs by `sudo setcap cap_bpf,cap_perfmon,cap_net_admin,cap_sys_ptrace+ep {}`; going on \
-         without tracing: the sockets are looked at a hundred times a second",
+        "tracing needs {}, which this process lacks: run it as root, or once \
+         `sudo setcap cap_bpf,cap_perfmon,cap_net_admin+ep {}` (cap_net_admin shows which options \
+         programs ask for; add cap_sys_ptrace to look into processes of other users); going on \
+         without tracing: the sockets are looked at again and again",
         names.join(" and "),
         own.display()
     ))

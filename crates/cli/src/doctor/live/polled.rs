@@ -1,103 +1,223 @@
 //! Watching without privilege: the kernel's counters of each socket, again and again. A stall is
-//! seen if it lasts longer than the time between two looks, and is as exact as that.
+//! seen if it is longer than the time between two looks, and is as exact as that.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
-use netlink_packet_sock_diag::inet::nlas::TcpInfo;
-use uncork_doctor::live::{
-    Ends, Event, Held, Live, Options, Origin, Queue, Release, Socket, Who, Why, Writing,
-};
-use uncork_doctor::{Histogram, Process};
+use uncork_doctor::Sampling;
+use uncork_doctor::live::{Event, Live};
+
+mod seen;
+mod told;
 
 use super::monotonic;
+use super::opened::opened;
+use super::pace::Pace;
 use super::processes::{self, Owners};
+use super::records::Records;
 use super::sockdiag::{Answer, SockDiag};
 use super::target::Target;
+use crate::doctor::words;
 use crate::failure::Failure;
-use crate::output::complain;
+use seen::Seen;
+use told::{limits, missed};
 
-/// Between two looks.
-const TURN: Duration = Duration::from_millis(10);
-/// Looks between two searches for new processes and descriptors.
-const TURNS_BETWEEN_SEARCHES: u32 = 20;
-/// A cork's ceiling: 200 ms, less what a look may come late.
-const CEILING: Duration = Duration::from_millis(180);
+/// Between two searches for new processes and descriptors, unless there is a new socket.
+const BETWEEN_SEARCHES: Duration = Duration::from_millis(200);
+/// Searching takes one part in so many of the time.
+const SEARCH_SHARE: u32 = 10;
+/// Sockets whose options are looked at in one search.
+const ASKED: usize = 256;
 
-/// What this way of watching cannot tell.
-const NOT_TOLD: &str = "not told without tracing: stalls shorter than 10 ms, who delays ACKs, which \
-                        options the program asks for, the program's own time";
-
-/// Looks until the target is over.
-pub(super) fn watch(mut target: Target, live: &mut Live) -> Result<(), Failure> {
-    complain(NOT_TOLD);
-    let cannot = |error: std::io::Error| {
+/// Looks until the target is over. Returns what has to be said of it, in sentences.
+pub(super) fn watch(
+    target: &mut Target,
+    live: &mut Live,
+    records: &mut Records,
+) -> Result<Vec<String>, Failure> {
+    let cannot = |error: io::Error| {
         Failure::no_permission(format!("nothing is left to look at: sock_diag: {error}"))
     };
     let mut kernel = SockDiag::open().map_err(cannot)?;
-    kernel.connections().map_err(cannot)?;
-    if let Some(pid) = target.pids.iter().find(|pid| !processes::may_see(**pid)) {
-        return Err(Failure::no_permission(format!(
-            "nothing is left to look at: the descriptors of process {pid} may not be seen; run it \
-             as that process's user, or as root"
-        )));
-    }
-    target.start()?;
     let mut watched = Watched::default();
-    let mut turn = 0;
+    // Whose they are is asked when there is something to ask about.
+    let first = kernel.connections().map_err(cannot)?;
+    watched.strangers = first.iter().map(|answer| answer.inode).collect();
+    watched.known = first.iter().map(|answer| answer.cookie).collect();
+    let mut notes = unseen(&target.pids)?;
+    target.announce("looking at");
+    live.sampled(Sampling::default());
+    watched.search(&target.pids);
+    let before = opened();
+    target.start(records.variable())?;
+    let (mut pace, mut paces_of_all) = (Pace::default(), Pace::default());
+    let mut due = Instant::now();
     while !target.is_over() {
-        if turn % TURNS_BETWEEN_SEARCHES == 0 {
-            watched.search(&target.pids, live);
+        let begin = Instant::now();
+        let mut rest = Pace::rest(Duration::ZERO);
+        if begin >= due {
+            pace.begin(monotonic());
+            paces_of_all.begin(monotonic());
+            let answers = kernel.connections().map_err(cannot)?;
+            due = Instant::now() + Pace::rest(begin.elapsed());
+            if watched.find_owners(&answers, &target.pids) {
+                let ports = kernel.listening().map_err(cannot)?;
+                ports.into_iter().for_each(|port| live.listening(port));
+            }
+            watched.look(answers, live);
+        } else if !watched.sockets.is_empty() {
+            // Where there are many connections, asking for all of them takes long.
+            pace.begin(monotonic());
+            watched.look_at_ours(&mut kernel, live).map_err(cannot)?;
+            rest = Pace::rest(begin.elapsed());
         }
-        turn += 1;
-        watched.look(kernel.connections().map_err(cannot)?, live);
-        std::thread::sleep(TURN);
+        records.look(&watched.tree);
+        live.forget(monotonic().saturating_sub(super::BOTH_TOLD));
+        // Whoever searches and reads records keeps his own time.
+        std::thread::sleep(rest);
     }
+    watched.look(kernel.connections().map_err(cannot)?, live);
+    let opened = opened().zip(before).map(|(after, before)| after.saturating_sub(before));
+    let sampling = pace.sampling();
+    live.sampled(sampling);
+    let all = paces_of_all.sampling();
+    notes.splice(..0, limits(&sampling, &all));
+    notes.extend(missed(&all, opened, &watched));
+    notes.extend(watched.refused());
     watched.finish(live);
-    Ok(())
+    Ok(notes)
+}
+
+/// What cannot be seen of the processes that were named; a failure if that is all of them.
+fn unseen(pids: &[u32]) -> Result<Vec<String>, Failure> {
+    let why = |pid: &u32| {
+        if !processes::may_see(*pid) {
+            return Some(format!(
+                "the descriptors of process {pid} may not be seen; run it as that process's user, \
+                 or as root"
+            ));
+        }
+        processes::is_elsewhere(*pid).then(|| {
+            format!(
+                "process {pid} is in another network namespace, whose sockets do not show here; \
+                 run `nsenter --net --target {pid} uncork doctor --pid {pid}` as root"
+            )
+        })
+    };
+    let unseen: Vec<String> = pids.iter().filter_map(why).collect();
+    match unseen.first() {
+        Some(why) if unseen.len() == pids.len() => {
+            Err(Failure::no_permission(format!("nothing is left to look at: {why}")))
+        }
+        _ => Ok(unseen.iter().map(|why| format!("Not looked at: {why}.")).collect()),
+    }
 }
 
 #[derive(Default)]
 struct Watched {
-    /// Inodes of the sockets of the processes that are watched.
+    /// The processes that are watched, as of the last search.
+    tree: Vec<u32>,
+    /// Those of them that may not be looked into.
+    closed: HashSet<u32>,
+    /// Inodes of their sockets, and of all others that were seen.
     owners: HashSet<u64>,
+    strangers: HashSet<u64>,
     processes: Owners,
     sockets: HashMap<u64, Seen>,
-}
-
-/// A socket as it was at the first and at the last look.
-struct Seen {
-    inode: u64,
-    ends: Ends,
-    since: Duration,
-    first: TcpInfo,
-    last: TcpInfo,
-    at: Duration,
-    waits: Option<Waiting>,
-}
-
-/// Bytes that are not sent.
-struct Waiting {
-    since: Duration,
-    segments_out: u32,
-    bytes: u32,
-    outstanding: u32,
-    why: Why,
+    /// Sockets, of anybody, that were there at the last look, and how many have come since the
+    /// first.
+    known: HashSet<u64>,
+    new: u64,
+    /// Those that were new at the last look, and nobody's that is watched; and how many such have
+    /// been gone at the next.
+    fresh: HashSet<u64>,
+    brief: u64,
+    search: Option<Instant>,
+    /// Not before then: searching takes a while where there are many processes.
+    earliest: Option<Instant>,
 }
 
 impl Watched {
-    fn search(&mut self, pids: &[u32], live: &mut Live) {
-        for pid in processes::trees(pids) {
+    /// Searches if a socket has come of which it is not known whose it is, and now and then: a
+    /// process may be handed one. Returns whether it searched.
+    fn find_owners(&mut self, answers: &[Answer], pids: &[u32]) -> bool {
+        let unknown: Vec<u64> = answers
+            .iter()
+            .map(|answer| answer.inode)
+            .filter(|inode| *inode != 0)
+            .filter(|inode| !self.owners.contains(inode) && !self.strangers.contains(inode))
+            .collect();
+        let now = Instant::now();
+        let due = self.search.is_none_or(|last| now - last >= BETWEEN_SEARCHES);
+        let allowed = self.earliest.is_none_or(|earliest| now >= earliest);
+        if !allowed || (unknown.is_empty() && !due) {
+            return false;
+        }
+        self.search(pids);
+        // Those of the dead would pile up.
+        if self.strangers.len() > 4 * answers.len() + 1024 {
+            self.strangers = answers.iter().map(|answer| answer.inode).collect();
+        }
+        self.strangers.extend(unknown);
+        self.ask_options();
+        (self.search, self.earliest) =
+            (Some(Instant::now()), Some(Instant::now() + now.elapsed() * SEARCH_SHARE));
+        true
+    }
+
+    fn search(&mut self, pids: &[u32]) {
+        // Those whose parent has ended are children of somebody else.
+        let orphans = self.tree.iter().filter(|pid| processes::exists(**pid));
+        let roots: Vec<u32> = pids.iter().chain(orphans).copied().collect();
+        self.tree = processes::trees(&roots);
+        for pid in self.tree.clone() {
+            if !processes::may_see(pid) {
+                if processes::is_of_another(pid) && !pids.contains(&pid) {
+                    self.closed.insert(pid);
+                }
+                continue;
+            }
             let sockets = processes::sockets(pid);
-            if sockets.iter().any(|(inode, _)| self.owners.insert(*inode)) {
+            let before = self.owners.len();
+            self.owners.extend(sockets.into_iter().map(|(inode, _)| inode));
+            if self.owners.len() > before {
                 self.processes.look_into(pid);
-                processes::listening(pid).into_iter().for_each(|port| live.listening(port));
             }
         }
     }
 
+    fn ask_options(&mut self) {
+        for seen in self.sockets.values_mut().take(ASKED) {
+            seen.ask(&self.processes);
+        }
+    }
+
+    /// Processes that could not be looked into, in a sentence.
+    fn refused(&self) -> Option<String> {
+        let mut closed: Vec<_> = self.closed.iter().collect();
+        closed.sort_unstable();
+        let first = closed.first()?;
+        let others = match closed.len() - 1 {
+            0 => String::new(),
+            others => format!(" and of {}", words::count(others as u64, "other")),
+        };
+        Some(format!(
+            "The sockets of process {first}{others} were not looked at: they belong to another \
+             user."
+        ))
+    }
+
     fn look(&mut self, answers: Vec<Answer>, live: &mut Live) {
         let now = monotonic();
+        let all: HashSet<u64> = answers.iter().map(|answer| answer.cookie).collect();
+        self.new += all.difference(&self.known).count() as u64;
+        self.brief += self.fresh.difference(&all).count() as u64;
+        let fresh = answers.iter().filter(|answer| {
+            !self.known.contains(&answer.cookie) && !self.owners.contains(&answer.inode)
+        });
+        self.fresh = fresh.map(|answer| answer.cookie).collect();
+        self.known = all;
         let mut present = HashSet::new();
         for answer in answers {
             let listened = self.sockets.contains_key(&answer.cookie);
@@ -105,17 +225,7 @@ impl Watched {
                 continue;
             }
             present.insert(answer.cookie);
-            let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen {
-                inode: answer.inode,
-                ends: answer.ends,
-                since: now,
-                first: answer.info.clone(),
-                last: answer.info.clone(),
-                at: now,
-                waits: None,
-            });
-            let held = seen.look(answer.info, now, answer.cookie);
-            held.into_iter().for_each(|held| live.event(Event::Held(held)));
+            self.look_at(answer, now, live);
         }
         let gone: Vec<u64> =
             self.sockets.keys().filter(|cookie| !present.contains(cookie)).copied().collect();
@@ -124,128 +234,44 @@ impl Watched {
         }
     }
 
+    fn look_at(&mut self, answer: Answer, now: Duration, live: &mut Live) {
+        let seen = self.sockets.entry(answer.cookie).or_insert_with(|| Seen::new(&answer, now));
+        let new = seen.since == now;
+        let held = seen.look(answer.info, now, answer.cookie);
+        if new || held.is_some() {
+            seen.ask(&self.processes);
+        }
+        held.into_iter().for_each(|held| live.event(Event::Held(held)));
+    }
+
+    /// Looks at the sockets that are known, and at no others.
+    fn look_at_ours(&mut self, kernel: &mut SockDiag, live: &mut Live) -> io::Result<()> {
+        let names = self.sockets.iter().map(|(cookie, seen)| (*cookie, seen.name.clone()));
+        for (cookie, name) in names.collect::<Vec<_>>() {
+            match kernel.connection(&name)? {
+                Some(answer) => self.look_at(answer, monotonic(), live),
+                None => self.end(cookie, live),
+            }
+        }
+        Ok(())
+    }
+
     fn end(&mut self, cookie: u64, live: &mut Live) {
         let Some(seen) = self.sockets.remove(&cookie) else { return };
         let process = self.processes.known(seen.inode);
-        let ends = seen.ends;
+        let (ends, nodelay) = (seen.ends, seen.nodelay);
         live.event(Event::Socket(Box::new(seen.told(cookie, process.as_ref()))));
         if let Some(process) = process {
             live.process(ends, process);
         }
+        if let Some(on) = nodelay {
+            live.nodelay(ends, on);
+        }
     }
 
     fn finish(&mut self, live: &mut Live) {
+        self.ask_options();
         let left: Vec<u64> = self.sockets.keys().copied().collect();
         left.into_iter().for_each(|cookie| self.end(cookie, live));
     }
-}
-
-impl Seen {
-    /// Takes a look; a hold that is over is told.
-    fn look(&mut self, info: TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        let over = self.waits.as_ref().is_some_and(|waiting| {
-            info.notsent_bytes == 0 || info.data_segs_out != waiting.segments_out
-        });
-        let held = if over { self.waits.take() } else { None };
-        let held = held.and_then(|waiting| self.held(&waiting, &info, now, cookie));
-        if self.waits.is_none() && info.notsent_bytes > 0 {
-            self.waits = why(&info).map(|why| Waiting {
-                // It was sent, or written, so long ago.
-                since: now
-                    .saturating_sub(Duration::from_millis(info.last_data_sent.into()))
-                    .max(self.at),
-                segments_out: info.data_segs_out,
-                bytes: info.notsent_bytes,
-                outstanding: info.unacked * info.snd_mss,
-                why,
-            });
-        }
-        (self.last, self.at) = (info, now);
-        held
-    }
-
-    fn held(&self, waiting: &Waiting, info: &TcpInfo, now: Duration, cookie: u64) -> Option<Held> {
-        // It went between the last look and this one; TCP says when it last sent.
-        let sent = now.saturating_sub(Duration::from_millis(info.last_data_sent.into()));
-        let end = sent.clamp(self.at, now);
-        let took = end.saturating_sub(waiting.since);
-        let release = match waiting.why {
-            Why::Cork if took < CEILING => return None,
-            Why::Cork => Release::Timer,
-            _ => Release::Ack,
-        };
-        Some(Held {
-            socket: cookie,
-            ends: self.ends,
-            writer: Who::default(),
-            inode: self.inode,
-            why: waiting.why,
-            release,
-            begin: waiting.since,
-            end,
-            message_begin: waiting.since,
-            offset: info.bytes_acked,
-            bytes: waiting.bytes,
-            outstanding_bytes: waiting.outstanding,
-            before_bytes: 0,
-            mss: info.snd_mss,
-            nodelay: false,
-            min_rtt: Duration::from_micros(info.min_rtt.into()),
-            stack: Vec::new(),
-        })
-    }
-
-    fn told(self, cookie: u64, process: Option<&Process>) -> Socket {
-        let (first, last) = (&self.first, &self.last);
-        let who = process.map_or_else(Who::default, |process| Who {
-            pid: process.pid,
-            tid: process.pid,
-            name: process.name.clone(),
-        });
-        let us = Duration::from_micros;
-        Socket {
-            socket: cookie,
-            ends: self.ends,
-            origin: Origin::Found,
-            owner: who,
-            writer: Who::default(),
-            inode: self.inode,
-            fd: process.and_then(|process| process.fd),
-            since: self.since,
-            until: self.at,
-            segments_out: last.data_segs_out.wrapping_sub(first.data_segs_out),
-            segments_in: last.data_segs_in.wrapping_sub(first.data_segs_in),
-            bytes_out: last.bytes_sent.saturating_sub(first.bytes_sent),
-            bytes_in: last.bytes_received.saturating_sub(first.bytes_received),
-            retransmissions: last.total_retrans.wrapping_sub(first.total_retrans),
-            window_limited: us(last.rwnd_limited.saturating_sub(first.rwnd_limited)),
-            busy: us(last.busy_time.saturating_sub(first.busy_time)),
-            options: Options::default(),
-            writing: Writing::default(),
-            turns: Histogram::new(),
-            turn_time: Duration::ZERO,
-            waits: Histogram::new(),
-            wait_time: Duration::ZERO,
-            short_holds: (0, Duration::ZERO),
-            queue: Queue::default(),
-            srtt: us(last.rtt.into()),
-            min_rtt: us(last.min_rtt.into()),
-            mss: last.snd_mss,
-            ack_timers: 0,
-            awaited_acks: 0,
-            awaited_ack_time: Duration::ZERO,
-        }
-    }
-}
-
-/// Why a small rest is not sent, as far as the counters tell: with something in flight it is
-/// Nagle's algorithm, with nothing it is a cork, or the window.
-fn why(info: &TcpInfo) -> Option<Why> {
-    if info.unacked == 0 && info.snd_wnd < info.snd_mss && info.snd_wnd < info.notsent_bytes {
-        return Some(Why::WindowShut);
-    }
-    if info.notsent_bytes >= info.snd_mss || info.unacked >= info.snd_cwnd {
-        return None;
-    }
-    Some(if info.unacked > 0 { Why::Nagle } else { Why::Cork })
 }

@@ -2,14 +2,34 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, geteuid};
 use uncork_doctor::Process;
 
-/// Whether there is such a process.
+/// Whether there is such a process. With /proc mounted hidepid, those of others look as if they
+/// were not there.
 pub(super) fn exists(pid: u32) -> bool {
+    let signal = |pid| kill(Pid::from_raw(pid), None);
     Path::new("/proc").join(pid.to_string()).exists()
+        || i32::try_from(pid).is_ok_and(|pid| matches!(signal(pid), Ok(()) | Err(Errno::EPERM)))
+}
+
+/// Whether it is another user's.
+pub(super) fn is_of_another(pid: u32) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    owner.is_ok_and(|uid| uid != geteuid().as_raw())
+}
+
+/// Whether it has another network namespace than this process, as far as can be seen.
+pub(super) fn is_elsewhere(pid: u32) -> bool {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let theirs = network(&pid.to_string());
+    theirs.is_some() && theirs != network("self")
 }
 
 /// Whether its descriptors may be seen.
@@ -25,20 +45,38 @@ fn all() -> impl Iterator<Item = u32> {
 
 /// The named processes and all that descend from them.
 pub(super) fn trees(roots: &[u32]) -> Vec<u32> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    // Where the kernel names children (CONFIG_PROC_CHILDREN), only these are looked at.
+    if Path::new("/proc/thread-self/children").exists() {
+        return descend(roots, children);
+    }
+    let mut all_children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in all() {
         if let Some(parent) = parent(pid) {
-            children.entry(parent).or_default().push(pid);
+            all_children.entry(parent).or_default().push(pid);
         }
     }
+    descend(roots, |pid| all_children.remove(&pid).unwrap_or_default())
+}
+
+fn descend(roots: &[u32], mut children: impl FnMut(u32) -> Vec<u32>) -> Vec<u32> {
     let mut found = HashSet::new();
     let mut open = roots.to_vec();
     while let Some(pid) = open.pop() {
         if found.insert(pid) {
-            open.extend(children.get(&pid).into_iter().flatten());
+            open.extend(children(pid));
         }
     }
     found.into_iter().collect()
+}
+
+/// Those of all its threads.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let named = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    let numbers = named.flatten().flat_map(|text| {
+        text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    numbers.collect()
 }
 
 /// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
@@ -145,7 +183,12 @@ mod tests {
         let process = Owners::default().of(*inode, &[own]).unwrap();
         assert_eq!((process.pid, process.fd), (own, Some(stream.as_raw_fd())));
         assert!(listening(own).contains(&port));
-        assert!(trees(&[own]).contains(&own));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let tree = trees(&[own]);
+        let slowly = all().filter(|pid| parent(*pid) == Some(own)).any(|pid| pid == child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(tree.contains(&own) && tree.contains(&child.id()) && slowly, "{tree:?}");
     }
 
     #[test]

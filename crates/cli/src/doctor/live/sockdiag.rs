@@ -10,6 +10,7 @@ use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
@@ -19,12 +20,24 @@ use uncork_wire::Endpoint;
 /// Room for one answer of the kernel.
 const ANSWER_BYTES: usize = 64 * 1024;
 
+/// What the kernel says of a socket that is not there, or not any more.
+const GONE: [Option<i32>; 2] = [Some(Errno::ENOENT as i32), Some(Errno::ESTALE as i32)];
+
 /// What the kernel says of one connected TCP socket.
 pub(super) struct Answer {
     pub(super) inode: u64,
     pub(super) cookie: u64,
     pub(super) ends: Ends,
     pub(super) info: TcpInfo,
+    /// By which it can be asked about alone.
+    pub(super) name: Name,
+}
+
+/// What the kernel finds a socket by.
+#[derive(Clone)]
+pub(super) struct Name {
+    family: u8,
+    id: SocketId,
 }
 
 /// A line to the kernel.
@@ -46,14 +59,38 @@ impl SockDiag {
 
     /// All connections of this network namespace.
     pub(super) fn connections(&mut self) -> io::Result<Vec<Answer>> {
+        self.sockets(StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1)
+    }
+
+    /// Ports on which somebody listens in it. (/proc/net/tcp would do, but reads all connections.)
+    pub(super) fn listening(&mut self) -> io::Result<Vec<u16>> {
+        let listeners = self.sockets(StateFlags::LISTEN)?;
+        Ok(listeners.iter().map(|answer| answer.ends.local.port).collect())
+    }
+
+    fn sockets(&mut self, states: StateFlags) -> io::Result<Vec<Answer>> {
         let mut answers = Vec::new();
         for family in [AF_INET, AF_INET6] {
-            let request = request(family);
+            let request = request(family, states.clone(), None);
             let kernel = NetlinkAddr::new(0, 0);
             sendto(self.fd.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
             while self.receive(&mut answers)? {}
         }
         Ok(answers)
+    }
+
+    /// One connection; nothing if it is over. However many others there are, this takes a few
+    /// microseconds.
+    pub(super) fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
+        let request = request(name.family, StateFlags::all(), Some(&name.id));
+        sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        let mut answers = Vec::new();
+        match self.receive(&mut answers) {
+            // Gone, or its ends have another socket.
+            Err(error) if GONE.contains(&error.raw_os_error()) => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Ok(answers.pop()),
+        }
     }
 
     /// Takes one datagram; whether more will come.
@@ -75,12 +112,13 @@ impl SockDiag {
                     };
                     let cookie = u64::from_ne_bytes(id.cookie);
                     let inode = response.header.inode.into();
+                    let name = Name { family: response.header.family, id: id.clone() };
                     let mut nlas = response.nlas.into_iter();
                     let info = nlas.find_map(|nla| match nla {
                         Nla::TcpInfo(info) => Some(info),
                         _ => None,
                     });
-                    answers.extend(info.map(|info| Answer { inode, cookie, ends, info }));
+                    answers.extend(info.map(|info| Answer { inode, cookie, ends, info, name }));
                 }
                 _ => {}
             }
@@ -92,17 +130,19 @@ impl SockDiag {
     }
 }
 
-fn request(family: u8) -> Vec<u8> {
-    let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
+/// For one socket, or for all of these states.
+fn request(family: u8, states: StateFlags, one: Option<&SocketId>) -> Vec<u8> {
+    let all = || if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
+    let socket_id = one.cloned().unwrap_or_else(all);
     let request = InetRequest {
         family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::INFO,
-        states: StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1,
+        states,
         socket_id,
     };
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    header.flags = if one.is_some() { NLM_F_REQUEST } else { NLM_F_REQUEST | NLM_F_DUMP };
     let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
@@ -126,6 +166,13 @@ mod tests {
         let ours = |answer: &&Answer| {
             answer.ends.local == address.into() || answer.ends.remote == address.into()
         };
+        let mut kernel = SockDiag::open().unwrap();
+        let one = answers.iter().find(|answer| answer.ends.remote == address.into()).unwrap();
+        let again = kernel.connection(&one.name).unwrap().unwrap();
+        assert_eq!((again.inode, again.ends), (one.inode, one.ends));
+        let stranger = Name { id: SocketId { cookie: [1; 8], ..one.name.id.clone() }, ..one.name };
+        assert!(kernel.connection(&stranger).unwrap().is_none());
+        assert!(SockDiag::open().unwrap().listening().unwrap().contains(&address.port()));
         let ours: Vec<_> = answers.iter().filter(ours).collect();
         assert_eq!(ours.len(), 2);
         let local = client.local_addr().unwrap().into();

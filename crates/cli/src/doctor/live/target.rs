@@ -1,8 +1,10 @@
 //! What is watched, and until when.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +12,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use uncork_doctor as report;
+
 use super::{LiveArguments, USUAL, processes};
 use crate::command;
+use crate::doctor::words;
 use crate::failure::Failure;
 use crate::output::{complain, shown};
 
@@ -19,16 +24,20 @@ use crate::output::{complain, shown};
 pub(super) struct Target {
     /// The processes that were named.
     pub(super) pids: Vec<u32>,
-    command: Vec<std::ffi::OsString>,
+    command: Vec<OsString>,
     json: bool,
+    quiet: bool,
+    /// How long processes are watched; a command, until it ends.
+    duration: Option<Duration>,
     until: Option<Instant>,
     child: Option<Child>,
+    ended: Option<ExitStatus>,
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
 }
 
 impl Target {
-    pub(super) fn of(arguments: &LiveArguments, json: bool) -> Result<Self, Failure> {
+    pub(super) fn of(arguments: &LiveArguments, json: bool, quiet: bool) -> Result<Self, Failure> {
         for pid in &arguments.pid {
             if !processes::exists(*pid) {
                 return Err(Failure::unusable(format!("there is no process {pid}")));
@@ -39,8 +48,11 @@ impl Target {
             pids: arguments.pid.clone(),
             command: arguments.command.clone(),
             json,
-            until: arguments.command.is_empty().then(|| Instant::now() + duration),
+            quiet,
+            duration: arguments.command.is_empty().then_some(duration),
+            until: None,
             child: None,
+            ended: None,
             interrupted: Arc::default(),
             terminated: Arc::default(),
         };
@@ -57,23 +69,31 @@ impl Target {
         Ok(target)
     }
 
-    /// Says what is being done, where somebody may be waiting for the end of it.
-    pub(super) fn announce(&self) {
-        let Some(until) = self.until else { return };
+    /// Says what is being done (`tracing`, or less), where somebody may be waiting for the end of
+    /// it.
+    pub(super) fn announce(&self, what: &str) {
+        let Some(duration) = self.duration.filter(|_| !self.quiet) else { return };
         let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        let processes = if pids.len() == 1 { "process" } else { "processes" };
         complain(format_args!(
-            "tracing process {} for {:.0} s; Ctrl-C ends it sooner",
+            "{what} {processes} {} for {}; Ctrl-C ends it sooner",
             pids.join(", "),
-            until.saturating_duration_since(Instant::now()).as_secs_f64()
+            words::time(duration)
         ));
     }
 
-    /// Starts the command, if there is one. Its first instruction is traced already.
-    pub(super) fn start(&mut self) -> Result<(), Failure> {
+    /// Begins: starts the command, if there is one, with this variable in its environment. Its
+    /// first instruction is watched already.
+    pub(super) fn start(
+        &mut self,
+        variable: Option<(&'static str, OsString)>,
+    ) -> Result<(), Failure> {
+        // What it took to get ready is not watched.
+        self.until = self.duration.map(|duration| Instant::now() + duration);
         let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
         let file = command::find(name, std::env::var_os("PATH").as_deref())?;
         let mut command = Command::new(&file);
-        command.args(arguments);
+        command.args(arguments).envs(variable);
         std::os::unix::process::CommandExt::arg0(&mut command, name);
         if self.json {
             let errors = io::stderr().as_fd().try_clone_to_owned();
@@ -102,6 +122,7 @@ impl Target {
         match child.try_wait() {
             Ok(None) => false,
             Ok(Some(status)) => {
+                self.ended = Some(status);
                 if !status.success() {
                     let name = self.command[0].to_string_lossy();
                     complain(format_args!("{}: {status}", shown(&name)));
@@ -120,11 +141,23 @@ impl Target {
         }
         let patience = Instant::now() + Duration::from_secs(2);
         while Instant::now() < patience {
-            if !matches!(child.try_wait(), Ok(None)) {
-                return;
+            match child.try_wait() {
+                Ok(None) => {}
+                ended => {
+                    self.ended = ended.ok().flatten();
+                    return;
+                }
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The command, and how it ended.
+    pub(super) fn told(&self) -> Option<report::Command> {
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        let status = self.ended.and_then(|ended| ended.code());
+        let signal = self.ended.and_then(|ended| ended.signal());
+        self.child.is_some().then(|| report::Command { line: words.join(" "), status, signal })
     }
 
     /// Whether a command is to be started.

@@ -1,17 +1,16 @@
 //! Watching by eBPF.
 
-use uncork_bpf::{Settings, Told, Tracer};
+use uncork_bpf::{Capability, Settings, Told, Tracer, has};
 use uncork_doctor::live::{Event, Live};
 
 use super::processes::{self, Owners};
+use super::records::Records;
 use super::stacks::Symbols;
 use super::target::Target;
-use super::{TURN, monotonic};
+use super::{BOTH_TOLD, TURN, monotonic};
+use crate::doctor::words;
 use crate::failure::Failure;
 use crate::output::complain;
-
-/// A socket's other end is told within this time, or not before the end.
-const BOTH_TOLD: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Loads the programs and names the processes. The error is a sentence.
 pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
@@ -28,12 +27,13 @@ pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
         Ok(tracer)
     };
     let tracer = begin().map_err(|error| {
-        format!(
-            "{error}; going on without tracing: the sockets are looked at a hundred times a second"
-        )
+        format!("{error}; going on without tracing: the sockets are looked at again and again")
     })?;
     for absent in tracer.absent() {
         complain(absent);
+        if absent.hook.target == uncork_bpf::Target::SetSockOpt && !has(Capability::NetAdmin) {
+            complain(format_args!("that needs {}", Capability::NetAdmin));
+        }
     }
     Ok(tracer)
 }
@@ -41,19 +41,21 @@ pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
 /// Listens until the target is over.
 pub(super) fn watch(
     mut tracer: Tracer,
-    mut target: Target,
+    target: &mut Target,
     live: &mut Live,
-) -> Result<(), Failure> {
+    records: &mut Records,
+) -> Result<Vec<String>, Failure> {
     let failed = |error: uncork_bpf::Error| Failure::unusable(error.to_string());
-    target.start()?;
+    target.start(records.variable())?;
     let mut watcher = Watcher::default();
     for pid in &target.pids {
         processes::listening(*pid).into_iter().for_each(|port| live.listening(port));
     }
     while !target.is_over() {
         let told = tracer.poll(TURN).map_err(failed)?;
+        let traced = tracer.traced();
+        records.look(&traced);
         if !told.is_empty() {
-            let traced = tracer.traced();
             told.into_iter().for_each(|told| watcher.hear(told, &traced, live));
         }
         live.forget(monotonic().saturating_sub(BOTH_TOLD));
@@ -65,18 +67,17 @@ pub(super) fn watch(
     rest.events.into_iter().for_each(|told| watcher.hear(told, &traced, live));
     if rest.dropped > 0 {
         complain(format_args!(
-            "{} events were lost: more was told than could be listened to, and the figures are too \
-             small",
-            rest.dropped
+            "{} lost: more was told than could be listened to, and the figures are too small",
+            words::counted(rest.dropped, "event was", "events were")
         ));
     }
     if rest.refused > 0 {
         complain(format_args!(
-            "{} connections could not be traced: the kernel had no memory for them",
-            rest.refused
+            "{} could not be traced: the kernel had no memory for that",
+            words::counted(rest.refused, "connection", "connections")
         ));
     }
-    Ok(())
+    Ok(Vec::new())
 }
 
 #[derive(Default)]

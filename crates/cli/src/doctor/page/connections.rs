@@ -31,9 +31,9 @@ pub(super) fn list(out: &mut String, connections: &[&Connection]) {
     if more > 0 {
         put!(
             out,
-            "<p class=\"soft\">{} more that lost less are not listed here: \
-             <code>uncork doctor --json</code> has them all.</p>",
-            words::count(more as u64, "connection")
+            "<p class=\"soft\">{} not listed here, and lost less: \
+             <code>uncork doctor --json</code> has all.</p>",
+            words::counted(more as u64, "more connection is", "more connections are")
         );
     }
     put!(out, "</section>");
@@ -72,10 +72,12 @@ fn ends(out: &mut String, connection: &Connection) {
     put!(out, "<thead><tr><th></th><th>client</th><th>server</th></tr></thead>\n<tbody>");
     let parties = [&connection.client, &connection.server];
     let known = parties.iter().any(|party| party.process.is_some());
-    let rows: [(&str, Option<Cell>); 7] = [
+    let helped = parties.iter().any(|party| party.uncork.is_some());
+    let rows: [(&str, Option<Cell>); 8] = [
         ("address", Some(|party| party.endpoint.to_string())),
         ("process", known.then_some(|party| words::process(party).unwrap_or_else(|| "–".into()))),
         ("Nagle’s algorithm", Some(|party| words::in_force(party.nagle).to_owned())),
+        ("uncork", helped.then_some(uncork)),
         ("writes", Some(words::pattern)),
         ("sent", Some(sent)),
         ("largest segment", Some(mss)),
@@ -88,6 +90,10 @@ fn ends(out: &mut String, connection: &Connection) {
     }
     put!(out, "</tbody></table></div>");
     put!(out, "<p class=\"soft\">{}</p>", escape(&story(connection)));
+}
+
+fn uncork(party: &Party) -> String {
+    party.uncork.as_ref().map_or_else(|| "not in the process".to_owned(), words::uncork)
 }
 
 fn sent(party: &Party) -> String {
@@ -116,6 +122,9 @@ fn story(connection: &Connection) -> String {
         |rtt| format!("shortest round trip {}", words::time(rtt)),
     );
     let beginning = if connection.handshake_seen { "" } else { ", its beginning was not seen" };
+    if connection.requests == 0 {
+        return format!("{rtt}; seen for {}{beginning}.", words::time(connection.duration));
+    }
     format!(
         "{} answered in {}; {rtt}; seen for {}{beginning}.",
         words::count(connection.requests, "request"),
@@ -193,9 +202,8 @@ pub(super) fn well(out: &mut String, connections: &[&Connection]) {
     if more > 0 {
         put!(
             out,
-            "<p class=\"soft\">{} more are not listed here: <code>uncork doctor --json</code> has \
-             them all.</p>",
-            words::count(more as u64, "connection")
+            "<p class=\"soft\">{} not listed here: <code>uncork doctor --json</code> has all.</p>",
+            words::counted(more as u64, "more connection is", "more connections are")
         );
     }
     put!(out, "</section>");

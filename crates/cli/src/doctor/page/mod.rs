@@ -100,6 +100,10 @@ fn capture(out: &mut String, report: &Report) {
         more => facts.push(format!("{} harmless oddities", words::thousands(more))),
     }
     put!(out, "<footer>\n<p>Seen: {}.</p>", escape(&facts.join(", ")));
+    let ended = report.command.as_ref().and_then(words::ended);
+    for note in ended.iter().chain(&report.notes) {
+        put!(out, "<p class=\"note\">{}</p>", escape(note));
+    }
     put!(
         out,
         "<p>Made by <code>uncork doctor</code>, version {}. Times are those of the capture; lost \

@@ -11,6 +11,7 @@ fn all() -> Vec<(&'static str, String)> {
         ("empty", samples::empty()),
         ("healthy", samples::healthy()),
         ("slow_program", samples::slow_program()),
+        ("looked_at", samples::looked_at()),
         ("hostile", samples::hostile()),
         ("by_the_doctor", samples::by_the_doctor()),
     ]
@@ -147,7 +148,7 @@ fn every_kind_has_its_section_its_words_and_its_cure() {
 fn five_hundred_connections_are_cut_and_counted() {
     let page = render(&samples::many());
     assert_eq!(page.matches("<details class=\"card\"").count(), connections::LISTED);
-    assert!(page.contains("400 connections more that lost less are not listed here"), "{page}");
+    assert!(page.contains("400 more connections are not listed here, and lost less"), "{page}");
     // The worst corked connection is not among the hundred: it has no number to look up.
     assert!(page.contains("What was seen on [2001:db8::"), "{page}");
     assert!(page.len() < 2_000_000, "{}", page.len());
@@ -174,4 +175,18 @@ fn nobody_is_blamed_for_what_another_mechanism_does() {
     let queue = section(Kind::SenderQueue);
     let caption = queue.split("<figcaption>").last().unwrap();
     assert!(!caption.contains("delayed ACK") && caption.contains(" in all.<"), "{queue}");
+}
+
+#[test]
+fn one_of_a_kind_is_told_as_one_and_looking_as_looking() {
+    let mut report = samples::looked_at();
+    report.summary.stalls = 1;
+    let page = render(&report);
+    assert!(page.contains("<strong>stall</strong>"), "{page}");
+    assert!(page.contains("<strong>connection affected</strong>"), "{page}");
+    assert!(page.contains("at least 1 stall, which costs"), "{page}");
+    assert!(page.contains("12 writes left as 4 packets"), "{page}");
+    assert!(page.contains("The command ended with status 3."), "{page}");
+    assert!(page.contains("The sockets were not traced but looked at."), "{page}");
+    assert!(!page.contains("0 requests"), "{page}");
 }

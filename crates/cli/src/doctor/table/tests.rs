@@ -32,6 +32,11 @@ fn nothing_to_complain_about() {
 }
 
 #[test]
+fn what_was_only_looked_at() {
+    insta::assert_snapshot!("looked_at_80", render(&samples::looked_at(), plain(NARROW)));
+}
+
+#[test]
 fn all_but_the_commands_fits_the_terminal() {
     for report in [samples::evening(), samples::every_kind(), samples::many()] {
         for columns in [40, 60, NARROW, WIDE] {

@@ -16,7 +16,28 @@ pub(super) fn by_nagle(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let sum = late.copy().with(round_trips);
-    let mut evidence = if late.count > 0 {
+    let mut evidence = if view.sampled && late.count > 0 {
+        format!(
+            "Small writes of the {} were seen waiting at least {}, {} each (median), {} at most, \
+             with a segment in flight: that is Nagle's algorithm, and the path takes {}. So the \
+             {} delayed its ACK.",
+            view.name(),
+            count(late.count, "time", "times"),
+            ms(late.spread().p50),
+            ms(late.spread().max),
+            view.side().socket.as_ref().map_or_else(|| "less".to_owned(), |s| ms(s.min_rtt)),
+            view.other_name(),
+        )
+    } else if view.sampled {
+        format!(
+            "Small writes of the {} were seen waiting at least {} for what was in flight to be \
+             acknowledged, {} each (median): that is Nagle's algorithm, and no longer than a \
+             round trip or a little more.",
+            view.name(),
+            count(round_trips.count, "time", "times"),
+            ms(round_trips.spread().p50),
+        )
+    } else if late.count > 0 {
         format!(
             "Nagle's algorithm held small writes of the {} {} until the {} acknowledged what was \
              in flight, {} each (median), {} at most: that ACK was delayed.",
@@ -98,8 +119,9 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let mut evidence = format!(
-        "The {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when the \
+        "{} {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when the \
          kernel's timer sent them, after {} (median).",
+        if view.sampled { "As far as could be seen, the" } else { "The" },
         view.name(),
         count(sum.count, "time", "times"),
         ms(sum.spread().p50),
