@@ -252,7 +252,9 @@ fn label(
             format!("{address}:{port}")
         }
     };
-    let whole = view.changes.skip == 0 && view.changes.drop_each.is_none();
+    let whole = view.changes.skip == 0
+        && view.changes.drop_each.is_none()
+        && view.changes.swap_each.is_none();
     let connections = scenario.expected.iter().map(|expected| {
         let port = match timed {
             Some(Timed { ports, .. }) if expected.measured && ports.len() == 1 => Some(ports[0]),
@@ -304,6 +306,12 @@ fn described(view: &View) -> String {
     }
     if view.changes.skip > 0 {
         text += &format!(", without the first {} records", view.changes.skip);
+    }
+    if let Some(each) = view.changes.swap_each {
+        text += &format!(", every {each}th record swapped with the next where both are near");
+    }
+    if view.changes.double {
+        text += ", each record twice";
     }
     if let Some(each) = view.changes.drop_each {
         text += &format!(", without every {each}th record");
