@@ -64,12 +64,12 @@ fn place(test: &str) -> Option<Place> {
         return None;
     }
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mark = uncork_corpus::namespace::own_mark();
-    let scratch = std::env::temp_dir().join(format!("{}{mark}", uncork_corpus::namespace::PREFIX));
+    let mark = uncork_netns::own_mark();
+    let scratch = std::env::temp_dir().join(format!("{}{mark}", uncork_netns::PREFIX));
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir(&scratch).unwrap();
-    let link = env!("CARGO_BIN_EXE_uncork-link").into();
-    let workshop = Workshop::with_link(&scratch, &scratch, link).unwrap();
+    let own = env!("CARGO_BIN_EXE_uncork-corpus").into();
+    let workshop = Workshop::with_program(&scratch, &scratch, own).unwrap();
     Some(Place { workshop, scratch, _alone: alone })
 }
 
