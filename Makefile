@@ -9,17 +9,17 @@ AUTOCORK_2007 ?=
 # More arguments for `make bench`: --quick, --only redis,nginx, --one-core ...
 BENCH_ARGS ?=
 
-# Seconds that `make fuzz` spends on each target, and which.
+# Seconds that `make fuzz` spends on each target, and which; and those of the short run in `make test`.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS ?= capture frame doctor
+TEST_FUZZ_SECONDS ?= 20
 
 DENY_VERSION := 0.20.2
-FUZZ_VERSION := 0.13.2
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 RELEASE := $(TARGET)/release
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
-FUZZ := $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
+FUZZ := $(TARGET)/fuzz
 export CARGO_TARGET_DIR := $(TARGET)
 # A build for another machine would not leave its files where the tests look.
 unexport CARGO_BUILD_TARGET
@@ -51,11 +51,13 @@ demo: setup-demo ## the small-write experiment without and with uncork, as a tab
 test: setup-test ## every check and every test; what this user may not run is skipped and named
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory check
-	$(CARGO) test --release --workspace --locked --no-fail-fast
+	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
 
 check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --profile ci --workspace --all-targets --locked -- -D warnings
 	"$(DENY)" --locked check bans licenses sources
 	scripts/arrows
 
@@ -67,7 +69,7 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 
 soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory build
-	UNCORK_E2E_SOAK=1 $(CARGO) test --release --locked --package uncork-e2e
+	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
 	$(CARGO) build --release --locked --package uncork-corpus
@@ -76,19 +78,31 @@ corpus: setup-corpus ## the labelled captures, made anew by real programs (as ro
 	"$(RELEASE)/uncork-corpus" broken --from crates/corpus/captures/format-loopback.pcap \
 		--out crates/corpus/broken
 
-# Without a sanitizer: the code that is fuzzed has no unsafe block, and this way the stable compiler
-# does. What is found new is kept below target/, what makes it fail in fuzz/artifacts/.
-fuzz: $(FUZZ) ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
+# What libFuzzer needs to see which branches an input takes. LLVM's pass does it in the stable
+# compiler, so neither a nightly one nor cargo-fuzz is needed (which also works, on the same targets).
+# Without a sanitizer: the code that is fuzzed has no unsafe block.
+FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares
+# Inputs of a target beside its own seeds.
+FUZZ_MORE_capture := crates/corpus/broken
+
+# With --target, the flags are for the targets only, and not for what runs while they are built.
+# What is found new is kept below target/, what makes a target fail in fuzz/artifacts/.
+fuzz: ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
 	@command -v c++ >/dev/null || { echo "make fuzz needs a C++ compiler (libFuzzer is built" \
 		"with it): apt-get install g++" >&2; exit 1; }
-	@for target in $(FUZZ_TARGETS); do \
-		mkdir -p "$(TARGET)/fuzz/corpus/$$target" && \
-		echo "fuzz: $$target, for $(FUZZ_SECONDS) seconds" && \
-		CARGO_TARGET_DIR="$(TARGET)/fuzz" "$(FUZZ)" run --sanitizer none $$target \
-			"$(TARGET)/fuzz/corpus/$$target" fuzz/seeds/$$target -- \
+	@host=$$($(CARGO) -vV | sed -n 's/^host: //p') && \
+	RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(FUZZ)" \
+		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $$host && \
+	$(foreach target,$(FUZZ_TARGETS), \
+		echo "fuzz: $(target), for $(FUZZ_SECONDS) seconds" && \
+		mkdir -p "$(FUZZ)/corpus/$(target)" fuzz/artifacts/$(target) && \
+		"$(FUZZ)/$$host/release/$(target)" "$(FUZZ)/corpus/$(target)" fuzz/seeds/$(target) \
+			$(FUZZ_MORE_$(target)) -artifact_prefix=fuzz/artifacts/$(target)/ -timeout=10 \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 \
-			|| exit 1; \
-	done
+			>"$(FUZZ)/$(target).log" 2>&1 || { cat "$(FUZZ)/$(target).log"; exit 1; } && \
+		grep '^stat::[na]' "$(FUZZ)/$(target).log" &&) true
 
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
@@ -130,11 +144,5 @@ setup-corpus:
 $(DENY):
 	$(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
 		--root "$(TARGET)/tools/cargo-deny-$(DENY_VERSION)" \
-		--target-dir "$(TARGET)/tools/build"
-	rm -rf "$(TARGET)/tools/build"
-
-$(FUZZ):
-	$(CARGO) install cargo-fuzz --locked --debug --version $(FUZZ_VERSION) \
-		--root "$(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)" \
 		--target-dir "$(TARGET)/tools/build"
 	rm -rf "$(TARGET)/tools/build"

@@ -32,7 +32,8 @@ fuzz_target!(|input: &[u8]| {
             7 => u32::from(u16::from_le_bytes([low, high])) << 14,
             _ => u32::from(u16::from_le_bytes([low, high])),
         };
-        let far = |near: u8, far: u8| (i32::from(near.cast_signed()) << (far & 0x1f)).cast_unsigned();
+        let far =
+            |near: u8, far: u8| (i32::from(near.cast_signed()) << (far & 0x1f)).cast_unsigned();
         let flags = Flags(flags);
         let mut ends = [end(what >> 1 & 3, 40_000), end(what >> 3 & 1, 8080)];
         ends.rotate_left(from);

@@ -9,6 +9,8 @@
 mod arguments;
 mod command;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod entry;
 mod environment;
 mod failure;

@@ -5,6 +5,7 @@ write. The client prints what it measured, as JSON: one line."""
 import argparse
 import json
 import os
+import random
 import socket
 import sys
 import threading
@@ -42,7 +43,9 @@ def send(sock, pieces, options):
     """Writes one message in the pieces that were asked for."""
     if options.cork:
         sock.setsockopt(socket.IPPROTO_TCP, CORK_UNTIL_FULL, 1)
-    for piece in pieces:
+    for at, piece in enumerate(pieces):
+        if at and options.piece_gap:
+            time.sleep((options.piece_gap + random.random() * options.jitter) / 1000)
         data = b"x" * piece
         if options.more:
             sent = 0
@@ -50,8 +53,6 @@ def send(sock, pieces, options):
                 sent += sock.send(data[sent:], socket.MSG_MORE)
         else:
             sock.sendall(data)
-        if options.piece_gap:
-            time.sleep(options.piece_gap / 1000)
     if options.uncork:
         sock.setsockopt(socket.IPPROTO_TCP, CORK_UNTIL_FULL, 0)
 
@@ -63,7 +64,7 @@ def serve(sock, options):
     while receive(sock, wanted):
         turn += 1
         if options.think and turn % options.think_every == 0:
-            time.sleep(options.think / 1000)
+            time.sleep((options.think + random.random() * options.jitter) / 1000)
         send(sock, options.write, options)
     sock.close()
 
@@ -127,7 +128,8 @@ def main():
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--gap", type=float, default=0, help="pause between requests, ms")
-    parser.add_argument("--piece-gap", type=float, default=0, help="pause after each piece, ms")
+    parser.add_argument("--piece-gap", type=float, default=0, help="pause between pieces, ms")
+    parser.add_argument("--jitter", type=float, default=0, help="up to so much longer, ms")
     parser.add_argument("--think", type=float, default=0, help="pause before the reply, ms")
     parser.add_argument("--think-every", type=int, default=1, help="before every n-th reply only")
     parser.add_argument("--rcvbuf", type=int, default=0)

@@ -5,6 +5,7 @@ the same clock: they are on one machine)."""
 
 import argparse
 import json
+import random
 import select
 import socket
 import struct
@@ -21,6 +22,10 @@ def server(options):
         sock, _ = listener.accept()
         if options.nodelay:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if options.ask and not sock.recv(4096):
+            continue
+        if options.ask:
+            sock.sendall(b"h" * options.ask)
         for _ in range(options.count):
             stamp = struct.pack("!Q", time.monotonic_ns())
             message = stamp + b"x" * (sum(pieces) - len(stamp))
@@ -28,7 +33,7 @@ def server(options):
             for piece in pieces:
                 sock.sendall(message[at:at + piece])
                 at += piece
-            time.sleep(options.pace / 1000)
+            time.sleep((options.pace + random.random() * options.jitter) / 1000)
         sock.close()
 
 
@@ -39,6 +44,9 @@ def client(options):
         # Not woken, and so reading nothing, before a whole message is there. A read would have
         # the kernel acknowledge at once.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    if options.ask:
+        sock.sendall(b"GET /events HTTP/1.1\r\n\r\n")
+        sock.recv(options.ask, socket.MSG_WAITALL)
     each = []
     port = sock.getsockname()[1]
     while True:
@@ -65,6 +73,9 @@ def main():
     parser.add_argument("--pieces", type=lambda t: [int(p) for p in t.split(",")], default=[1024])
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--pace", type=float, default=100, help="pause after each message, ms")
+    parser.add_argument("--jitter", type=float, default=0, help="up to so much longer, ms")
+    parser.add_argument("--ask", type=int, default=0,
+                        help="the client asks first; octets that come at once in reply")
     parser.add_argument("--nodelay", action="store_true")
     parser.add_argument("--lowat", action="store_true", help="client: SO_RCVLOWAT of one message")
     parser.add_argument("--read-after", type=float, default=0,

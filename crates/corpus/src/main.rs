@@ -52,7 +52,7 @@ enum Command {
         /// At which end.
         #[arg(long, value_enum, default_value = "client")]
         at: End,
-        /// The command that starts the program, as in `-- uncork doctor --json FILE --`.
+        /// The command that starts the program, as in `-- uncork doctor -q --html FILE --`.
         #[arg(last = true, required = true)]
         wrap: Vec<String>,
     },

@@ -19,11 +19,36 @@ use crate::scenario::{At, Kind, Programs, Scenario, View, Wire};
 /// How often the run with the cure is measured.
 const CURED_RUNS: usize = 5;
 
+/// Who looks on while the programs run: told the servers' processes once they listen, and that
+/// the clients have ended while the servers still run.
+pub trait Watch {
+    /// The servers listen; no client runs yet.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn begin(&mut self, servers: &[u32]) -> Result<()>;
+
+    /// The clients have ended.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn end(&mut self) -> Result<()>;
+}
+
+/// What is done about a run.
+enum About<'a> {
+    Timing,
+    Capturing(&'a Scenario),
+    /// The program at one end is started by this command.
+    Wrapping(At, &'a [String]),
+    Watching(&'a mut dyn Watch),
+}
+
 /// Where captures are made.
 #[derive(Debug)]
 pub struct Workshop {
     toolbox: Toolbox,
-    /// This program, which can be a link as well.
+    /// `uncork-corpus`, which can be a link as well.
     own: PathBuf,
     out: PathBuf,
 }
@@ -34,7 +59,14 @@ impl Workshop {
     /// # Errors
     /// If something that is needed is missing.
     pub fn new(out: &Path, scratch: &Path) -> Result<Self> {
-        let own = std::env::current_exe()?;
+        Self::with_program(out, scratch, std::env::current_exe()?)
+    }
+
+    /// The same where the program that is a link as well (`uncork-corpus`) is not this one.
+    ///
+    /// # Errors
+    /// If something that is needed is missing.
+    pub fn with_program(out: &Path, scratch: &Path, own: PathBuf) -> Result<Self> {
         fs::write(scratch.join("select.sql"), "select 1;\n")?;
         Ok(Self { toolbox: Toolbox::new(scratch)?, own, out: out.to_owned() })
     }
@@ -44,11 +76,11 @@ impl Workshop {
     /// # Errors
     /// If anything fails; then nothing is labelled.
     pub fn make(&self, scenario: &Scenario, labels: &mut Labels) -> Result<()> {
-        let timed = self.run(&scenario.ill, &scenario.wire, Some(scenario), None)?;
+        let timed = self.run(&scenario.ill, &scenario.wire, About::Capturing(scenario))?;
         let mut cured_total_ms = Vec::new();
         if let Some(cure) = &scenario.cured {
             for _ in 0..CURED_RUNS {
-                let cured = self.run(&cure.programs, &cure.wire, None, None)?;
+                let cured = self.run(&cure.programs, &cure.wire, About::Timing)?;
                 let cured = cured.context("the client of the run with the cure timed nothing")?;
                 cured_total_ms.push(round(cured.total_ms()));
             }
@@ -64,16 +96,28 @@ impl Workshop {
     }
 
     /// Runs a scenario without capturing it, with the program at one end started by `wrap` (for
-    /// example `uncork doctor --json FILE --`), and says what is to be found.
+    /// example `uncork doctor -q --html FILE --`), and says what is to be found.
     ///
     /// # Errors
     /// If anything fails.
     pub fn live(&self, scenario: &Scenario, at: At, wrap: &[String]) -> Result<Label> {
-        let wrap = Some((at, wrap));
-        let timed = self.run(&scenario.ill, &scenario.wire, None, wrap)?;
+        self.labelled_live(scenario, at, About::Wrapping(at, wrap))
+    }
+
+    /// Runs a scenario without capturing it while somebody looks on at the servers' end, and says
+    /// what is to be found.
+    ///
+    /// # Errors
+    /// If anything fails.
+    pub fn watched(&self, scenario: &Scenario, watch: &mut dyn Watch) -> Result<Label> {
+        self.labelled_live(scenario, At::Server, About::Watching(watch))
+    }
+
+    fn labelled_live(&self, scenario: &Scenario, at: At, about: About) -> Result<Label> {
+        let timed = self.run(&scenario.ill, &scenario.wire, about)?;
         let mut cured_total_ms = Vec::new();
         if let Some(cure) = &scenario.cured {
-            let cured = self.run(&cure.programs, &cure.wire, None, None)?;
+            let cured = self.run(&cure.programs, &cure.wire, About::Timing)?;
             cured_total_ms.extend(cured.map(|cured| round(cured.total_ms())));
         }
         let measured =
@@ -85,31 +129,25 @@ impl Workshop {
         Ok(label)
     }
 
-    /// Runs the programs over the wire; captures if there is a scenario to capture for.
-    fn run(
-        &self,
-        programs: &Programs,
-        wire: &Wire,
-        scenario: Option<&Scenario>,
-        wrap: Option<(At, &[String])>,
-    ) -> Result<Option<Timed>> {
+    /// Runs the programs over the wire.
+    fn run(&self, programs: &Programs, wire: &Wire, mut about: About) -> Result<Option<Timed>> {
         let network = Network::new(wire, &self.own)?;
         let [_, host] = wire.addresses();
         let mut servers = Vec::new();
         for (port, line) in &programs.servers {
             let mut command = self.toolbox.command(network.server(), line, host, *port)?;
-            if let Some((At::Server, wrap)) = wrap {
+            if let About::Wrapping(At::Server, wrap) = &about {
                 command = wrapped(&command, wrap);
             }
             servers.push(Running::start(command, line)?);
             wait_for(network.server(), *port, line, servers.last_mut())?;
         }
-        let mut captures = Vec::new();
-        for view in scenario.iter().flat_map(|scenario| &scenario.views) {
-            let name = scenario.map(|scenario| scenario.name.as_str()).unwrap_or_default();
-            let path = self.out.join(format!("{name}{}.{}", view.suffix, extension(view)));
-            let namespace = if view.at == At::Client { &network.client } else { network.server() };
-            captures.push(Capture::start(namespace, &options(view, wire), &path)?);
+        let captures = match &about {
+            About::Capturing(scenario) => self.captures(scenario, &network, wire)?,
+            _ => Vec::new(),
+        };
+        if let About::Watching(watch) = &mut about {
+            watch.begin(&servers.iter().map(|server| server.child.id()).collect::<Vec<_>>())?;
         }
         let mut beside = Vec::new();
         for (port, line) in &programs.beside {
@@ -118,19 +156,34 @@ impl Workshop {
         }
         let (port, line) = &programs.client;
         let mut command = self.toolbox.command(&network.client, line, host, *port)?;
-        if let Some((At::Client, wrap)) = wrap {
+        if let About::Wrapping(At::Client, wrap) = &about {
             command = wrapped(&command, wrap);
         }
-        let printed = Running::start(command, line)?.finish(line)?;
+        // The doctor's 1 says that it has found something.
+        let accepted: &[i32] = if matches!(about, About::Wrapping(..)) { &[1] } else { &[] };
+        let printed = Running::start(command, line)?.finish(line, accepted)?;
         for (client, line) in beside {
-            client.finish(line)?;
+            client.finish(line, &[])?;
         }
         // The last ACKs of a connection are under way when its client has ended.
         thread::sleep(wire.paths[0].delay + wire.paths[1].delay + Duration::from_millis(100));
         for capture in captures {
             capture.stop()?;
         }
+        if let About::Watching(watch) = about {
+            watch.end()?;
+        }
         Timed::read(line, &printed)
+    }
+
+    /// Begins to capture what a scenario wants captured.
+    fn captures(&self, of: &Scenario, network: &Network, wire: &Wire) -> Result<Vec<Capture>> {
+        let start = |view: &View| {
+            let path = self.out.join(format!("{}{}.{}", of.name, view.suffix, extension(view)));
+            let namespace = if view.at == At::Client { &network.client } else { network.server() };
+            Capture::start(namespace, &options(view, wire), &path)
+        };
+        of.views.iter().map(start).collect()
     }
 }
 
@@ -199,7 +252,9 @@ fn label(
             format!("{address}:{port}")
         }
     };
-    let whole = view.changes.skip == 0 && view.changes.drop_each.is_none();
+    let whole = view.changes.skip == 0
+        && view.changes.drop_each.is_none()
+        && view.changes.swap_each.is_none();
     let connections = scenario.expected.iter().map(|expected| {
         let port = match timed {
             Some(Timed { ports, .. }) if expected.measured && ports.len() == 1 => Some(ports[0]),
@@ -251,6 +306,12 @@ fn described(view: &View) -> String {
     }
     if view.changes.skip > 0 {
         text += &format!(", without the first {} records", view.changes.skip);
+    }
+    if let Some(each) = view.changes.swap_each {
+        text += &format!(", every {each}th record swapped with the next where both are near");
+    }
+    if view.changes.double {
+        text += ", each record twice";
     }
     if let Some(each) = view.changes.drop_each {
         text += &format!(", without every {each}th record");

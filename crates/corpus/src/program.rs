@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 
 use uncork_netns::{Namespace, run};
 
-const SOURCES: [(&str, &str); 10] = [
+const SOURCES: [(&str, &str); 11] = [
     ("exchange.py", include_str!("../programs/exchange.py")),
     ("exchange.pl", include_str!("../programs/exchange.pl")),
     ("exchange.c", include_str!("../programs/exchange.c")),
@@ -31,6 +31,7 @@ const SOURCES: [(&str, &str); 10] = [
     ("http_server.py", include_str!("../programs/http_server.py")),
     ("http_client.py", include_str!("../programs/http_client.py")),
     ("push.py", include_str!("../programs/push.py")),
+    ("ends.py", include_str!("../programs/ends.py")),
     ("bulk.py", include_str!("../programs/bulk.py")),
     ("redis_client.py", include_str!("../programs/redis_client.py")),
 ];

@@ -12,6 +12,11 @@ pub struct Changes {
     pub skip: usize,
     /// Every n-th record is left out, as a capture loses some on a busy machine.
     pub drop_each: Option<usize>,
+    /// Each n-th record changes places with the one after it, if both were captured within 0.1 ms:
+    /// the processors of a machine hand over what they have captured in no order.
+    pub swap_each: Option<usize>,
+    /// Each record is there twice, as device `any` sees what crosses two devices.
+    pub double: bool,
     /// Each Ethernet frame gets a tag of this VLAN (IEEE 802.1Q), as if it had been captured on a
     /// trunk: not every kernel on which the corpus is made knows VLANs.
     pub vlan: Option<u16>,
@@ -67,11 +72,35 @@ pub fn rewrite(path: &Path, changes: Changes) -> Result<()> {
         place += 1;
         changes.drop_each.is_none_or(|each| place % each != 0)
     });
+    if let Some(each) = changes.swap_each {
+        swap(&mut capture.records, each);
+    }
+    if changes.double {
+        capture.records = capture.records.into_iter().flat_map(twice).collect();
+    }
     if let Some(vlan) = changes.vlan {
         capture.records.iter_mut().for_each(|record| tag(record, vlan));
     }
     let bytes = if changes.pcapng { to_pcapng(&capture) } else { to_pcap(&capture) };
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Swaps what was captured at nearly the same time; the times stay in order.
+fn swap(records: &mut [Record], each: usize) {
+    let near = 100_000;
+    for at in (0..records.len().saturating_sub(1)).step_by(each.max(2)) {
+        let (first, second) = (records[at].at, records[at + 1].at);
+        if second - first <= near {
+            records.swap(at, at + 1);
+            (records[at].at, records[at + 1].at) = (first, second);
+        }
+    }
+}
+
+/// The same frame again, 5 microseconds later.
+fn twice(record: Record) -> [Record; 2] {
+    let again = Record { at: record.at + 5_000, ..record.clone() };
+    [record, again]
 }
 
 /// Puts a tag between the addresses and the type.

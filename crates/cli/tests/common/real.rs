@@ -42,8 +42,10 @@ pub(crate) fn library() -> &'static Path {
         let mut build = Command::new(env!("CARGO"));
         build.args(["build", "--quiet", "-p", "uncork-preload", "--target-dir"]);
         build.arg(directory.parent().unwrap());
-        if directory.ends_with("release") {
-            build.arg("--release");
+        // cargo keeps the profile dev in a directory called debug, every other by its own name.
+        let profile = directory.file_name().unwrap();
+        if profile != "debug" {
+            build.arg("--profile").arg(profile);
         }
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         assert!(build.arg("--manifest-path").arg(manifest).status().unwrap().success());

@@ -2,6 +2,7 @@
 
 mod formats;
 mod healthy;
+mod mistaken;
 mod nagle;
 mod others;
 mod wire;
@@ -268,5 +269,6 @@ pub fn all() -> Vec<Scenario> {
     all.extend(others::all());
     all.extend(formats::all());
     all.extend(healthy::all());
+    all.extend(mistaken::all());
     all
 }

@@ -135,7 +135,9 @@ fn servers() -> Vec<Scenario> {
             &format!("py:exchange client {read}"),
         )
         .cured_server("go:exchange server --host HOST --port PORT --read 100 --write 300,700")
-        .finds(&[server_holds()]),
+        .finds(&[server_holds()])
+        // Go sets it on every connection, and the program takes it back.
+        .finds_live(&[server_holds(), either(lost("nodelay_not_in_force", Some("server"), None))]),
         Scenario::new(
             "nagle-nginx-proxy-2ms",
             "nginx with tcp_nodelay off passes on what the program behind it writes in two pieces",
