@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
-use uncork_doctor::live::Event;
 
 use crate::hooks::Absent;
 use crate::load::Chosen;
 use crate::record;
+use crate::told::Told;
 
 /// Values of the map `scope`.
 const WHOLE: u32 = 1;
 const CHILDREN_ONLY: u32 = 2;
-/// `stacks` keeps so many calls of each stack.
-const DEPTH: usize = 64;
 /// An iterator's record: its head, and a `struct track`.
 const HEAD_BYTES: usize = 16;
 
@@ -53,21 +51,14 @@ pub struct Settings {
     pub stacks: bool,
     /// Bytes that wait for less are counted, not told.
     pub least_hold: Duration,
+    /// The PID namespace whose numbers processes are named by, by its inode; `None`: the first one.
+    pub pid_namespace: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { stacks: false, least_hold: Duration::from_millis(1) }
+        Self { stacks: false, least_hold: Duration::from_millis(1), pid_namespace: None }
     }
-}
-
-/// An event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// What was told.
-    pub event: Event,
-    /// The calls that led to it: addresses in the process, innermost first. Empty unless asked for.
-    pub stack: Vec<u64>,
 }
 
 /// The running programs. They end with it.
@@ -78,7 +69,6 @@ pub struct Tracer {
     inbox: Rc<RefCell<Vec<Vec<u8>>>>,
     object: Object,
     absent: Vec<Absent>,
-    stacks: bool,
     /// Records that could not be read: the programs and this reader differ.
     unread: u64,
 }
@@ -115,7 +105,7 @@ impl Tracer {
         })?;
         let ring = builder.build()?;
         let absent = chosen.absent;
-        Ok(Self { links, ring, inbox, object, absent, stacks: settings.stacks, unread: 0 })
+        Ok(Self { links, ring, inbox, object, absent, unread: 0 })
     }
 
     /// The programs that do not run here.
@@ -215,21 +205,9 @@ impl Tracer {
     }
 
     fn read(&mut self, bytes: &[u8]) -> Option<Told> {
-        let Some((event, stack)) = record::read(bytes) else {
-            self.unread += 1;
-            return None;
-        };
-        let stack = stack.filter(|_| self.stacks).map_or_else(Vec::new, |id| self.stack(id));
-        Some(Told { event, stack })
-    }
-
-    fn stack(&self, id: u32) -> Vec<u64> {
-        let Ok(stacks) = map(&self.object, "stacks") else { return Vec::new() };
-        let found = stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        let bytes = found.unwrap_or_default();
-        let words = bytes.chunks_exact(8).take(DEPTH);
-        let addresses = words.filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)));
-        addresses.take_while(|&address| address != 0).collect()
+        let told = record::read(bytes);
+        self.unread += u64::from(told.is_none());
+        told
     }
 
     /// Events that found no room, and sockets that could not be traced for want of memory.

@@ -123,6 +123,8 @@ pub struct Process {
     pub tid: Option<u32>,
     /// Its name (comm).
     pub name: String,
+    /// How it was started, as a shell takes it, if that was seen; what is too long ends with "…".
+    pub command: Option<String>,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
 }

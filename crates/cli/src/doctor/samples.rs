@@ -35,6 +35,7 @@ fn party(endpoint: &str, process: Option<(&str, u32, i32)>) -> Party {
         pid,
         tid: Some(pid),
         name: name.to_owned(),
+        command: None,
         fd: Some(fd),
     });
     Party {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+
 use super::link::{Link, Side, finished};
 use super::role;
 use crate::remedy::{Context, remedies};
@@ -12,10 +14,23 @@ mod acks;
 mod held;
 mod others;
 
+/// What is known besides the connection.
+pub(super) struct Known<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) epoch: Duration,
+    pub(super) commands: &'a FxHashMap<u32, String>,
+}
+
 /// What is wrong with a connection, and what it looked like.
-pub(super) fn on(link: &Link, client: usize, settings: &Settings, epoch: Duration) -> Connection {
+pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
     let (first, last) = link.span();
-    let ends = [client, 1 - client].map(|at| party(link, at));
+    let ends = [client, 1 - client].map(|at| {
+        let mut party = party(link, at);
+        if let Some(process) = &mut party.process {
+            process.command = known.commands.get(&process.pid).cloned();
+        }
+        party
+    });
     let [client_party, server_party] = ends;
     let mut findings = Vec::new();
     for at in 0..2 {
@@ -34,7 +49,7 @@ pub(super) fn on(link: &Link, client: usize, settings: &Settings, epoch: Duratio
     let waited = |finding: &&Finding| finding.severity == Severity::LostTime;
     let stalls = findings.iter().filter(waited).map(|f| f.count).sum();
     let lost: Duration = findings.iter().filter(waited).map(|f| f.lost).sum();
-    findings.extend(others::slow_program(&View { link, at: 1 - client, client }, lost, settings));
+    findings.extend(others::slow_program(&View { link, at: 1 - client, client }, lost, known.settings));
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
     for finding in &mut findings {
         finish(finding, &client_party, &server_party, (first, client));
@@ -43,7 +58,7 @@ pub(super) fn on(link: &Link, client: usize, settings: &Settings, epoch: Duratio
     Connection {
         client: client_party,
         server: server_party,
-        first_seen: (first + epoch).as_secs_f64(),
+        first_seen: (first + known.epoch).as_secs_f64(),
         duration: last.saturating_sub(first),
         handshake_seen: link.client().is_some(),
         rtt: rtt(link),
@@ -118,7 +133,8 @@ fn process(side: &Side) -> Option<Process> {
             name => name.to_owned(),
         };
         let tid = (socket.writer.pid != 0).then_some(who.tid);
-        (who.pid != 0).then_some(Process { pid: who.pid, tid, name, fd: socket.fd })
+        let (pid, fd) = (who.pid, socket.fd);
+        (pid != 0).then_some(Process { pid, tid, name, command: None, fd })
     });
     match (&side.process, told) {
         (Some(found), Some(told)) if found.pid == told.pid => {

@@ -35,6 +35,8 @@ pub struct Live {
     links: FxHashMap<[Endpoint; 2], Link>,
     /// Ports on which somebody listens: their end of a connection accepted it.
     listening: HashSet<u16>,
+    /// How processes were started.
+    commands: FxHashMap<u32, String>,
     /// Connections of which a socket has ended, in that order.
     closing: VecDeque<[Endpoint; 2]>,
     ended: Vec<Connection>,
@@ -58,6 +60,11 @@ impl Live {
     /// Somebody listens on this port.
     pub fn listening(&mut self, port: u16) {
         self.listening.insert(port);
+    }
+
+    /// A process was started by this command, as a shell takes it.
+    pub fn command(&mut self, pid: u32, command: String) {
+        self.commands.insert(pid, command);
     }
 
     /// Something was told.
@@ -138,7 +145,12 @@ impl Live {
     fn end(&mut self, mut link: Link) {
         link.settle();
         let client = self.client(&link);
-        let mut report = findings::on(&link, client, &self.settings, self.epoch);
+        let known = findings::Known {
+            settings: &self.settings,
+            epoch: self.epoch,
+            commands: &self.commands,
+        };
+        let mut report = findings::on(&link, client, &known);
         self.connections += 1;
         for party in [&report.client, &report.server] {
             self.segments += party.data_segments;

@@ -2,12 +2,16 @@
 //!
 //! By eBPF where that is allowed, else by asking the kernel about the sockets again and again.
 
+mod commands;
+mod namespace;
 mod polled;
 mod processes;
 mod sockdiag;
 mod stacks;
+mod symbols;
 mod target;
 mod traced;
+mod unwind;
 
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,9 +67,17 @@ pub(super) fn report(
     (json, quiet): (bool, bool),
 ) -> Result<Report, Failure> {
     let mut live = Live::new(settings, epoch());
+    let pid_namespace = namespace::of_proc().map_err(Failure::unusable)?;
     let target = Target::of(arguments, json)?;
-    match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
+    let how = uncork_bpf::Settings {
+        stacks: arguments.stacks,
+        pid_namespace,
+        ..uncork_bpf::Settings::default()
+    };
+    match may_trace().and_then(|()| traced::start(&target, how)) {
         Ok(tracer) => {
+            // Who has ended before it was watched was not watched at all.
+            target.still_stands()?;
             if !quiet {
                 target.announce();
             }

@@ -7,9 +7,45 @@ use std::time::{Duration, Instant};
 
 use uncork_doctor::Process;
 
-/// Whether there is such a process.
-pub(super) fn exists(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+/// What a number that is given for a process stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A process.
+    Runs,
+    /// One of the threads of this process.
+    Thread { of: u32 },
+    /// A process that has ended, and whose parent has not asked for its status yet.
+    Zombie,
+    /// Nothing.
+    Gone,
+}
+
+/// What the number stands for. A thread's has a directory in /proc, too, that is only not listed.
+pub(super) fn standing(pid: u32) -> Standing {
+    match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => standing_by(&status, pid),
+        // A /proc that hides other users' processes (hidepid=1) shows that much.
+        Err(_) if Path::new("/proc").join(pid.to_string()).exists() => Standing::Runs,
+        Err(_) => Standing::Gone,
+    }
+}
+
+/// As /proc/PID/status has it (proc_pid_status(5)).
+fn standing_by(status: &str, pid: u32) -> Standing {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = |name: &str| field(name).and_then(|text| text.trim().parse::<u32>().ok());
+    let of = number("Tgid").unwrap_or(pid);
+    if of != pid {
+        return Standing::Thread { of };
+    }
+    // The first thread may have ended before the others.
+    let ended = field("State").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
+    if ended && number("Threads").unwrap_or(0) <= 1 { Standing::Zombie } else { Standing::Runs }
+}
+
+/// Whether there is such a process, and it has not ended.
+pub(super) fn runs(pid: u32) -> bool {
+    standing(pid) == Standing::Runs
 }
 
 /// Whether its descriptors may be seen.
@@ -42,13 +78,13 @@ pub(super) fn trees(roots: &[u32]) -> Vec<u32> {
 }
 
 /// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
-fn parent(pid: u32) -> Option<u32> {
+pub(super) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// The name of a process.
-fn name(pid: u32) -> String {
+pub(super) fn name(pid: u32) -> String {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     comm.trim_end().to_owned()
 }
@@ -91,7 +127,8 @@ impl Owners {
         }
         let name = name(pid);
         for (inode, fd) in sockets {
-            let process = || Process { pid, tid: None, name: name.clone(), fd: Some(fd) };
+            let process =
+                || Process { pid, tid: None, name: name.clone(), command: None, fd: Some(fd) };
             self.by_inode.entry(inode).or_insert_with(process);
         }
     }
@@ -146,6 +183,17 @@ mod tests {
         assert_eq!((process.pid, process.fd), (own, Some(stream.as_raw_fd())));
         assert!(listening(own).contains(&port));
         assert!(trees(&[own]).contains(&own));
+    }
+
+    #[test]
+    fn a_number_is_told_by_what_it_stands_for() {
+        let of = |text: &str| standing_by(text, 7);
+        assert_eq!(of("Name:\ta\nState:\tS (sleeping)\nTgid:\t7\nThreads:\t2\n"), Standing::Runs);
+        assert_eq!(of("State:\tS (sleeping)\nTgid:\t5\n"), Standing::Thread { of: 5 });
+        assert_eq!(of("State:\tZ (zombie)\nTgid:\t7\nThreads:\t1\n"), Standing::Zombie);
+        // Its first thread has ended, another one has not.
+        assert_eq!(of("State:\tZ (zombie)\nTgid:\t7\nThreads:\t2\n"), Standing::Runs);
+        assert_eq!(standing(u32::MAX), Standing::Gone);
     }
 
     #[test]

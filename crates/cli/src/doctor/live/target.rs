@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{LiveArguments, USUAL, processes};
+use super::processes::{self, Standing};
+use super::{LiveArguments, USUAL};
 use crate::command;
 use crate::failure::Failure;
 use crate::output::{complain, shown};
@@ -30,9 +31,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn of(arguments: &LiveArguments, json: bool) -> Result<Self, Failure> {
         for pid in &arguments.pid {
-            if !processes::exists(*pid) {
-                return Err(Failure::unusable(format!("there is no process {pid}")));
-            }
+            stands(*pid)?;
         }
         let duration = arguments.duration.unwrap_or(USUAL);
         let target = Self {
@@ -55,6 +54,11 @@ impl Target {
             })?;
         }
         Ok(target)
+    }
+
+    /// Whether all processes that were named are still there, now that they are watched.
+    pub(super) fn still_stands(&self) -> Result<(), Failure> {
+        self.pids.iter().try_for_each(|pid| stands(*pid))
     }
 
     /// Says what is being done, where somebody may be waiting for the end of it.
@@ -95,7 +99,13 @@ impl Target {
         }
         let Some(child) = &mut self.child else {
             let late = self.until.is_some_and(|until| Instant::now() >= until);
-            let gone = !self.pids.iter().any(|pid| processes::exists(*pid));
+            let gone = !self.pids.iter().any(|pid| processes::runs(*pid));
+            if gone && !late {
+                complain(match self.pids.as_slice() {
+                    [pid] => format!("process {pid} has ended"),
+                    _ => "the processes have ended".to_owned(),
+                });
+            }
             return late || gone || self.interrupted.load(Ordering::Relaxed);
         };
         // Ctrl-C reaches the command as well, which may take its time.
@@ -131,4 +141,22 @@ impl Target {
     pub(super) fn is_command(&self) -> bool {
         !self.command.is_empty()
     }
+}
+
+/// Whether this is the number of a process that runs; if not, the failure says what it is.
+fn stands(pid: u32) -> Result<(), Failure> {
+    let sentence = match processes::standing(pid) {
+        Standing::Runs => return Ok(()),
+        Standing::Gone => format!("there is no process {pid}"),
+        Standing::Thread { of } => format!(
+            "{pid} is not a process but a thread of process {of} ({}): give --pid {of}",
+            shown(&processes::name(of))
+        ),
+        Standing::Zombie => format!(
+            "process {pid} ({}) has ended, and its parent has not noticed yet (a zombie): it has no \
+             connections any more",
+            shown(&processes::name(pid))
+        ),
+    };
+    Err(Failure::unusable(sentence))
 }
