@@ -115,7 +115,7 @@ pub struct Party {
 }
 
 /// A process and its descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Process {
     /// Process id.
     pub pid: u32,
@@ -125,6 +125,9 @@ pub struct Process {
     pub name: String,
     /// How it was started, as a shell takes it, if that was seen; what is too long ends with "…".
     pub command: Option<String>,
+    /// No library can be preloaded into its program: that is static, of Go, or gains rights.
+    #[serde(skip)]
+    pub beyond_preload: bool,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
 }

@@ -127,6 +127,8 @@ static __always_inline void still_held(struct track *track, __u32 why, __u64 now
 {
 	bool own = track->held_why == MORE || track->held_why == CORKED;
 
+	/* It was not this write that lets go. */
+	track->held_begun = track->begun;
 	if (track->held_why == NAGLE && why == MORE)
 		return;
 	if (own && why == NAGLE)

@@ -35,8 +35,8 @@ fn party(endpoint: &str, process: Option<(&str, u32, i32)>) -> Party {
         pid,
         tid: Some(pid),
         name: name.to_owned(),
-        command: None,
         fd: Some(fd),
+        ..Process::default()
     });
     Party {
         endpoint: endpoint.parse::<SocketAddr>().unwrap().into(),

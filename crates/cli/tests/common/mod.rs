@@ -1,6 +1,8 @@
 //! What the tests of the command share.
 #![allow(dead_code)]
 
+pub(crate) mod live;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

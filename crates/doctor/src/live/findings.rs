@@ -1,5 +1,6 @@
 //! From what was told of a connection to what is said about it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -19,6 +20,7 @@ pub(super) struct Known<'a> {
     pub(super) settings: &'a Settings,
     pub(super) epoch: Duration,
     pub(super) commands: &'a FxHashMap<u32, String>,
+    pub(super) beyond_preload: &'a HashSet<u32>,
 }
 
 /// What is wrong with a connection, and what it looked like.
@@ -28,6 +30,7 @@ pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
         let mut party = party(link, at);
         if let Some(process) = &mut party.process {
             process.command = known.commands.get(&process.pid).cloned();
+            process.beyond_preload = known.beyond_preload.contains(&process.pid);
         }
         party
     });
@@ -134,7 +137,7 @@ fn process(side: &Side) -> Option<Process> {
         };
         let tid = (socket.writer.pid != 0).then_some(who.tid);
         let (pid, fd) = (who.pid, socket.fd);
-        (pid != 0).then_some(Process { pid, tid, name, command: None, fd })
+        (pid != 0).then_some(Process { pid, tid, name, fd, ..Process::default() })
     });
     match (&side.process, told) {
         (Some(found), Some(told)) if found.pid == told.pid => {

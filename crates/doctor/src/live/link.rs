@@ -122,8 +122,7 @@ impl Link {
                 pid: held.writer.pid,
                 tid: Some(held.writer.tid),
                 name: held.writer.name.clone(),
-                command: None,
-                fd: None,
+                ..Process::default()
             });
         }
         side.holds.push_back((held, ack));

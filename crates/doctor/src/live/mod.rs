@@ -37,6 +37,8 @@ pub struct Live {
     listening: HashSet<u16>,
     /// How processes were started.
     commands: FxHashMap<u32, String>,
+    /// Processes into which no library can be preloaded.
+    beyond_preload: HashSet<u32>,
     /// Connections of which a socket has ended, in that order.
     closing: VecDeque<[Endpoint; 2]>,
     ended: Vec<Connection>,
@@ -62,9 +64,18 @@ impl Live {
         self.listening.insert(port);
     }
 
-    /// A process was started by this command, as a shell takes it.
-    pub fn command(&mut self, pid: u32, command: String) {
-        self.commands.insert(pid, command);
+    /// A process was started by this command, as a shell takes it, if it is known; and whether a
+    /// library can be preloaded into its program.
+    pub fn started(&mut self, pid: u32, command: Option<String>, can_preload: bool) {
+        match command {
+            Some(command) => self.commands.insert(pid, command),
+            None => self.commands.remove(&pid),
+        };
+        if can_preload {
+            self.beyond_preload.remove(&pid);
+        } else {
+            self.beyond_preload.insert(pid);
+        }
     }
 
     /// Something was told.
@@ -149,6 +160,7 @@ impl Live {
             settings: &self.settings,
             epoch: self.epoch,
             commands: &self.commands,
+            beyond_preload: &self.beyond_preload,
         };
         let mut report = findings::on(&link, client, &known);
         self.connections += 1;

@@ -151,6 +151,9 @@ impl List<'_> {
     }
 
     fn uncork_run_at(&mut self, at: Role) {
+        if self.context.party(at).process.as_ref().is_some_and(|p| p.beyond_preload) {
+            return;
+        }
         let known = self.context.party(at).process.as_ref().and_then(|p| p.command.as_deref());
         let whole = known.is_some_and(|command| !command.ends_with('…'));
         let with = if whole { "" } else { ", with its usual arguments" };

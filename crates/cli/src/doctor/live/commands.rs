@@ -1,37 +1,52 @@
 //! How processes were started, as lines for a shell.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 
 use super::processes;
+use crate::inspect::inspect;
 
 /// A longer line is cut between two arguments.
 const LONGEST: usize = 160;
 /// Ends a line that was cut.
 const CUT: &str = " \u{2026}";
 
-/// The lines that were found, by process.
+/// Processes that were looked at.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
-    seen: HashMap<u32, Option<String>>,
+    seen: HashSet<u32>,
+}
+
+/// How a process was started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Started {
+    /// The line, if it is known.
+    pub(super) command: Option<String>,
+    /// Whether `uncork run` would take its program.
+    pub(super) can_preload: bool,
 }
 
 impl Commands {
     /// A process executes a program with these arguments, each with a NUL behind it.
-    pub(super) fn executed(&mut self, pid: u32, arguments: &[u8]) -> Option<String> {
-        let line = line(arguments).or_else(|| of_process(pid));
-        self.seen.insert(pid, line.clone());
-        line
+    pub(super) fn executed(&mut self, pid: u32, arguments: &[u8]) -> Started {
+        self.seen.insert(pid);
+        let command = line(arguments).or_else(|| of_process(pid));
+        Started { command, can_preload: can_preload(pid) }
     }
 
     /// Takes a look at a process that was not met before. It may be gone when it is asked for.
-    pub(super) fn met(&mut self, pid: u32) -> Option<String> {
-        match self.seen.entry(pid) {
-            Entry::Vacant(entry) if pid != 0 => entry.insert(of_process(pid)).clone(),
-            _ => None,
-        }
+    pub(super) fn met(&mut self, pid: u32) -> Option<Started> {
+        let first = pid != 0 && self.seen.insert(pid);
+        first.then(|| Started { command: of_process(pid), can_preload: can_preload(pid) })
     }
+}
+
+/// As `uncork run` decides; of what is gone nothing bad is known.
+fn can_preload(pid: u32) -> bool {
+    let program = format!("/proc/{pid}/exe");
+    let program = Path::new(&program);
+    !program.exists() || inspect(program, None).is_ok()
 }
 
 /// As /proc tells. Programs that write titles over their arguments ("nginx: worker process") were
@@ -124,9 +139,9 @@ mod tests {
 
     #[test]
     fn our_own_is_found() {
-        let own = Commands::default().met(std::process::id()).unwrap();
-        assert!(own.contains("uncork"), "{own}");
-        let again = Commands { seen: HashMap::from([(7, None)]) }.met(7);
-        assert_eq!(again, None);
+        let mut commands = Commands::default();
+        let own = commands.met(std::process::id()).unwrap();
+        assert!(own.can_preload && own.command.unwrap().contains("uncork"));
+        assert_eq!(commands.met(std::process::id()), None, "again");
     }
 }

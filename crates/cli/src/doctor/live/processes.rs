@@ -128,7 +128,7 @@ impl Owners {
         let name = name(pid);
         for (inode, fd) in sockets {
             let process =
-                || Process { pid, tid: None, name: name.clone(), command: None, fd: Some(fd) };
+                || Process { pid, name: name.clone(), fd: Some(fd), ..Process::default() };
             self.by_inode.entry(inode).or_insert_with(process);
         }
     }

@@ -8,7 +8,7 @@ use super::symbols::Symbols;
 use super::unwind;
 
 /// Calls of a stack that are shown.
-const SHOWN: usize = 8;
+const SHOWN: usize = 6;
 /// How CPython marks its own functions in the map for perf.
 const PYTHON: &str = "py::";
 
@@ -34,11 +34,16 @@ impl Stacks {
     }
 }
 
+/// Packages of Go's own library between a program and its socket.
+fn of_go(name: &str) -> bool {
+    ["runtime.", "runtime/", "internal/", "syscall.", "net.("].iter().any(|own| name.starts_with(own))
+}
+
 fn worth_telling(mut names: Vec<String>) -> Vec<String> {
     // What the C library adds at either end says nothing about the program.
     let of_libc = |name: &String| name.contains("(libc.so") || name.contains("(ld-linux");
     let unnamed = |name: &String| name.starts_with("libc.so") || name.starts_with("ld-linux");
-    let own = |name: &String| !of_libc(name) && !unnamed(name);
+    let own = |name: &String| !of_libc(name) && !unnamed(name) && !of_go(name);
     if let (Some(first), Some(last)) = (names.iter().position(own), names.iter().rposition(own)) {
         names.truncate(last + 1);
         names.drain(..first);

@@ -4,7 +4,7 @@ use uncork_bpf::{Settings, Told, Tracer};
 use uncork_doctor::live::{Event, Live};
 
 use super::processes::{self, Owners};
-use super::commands::Commands;
+use super::commands::{Commands, Started};
 use super::stacks::Stacks;
 use super::target::Target;
 use super::{TURN, monotonic};
@@ -93,16 +93,17 @@ impl Watcher {
             Told::Event { event, place } => self.event(event, place, traced, live),
             Told::Stack(stack) => self.stacks.told(&stack),
             Told::Program { pid, arguments } => {
-                let command = self.commands.executed(pid, &arguments);
-                command.into_iter().for_each(|command| live.command(pid, command));
+                let Started { command, can_preload } = self.commands.executed(pid, &arguments);
+                live.started(pid, command, can_preload);
             }
         }
     }
 
     /// Looks how a process was started, while it is still there.
     fn meet(&mut self, pid: u32, live: &mut Live) {
-        let command = self.commands.met(pid);
-        command.into_iter().for_each(|command| live.command(pid, command));
+        if let Some(Started { command, can_preload }) = self.commands.met(pid) {
+            live.started(pid, command, can_preload);
+        }
     }
 
     /// Finds who has the socket while it is still there, and passes it on.

@@ -98,8 +98,8 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let mut evidence = format!(
-        "The {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when the \
-         kernel's timer sent them, after {} (median).",
+        "The {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when an ACK \
+         came or the kernel's timer sent them, after {} (median).",
         view.name(),
         count(sum.count, "time", "times"),
         ms(sum.spread().p50),
