@@ -111,7 +111,11 @@ pub(crate) const HOOKS: [Hook; 16] = [
         Iterator("task_file"),
         Of("connections that there were before tracing"),
     ),
-    hook("program_begun", Tracepoint("sched_process_exec"), Of("arguments of short-lived programs")),
+    hook(
+        "program_begun",
+        Tracepoint("sched_process_exec"),
+        Of("arguments of short-lived programs"),
+    ),
     hook("process_begun", Tracepoint("sched_process_fork"), Of("processes started meanwhile")),
     hook("process_ended", Tracepoint("sched_process_exit"), Nothing),
     hook("sent_again", Tracepoint("tcp_retransmit_skb"), Of("when segments were sent again")),

@@ -1,6 +1,7 @@
 //! Loading the programs, attaching them, and listening to what they tell.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+use uncork_doctor::live::Event;
 
 use crate::hooks::Absent;
 use crate::load::Chosen;
@@ -182,13 +184,12 @@ impl Tracer {
         Ok(told.iter().filter_map(|bytes| self.read(bytes)).collect())
     }
 
-    /// Detaches, and gives what was not told yet: the sockets that are left.
+    /// Gives what was not told yet, which are the sockets that are left, and detaches.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn finish(mut self) -> Result<Rest, Error> {
-        self.links.clear();
         let tracks = map(&self.object, "tracks")?;
         let track_bytes = tracks.value_size() as usize;
         let name = "sockets_left";
@@ -196,10 +197,15 @@ impl Tracer {
         if let Some(program) = self.object.progs_mut().find(|program| program.name() == name) {
             Iter::new(&program.attach_iter(tracks.as_fd())?)?.read_to_end(&mut bytes)?;
         }
+        let records = bytes.chunks_exact(HEAD_BYTES + track_bytes);
+        let left: Vec<Told> = records.filter_map(|record| self.read(record)).collect();
+        // Detaching takes a while, and what ends meanwhile must not be missed: so it comes last.
+        // What was left just now may be told a second time.
+        self.links.clear();
+        let known: HashSet<u64> = left.iter().filter_map(ended).collect();
         let mut events = self.poll(Duration::ZERO)?;
-        for record in bytes.chunks_exact(HEAD_BYTES + track_bytes) {
-            events.extend(self.read(record));
-        }
+        events.retain(|told| ended(told).is_none_or(|socket| !known.contains(&socket)));
+        events.extend(left);
         let (dropped, refused) = self.losses();
         Ok(Rest { events, dropped: dropped + self.unread, refused })
     }
@@ -222,6 +228,14 @@ impl Tracer {
             Some(u64::from_ne_bytes(word.try_into().ok()?))
         };
         (word(1).unwrap_or(0), word(2).unwrap_or(0))
+    }
+}
+
+/// The socket of which everything is told.
+fn ended(told: &Told) -> Option<u64> {
+    match told {
+        Told::Event { event: Event::Socket(socket), .. } => Some(socket.socket),
+        _ => None,
     }
 }
 

@@ -90,12 +90,14 @@ fn the_stack_of_a_program_without_frame_pointers_names_its_functions() {
     if !may_trace() {
         return;
     }
-    for flags in [&["-O2", "-fomit-frame-pointer"][..], &["-O2", "-fomit-frame-pointer", "-static"]] {
+    for flags in [&["-O2", "-fomit-frame-pointer"][..], &["-O2", "-fomit-frame-pointer", "-static"]]
+    {
         let (_directory, program) = stall(flags);
         let server = Server::start(&mut Command::new(&program));
         let (_, report) = server.asked(8, &["--stacks"]);
         let evidence = finding(&report, "nagle_delayed_ack")["evidence"].as_str().unwrap();
-        let inside_out = ["put_body (stall)", "put_answer (stall)", "serve_requests (stall)", "main (stall)"];
+        let inside_out =
+            ["put_body (stall)", "put_answer (stall)", "serve_requests (stall)", "main (stall)"];
         assert!(evidence.contains(&inside_out.join(" < ")), "{flags:?}: {evidence}");
         let command = &report["connections"][0]["server"]["process"]["command"];
         assert_eq!(command, program.to_str().unwrap());

@@ -85,7 +85,6 @@ pub(crate) fn kinds(report: &Value) -> Vec<&str> {
     findings.map(|finding| finding["kind"].as_str().unwrap()).collect()
 }
 
-
 /// The finding of this kind; there has to be one.
 pub(crate) fn finding<'a>(report: &'a Value, kind: &str) -> &'a Value {
     let connections = report["connections"].as_array().unwrap();
@@ -101,5 +100,6 @@ pub(crate) fn descendant(of: u32, name: &str) -> u32 {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
     };
     let mut pids = children.split_ascii_whitespace().map(|pid| pid.parse().unwrap());
-    pids.find_map(|pid| if named(&pid) { Some(pid) } else { Some(descendant(pid, name)) }).unwrap()
+    let child = pids.next().unwrap();
+    if named(&child) { child } else { descendant(child, name) }
 }

@@ -52,7 +52,11 @@ pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
     let waited = |finding: &&Finding| finding.severity == Severity::LostTime;
     let stalls = findings.iter().filter(waited).map(|f| f.count).sum();
     let lost: Duration = findings.iter().filter(waited).map(|f| f.lost).sum();
-    findings.extend(others::slow_program(&View { link, at: 1 - client, client }, lost, known.settings));
+    findings.extend(others::slow_program(
+        &View { link, at: 1 - client, client },
+        lost,
+        known.settings,
+    ));
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
     for finding in &mut findings {
         finish(finding, &client_party, &server_party, (first, client));

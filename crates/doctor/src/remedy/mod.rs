@@ -158,7 +158,11 @@ impl List<'_> {
         let whole = known.is_some_and(|command| !command.ends_with('…'));
         let with = if whole { "" } else { ", with its usual arguments" };
         let line = format!("uncork run -- {}", self.context.command(at).unwrap_or("COMMAND"));
-        self.add(at, line, format!("start it like this{with}: each message leaves at once and whole"));
+        self.add(
+            at,
+            line,
+            format!("start it like this{with}: each message leaves at once and whole"),
+        );
     }
 
     /// Options of the program that is known to hold the bytes; whether there is any.

@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_title_is_no_command() {
-        for title in ["nginx: worker process\0\0\0", "postgres: main: idle\0", "-bash\0", "\0", ""] {
+        for title in ["nginx: worker process\0\0\0", "postgres: main: idle\0", "-bash\0", "\0", ""]
+        {
             assert_eq!(line(title.as_bytes()), None, "{title:?}");
         }
     }

@@ -32,7 +32,8 @@ pub(super) fn standing(pid: u32) -> Standing {
 
 /// As /proc/PID/status has it (proc_pid_status(5)).
 fn standing_by(status: &str, pid: u32) -> Standing {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = |name: &str| field(name).and_then(|text| text.trim().parse::<u32>().ok());
     let of = number("Tgid").unwrap_or(pid);
     if of != pid {

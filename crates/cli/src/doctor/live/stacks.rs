@@ -36,7 +36,9 @@ impl Stacks {
 
 /// Packages of Go's own library between a program and its socket.
 fn of_go(name: &str) -> bool {
-    ["runtime.", "runtime/", "internal/", "syscall.", "net.("].iter().any(|own| name.starts_with(own))
+    ["runtime.", "runtime/", "internal/", "syscall.", "net.("]
+        .iter()
+        .any(|own| name.starts_with(own))
 }
 
 fn worth_telling(mut names: Vec<String>) -> Vec<String> {
@@ -69,14 +71,16 @@ mod tests {
 
     #[test]
     fn the_c_library_is_left_out_at_both_ends() {
-        let names = ["write (libc.so.6)", "put (a)", "qsort (libc.so.6)", "main (a)", "libc.so.6+0x1"];
+        let names =
+            ["write (libc.so.6)", "put (a)", "qsort (libc.so.6)", "main (a)", "libc.so.6+0x1"];
         assert_eq!(told(&names), ["put (a)", "qsort (libc.so.6)", "main (a)"]);
         assert_eq!(told(&["write (libc.so.6)"]), ["write (libc.so.6)"]);
     }
 
     #[test]
     fn functions_of_python_are_told_without_the_interpreter() {
-        let names = ["sock_send (python3)", "py::put:/a.py", "_PyEval_Vector (python3)", "py::serve:/a.py"];
+        let names =
+            ["sock_send (python3)", "py::put:/a.py", "_PyEval_Vector (python3)", "py::serve:/a.py"];
         assert_eq!(told(&names), ["py::put:/a.py", "py::serve:/a.py"]);
     }
 

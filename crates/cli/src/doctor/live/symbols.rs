@@ -81,8 +81,9 @@ impl Image {
             return made.map_or_else(|| format!("{address:#x}"), ToOwned::to_owned);
         };
         let offset = address - map.from + map.offset;
-        let short =
-            Path::new(&map.path).file_name().map_or(map.path.as_str().into(), |n| n.to_string_lossy());
+        let short = Path::new(&map.path)
+            .file_name()
+            .map_or(map.path.as_str().into(), |n| n.to_string_lossy());
         match map.file.as_ref().and_then(|file| file.function(offset)) {
             Some(function) => shown(&format!("{function} ({short})")).into_owned(),
             None => format!("{}+{offset:#x}", shown(&short)),
@@ -111,7 +112,8 @@ fn made(pid: u32) -> Vec<(u64, u64, String)> {
     // The number that the process knows itself by is the last one.
     let own = ids.and_then(|ids| ids.split_ascii_whitespace().last()).map(str::to_owned);
     let path = format!("/proc/{pid}/root/tmp/perf-{}.map", own.unwrap_or_else(|| pid.to_string()));
-    let owner = |path: &str| fs::metadata(path).map(|meta| (meta.uid(), meta.len(), meta.is_file()));
+    let owner =
+        |path: &str| fs::metadata(path).map(|meta| (meta.uid(), meta.len(), meta.is_file()));
     let (Ok((uid, ..)), Ok((writer, octets, true))) =
         (owner(&format!("/proc/{pid}")), owner(&path))
     else {
@@ -169,7 +171,9 @@ impl File {
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
             debug_frame: section(".debug_frame").map(|(_, data)| data),
-            got: parsed.section_by_name(".got").map(|got| got.address()..got.address() + got.size()),
+            got: parsed
+                .section_by_name(".got")
+                .map(|got| got.address()..got.address() + got.size()),
         };
         Some(Self { functions, segments: segments.collect(), tables })
     }

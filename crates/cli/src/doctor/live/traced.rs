@@ -3,8 +3,8 @@
 use uncork_bpf::{Settings, Told, Tracer};
 use uncork_doctor::live::{Event, Live};
 
-use super::processes::{self, Owners};
 use super::commands::{Commands, Started};
+use super::processes::{self, Owners};
 use super::stacks::Stacks;
 use super::target::Target;
 use super::{TURN, monotonic};

@@ -59,12 +59,16 @@ fn in_vain(astray: Astray) -> String {
             "passed TCP_NODELAY a value of {}, which the kernel refuses: it takes an int, of four",
             count(octets.into(), "octet", "octets"),
         ),
-        Astray::Listener => "set TCP_NODELAY on the listening socket when this connection had been \
+        Astray::Listener => {
+            "set TCP_NODELAY on the listening socket when this connection had been \
                              accepted already: only later ones inherit it"
-            .to_owned(),
-        Astray::NotTcp => "set TCP_NODELAY on a socket that is not TCP's, and not on this one: was \
+                .to_owned()
+        }
+        Astray::NotTcp => {
+            "set TCP_NODELAY on a socket that is not TCP's, and not on this one: was \
                            it the wrong descriptor?"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }
 
