@@ -50,6 +50,9 @@ pub(crate) struct LiveArguments {
     pub(crate) duration: Option<Duration>,
 
     /// Tell where in the program the writes are made that are held back
+    ///
+    /// By the tables that compilers leave for unwinding, else by frame pointers. Functions of Python
+    /// are named if the program runs under `python -X perf`.
     #[arg(long, conflicts_with = "pcap")]
     pub(crate) stacks: bool,
 
