@@ -61,6 +61,10 @@ fn python(manner: &str, flags: &[&str]) -> (tempfile::NamedTempFile, Command) {
     (script, command)
 }
 
+fn median_ms(finding: &Value) -> f64 {
+    finding["each"]["p50_ms"].as_f64().unwrap()
+}
+
 fn lost_ms(finding: &Value) -> f64 {
     finding["lost_ms"].as_f64().unwrap()
 }
@@ -114,17 +118,17 @@ fn a_go_program_is_told_with_its_functions() {
     }
     let Some(program) = go() else { return };
     let server = Server::start(&mut Command::new(program.path().join("stall")));
-    let (took, report) = server.asked(12, &["--stacks"]);
+    let (_, report) = server.asked(12, &["--stacks"]);
     // Go sets TCP_NODELAY on every connection; this program takes it off.
-    assert_eq!(kinds(&report), ["nagle_delayed_ack", "nodelay_not_in_force"], "{report:#}");
+    let astray = finding(&report, "nodelay_not_in_force")["evidence"].as_str().unwrap();
+    assert!(astray.contains("took it off again"), "{astray}");
     let finding = finding(&report, "nagle_delayed_ack");
     let evidence = finding["evidence"].as_str().unwrap();
     let calls = "from main.putBody (stall) < main.putAnswer (stall) < main.main (stall)";
     assert!(evidence.contains(calls), "{evidence}");
     // A library that is preloaded would see nothing of it.
     assert!(!finding["remedies"].to_string().contains("uncork run"), "{finding:#}");
-    let took = took.as_secs_f64() * 1e3;
-    assert!((took * 0.9..took * 1.02).contains(&lost_ms(finding)), "{took} ms: {finding:#}");
+    assert!((38.0..50.0).contains(&median_ms(finding)), "{finding:#}");
 }
 
 /// The server of stall.go; nothing where there is no Go.
@@ -216,19 +220,21 @@ fn what_the_program_holds_back_itself_is_not_put_down_to_nagle() {
     let (_directory, program) = stall(&["-O1"]);
     let told = |manner: &str, kind: &str| {
         let server = Server::start(Command::new(&program).arg(manner));
-        let (took, report) = server.asked(10, &[]);
+        let (_, report) = server.asked(10, &[]);
         assert_eq!(kinds(&report), [kind], "{manner}: {report:#}");
-        (took.as_secs_f64() * 1e3, lost_ms(finding(&report, kind)))
+        median_ms(finding(&report, kind))
     };
-    let (took, lost) = told("more-at-the-end", "cork_timeout");
-    assert!((took * 0.9..took * 1.02).contains(&lost), "{lost} of {took} ms");
-    let (took, lost) = told("three-writes", "nagle_delayed_ack");
-    assert!((took * 0.9..took * 1.02).contains(&lost), "{lost} of {took} ms");
-    // Of about 40 ms each the first 10 are the program's own.
+    // An ACK is delayed for 40 ms, and a tick at most.
+    for (manner, kind) in
+        [("more-at-the-end", "cork_timeout"), ("three-writes", "nagle_delayed_ack")]
+    {
+        let each = told(manner, kind);
+        assert!((38.0..50.0).contains(&each), "{manner}: {each} ms");
+    }
+    // Of these the first 10 are the program's own.
     for manner in ["more-then-last", "cork-taken-off"] {
-        let (took, lost) = told(manner, "nagle_delayed_ack");
-        let nagles = took - 10.0 * 10.0;
-        assert!((nagles * 0.9..nagles * 1.05).contains(&lost), "{manner}: {lost} of {nagles} ms");
+        let each = told(manner, "nagle_delayed_ack");
+        assert!((20.0..38.0).contains(&each), "{manner}: {each} ms");
     }
 }
 
@@ -330,8 +336,8 @@ fn in_a_container_the_numbers_are_those_of_the_container() {
                   dd bs=1 count=300 of=/dev/null <&3 2>/dev/null; done";
     let script = format!(
         "\"$1\" > \"$1.port\" & pid=$!; while ! [ -s \"$1.port\" ]; do sleep 0.05; done; \
-         (sleep 1; bash -c '{client}' $(cat \"$1.port\")) & \
-         \"$2\" doctor --pid $pid --for 3s --json; echo $pid; kill $pid"
+         (until grep -q tracing \"$1.err\"; do sleep 0.05; done; bash -c '{client}' $(cat \"$1.port\")) & \
+         \"$2\" doctor --pid $pid --for 60s --json 2> \"$1.err\"; echo $pid; kill $pid"
     );
     let output = in_pid_namespace(&script, &program).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
