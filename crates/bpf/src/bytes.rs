@@ -51,6 +51,14 @@ impl<'a> Bytes<'a> {
         u64::from_ne_bytes(self.take())
     }
 
+    /// So many octets; fewer if there are not so many.
+    pub(crate) fn rest(&mut self, octets: usize) -> &'a [u8] {
+        self.short |= octets > self.rest.len();
+        let (taken, rest) = self.rest.split_at(octets.min(self.rest.len()));
+        self.rest = rest;
+        taken
+    }
+
     /// Nanoseconds in a `__u64`.
     pub(crate) fn ns(&mut self) -> Duration {
         Duration::from_nanos(self.u64())

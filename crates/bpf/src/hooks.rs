@@ -86,16 +86,17 @@ const fn or(otherwise: &'static str, first: Hook) -> Hook {
 use Lack::{Everything, Nothing, Of};
 use Target::{Entry, Exit, Iterator, SetSockOpt, Tracepoint};
 
-/// How long a program takes is told by the kernel's tick without this one.
+/// How long a program takes is told by the kernel's tick without these.
 const BEGINS: Lack = Of("times of the program to less than a tick");
 
 /// All of them. The one that takes another's place follows it.
-pub(crate) const HOOKS: [Hook; 14] = [
+pub(crate) const HOOKS: [Hook; 16] = [
     // The tracepoints of writes are there since Linux 6.16 and 6.3.
     or("write_begins_fn", hook("write_begins_tp", Tracepoint("tcp_sendmsg_locked"), BEGINS)),
     hook("write_begins_fn", Entry("tcp_sendmsg_locked"), Nothing),
     or("write_ended_fn", hook("write_ended_tp", Tracepoint("sock_send_length"), Everything)),
     hook("write_ended_fn", Exit("tcp_sendmsg"), Nothing),
+    hook("data_came", Tracepoint("sk_data_ready"), BEGINS),
     hook("sockets_left", Iterator("bpf_sk_storage_map"), Everything),
     hook("leaves", Tracepoint("net_dev_queue"), Of("how long bytes are held")),
     hook("timer_begins", Tracepoint("timer_expire_entry"), Of("who delays ACKs on this host")),
@@ -109,6 +110,11 @@ pub(crate) const HOOKS: [Hook; 14] = [
         "descriptors_open",
         Iterator("task_file"),
         Of("connections that there were before tracing"),
+    ),
+    hook(
+        "program_begun",
+        Tracepoint("sched_process_exec"),
+        Of("arguments of short-lived programs"),
     ),
     hook("process_begun", Tracepoint("sched_process_fork"), Of("processes started meanwhile")),
     hook("process_ended", Tracepoint("sched_process_exit"), Nothing),
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_absent_program_is_told_by_name_with_what_it_costs() {
-        let hook = HOOKS[12];
+        let hook = *HOOKS.iter().find(|hook| hook.program == "sent_again").unwrap();
         let text = Absent { hook, why: "no such tracepoint".to_owned() }.to_string();
         assert_eq!(
             text,

@@ -12,8 +12,10 @@ mod hooks;
 mod load;
 mod privilege;
 mod record;
+mod told;
 mod tracer;
 
 pub use hooks::{Absent, Hook, Lack, Target};
 pub use privilege::{Capability, has, missing_capabilities};
-pub use tracer::{Error, Rest, Settings, Told, Tracer};
+pub use told::{Stack, Told};
+pub use tracer::{Error, Rest, Settings, Tracer};

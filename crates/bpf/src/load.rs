@@ -72,12 +72,13 @@ impl Chosen {
         for mut program in object.progs_mut() {
             program.set_autoload(wanted.iter().any(|hook| program.name() == hook.program));
         }
-        let see_begin = self.programs.iter().any(|hook| hook.program.starts_with("write_begins"));
+        let runs = |name: &str| self.programs.iter().any(|hook| hook.program.starts_with(name));
+        let seen = (runs("write_begins"), runs("data_came"));
         for mut map in object.maps_mut() {
             if is_section(map.name(), ".rodata")
                 && let Some(values) = map.initial_value_mut()
             {
-                set_constants(values, settings, see_begin);
+                set_constants(values, settings, seen);
             }
         }
         Ok(object)
@@ -127,7 +128,7 @@ fn cgroup2(mounts: &str) -> Option<PathBuf> {
 
 /// The constants of `state.h`, in the order in which they are defined there, each aligned to its
 /// size.
-fn set_constants(values: &mut [u8], settings: &Settings, see_begin: bool) {
+fn set_constants(values: &mut [u8], settings: &Settings, (begin, data): (bool, bool)) {
     let least_ns = u64::try_from(settings.least_hold.as_nanos()).unwrap_or(u64::MAX);
     let mut set = |at: usize, bytes: &[u8]| {
         if let Some(place) = values.get_mut(at..at + bytes.len()) {
@@ -136,7 +137,8 @@ fn set_constants(values: &mut [u8], settings: &Settings, see_begin: bool) {
     };
     set(0, &least_ns.to_ne_bytes());
     set(8, &[u8::from(settings.stacks)]);
-    set(24, &[u8::from(see_begin)]);
+    set(24, &[u8::from(begin), u8::from(data)]);
+    set(28, &settings.pid_namespace.unwrap_or(0).to_ne_bytes());
 }
 
 #[cfg(test)]
@@ -156,10 +158,11 @@ mod tests {
         let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
         let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
         let values = map.initial_value().unwrap();
-        // As state.h has them: 1 ms, no stacks, 5 ms, writes seen before they are sent.
+        // As state.h has them: 1 ms, no stacks, 5 ms, writes seen before they are sent, data when
+        // it comes, in the first PID namespace.
         assert_eq!(values[..8], 1_000_000_u64.to_ne_bytes());
         assert_eq!(values[8], 0);
         assert_eq!(values[16..24], 5_000_000_u64.to_ne_bytes());
-        assert_eq!(values[24], 1);
+        assert_eq!(values[24..32], [1, 1, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use uncork_doctor::Histogram;
 use uncork_doctor::live::{
-    AckTimer, Event, Held, Lost, Options, Origin, Queue, Release, Socket, Why, Writing,
+    AckTimer, Astray, Event, Held, Lost, Options, Origin, Queue, Release, Socket, Why, Writing,
 };
 
 use crate::bytes::Bytes;
+use crate::told::{Stack, Told};
 
 /// `TIMES` and `SIZES` of `state.h`.
 const TIMES: usize = 112;
@@ -17,28 +18,46 @@ const NAGLE_OFF: u32 = 1;
 const NAGLE_CORK: u32 = 2;
 /// Interactive from three exchanges on (TCP_PINGPONG_THRESH; it was three for a while).
 const PINGPONG: u32 = 1;
+/// Levels of options (linux/socket.h, linux/in6.h); 0, which is IPPROTO_IP, comes as another number.
+const SOL_SOCKET: u32 = 1;
+const SOL_IPV6: u32 = 41;
+/// `ON_LISTENER` and `ON_NO_TCP` of `state.h`.
+const ON_LISTENER: u32 = 1;
+const ON_NO_TCP: u32 = 2;
 /// TCP_CA_Loss: the retransmission timeout has run out.
 const CA_LOSS: u32 = 4;
 
-/// Reads one event, and the number of the stack that belongs to it. `None`: the programs and this reader do not agree about it.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Event, Option<u32>)> {
+/// Reads one record. `None`: the programs and this reader do not agree about it.
+pub(crate) fn read(bytes: &[u8]) -> Option<Told> {
     let mut from = Bytes::new(bytes);
-    let mut stack = None;
-    let event = match from.u32() {
+    let told = match from.u32() {
         1 => {
-            let (held, id) = held(&mut from)?;
-            stack = u32::try_from(id).ok();
-            Event::Held(held)
+            let (held, place) = held(&mut from)?;
+            Told::Event { event: Event::Held(held), place }
         }
-        2 => Event::AckTimer(ack_timer(&mut from)),
-        3 => Event::Lost(lost(&mut from)),
-        4 => Event::Socket(Box::new(socket(&mut from)?)),
+        2 => Told::of(Event::AckTimer(ack_timer(&mut from))),
+        3 => Told::of(Event::Lost(lost(&mut from))),
+        4 => Told::of(Event::Socket(Box::new(socket(&mut from)?))),
+        5 => program(&mut from),
+        6 => Told::Stack(stack(&mut from)),
         _ => return None,
     };
-    (!from.short()).then_some((event, stack))
+    (!from.short()).then_some(told)
 }
 
-fn held(from: &mut Bytes<'_>) -> Option<(Held, i32)> {
+fn program(from: &mut Bytes<'_>) -> Told {
+    let (pid, octets, _padding) = (from.u32(), from.u32(), from.u32());
+    Told::Program { pid, arguments: from.rest(octets as usize).to_vec() }
+}
+
+fn stack(from: &mut Bytes<'_>) -> Stack {
+    let (pid, place) = (from.u32(), from.u64());
+    let (ip, sp, fp, lr) = (from.u64(), from.u64(), from.u64(), from.u64());
+    let octets = usize::try_from(from.u64()).unwrap_or(usize::MAX);
+    Stack { pid, place, ip, sp, fp, lr, copy: from.rest(octets).to_vec() }
+}
+
+fn held(from: &mut Bytes<'_>) -> Option<(Held, Option<u64>)> {
     let why = match from.u32() {
         1 => Why::Nagle,
         2 => Why::Cork,
@@ -57,7 +76,7 @@ fn held(from: &mut Bytes<'_>) -> Option<(Held, i32)> {
     };
     let (bytes, outstanding_bytes, before_bytes) = (from.u32(), from.u32(), from.u32());
     let (mss, nonagle, _srtt, min_rtt) = (from.u32(), from.u32(), from.us(), from.us());
-    let (stack, _window) = (from.i32(), from.u32());
+    let place = Some(from.u64()).filter(|&place| place != 0);
     let held = Held {
         socket,
         ends,
@@ -77,7 +96,7 @@ fn held(from: &mut Bytes<'_>) -> Option<(Held, i32)> {
         min_rtt: known(min_rtt),
         stack: Vec::new(),
     };
-    Some((held, stack))
+    Some((held, place))
 }
 
 fn ack_timer(from: &mut Bytes<'_>) -> AckTimer {
@@ -104,8 +123,9 @@ fn ack_timer(from: &mut Bytes<'_>) -> AckTimer {
 fn lost(from: &mut Bytes<'_>) -> Lost {
     let ca_state = from.u32();
     let (socket, ends, at, waited) = (from.u64(), from.ends(), from.ns(), from.ns());
-    let (bytes, timeouts, _packets, _srtt) = (from.u32(), from.u32(), from.u32(), from.us());
-    Lost { socket, ends, at, waited, bytes, timeout: ca_state == CA_LOSS || timeouts > 0 }
+    let (bytes, timeouts, shut, _srtt) = (from.u32(), from.u32(), from.u32(), from.us());
+    let (timeout, window_shut) = (ca_state == CA_LOSS || timeouts > 0, shut != 0);
+    Lost { socket, ends, at, waited, bytes, timeout, window_shut }
 }
 
 fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
@@ -121,17 +141,20 @@ fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
         _ => return None,
     };
     let (since, _last) = (from.ns(), from.ns());
+    let (_came, _writer) = (from.u64(), from.u64());
     let counters = Counters::read(from);
     let mut options = options(from);
     skip_current(from);
     let sums = Sums::read(from);
     let (srtt, min_rtt, mss) = (from.us(), from.us(), from.u32());
     let nonagle = from.u32();
+    let _duplicates = from.u64();
     options.nodelay = nonagle & NAGLE_OFF != 0;
     options.cork = nonagle & NAGLE_CORK != 0;
     let (ack_timers, _state) = (from.u32(), from.u32());
-    let turns = times(&from.u32s::<TIMES>(), sums.turn_longest);
-    let waits = times(&from.u32s::<TIMES>(), sums.wait_longest);
+    let (turns, waits) = (from.u32s::<TIMES>(), from.u32s::<TIMES>());
+    let turns = times(&turns, &from.u64s::<TIMES>(), sums.turn_longest);
+    let waits = times(&waits, &from.u64s::<TIMES>(), sums.wait_longest);
     let (by_size, by_segments) = (from.u32s::<SIZES>(), from.u32s::<SIZES>());
     let (sizes, segments) = (from.u64s::<SIZES>(), from.u64s::<SIZES>());
     let mut writing = sums.writing;
@@ -151,7 +174,8 @@ fn socket(from: &mut Bytes<'_>) -> Option<Socket> {
         segments_in: counters.segments_in,
         bytes_out: counters.bytes_out.saturating_sub(counters.bytes_again),
         bytes_in: counters.bytes_in,
-        retransmissions: counters.retransmissions,
+        // What only asked whether the window is open, or came twice, was not lost.
+        retransmissions: counters.retransmissions.saturating_sub(sums.needless),
         window_limited: counters.window_limited,
         busy: counters.busy,
         options,
@@ -203,21 +227,41 @@ impl Counters {
 fn options(from: &mut Bytes<'_>) -> Options {
     let (nodelay_on, nodelay_off) = (from.some_ns(), from.some_ns());
     let (nodelay_calls, cork_calls) = (from.u32(), from.u32());
-    let (quickack_calls, _calls) = (from.u32(), from.u32());
+    let (quickack_calls, _pushes, _pushed) = (from.u32(), from.u32(), from.u64());
+    let nodelay_astray = astray(from);
     Options {
         nodelay_on,
         nodelay_off,
         nodelay_calls,
         cork_calls,
         quickack_calls,
+        nodelay_astray,
         ..Options::default()
+    }
+}
+
+/// Where TCP_NODELAY was asked for in vain. What concerns this very socket goes first.
+fn astray(from: &mut Bytes<'_>) -> Option<Astray> {
+    let (level, length, elsewhere) = (from.u32(), from.u32(), from.u32());
+    let _padding = from.u32();
+    match (level, length, elsewhere) {
+        (1.., _, _) => Some(Astray::Level(match level {
+            SOL_SOCKET => "SOL_SOCKET, where option 1 is SO_DEBUG",
+            SOL_IPV6 => "IPPROTO_IPV6, where option 1 is IPV6_ADDRFORM",
+            _ => "IPPROTO_IP, where option 1 is IP_TOS",
+        })),
+        (_, 1.., _) => Some(Astray::Short { octets: length - 1 }),
+        (_, _, ON_LISTENER) => Some(Astray::Listener),
+        (_, _, ON_NO_TCP) => Some(Astray::NotTcp),
+        _ => None,
     }
 }
 
 /// The message that was being written, and the bytes that waited: of no use any more.
 fn skip_current(from: &mut Bytes<'_>) {
     let _message: (u64, [u32; 6]) = (from.u64(), from.u32s());
-    let _held: (u64, [u32; 6]) = (from.u64(), from.u32s());
+    let _held: (u64, [u32; 4]) = (from.u64(), from.u32s());
+    let _place: (u64, [u32; 2]) = (from.u64(), from.u32s());
 }
 
 struct Sums {
@@ -230,6 +274,7 @@ struct Sums {
     queue: Queue,
     awaited_acks: u32,
     awaited_ack_time: Duration,
+    needless: u32,
 }
 
 impl Sums {
@@ -244,7 +289,8 @@ impl Sums {
         let short_holds = (from.u64(), from.ns());
         let queue = queue(from);
         let awaited_ack_time = from.ns();
-        let (awaited_acks, _padding) = (from.u32(), from.u32());
+        let (awaited_acks, needless) = (from.u32(), from.u32());
+        let _probe: ([u64; 2], [u32; 4]) = (from.u64s(), from.u32s());
         let writing = Writing {
             writes,
             bytes,
@@ -265,6 +311,7 @@ impl Sums {
             queue,
             awaited_acks,
             awaited_ack_time,
+            needless,
         }
     }
 }
@@ -281,29 +328,26 @@ fn known(rtt: Duration) -> Duration {
     if rtt == Duration::from_micros(u32::MAX.into()) { Duration::ZERO } else { rtt }
 }
 
-/// `note_time` of `common.h`, backwards: each time counts as the middle of its step, or as the
-/// longest that was seen.
-fn times(counts: &[u32; TIMES], longest: Duration) -> Histogram {
+/// `note_time` of `common.h`, backwards: each time counts as the mean of its step, the longest as
+/// what it was.
+fn times(counts: &[u32; TIMES], sums: &[u64; TIMES], longest: Duration) -> Histogram {
     let mut histogram = Histogram::new();
     let last = counts.iter().rposition(|&count| count > 0);
-    for (step, &count) in counts.iter().enumerate() {
-        let middle = Duration::from_micros(step_from_us(step).midpoint(step_from_us(step + 1)));
-        histogram
-            .record_times(middle.min(longest), count.saturating_sub(u32::from(last == Some(step))));
+    for (step, (&count, &sum)) in counts.iter().zip(sums).enumerate() {
+        let mut sum = Duration::from_nanos(sum);
+        let mut count = count;
+        if last == Some(step) {
+            count -= 1;
+            sum = sum.saturating_sub(longest);
+        }
+        if let Some(mean) = sum.checked_div(count) {
+            histogram.record_times(mean.min(longest), count);
+        }
     }
     if last.is_some() {
         histogram.record(longest);
     }
     histogram
-}
-
-/// Where a step begins, in microseconds.
-fn step_from_us(step: usize) -> u64 {
-    if step < 4 {
-        return step as u64;
-    }
-    let power = step / 4 + 1;
-    (4 + (step % 4) as u64) << (power - 2)
 }
 
 /// The mean of those in the step where the median is: exact if all are alike.
@@ -336,26 +380,36 @@ mod tests {
         // `origin`: behind the cookie, the addresses, two of `struct who`, inode and descriptor.
         let origin = 16 + 8 + 40 + 24 + 24 + 8 + 4;
         bytes[origin] = 2;
-        let (event, stack) = read(&bytes).unwrap();
-        let Event::Socket(socket) = event else { panic!("{event:?}") };
-        assert_eq!((socket.origin, stack), (Origin::Accepted, None));
+        let Told::Event { event: Event::Socket(socket), place } = read(&bytes).unwrap() else {
+            panic!("not a socket")
+        };
+        assert_eq!((socket.origin, place), (Origin::Accepted, None));
         assert!(read(&bytes[..bytes.len() - 1]).is_none());
     }
 
     #[test]
     fn what_is_no_record_is_refused() {
-        for bytes in [&[][..], &[9, 0, 0, 0], &[1, 0, 0, 0, 77, 0, 0, 0], &[2, 0, 0, 0]] {
+        for bytes in [
+            &[][..],
+            &[9, 0, 0, 0],
+            &[5, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[1, 0, 0, 0, 77, 0, 0, 0],
+            &[2, 0, 0, 0],
+        ] {
             assert!(read(bytes).is_none(), "{bytes:?}");
         }
     }
 
     #[test]
-    fn times_are_read_back_within_their_step() {
-        let mut counts = [0; TIMES];
-        // 43,870 µs: 2¹⁵ and the second quarter from there.
-        counts[(15 - 1) * 4 + 1] = 3;
-        let spread = times(&counts, Duration::from_micros(43_870)).spread();
-        assert_eq!((spread.count, spread.max), (3, Duration::from_micros(43_870)));
-        assert!(spread.p50 >= Duration::from_micros(40_960), "{spread:?}");
+    fn times_are_read_back_as_the_mean_of_their_step() {
+        let (mut counts, mut sums) = ([0; TIMES], [0; TIMES]);
+        // From 49,152 to 57,344 µs: 2¹⁵ and the third quarter from there.
+        let step = (15 - 1) * 4 + 2;
+        (counts[step], sums[step]) = (3, (50_100 + 50_140 + 50_200) * 1000);
+        let read = times(&counts, &sums, Duration::from_micros(50_200));
+        let spread = read.spread();
+        assert_eq!((spread.count, spread.max), (3, Duration::from_micros(50_200)));
+        let off = spread.p50.abs_diff(Duration::from_micros(50_120));
+        assert!(off < Duration::from_micros(1_000), "{spread:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Loading the programs, attaching them, and listening to what they tell.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
@@ -14,12 +15,11 @@ use uncork_doctor::live::Event;
 use crate::hooks::Absent;
 use crate::load::Chosen;
 use crate::record;
+use crate::told::Told;
 
 /// Values of the map `scope`.
 const WHOLE: u32 = 1;
 const CHILDREN_ONLY: u32 = 2;
-/// `stacks` keeps so many calls of each stack.
-const DEPTH: usize = 64;
 /// An iterator's record: its head, and a `struct track`.
 const HEAD_BYTES: usize = 16;
 
@@ -53,21 +53,14 @@ pub struct Settings {
     pub stacks: bool,
     /// Bytes that wait for less are counted, not told.
     pub least_hold: Duration,
+    /// The PID namespace whose numbers processes are named by, by its inode; `None`: the first one.
+    pub pid_namespace: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { stacks: false, least_hold: Duration::from_millis(1) }
+        Self { stacks: false, least_hold: Duration::from_millis(1), pid_namespace: None }
     }
-}
-
-/// An event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// What was told.
-    pub event: Event,
-    /// The calls that led to it: addresses in the process, innermost first. Empty unless asked for.
-    pub stack: Vec<u64>,
 }
 
 /// The running programs. They end with it.
@@ -78,7 +71,6 @@ pub struct Tracer {
     inbox: Rc<RefCell<Vec<Vec<u8>>>>,
     object: Object,
     absent: Vec<Absent>,
-    stacks: bool,
     /// Records that could not be read: the programs and this reader differ.
     unread: u64,
 }
@@ -115,7 +107,7 @@ impl Tracer {
         })?;
         let ring = builder.build()?;
         let absent = chosen.absent;
-        Ok(Self { links, ring, inbox, object, absent, stacks: settings.stacks, unread: 0 })
+        Ok(Self { links, ring, inbox, object, absent, unread: 0 })
     }
 
     /// The programs that do not run here.
@@ -192,13 +184,12 @@ impl Tracer {
         Ok(told.iter().filter_map(|bytes| self.read(bytes)).collect())
     }
 
-    /// Detaches, and gives what was not told yet: the sockets that are left.
+    /// Gives what was not told yet, which are the sockets that are left, and detaches.
     ///
     /// # Errors
     ///
     /// The kernel's.
     pub fn finish(mut self) -> Result<Rest, Error> {
-        self.links.clear();
         let tracks = map(&self.object, "tracks")?;
         let track_bytes = tracks.value_size() as usize;
         let name = "sockets_left";
@@ -206,30 +197,23 @@ impl Tracer {
         if let Some(program) = self.object.progs_mut().find(|program| program.name() == name) {
             Iter::new(&program.attach_iter(tracks.as_fd())?)?.read_to_end(&mut bytes)?;
         }
+        let records = bytes.chunks_exact(HEAD_BYTES + track_bytes);
+        let left: Vec<Told> = records.filter_map(|record| self.read(record)).collect();
+        // Detaching takes a while, and what ends meanwhile must not be missed: so it comes last.
+        // What was left just now may be told a second time.
+        self.links.clear();
+        let known: HashSet<u64> = left.iter().filter_map(ended).collect();
         let mut events = self.poll(Duration::ZERO)?;
-        for record in bytes.chunks_exact(HEAD_BYTES + track_bytes) {
-            events.extend(self.read(record));
-        }
+        events.retain(|told| ended(told).is_none_or(|socket| !known.contains(&socket)));
+        events.extend(left);
         let (dropped, refused) = self.losses();
         Ok(Rest { events, dropped: dropped + self.unread, refused })
     }
 
     fn read(&mut self, bytes: &[u8]) -> Option<Told> {
-        let Some((event, stack)) = record::read(bytes) else {
-            self.unread += 1;
-            return None;
-        };
-        let stack = stack.filter(|_| self.stacks).map_or_else(Vec::new, |id| self.stack(id));
-        Some(Told { event, stack })
-    }
-
-    fn stack(&self, id: u32) -> Vec<u64> {
-        let Ok(stacks) = map(&self.object, "stacks") else { return Vec::new() };
-        let found = stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        let bytes = found.unwrap_or_default();
-        let words = bytes.chunks_exact(8).take(DEPTH);
-        let addresses = words.filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?)));
-        addresses.take_while(|&address| address != 0).collect()
+        let told = record::read(bytes);
+        self.unread += u64::from(told.is_none());
+        told
     }
 
     /// Events that found no room, and sockets that could not be traced for want of memory.
@@ -244,6 +228,14 @@ impl Tracer {
             Some(u64::from_ne_bytes(word.try_into().ok()?))
         };
         (word(1).unwrap_or(0), word(2).unwrap_or(0))
+    }
+}
+
+/// The socket of which everything is told.
+fn ended(told: &Told) -> Option<u64> {
+    match told {
+        Told::Event { event: Event::Socket(socket), .. } => Some(socket.socket),
+        _ => None,
     }
 }
 

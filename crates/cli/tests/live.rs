@@ -6,31 +6,11 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
-
-/// All connections here are of one process: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether tracing is allowed. If not, the test says so; in CI it fails.
-fn may_trace() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        let name = thread::current().name().unwrap_or("a test").to_owned();
-        let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-        assert!(!in_ci, "{name} may not be skipped in CI, but tracing needs root");
-        let _ = writeln!(std::io::stderr(), "skipped: {name}: tracing needs root");
-    }
-    root
-}
+use common::live::{alone, ask, doctor, json, kinds, may_trace, traced};
 
 /// A server that answers each octet by calling `answer`, which writes 300 octets.
 fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
@@ -49,55 +29,6 @@ fn serve(answer: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
 fn in_two(stream: &mut TcpStream) {
     stream.write_all(&[b'h'; 100]).unwrap();
     stream.write_all(&[b'b'; 200]).unwrap();
-}
-
-/// Asks `times` times, and how long that took.
-fn ask(address: SocketAddr, times: usize) -> Duration {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let begin = std::time::Instant::now();
-    for _ in 0..times {
-        stream.write_all(b"?").unwrap();
-        stream.read_exact(&mut [0; 300]).unwrap();
-    }
-    begin.elapsed()
-}
-
-fn doctor(arguments: &[&str]) -> Command {
-    let mut command = common::uncork();
-    command.arg("doctor").args(arguments);
-    command
-}
-
-/// Traces this process while `exchange` runs. The report and the exit status.
-fn traced<T>(exchange: impl FnOnce() -> T) -> (T, Value, i32) {
-    let pid = std::process::id().to_string();
-    let mut command = doctor(&["--pid", &pid, "--for", "60s", "--json"]);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut said = String::new();
-    let mut stderr = child.stderr.take().unwrap();
-    let mut octet = [0];
-    while !said.contains("Ctrl-C") && stderr.read(&mut octet).unwrap() == 1 {
-        said.push(char::from(octet[0]));
-    }
-    assert!(said.contains("tracing process"), "{said}");
-    let result = exchange();
-    let own = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGINT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    (result, json(&output), output.status.code().unwrap())
-}
-
-fn json(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"))
-}
-
-fn kinds(report: &Value) -> Vec<&str> {
-    let connections = report["connections"].as_array().unwrap();
-    let findings = connections.iter().flat_map(|c| c["findings"].as_array().unwrap());
-    findings.map(|finding| finding["kind"].as_str().unwrap()).collect()
 }
 
 #[test]

@@ -118,6 +118,15 @@ impl Histogram {
         Duration::from_nanos(middle)
     }
 
+    /// All times, each as the middle of its bucket, shortest first, with how many there were.
+    pub fn times(&self) -> impl Iterator<Item = (Duration, u32)> {
+        self.counts.iter().map(|&(bucket, times)| {
+            let (from, to) = bounds(bucket);
+            let middle = (from + (to - from) / 2).clamp(self.shortest_ns, self.longest_ns);
+            (Duration::from_nanos(middle), times)
+        })
+    }
+
     /// The distribution for a picture: the buckets that are not empty, in order, each about a
     /// tenth of its value wide.
     #[must_use]

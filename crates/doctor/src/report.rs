@@ -148,7 +148,7 @@ pub struct Party {
 }
 
 /// A process and its descriptor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Process {
     /// Process id.
     pub pid: u32,
@@ -156,6 +156,11 @@ pub struct Process {
     pub tid: Option<u32>,
     /// Its name (comm).
     pub name: String,
+    /// How it was started, as a shell takes it, if that was seen; what is too long ends with "…".
+    pub command: Option<String>,
+    /// No library can be preloaded into its program: that is static, of Go, or gains rights.
+    #[serde(skip)]
+    pub beyond_preload: bool,
     /// Descriptor of the socket, if known.
     pub fd: Option<i32>,
 }

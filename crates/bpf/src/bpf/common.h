@@ -45,15 +45,6 @@ static __always_inline void turned(struct tuple *other, const struct tuple *tupl
 	other->family = tuple->family;
 }
 
-static __always_inline void current_who(struct who *who)
-{
-	__u64 id = bpf_get_current_pid_tgid();
-
-	who->pid = id >> 32;
-	who->tid = (__u32)id;
-	bpf_get_current_comm(who->comm, sizeof(who->comm));
-}
-
 /* struct socket_alloc: a socket and its inode are one. */
 static __always_inline __u64 inode_of(const struct sock *sk)
 {
@@ -130,8 +121,9 @@ static __always_inline __u32 log2(__u64 value)
 	return bits + (value >> 1 ? 1 : 0);
 }
 
-/* Counts a time, in steps of a quarter of a power of two, from a microsecond on. */
-static __always_inline void note_time(__u32 *times, __u64 ns)
+/* Counts a time, in steps of a quarter of a power of two, from a microsecond on; and adds it to
+ * those in its step, whose mean is exact. */
+static __always_inline void note_time(__u32 *times, __u64 *sums, __u64 ns)
 {
 	__u64 us = ns / 1000;
 	__u32 power, step;
@@ -145,6 +137,7 @@ static __always_inline void note_time(__u32 *times, __u64 ns)
 	if (step >= TIMES)
 		step = TIMES - 1;
 	times[step]++;
+	sums[step] += ns;
 }
 
 static __always_inline void note_size(__u32 *counts, __u64 *sums, __u32 value)

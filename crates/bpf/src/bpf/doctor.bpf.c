@@ -12,12 +12,14 @@
 
 #include "state.h"
 #include "common.h"
+#include "processes.h"
 #include "scope.h"
+#include "stacks.h"
 #include "holds.h"
 #include "writes.h"
+#include "losses.h"
 #include "timers.h"
 #include "options.h"
-#include "losses.h"
 #include "records.h"
 
 /* Some of the helpers are for programs that say that they may be had under the GPL, too. */

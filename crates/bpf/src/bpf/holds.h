@@ -8,7 +8,7 @@
 enum { NAGLE_OFF = 1, NAGLE_CORK = 2, TIME_PROBE0 = 3 };
 
 /* Why the rest of the queue did not go, by the kernel's own rules (tcp_write_xmit). */
-static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk)
+static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk, bool more)
 {
 	__u32 unsent = tp->write_seq - tp->snd_nxt;
 	__u32 flying = tp->snd_nxt - tp->snd_una;
@@ -26,6 +26,9 @@ static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk)
 		return FREE;
 	if (nonagle & NAGLE_CORK)
 		return CORKED;
+	/* Until more is written or an ACK comes, whatever Nagle's algorithm would say. */
+	if (more)
+		return MORE;
 	/* Nagle as Minshall changed it: only a small segment in flight holds another one back. */
 	if (nonagle == 0 && tp->packets_out && before(tp->snd_una, tp->snd_sml) &&
 	    !before(tp->snd_nxt, tp->snd_sml))
@@ -44,13 +47,28 @@ static __always_inline __u64 offset_of(struct tcp_sock *tp, __u32 seq)
 	return BPF_CORE_READ(tp, bytes_acked) + (seq - BPF_CORE_READ(tp, snd_una));
 }
 
+/*
+ * The program took its cork off, and nothing left then: from there on it was Nagle's algorithm. The
+ * kernel does not say so, but nothing else keeps back what an ACK lets go.
+ */
+static __always_inline void uncorked(struct track *track, __u32 by)
+{
+	if (by != BY_ACK || track->held_why != CORKED ||
+	    track->options.pushed_ns <= track->held_ns)
+		return;
+	track->held_why = NAGLE;
+	track->held_ns = track->options.pushed_ns;
+}
+
 /* tp may be known by its address alone: it is read, not looked into. */
 static __always_inline void let_go(struct track *track, struct tcp_sock *tp, __u32 by, __u32 end,
 				   __u64 now)
 {
 	struct event_held *event;
-	__u64 took = now - track->held_ns;
+	__u64 took;
 
+	uncorked(track, by);
+	took = now - track->held_ns;
 	if (took < min_held_ns) {
 		track->held_short++;
 		track->held_short_ns += took;
@@ -81,11 +99,10 @@ static __always_inline void let_go(struct track *track, struct tcp_sock *tp, __u
 	event->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
 	event->min_rtt_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
 	event->stack = track->held_stack;
-	event->window = BPF_CORE_READ(tp, snd_wnd);
 	bpf_ringbuf_submit(event, 0);
 out:
 	track->held_ns = 0;
-	track->held_stack = -1;
+	track->held_stack = 0;
 	__sync_fetch_and_sub(&holding, 1);
 }
 
@@ -102,16 +119,33 @@ static __always_inline void sample_queue(struct track *track, struct tcp_sock *t
 		track->queue_bytes_max = unsent;
 }
 
+/*
+ * Another write, and the same bytes still wait. What the program held back itself until now, it has
+ * let go of; what Nagle's algorithm holds, it goes on to hold, whatever the program says of more.
+ */
+static __always_inline void still_held(struct track *track, __u32 why, __u64 now)
+{
+	bool own = track->held_why == MORE || track->held_why == CORKED;
+
+	/* It was not this write that lets go. */
+	track->held_begun = track->begun;
+	if (track->held_why == NAGLE && why == MORE)
+		return;
+	if (own && why == NAGLE)
+		track->held_ns = now;
+	track->held_why = why;
+}
+
 /* A write has left bytes behind, or found some. */
-static __always_inline void look_at_queue(void *ctx, struct track *track, struct tcp_sock *tp,
+static __always_inline void look_at_queue(struct track *track, struct tcp_sock *tp,
 					  struct sock *sk)
 {
-	__u32 why = why_held(tp, sk);
+	__u32 why = why_held(tp, sk, track->more);
 	__u64 now = bpf_ktime_get_ns();
 
 	if (track->held_ns) {
 		if (why != FREE && track->held_seq == tp->snd_nxt) {
-			track->held_why = why;
+			still_held(track, why, now);
 			return;
 		}
 		/* They went, and nobody saw it. */
@@ -127,29 +161,25 @@ static __always_inline void look_at_queue(void *ctx, struct track *track, struct
 	track->held_seq = tp->snd_nxt;
 	track->held_why = why;
 	track->held_begun = track->begun;
-	track->held_options = track->options.calls;
+	track->held_pushes = track->options.pushes;
 	track->held_outstanding = tp->snd_nxt - tp->snd_una;
 	bpf_get_current_comm(track->writer.comm, sizeof(track->writer.comm));
 	if (want_stacks)
-		track->held_stack = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+		track->held_stack = look_at_stack();
 }
 
-/* Set while TCP's timer for sending runs on this processor: it ends corks. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} write_timer SEC(".maps");
+/* An option that pushes does so before the call returns. */
+#define AT_ONCE_NS 500000
 
-static __always_inline __u32 cause(struct track *track)
+static __always_inline __u32 cause(struct track *track, __u64 now)
 {
 	__u32 zero = 0;
-	__u32 *timer = bpf_map_lookup_elem(&write_timer, &zero);
+	struct sending *timer = bpf_map_lookup_elem(&write_timer, &zero);
 
-	if (timer && *timer)
+	if (timer && timer->runs)
 		return BY_TIMER;
-	if (track->options.calls != track->held_options)
+	if (track->options.pushes != track->held_pushes &&
+	    now - track->options.pushed_ns < AT_ONCE_NS)
 		return BY_OPTION;
 	return (__u32)track->begun != track->held_begun ? BY_WRITE : BY_ACK;
 }
@@ -162,6 +192,7 @@ int BPF_PROG(leaves, struct sk_buff *skb)
 	struct track *track;
 	__u32 seq, length;
 	struct sock *sk;
+	__u64 now;
 	__u8 words;
 
 	if (!holding)
@@ -179,8 +210,9 @@ int BPF_PROG(leaves, struct sk_buff *skb)
 	seq = bpf_ntohl(seq);
 	length = skb->len - (__u32)(header - skb->data) - (words >> 4) * 4;
 	/* A bare ACK has the number of the first octet that waits, and no data. */
-	if (length && before(track->held_seq, seq + length))
-		let_go(track, (struct tcp_sock *)sk, cause(track), seq + length,
-		       bpf_ktime_get_ns());
+	if (!length || !before(track->held_seq, seq + length))
+		return 0;
+	now = bpf_ktime_get_ns();
+	let_go(track, (struct tcp_sock *)sk, cause(track, now), seq + length, now);
 	return 0;
 }

@@ -30,7 +30,6 @@ typedef _Bool bool;
 /* linux/bpf.h: types of maps, and what their calls take. Part of the kernel's stable interface. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
-	BPF_MAP_TYPE_STACK_TRACE = 7,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
@@ -40,7 +39,6 @@ enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_ANY = 0 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_NO_WAKEUP = 1 };
-enum { BPF_F_USER_STACK = 1 << 8 };
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -121,9 +119,18 @@ typedef struct refcount_struct {
 	atomic_t refs;
 } refcount_t;
 
+struct rb_node {
+	struct rb_node *rb_left;
+};
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	struct socket *sk_socket;
+	struct rb_root tcp_rtx_queue;
 	refcount_t sk_wmem_alloc;
 	__u32 sk_pacing_status;
 	__u16 sk_protocol;
@@ -193,26 +200,85 @@ struct tcp_sock {
 	__u64 bytes_acked;
 	__u64 bytes_retrans;
 	__u32 total_retrans;
+	__u32 dsack_dups;
+	struct {
+		__u64 mstamp;
+	} rack;
 };
 
 struct sk_buff {
+	struct rb_node rbnode;
 	struct sock *sk;
 	__u64 skb_mstamp_ns;
 	unsigned int len;
+	char cb[48];
 	__u16 transport_header;
 	unsigned char *head;
 	unsigned char *data;
 };
 
-struct msghdr;
+struct tcp_skb_cb {
+	__u32 seq;
+	__u32 end_seq;
+};
+
+struct msghdr {
+	unsigned int msg_flags;
+};
 
 struct signal_struct {
 	atomic_t live;
 };
 
+struct pid_namespace {
+	struct ns_common ns;
+};
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+/* A task has a number in each namespace from the first one down to its own. */
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long end_code;
+	unsigned long arg_start;
+	unsigned long arg_end;
+};
+
+/* What the program's registers were when it called the kernel. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long bp;
+	unsigned long ip;
+	unsigned long sp;
+};
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
+};
+#else
+struct pt_regs {
+	unsigned long epc;
+	unsigned long ra;
+	unsigned long sp;
+	unsigned long s0;
+};
+#endif
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct mm_struct *mm;
+	struct pid *thread_pid;
 	struct signal_struct *signal;
 	struct task_struct *group_leader;
 	char comm[16];
@@ -242,7 +308,22 @@ struct bpf_iter__task_file {
 #pragma clang attribute pop
 
 /* linux/bpf.h: what a program sees of a call of setsockopt. */
-struct bpf_sock;
+struct bpf_sock {
+	__u32 bound_dev_if;
+	__u32 family;
+	__u32 type;
+	__u32 protocol;
+	__u32 mark;
+	__u32 priority;
+	__u32 src_ip4;
+	__u32 src_ip6[4];
+	__u32 src_port;
+	__be16 dst_port;
+	__u16 : 16;
+	__u32 dst_ip4;
+	__u32 dst_ip6[4];
+	__u32 state;
+};
 
 struct bpf_sockopt {
 	struct bpf_sock *sk;

@@ -14,6 +14,21 @@ static __always_inline void subtract(struct counters *base, const struct counter
 	base->busy_us = now->busy_us - base->busy_us;
 }
 
+/* Whether the process asked for TCP_NODELAY where that did nothing for this connection. */
+static __always_inline void note_astray(struct track *track)
+{
+	struct astray *astray = bpf_map_lookup_elem(&nodelay_astray, &track->writer.pid);
+
+	if (!astray)
+		astray = bpf_map_lookup_elem(&nodelay_astray, &track->owner.pid);
+	if (!astray)
+		return;
+	if (astray->where == ON_LISTENER &&
+	    (astray->port != track->tuple.local_port || astray->at_ns <= track->since_ns))
+		return;
+	track->options.elsewhere = astray->where;
+}
+
 static __always_inline void fill_in(struct track *track, struct tcp_sock *tp, __u32 state)
 {
 	struct connection *connection = bpf_map_lookup_elem(&connections, &track->tuple);
@@ -22,6 +37,8 @@ static __always_inline void fill_in(struct track *track, struct tcp_sock *tp, __
 	if (connection)
 		track->ack_timers = connection->ack_timers;
 
+	note_astray(track);
+	judge_probe(track, tp);
 	count(&now, tp);
 	subtract(&track->base, &now);
 	track->srtt_us = tp->srtt_us >> 3;
@@ -35,7 +52,7 @@ static __always_inline void fill_in(struct track *track, struct tcp_sock *tp, __
 static __always_inline void last_message(struct track *track, struct tcp_sock *tp, __u64 now)
 {
 	if (tp->rcv_nxt != track->copied_seq && track->origin != ACCEPTED)
-		answered(track, tp, last_data_ns(tp, now));
+		answered(track, tp, last_data_ns(track, tp, now));
 	close_message(track, tp);
 }
 

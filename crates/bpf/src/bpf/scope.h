@@ -4,13 +4,6 @@
  */
 #pragma once
 
-static __always_inline __u32 traced(__u32 pid)
-{
-	__u32 *how = bpf_map_lookup_elem(&scope, &pid);
-
-	return how ? *how : 0;
-}
-
 static __always_inline void connect_up(struct track *track)
 {
 	struct connection fresh = { .cookie = track->cookie };
@@ -39,7 +32,6 @@ static __always_inline struct track *begin(struct sock *sk, struct tcp_sock *tp,
 	track->copied_seq = tp->copied_seq;
 	track->message_seq = tp->write_seq;
 	track->message_segments = tp->data_segs_out;
-	track->held_stack = -1;
 	if (!ack_function) {
 		ack_function = (__u64)BPF_CORE_READ(tp, inet_conn.icsk_delack_timer.function);
 		write_function = (__u64)BPF_CORE_READ(tp, inet_conn.icsk_retransmit_timer.function);
@@ -75,7 +67,7 @@ static __always_inline void opened(struct sock *sk, struct tcp_sock *tp, int sta
 	struct port port;
 	struct who owner;
 
-	if (traced(bpf_get_current_pid_tgid() >> 32) != WHOLE)
+	if (traced(current_ids() >> 32) != WHOLE)
 		return;
 	current_who(&owner);
 	if (state == TCP_SYN_SENT) {
@@ -121,9 +113,11 @@ int descriptors_open(struct bpf_iter__task_file *ctx)
 	if (!socket)
 		return 0;
 	sk = socket->sk;
-	if (!sk || !tcp(sk) || traced(task->tgid) != WHOLE)
+	if (!sk || !tcp(sk))
 		return 0;
-	owner.pid = owner.tid = task->tgid;
+	owner.pid = owner.tid = process_of(task);
+	if (traced(owner.pid) != WHOLE)
+		return 0;
 	BPF_CORE_READ_STR_INTO(&owner.comm, task, group_leader, comm);
 	if (sk->__sk_common.skc_state == TCP_LISTEN) {
 		port_of(&port, sk);
@@ -134,28 +128,5 @@ int descriptors_open(struct bpf_iter__task_file *ctx)
 	if (!tp || sk->__sk_common.skc_state == TCP_CLOSE || bpf_sk_storage_get(&tracks, sk, 0, 0))
 		return 0;
 	begin(sk, tp, FOUND, &owner, ctx->fd);
-	return 0;
-}
-
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(process_begun, struct task_struct *parent, struct task_struct *child)
-{
-	__u32 pid = child->tgid, how = WHOLE;
-
-	if (child->tgid == parent->tgid || !traced(parent->tgid))
-		return 0;
-	bpf_map_update_elem(&scope, &pid, &how, BPF_ANY);
-	return 0;
-}
-
-/* A number may be given to somebody else. */
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(process_ended, struct task_struct *task)
-{
-	__u32 pid = task->tgid;
-
-	/* The last thread need not be the first one. */
-	if (traced(pid) == WHOLE && task->signal->live.counter == 0)
-		bpf_map_delete_elem(&scope, &pid);
 	return 0;
 }

@@ -36,7 +36,14 @@ enum {
 	BY_END = 5,	/* the connection ended first */
 };
 
-enum { EVENT_HELD = 1, EVENT_ACK_TIMER = 2, EVENT_LOST = 3, EVENT_SOCKET = 4 };
+enum {
+	EVENT_HELD = 1,
+	EVENT_ACK_TIMER = 2,
+	EVENT_LOST = 3,
+	EVENT_SOCKET = 4,
+	EVENT_PROGRAM = 5,
+	EVENT_STACK = 6,
+};
 
 struct tuple {
 	__u32 local[4];		/* IPv4 in the first word; network byte order */
@@ -59,7 +66,19 @@ struct options {
 	__u32 nodelay_calls;
 	__u32 cork_calls;
 	__u32 quickack_calls;
-	__u32 calls;		/* all TCP options, for finding out what let go */
+	__u32 pushes;		/* those that let go of what is held: NODELAY on, CORK off */
+	__u64 pushed_ns;	/* the last of them */
+	/* TCP_NODELAY, as it was meant, but not as it is asked for. */
+	__u32 wrong_level;	/* the level that was given instead of IPPROTO_TCP; 0: none */
+	__u32 wrong_length;	/* one more than the octets of a value too short to count */
+	__u32 elsewhere;	/* the process asked for it, on another socket: what kind */
+	__u32 pad;
+};
+
+/* Sockets on which TCP_NODELAY does nothing for the connections that there are. */
+enum {
+	ON_LISTENER = 1,	/* of the same port; connections that it accepts later inherit it */
+	ON_NO_TCP = 2,		/* UDP, Unix … */
 };
 
 /* The kernel's own counters, less what they were when tracing began. */
@@ -75,6 +94,16 @@ struct counters {
 	__u32 busy_us;
 };
 
+/* A segment that was sent again. */
+struct again {
+	__u64 at_ns;
+	__u64 waited_ns;	/* since it was sent the time before */
+	__u32 bytes;
+	__u32 ca_state;
+	__u32 timeouts;		/* in a row */
+	__u32 shut;		/* it was beyond the receiver's window */
+};
+
 struct track {
 	__u64 cookie;
 	struct tuple tuple;
@@ -85,6 +114,8 @@ struct track {
 	__u32 origin;
 	__u64 since_ns;
 	__u64 last_ns;		/* when it was last written to */
+	__u64 came_ns;		/* when data last came; 0: not seen */
+	__u64 writer_id;	/* the last thread that wrote, by the kernel's own numbers */
 	struct counters base;	/* in the record: what has been added since */
 	struct options options;
 
@@ -95,16 +126,17 @@ struct track {
 	__u32 message_segments;
 	__u32 message_writes;
 	__u32 message_open;
-	__u32 pad0;
+	__u32 more;		/* the last write said that more would come */
 
 	/* Bytes that wait. */
 	__u64 held_ns;		/* since when; 0: nothing does */
 	__u32 held_seq;		/* first octet that waits */
 	__u32 held_why;
-	__u32 held_begun;	/* writes begun and option calls when it began */
-	__u32 held_options;
-	__s32 held_stack;
+	__u32 held_begun;	/* writes begun and options that push when it began */
+	__u32 held_pushes;
+	__u64 held_stack;	/* where the write was made; 0: not known */
 	__u32 held_outstanding;	/* octets in flight then */
+	__u32 shut_seq;		/* up to here it was sent into a window that was shut */
 
 	/* Sums. */
 	__u64 begun;		/* writes, or parts of them */
@@ -130,17 +162,23 @@ struct track {
 	__u32 queue_bytes_max;
 	__u64 awaited_ack_ns;	/* late ACKs of ours that the other end waited for */
 	__u32 awaited_acks;
-	__u32 pad;
+	__u32 needless;		/* of the segments sent again: those that were not lost */
+
+	struct again probe;	/* nobody knows yet whether it was needed; at_ns 0: none */
 
 	/* As the kernel has it, filled in when the record is made. */
 	__u32 srtt_us;
 	__u32 min_rtt_us;
 	__u32 mss;
 	__u32 nonagle;
+	__u32 probe_duplicates;	/* that the receiver had told of before it */
+	__u32 pad;
 	__u32 ack_timers;	/* delayed-ACK timer went off, and sent */
 	__u32 state;
 	__u32 turn_times[TIMES];
 	__u32 wait_times[TIMES];
+	__u64 turn_sums[TIMES];		/* ns, of those in the same step */
+	__u64 wait_sums[TIMES];
 	__u32 size_count[SIZES];	/* messages by length, powers of two */
 	__u32 segment_count[SIZES];	/* messages by segments, powers of two */
 	__u64 size_sum[SIZES];
@@ -166,8 +204,7 @@ struct event_held {
 	__u32 nonagle;
 	__u32 srtt_us;
 	__u32 min_rtt_us;
-	__s32 stack;
-	__u32 window;
+	__u64 stack;
 };
 
 struct event_ack_timer {
@@ -196,8 +233,33 @@ struct event_lost {
 	__u64 waited_ns;	/* since the segment was last sent */
 	__u32 bytes;
 	__u32 timeouts;		/* in a row */
-	__u32 packets_out;
+	__u32 shut;		/* it was beyond the receiver's window */
 	__u32 srtt_us;
+};
+
+/* A process has begun to execute a program. */
+#define ARGUMENTS 2048
+struct event_program {
+	__u32 type;
+	__u32 pid;
+	__u32 bytes;		/* of what follows: the arguments, each with its NUL */
+	__u32 pad;
+	char arguments[ARGUMENTS];
+};
+
+/* Where a write was made: what it takes to find out who called whom. */
+#define STACK 32768
+#define STACK_PART 1024
+struct event_stack {
+	__u32 type;
+	__u32 pid;
+	__u64 stack;		/* its number */
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	__u64 lr;		/* where the machine has such a register */
+	__u64 bytes;		/* of what follows, from sp upwards */
+	char copy[STACK];
 };
 
 /* Also what the iterator writes, one for each socket. */
@@ -215,6 +277,10 @@ const volatile bool want_stacks = false;
 const volatile __u64 pause_ns = 5000000;
 /* Whether writes are seen before they are sent. */
 const volatile bool see_begin = true;
+/* Whether data is seen when it comes. */
+const volatile bool see_data = true;
+/* The PID namespace in whose numbers user space speaks; 0: the first one. */
+const volatile __u32 pid_namespace = 0;
 
 /* Ticks in a second; 0 if the kernel does not tell how it was configured. */
 extern int CONFIG_HZ __kconfig __weak;
@@ -267,12 +333,31 @@ struct {
 	__uint(max_entries, 8 * 1024 * 1024);
 } events SEC(".maps");
 
+/* TCP_NODELAY where it does nothing, by process. */
+struct astray {
+	__u64 at_ns;
+	__u32 where;
+	__u32 port;
+};
 struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, 64 * sizeof(__u64));
-} stacks SEC(".maps");
+	__type(key, __u32);
+	__type(value, struct astray);
+} nodelay_astray SEC(".maps");
+
+/* While TCP's timer for sending runs on this processor: it ends corks, and sends again. */
+struct sending {
+	__u64 first_sent_ns;	/* when the first segment not acknowledged had been sent */
+	__u32 runs;
+	__u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sending);
+} write_timer SEC(".maps");
 
 /* Sockets that hold something back: while there are none, the path of every segment is left at
  * once. And events that found no room. */

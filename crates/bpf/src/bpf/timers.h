@@ -25,19 +25,40 @@ static __always_inline struct tcp_sock *socket_of_ack_timer(struct timer_list *t
 	return (void *)timer - bpf_core_field_offset(struct inet_connection_sock, icsk_delack_timer);
 }
 
+static __always_inline void sending_begins(struct timer_list *timer)
+{
+	__u32 zero = 0;
+	struct sending *sending = bpf_map_lookup_elem(&write_timer, &zero);
+	__u32 offset = bpf_core_field_offset(struct inet_connection_sock, icsk_retransmit_timer);
+
+	if (!sending)
+		return;
+	sending->runs = 1;
+	sending->first_sent_ns = first_sent_ns((void *)timer - offset);
+}
+
+static __always_inline void sending_ends(void)
+{
+	__u32 zero = 0;
+	struct sending *sending = bpf_map_lookup_elem(&write_timer, &zero);
+
+	if (sending)
+		sending->runs = 0;
+}
+
 SEC("tp_btf/timer_expire_entry")
 int BPF_PROG(timer_begins, struct timer_list *timer)
 {
 	__u64 function = (__u64)timer->function;
 	struct tcp_sock *tp;
 	struct ack_due *ack;
-	__u32 zero = 0, on = 1;
+	__u32 zero = 0;
 	__u8 state;
 
 	if (!function)
 		return 0;
 	if (function == write_function) {
-		bpf_map_update_elem(&write_timer, &zero, &on, BPF_ANY);
+		sending_begins(timer);
 		return 0;
 	}
 	if (function != ack_function)
@@ -112,12 +133,12 @@ int BPF_PROG(timer_ends, struct timer_list *timer)
 	__u64 function = (__u64)timer->function;
 	struct tcp_sock *tp;
 	struct ack_due *ack;
-	__u32 zero = 0, off = 0;
+	__u32 zero = 0;
 
 	if (!function)
 		return 0;
 	if (function == write_function) {
-		bpf_map_update_elem(&write_timer, &zero, &off, BPF_ANY);
+		sending_ends();
 		return 0;
 	}
 	if (function != ack_function)

@@ -1,13 +1,30 @@
 /*
  * Calls that write. This is on the path of every request: a look-up and a reading of the clock
- * before the bytes are sent, a look-up and a few additions behind. Reads are not watched at all;
- * that something was read since the last write shows in the kernel's own copied_seq, and when it
- * came, in the time stamps that it keeps.
+ * before the bytes are sent, a look-up and a few additions behind; and a look-up and a reading of
+ * the clock when data comes. Reads are not watched at all: that something was read since the last
+ * write shows in the kernel's own copied_seq.
  */
 #pragma once
 
+/* linux/socket.h */
+#define MSG_MORE 0x8000
+
 /*
- * When the last data came. tcp_mstamp is to the microsecond, but whatever is sent or comes after
+ * When data comes (Linux 6.2 and later): what TCP itself remembers of that is renewed by whatever
+ * happens later, or counts jiffies.
+ */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(data_came, struct sock *sk)
+{
+	struct track *track = bpf_sk_storage_get(&tracks, sk, 0, 0);
+
+	if (track)
+		track->came_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/*
+ * When the last data came, where that was not seen. tcp_mstamp is to the microsecond, but whatever is sent or comes after
  * the data renews it; lrcvtime is only renewed by data, but counts jiffies.
  */
 static __always_inline __u64 data_came_ns(__u64 mstamp_us, __u32 lrcvtime, __u64 now)
@@ -24,8 +41,10 @@ static __always_inline __u64 data_came_ns(__u64 mstamp_us, __u32 lrcvtime, __u64
 	return coarse < now ? now - coarse : 0;
 }
 
-static __always_inline __u64 last_data_ns(struct tcp_sock *tp, __u64 now)
+static __always_inline __u64 last_data_ns(struct track *track, struct tcp_sock *tp, __u64 now)
 {
+	if (see_data && track->came_ns)
+		return track->came_ns;
 	return data_came_ns(tp->tcp_mstamp, tp->inet_conn.icsk_ack.lrcvtime, now);
 }
 
@@ -80,7 +99,7 @@ static __always_inline void answered(struct track *track, struct tcp_sock *tp, _
 	track->wait_ns += took;
 	if (took > track->wait_max_ns)
 		track->wait_max_ns = took;
-	note_time(track->wait_times, took);
+	note_time(track->wait_times, track->wait_sums, took);
 	note_awaited(track, tp, came);
 }
 
@@ -90,7 +109,7 @@ static __always_inline void next_message(struct track *track, struct tcp_sock *t
 	__u64 came = now, took;
 
 	if (answers)
-		came = last_data_ns(tp, now);
+		came = last_data_ns(track, tp, now);
 	/* What a server's client does between its requests is the client's business, and how long
 	 * a client's program thinks is its own. */
 	if (answers && track->origin != ACCEPTED)
@@ -101,7 +120,7 @@ static __always_inline void next_message(struct track *track, struct tcp_sock *t
 		track->turn_ns += took;
 		if (took > track->turn_max_ns)
 			track->turn_max_ns = took;
-		note_time(track->turn_times, took);
+		note_time(track->turn_times, track->turn_sums, took);
 	}
 	close_message(track, tp);
 	track->copied_seq = tp->copied_seq;
@@ -123,7 +142,7 @@ static __always_inline void begins(struct track *track, struct tcp_sock *tp)
 }
 
 /* Before the bytes are sent; once for each buffer that a large write fills. */
-static __always_inline int write_begins(struct sock *sk)
+static __always_inline int write_begins(struct sock *sk, struct msghdr *msg)
 {
 	struct track *track = bpf_sk_storage_get(&tracks, sk, 0, 0);
 	struct tcp_sock *tp;
@@ -133,10 +152,11 @@ static __always_inline int write_begins(struct sock *sk)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (tp)
 		begins(track, tp);
+	track->more = msg->msg_flags & MSG_MORE;
 	return 0;
 }
 
-static __always_inline int write_ended(void *ctx, struct sock *sk, int written)
+static __always_inline int write_ended(struct sock *sk, int written)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct track *track;
@@ -163,36 +183,40 @@ static __always_inline int write_ended(void *ctx, struct sock *sk, int written)
 	track->writes++;
 	track->written_bytes += written;
 	id = bpf_get_current_pid_tgid();
-	track->writer.pid = id >> 32;
-	track->writer.tid = (__u32)id;
+	if (id != track->writer_id) {
+		track->writer_id = id;
+		id = current_ids();
+		track->writer.pid = id >> 32;
+		track->writer.tid = (__u32)id;
+	}
 	if (tp->write_seq != tp->snd_nxt || track->held_ns)
-		look_at_queue(ctx, track, tp, sk);
+		look_at_queue(track, tp, sk);
 	return 0;
 }
 
 /* Linux 6.16 and later. */
 SEC("tp_btf/tcp_sendmsg_locked")
-int BPF_PROG(write_begins_tp, struct sock *sk)
+int BPF_PROG(write_begins_tp, struct sock *sk, struct msghdr *msg)
 {
-	return write_begins(sk);
+	return write_begins(sk, msg);
 }
 
 /* Before that, the function itself. */
 SEC("fentry/tcp_sendmsg_locked")
-int BPF_PROG(write_begins_fn, struct sock *sk)
+int BPF_PROG(write_begins_fn, struct sock *sk, struct msghdr *msg)
 {
-	return write_begins(sk);
+	return write_begins(sk, msg);
 }
 
 /* Linux 6.3 and later. */
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(write_ended_tp, struct sock *sk, int written)
 {
-	return write_ended(ctx, sk, written);
+	return write_ended(sk, written);
 }
 
 SEC("fexit/tcp_sendmsg")
 int BPF_PROG(write_ended_fn, struct sock *sk, struct msghdr *msg, unsigned long size, int written)
 {
-	return write_ended(ctx, sk, written);
+	return write_ended(sk, written);
 }

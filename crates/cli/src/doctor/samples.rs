@@ -37,6 +37,7 @@ fn party(endpoint: &str, process: Option<(&str, u32, i32)>) -> Party {
         tid: Some(pid),
         name: name.to_owned(),
         fd: Some(fd),
+        ..Process::default()
     });
     Party {
         endpoint: endpoint.parse::<SocketAddr>().unwrap().into(),

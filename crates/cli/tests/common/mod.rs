@@ -1,5 +1,8 @@
 //! What the tests of the command share.
 #![allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+pub(crate) mod live;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -147,6 +147,8 @@ pub struct Lost {
     pub bytes: u32,
     /// Whether the retransmission timeout had run out.
     pub timeout: bool,
+    /// Whether the receiver had no room for it: it asks whether its window is still shut.
+    pub window_shut: bool,
 }
 
 /// How a socket came to be traced.
@@ -162,6 +164,22 @@ pub enum Origin {
     Peer,
 }
 
+/// How TCP_NODELAY was asked for in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Astray {
+    /// At this level instead of IPPROTO_TCP: its name, and what option 1 is there.
+    Level(&'static str),
+    /// With a value shorter than an int, which the kernel refuses.
+    Short {
+        /// Its length.
+        octets: u32,
+    },
+    /// On the listening socket, when the connection was there already.
+    Listener,
+    /// On a socket that is not TCP's.
+    NotTcp,
+}
+
 /// What a program asked of a socket, and got.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
@@ -171,6 +189,8 @@ pub struct Options {
     pub nodelay_off: Option<Duration>,
     /// How often it asked for either.
     pub nodelay_calls: u32,
+    /// How it asked for TCP_NODELAY in vain, or its process did on another socket.
+    pub nodelay_astray: Option<Astray>,
     /// How often it set or took off TCP_CORK.
     pub cork_calls: u32,
     /// How often it set TCP_QUICKACK.

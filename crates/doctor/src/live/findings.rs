@@ -1,6 +1,9 @@
 //! From what was told of a connection to what is said about it.
 
+use std::collections::HashSet;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::link::{Link, Side, finished};
 use super::role;
@@ -12,21 +15,32 @@ mod acks;
 mod held;
 mod others;
 
+/// What is known besides the connection.
+pub(super) struct Known<'a> {
+    pub(super) settings: &'a Settings,
+    /// When the clock of the events began, since 1970.
+    pub(super) epoch: Duration,
+    /// What the sockets did between two looks is not known.
+    pub(super) sampled: bool,
+    pub(super) commands: &'a FxHashMap<u32, String>,
+    pub(super) beyond_preload: &'a HashSet<u32>,
+}
+
 /// What is wrong with a connection, and what it looked like.
-/// Times are told since the machine was started; `epoch` makes them those since 1970. If it was
-/// `sampled`, what the sockets did between two looks is not known.
-pub(super) fn on(
-    link: &Link,
-    client: usize,
-    settings: &Settings,
-    (epoch, sampled): (Duration, bool),
-) -> Connection {
+pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
     let (first, last) = link.span();
-    let ends = [client, 1 - client].map(|at| party(link, at, sampled));
+    let ends = [client, 1 - client].map(|at| {
+        let mut party = party(link, at, known.sampled);
+        if let Some(process) = &mut party.process {
+            process.command = known.commands.get(&process.pid).cloned();
+            process.beyond_preload = known.beyond_preload.contains(&process.pid);
+        }
+        party
+    });
     let [client_party, server_party] = ends;
     let mut findings = Vec::new();
     for at in 0..2 {
-        let view = View { link, at, client, sampled };
+        let view = View { link, at, client, sampled: known.sampled };
         findings.extend(held::by_nagle(&view));
         findings.extend(held::as_runts(&view));
         findings.extend(held::by_cork(&view));
@@ -42,22 +56,22 @@ pub(super) fn on(
     let stalls = findings.iter().filter(waited).map(|f| f.count).sum();
     let lost: Duration = findings.iter().filter(waited).map(|f| f.lost).sum();
     findings.extend(others::slow_program(
-        &View { link, at: 1 - client, client, sampled },
+        &View { link, at: 1 - client, client, sampled: known.sampled },
         lost,
-        settings,
+        known.settings,
     ));
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.severity, finding.lost)));
     for finding in &mut findings {
         finish(finding, &client_party, &server_party, (first, client));
     }
-    let (requests, request_time) = match sampled {
+    let (requests, request_time) = match known.sampled {
         true => (0, Duration::ZERO),
         false => requests(link, client, lost),
     };
     Connection {
         client: client_party,
         server: server_party,
-        first_seen: (first + epoch).as_secs_f64(),
+        first_seen: (first + known.epoch).as_secs_f64(),
         duration: last.saturating_sub(first),
         handshake_seen: link.client().is_some(),
         rtt: rtt(link),
@@ -133,7 +147,8 @@ fn process(side: &Side) -> Option<Process> {
             name => name.to_owned(),
         };
         let tid = (socket.writer.pid != 0).then_some(who.tid);
-        (who.pid != 0).then_some(Process { pid: who.pid, tid, name, fd: socket.fd })
+        let (pid, fd) = (who.pid, socket.fd);
+        (pid != 0).then_some(Process { pid, tid, name, fd, ..Process::default() })
     });
     match (&side.process, told) {
         (Some(found), Some(told)) if found.pid == told.pid => {

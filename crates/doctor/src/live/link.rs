@@ -46,6 +46,8 @@ pub(super) struct Side {
     pub(super) window: Sum,
     pub(super) again: Sum,
     pub(super) timeouts: u64,
+    /// Until when time lost by sending again has been counted.
+    again_until: Duration,
     /// ACKs that this end sent late, and that released nothing.
     pub(super) idle_acks: Sum,
     /// All that it sent late.
@@ -127,7 +129,7 @@ impl Link {
                 pid: held.writer.pid,
                 tid: Some(held.writer.tid),
                 name: held.writer.name.clone(),
-                fd: None,
+                ..Process::default()
             });
         }
         side.holds.push_back((held, ack));
@@ -157,8 +159,15 @@ impl Link {
         let begin = lost.at.saturating_sub(lost.waited);
         self.first = self.first.min(begin);
         let side = &mut self.sides[at];
-        side.timeouts += u64::from(lost.timeout);
-        side.again.record(lost.waited, || {
+        // What was lost together is waited for together.
+        let from = begin.max(side.again_until);
+        let waited = lost.at.saturating_sub(from);
+        side.again_until = side.again_until.max(lost.at);
+        if !lost.window_shut {
+            side.timeouts += u64::from(lost.timeout);
+        }
+        let sum = if lost.window_shut { &mut side.window } else { &mut side.again };
+        sum.record(waited, || {
             let seen = |time: Duration, what| Told {
                 at: time,
                 by: at,

@@ -37,6 +37,10 @@ pub struct Live {
     links: FxHashMap<[Endpoint; 2], Link>,
     /// Ports on which somebody listens: their end of a connection accepted it.
     listening: HashSet<u16>,
+    /// How processes were started.
+    commands: FxHashMap<u32, String>,
+    /// Processes into which no library can be preloaded.
+    beyond_preload: HashSet<u32>,
     /// Connections of which a socket has ended, in that order.
     closing: VecDeque<[Endpoint; 2]>,
     ended: Vec<Connection>,
@@ -76,6 +80,20 @@ impl Live {
     /// Somebody listens on this port.
     pub fn listening(&mut self, port: u16) {
         self.listening.insert(port);
+    }
+
+    /// A process was started by this command, as a shell takes it, if it is known; and whether a
+    /// library can be preloaded into its program.
+    pub fn started(&mut self, pid: u32, command: Option<String>, can_preload: bool) {
+        match command {
+            Some(command) => self.commands.insert(pid, command),
+            None => self.commands.remove(&pid),
+        };
+        if can_preload {
+            self.beyond_preload.remove(&pid);
+        } else {
+            self.beyond_preload.insert(pid);
+        }
     }
 
     /// Something was told.
@@ -163,8 +181,14 @@ impl Live {
     fn end(&mut self, mut link: Link) {
         link.settle();
         let client = self.client(&link);
-        let mut report =
-            findings::on(&link, client, &self.settings, (self.epoch, self.sampling.is_some()));
+        let known = findings::Known {
+            settings: &self.settings,
+            epoch: self.epoch,
+            sampled: self.sampling.is_some(),
+            commands: &self.commands,
+            beyond_preload: &self.beyond_preload,
+        };
+        let mut report = findings::on(&link, client, &known);
         self.connections += 1;
         for party in [&report.client, &report.server] {
             self.segments += party.data_segments;

@@ -258,6 +258,8 @@ fn a_slow_program_is_not_tcp() {
     let report = report([Event::Socket(Box::new(server))]);
     let finding = only(&report);
     assert_eq!((finding.kind, finding.count), (Kind::Application, 20));
+    let off = finding.lost.as_secs_f64() / 1.01 - 1.0;
+    assert!(off.abs() < 0.02, "{:?}", finding.lost);
     assert_eq!((report.summary.stalls, report.summary.lost), (0, Duration::ZERO));
 }
 
@@ -311,6 +313,46 @@ fn connections_are_let_go_of_when_both_ends_had_the_time_to_be_told() {
         ..socket(Origin::Accepted)
     })));
     assert_eq!(live.finish().summary.connections, 3);
+}
+
+#[test]
+fn what_asks_for_a_shut_window_was_not_lost() {
+    let lost = |at: u64, window_shut| {
+        Event::Lost(Lost {
+            socket: 4097,
+            ends: ends(SERVER, CLIENT),
+            at: us(at),
+            waited: us(200_000),
+            bytes: 1448,
+            timeout: true,
+            window_shut,
+        })
+    };
+    let probes = report([lost(1_400_000, true), lost(1_800_000, true)]);
+    assert_eq!(only(&probes).kind, Kind::ZeroWindow);
+    assert_eq!(only(&probes).lost, us(400_000));
+    // Two of the same moment are waited for once.
+    let both = report([lost(1_400_000, false), lost(1_401_000, false)]);
+    assert_eq!((only(&both).kind, only(&both).count), (Kind::Retransmission, 2));
+    assert_eq!(only(&both).lost, us(201_000));
+}
+
+#[test]
+fn nodelay_that_went_astray_is_told_with_where_it_went() {
+    for (astray, said) in [
+        (Astray::Level("SOL_SOCKET, where option 1 is SO_DEBUG"), "level SOL_SOCKET"),
+        (Astray::Short { octets: 1 }, "a value of 1 octet"),
+        (Astray::Listener, "on the listening socket"),
+        (Astray::NotTcp, "not TCP's"),
+    ] {
+        let options = Options { nodelay_astray: Some(astray), ..Options::default() };
+        let socket = Socket { options, ..socket(Origin::Accepted) };
+        let hold = Event::Held(held(us(1_500_000), us(43_870)));
+        let report = report([hold, Event::Socket(Box::new(socket))]);
+        let findings = &report.connections[0].findings;
+        let found = findings.iter().find(|finding| finding.kind == Kind::NoDelayNotInForce);
+        assert!(found.unwrap().evidence.contains(said), "{found:?}");
+    }
 }
 
 #[test]

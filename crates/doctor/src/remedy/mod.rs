@@ -59,6 +59,12 @@ impl Context<'_> {
         word.then_some(name)
     }
 
+    /// How the program at an end was started, as far as a shell takes it.
+    fn command(&self, role: Role) -> Option<&str> {
+        let process = self.party(role).process.as_ref()?;
+        process.command.as_deref().or_else(|| self.program(role))
+    }
+
     fn pid(&self, role: Role) -> Option<u32> {
         self.party(role).process.as_ref().map(|process| process.pid)
     }
@@ -145,11 +151,17 @@ impl List<'_> {
     }
 
     fn uncork_run_at(&mut self, at: Role) {
-        let line = format!("uncork run -- {}", self.context.program(at).unwrap_or("COMMAND"));
+        if self.context.party(at).process.as_ref().is_some_and(|p| p.beyond_preload) {
+            return;
+        }
+        let known = self.context.party(at).process.as_ref().and_then(|p| p.command.as_deref());
+        let whole = known.is_some_and(|command| !command.ends_with('…'));
+        let with = if whole { "" } else { ", with its usual arguments" };
+        let line = format!("uncork run -- {}", self.context.command(at).unwrap_or("COMMAND"));
         self.add(
             at,
             line,
-            "start it like this, with its usual arguments: each message leaves at once and whole",
+            format!("start it like this{with}: each message leaves at once and whole"),
         );
     }
 

@@ -19,7 +19,13 @@ const KINDS: [Kind; 11] = [
 ];
 
 fn party(endpoint: &str, program: &str) -> Party {
-    let process = Process { pid: 4711, tid: None, name: program.to_owned(), fd: Some(7) };
+    let process = Process {
+        pid: 4711,
+        tid: None,
+        name: program.to_owned(),
+        fd: Some(7),
+        ..Process::default()
+    };
     Party {
         endpoint: endpoint.parse::<SocketAddr>().unwrap().into(),
         process: (!program.is_empty()).then_some(process),

@@ -2,6 +2,8 @@
 //!
 //! By eBPF where that is allowed, else by asking the kernel about the sockets again and again.
 
+mod commands;
+mod namespace;
 mod opened;
 mod options;
 mod pace;
@@ -10,8 +12,10 @@ mod processes;
 mod records;
 mod sockdiag;
 mod stacks;
+mod symbols;
 mod target;
 mod traced;
+mod unwind;
 
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -54,6 +58,9 @@ pub(crate) struct LiveArguments {
     pub(crate) duration: Option<Duration>,
 
     /// Tell where in the program the writes are made that are held back
+    ///
+    /// By the tables that compilers leave for unwinding, else by frame pointers. Functions of Python
+    /// are named if the program runs under `python -X perf`.
     #[arg(long, conflicts_with = "pcap")]
     pub(crate) stacks: bool,
 
@@ -71,10 +78,18 @@ pub(super) fn report(
     (json, quiet): (bool, bool),
 ) -> Result<Report, Failure> {
     let mut live = Live::new(settings, epoch());
+    let pid_namespace = namespace::of_proc().map_err(Failure::unusable)?;
     let mut target = Target::of(arguments, json, quiet)?;
     let mut records = if target.is_command() { Records::of_command() } else { Records::default() };
-    let notes = match may_trace().and_then(|()| traced::start(&target, arguments.stacks)) {
+    let how = uncork_bpf::Settings {
+        stacks: arguments.stacks,
+        pid_namespace,
+        ..uncork_bpf::Settings::default()
+    };
+    let notes = match may_trace().and_then(|()| traced::start(&target, how)) {
         Ok(tracer) => {
+            // Who has ended before it was watched was not watched at all.
+            target.still_stands()?;
             target.announce("tracing");
             traced::watch(tracer, &mut target, &mut live, &mut records)?
         }

@@ -31,7 +31,7 @@ mod tests {
         let own = std::process::id();
         let sockets = processes::sockets(own);
         let (inode, fd) = *sockets.iter().find(|(_, fd)| *fd == stream.as_raw_fd()).unwrap();
-        let process = Process { pid: own, tid: None, name: String::new(), fd: Some(fd) };
+        let process = Process { pid: own, fd: Some(fd), ..Process::default() };
         for on in [true, false] {
             stream.set_nodelay(on).unwrap();
             assert_eq!(nodelay(&process, inode), Some(on));

@@ -11,6 +11,7 @@ use uncork_doctor::live::{Event, Live};
 mod seen;
 mod told;
 
+use super::commands::{Commands, Started};
 use super::monotonic;
 use super::opened::opened;
 use super::pace::Pace;
@@ -53,6 +54,7 @@ pub(super) fn watch(
     target.start(records.variable())?;
     let (mut pace, mut paces_of_all) = (Pace::default(), Pace::default());
     let mut due = Instant::now();
+    let mut commands = Commands::default();
     while !target.is_over() {
         let begin = Instant::now();
         let mut rest = Pace::rest(Duration::ZERO);
@@ -73,6 +75,11 @@ pub(super) fn watch(
             rest = Pace::rest(begin.elapsed());
         }
         records.look(&watched.tree);
+        for pid in &watched.tree {
+            if let Some(Started { command, can_preload }) = commands.met(*pid) {
+                live.started(*pid, command, can_preload);
+            }
+        }
         live.forget(monotonic().saturating_sub(super::BOTH_TOLD));
         // Whoever searches and reads records keeps his own time.
         std::thread::sleep(rest);

@@ -32,6 +32,48 @@ pub(super) fn is_elsewhere(pid: u32) -> bool {
     theirs.is_some() && theirs != network("self")
 }
 
+/// What a number that is given for a process stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// A process.
+    Runs,
+    /// One of the threads of this process.
+    Thread { of: u32 },
+    /// A process that has ended, and whose parent has not asked for its status yet.
+    Zombie,
+    /// Nothing.
+    Gone,
+}
+
+/// What the number stands for. A thread's has a directory in /proc, too, that is only not listed.
+pub(super) fn standing(pid: u32) -> Standing {
+    match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => standing_by(&status, pid),
+        // A /proc that hides other users' processes (hidepid).
+        Err(_) if exists(pid) => Standing::Runs,
+        Err(_) => Standing::Gone,
+    }
+}
+
+/// As /proc/PID/status has it (proc_pid_status(5)).
+fn standing_by(status: &str, pid: u32) -> Standing {
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = |name: &str| field(name).and_then(|text| text.trim().parse::<u32>().ok());
+    let of = number("Tgid").unwrap_or(pid);
+    if of != pid {
+        return Standing::Thread { of };
+    }
+    // The first thread may have ended before the others.
+    let ended = field("State").is_some_and(|state| state.trim_start().starts_with(['Z', 'X']));
+    if ended && number("Threads").unwrap_or(0) <= 1 { Standing::Zombie } else { Standing::Runs }
+}
+
+/// Whether there is such a process, and it has not ended.
+pub(super) fn runs(pid: u32) -> bool {
+    standing(pid) == Standing::Runs
+}
+
 /// Whether its descriptors may be seen.
 pub(super) fn may_see(pid: u32) -> bool {
     fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
@@ -80,13 +122,13 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 /// The fourth field of /proc/PID/stat; the second, in parentheses, may hold anything.
-fn parent(pid: u32) -> Option<u32> {
+pub(super) fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// The name of a process.
-fn name(pid: u32) -> String {
+pub(super) fn name(pid: u32) -> String {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     comm.trim_end().to_owned()
 }
@@ -129,7 +171,8 @@ impl Owners {
         }
         let name = name(pid);
         for (inode, fd) in sockets {
-            let process = || Process { pid, tid: None, name: name.clone(), fd: Some(fd) };
+            let process =
+                || Process { pid, name: name.clone(), fd: Some(fd), ..Process::default() };
             self.by_inode.entry(inode).or_insert_with(process);
         }
     }
@@ -189,6 +232,17 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(tree.contains(&own) && tree.contains(&child.id()) && slowly, "{tree:?}");
+    }
+
+    #[test]
+    fn a_number_is_told_by_what_it_stands_for() {
+        let of = |text: &str| standing_by(text, 7);
+        assert_eq!(of("Name:\ta\nState:\tS (sleeping)\nTgid:\t7\nThreads:\t2\n"), Standing::Runs);
+        assert_eq!(of("State:\tS (sleeping)\nTgid:\t5\n"), Standing::Thread { of: 5 });
+        assert_eq!(of("State:\tZ (zombie)\nTgid:\t7\nThreads:\t1\n"), Standing::Zombie);
+        // Its first thread has ended, another one has not.
+        assert_eq!(of("State:\tZ (zombie)\nTgid:\t7\nThreads:\t2\n"), Standing::Runs);
+        assert_eq!(standing(u32::MAX), Standing::Gone);
     }
 
     #[test]

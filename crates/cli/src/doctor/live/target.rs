@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 
 use uncork_doctor as report;
 
-use super::{LiveArguments, USUAL, processes};
+use super::processes::{self, Standing};
+use super::{LiveArguments, USUAL};
 use crate::command;
 use crate::doctor::words;
 use crate::failure::Failure;
@@ -39,9 +40,7 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn of(arguments: &LiveArguments, json: bool, quiet: bool) -> Result<Self, Failure> {
         for pid in &arguments.pid {
-            if !processes::exists(*pid) {
-                return Err(Failure::unusable(format!("there is no process {pid}")));
-            }
+            stands(*pid)?;
         }
         let duration = arguments.duration.unwrap_or(USUAL);
         let target = Self {
@@ -67,6 +66,11 @@ impl Target {
             })?;
         }
         Ok(target)
+    }
+
+    /// Whether all processes that were named are still there, now that they are watched.
+    pub(super) fn still_stands(&self) -> Result<(), Failure> {
+        self.pids.iter().try_for_each(|pid| stands(*pid))
     }
 
     /// Says what is being done (`tracing`, or less), where somebody may be waiting for the end of
@@ -115,7 +119,13 @@ impl Target {
         }
         let Some(child) = &mut self.child else {
             let late = self.until.is_some_and(|until| Instant::now() >= until);
-            let gone = !self.pids.iter().any(|pid| processes::exists(*pid));
+            let gone = !self.pids.iter().any(|pid| processes::runs(*pid));
+            if gone && !late {
+                complain(match self.pids.as_slice() {
+                    [pid] => format!("process {pid} has ended"),
+                    _ => "the processes have ended".to_owned(),
+                });
+            }
             return late || gone || self.interrupted.load(Ordering::Relaxed);
         };
         // Ctrl-C reaches the command as well, which may take its time.
@@ -164,4 +174,22 @@ impl Target {
     pub(super) fn is_command(&self) -> bool {
         !self.command.is_empty()
     }
+}
+
+/// Whether this is the number of a process that runs; if not, the failure says what it is.
+fn stands(pid: u32) -> Result<(), Failure> {
+    let sentence = match processes::standing(pid) {
+        Standing::Runs => return Ok(()),
+        Standing::Gone => format!("there is no process {pid}"),
+        Standing::Thread { of } => format!(
+            "{pid} is not a process but a thread of process {of} ({}): give --pid {of}",
+            shown(&processes::name(of))
+        ),
+        Standing::Zombie => format!(
+            "process {pid} ({}) has ended, and its parent has not noticed yet (a zombie): it has no \
+             connections any more",
+            shown(&processes::name(pid))
+        ),
+    };
+    Err(Failure::unusable(sentence))
 }

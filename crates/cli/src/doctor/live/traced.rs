@@ -3,9 +3,10 @@
 use uncork_bpf::{Capability, Settings, Told, Tracer, has};
 use uncork_doctor::live::{Event, Live};
 
+use super::commands::{Commands, Started};
 use super::processes::{self, Owners};
 use super::records::Records;
-use super::stacks::Symbols;
+use super::stacks::Stacks;
 use super::target::Target;
 use super::{BOTH_TOLD, TURN, monotonic};
 use crate::doctor::words;
@@ -13,8 +14,7 @@ use crate::failure::Failure;
 use crate::output::complain;
 
 /// Loads the programs and names the processes. The error is a sentence.
-pub(super) fn start(target: &Target, stacks: bool) -> Result<Tracer, String> {
-    let settings = Settings { stacks, ..Settings::default() };
+pub(super) fn start(target: &Target, settings: Settings) -> Result<Tracer, String> {
     let begin = || -> Result<Tracer, uncork_bpf::Error> {
         let tracer = Tracer::start(settings)?;
         for pid in processes::trees(&target.pids) {
@@ -48,6 +48,7 @@ pub(super) fn watch(
     let failed = |error: uncork_bpf::Error| Failure::unusable(error.to_string());
     target.start(records.variable())?;
     let mut watcher = Watcher::default();
+    processes::trees(&target.pids).into_iter().for_each(|pid| watcher.meet(pid, live));
     for pid in &target.pids {
         processes::listening(*pid).into_iter().for_each(|port| live.listening(port));
     }
@@ -83,27 +84,49 @@ pub(super) fn watch(
 #[derive(Default)]
 struct Watcher {
     owners: Owners,
-    symbols: Symbols,
+    stacks: Stacks,
+    commands: Commands,
 }
 
 impl Watcher {
-    /// Finds who has the socket while it is still there, and passes it on.
     fn hear(&mut self, told: Told, traced: &[u32], live: &mut Live) {
-        let Told { mut event, stack } = told;
-        let (ends, inode) = match &mut event {
-            Event::Held(held) => {
-                held.stack = self.symbols.name(held.writer.pid, &stack);
-                (held.ends, held.inode)
+        match told {
+            Told::Event { event, place } => self.event(event, place, traced, live),
+            Told::Stack(stack) => self.stacks.told(&stack),
+            Told::Program { pid, arguments } => {
+                let Started { command, can_preload } = self.commands.executed(pid, &arguments);
+                live.started(pid, command, can_preload);
             }
-            Event::AckTimer(timer) => (timer.ends, timer.inode),
-            Event::Socket(socket) => (socket.ends, socket.inode),
-            Event::Lost(lost) => (lost.ends, 0),
+        }
+    }
+
+    /// Looks how a process was started, while it is still there.
+    fn meet(&mut self, pid: u32, live: &mut Live) {
+        if let Some(Started { command, can_preload }) = self.commands.met(pid) {
+            live.started(pid, command, can_preload);
+        }
+    }
+
+    /// Finds who has the socket while it is still there, and passes it on.
+    fn event(&mut self, mut event: Event, place: Option<u64>, traced: &[u32], live: &mut Live) {
+        let (ends, inode, pids) = match &mut event {
+            Event::Held(held) => {
+                held.stack = place.map(|place| self.stacks.at(place)).unwrap_or_default();
+                (held.ends, held.inode, [held.writer.pid, 0])
+            }
+            Event::AckTimer(timer) => (timer.ends, timer.inode, [0, 0]),
+            Event::Socket(socket) => {
+                (socket.ends, socket.inode, [socket.writer.pid, socket.owner.pid])
+            }
+            Event::Lost(lost) => (lost.ends, 0, [0, 0]),
         };
         let process = match &event {
             // It is gone, and there may be many of them.
             Event::Socket(_) => self.owners.known(inode),
             _ => self.owners.of(inode, traced),
         };
+        let owner = process.as_ref().map(|process| process.pid);
+        pids.into_iter().chain(owner).for_each(|pid| self.meet(pid, live));
         live.event(event);
         if let Some(process) = process {
             live.process(ends, process);

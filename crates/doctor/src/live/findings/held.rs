@@ -119,8 +119,8 @@ pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let mut evidence = format!(
-        "{} {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when the \
-         kernel's timer sent them, after {} (median).",
+        "{} {} left its last bytes corked (TCP_CORK or MSG_MORE) {}: they went only when an ACK \
+         came or the kernel's timer sent them, after {} (median).",
         if view.sampled { "As far as could be seen, the" } else { "The" },
         view.name(),
         count(sum.count, "time", "times"),

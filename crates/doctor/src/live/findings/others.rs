@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::View;
+use crate::live::Astray;
 use crate::live::sums::Sum;
 use crate::report::{Finding, Kind, Severity};
 use crate::verdict::words::{count, ms};
@@ -28,13 +29,13 @@ pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
         return None;
     }
     let options = side.socket.as_ref().map(|socket| socket.options).unwrap_or_default();
-    let how = match (options.nodelay_on, options.nodelay_off) {
-        (Some(on), Some(off)) if off > on => "set TCP_NODELAY and took it off again",
+    let how: String = match (options.nodelay_on, options.nodelay_off) {
+        (Some(on), Some(off)) if off > on => "set TCP_NODELAY and took it off again".into(),
         (Some(_), _) if side.cured_late > 0 || options.nodelay => {
-            "set TCP_NODELAY only after bytes had been held"
+            "set TCP_NODELAY only after bytes had been held".into()
         }
-        (Some(_), _) => "set TCP_NODELAY, and it is not in force",
-        (None, _) => return None,
+        (Some(_), _) => "set TCP_NODELAY, and it is not in force".into(),
+        (None, _) => in_vain(options.nodelay_astray?),
     };
     let evidence = format!(
         "The program of the {} {how}: Nagle's algorithm held its bytes {}.",
@@ -45,6 +46,30 @@ pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
     finding.count = held;
     finding.bytes_held_by = Some(view.role());
     Some(finding)
+}
+
+/// What a program did that meant to set TCP_NODELAY.
+fn in_vain(astray: Astray) -> String {
+    match astray {
+        Astray::Level(level) => format!(
+            "set option 1 at level {level}; TCP_NODELAY is option 1 at level IPPROTO_TCP, and is \
+             not in force"
+        ),
+        Astray::Short { octets } => format!(
+            "passed TCP_NODELAY a value of {}, which the kernel refuses: it takes an int, of four",
+            count(octets.into(), "octet", "octets"),
+        ),
+        Astray::Listener => {
+            "set TCP_NODELAY on the listening socket when this connection had been \
+                             accepted already: only later ones inherit it"
+                .to_owned()
+        }
+        Astray::NotTcp => {
+            "set TCP_NODELAY on a socket that is not TCP's, and not on this one: was \
+                           it the wrong descriptor?"
+                .to_owned()
+        }
+    }
 }
 
 pub(super) fn tiny_packets(view: &View<'_>) -> Option<Finding> {
@@ -141,14 +166,10 @@ pub(super) fn slow_program(
 /// Those that took at least so long.
 fn longer(times: &Histogram, least: Duration) -> Sum {
     let mut sum = Sum::default();
-    let longest = times.spread().max;
-    for bucket in times.buckets().into_iter().filter(|bucket| bucket.to > least) {
-        let middle = (bucket.from + (bucket.to - bucket.from) / 2).min(longest);
-        if middle >= least {
-            sum.count += bucket.count;
-            sum.lost += middle * u32::try_from(bucket.count).unwrap_or(u32::MAX);
-            sum.each.record_times(middle, u32::try_from(bucket.count).unwrap_or(u32::MAX));
-        }
+    for (time, count) in times.times().filter(|(time, _)| *time >= least) {
+        sum.count += u64::from(count);
+        sum.lost += time * count;
+        sum.each.record_times(time, count);
     }
     sum
 }
