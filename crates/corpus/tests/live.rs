@@ -240,8 +240,7 @@ live! {
     http_server_in_two_writes_meets_the_delayed_ack: "nagle-python-http-1ms", Servers;
     a_static_client_in_two_writes_meets_the_delayed_ack: "nagle-static-client-0.05ms", Client;
     nodelay_that_was_undone_is_not_in_force: "nagle-nodelay-undone-0.3ms", Client;
-    nodelay_at_the_wrong_level_is_not_in_force: "nagle-nodelay-wrong-level-0.3ms", Client,
-        fails: "an option set at the level of the socket layer is not looked at";
+    nodelay_at_the_wrong_level_is_not_in_force: "nagle-nodelay-wrong-level-0.3ms", Client;
     the_second_segment_of_a_request_waits_for_a_delayed_ack: "delayed-ack-window-of-one-1ms", Client,
         fails: "a window of one segment that waits for a delayed ACK is called a slow program";
     a_cork_that_is_forgotten_costs_its_timeout: "cork-forgotten-0.05ms", Servers;
@@ -252,8 +251,7 @@ live! {
         fails: "an upload that its own queue slows is called one that meets a shut window";
     an_upload_meets_a_window_that_is_shut: "zero-window-0.05ms", Client;
     the_server_of_an_upload_sees_its_own_window_shut: "zero-window-0.05ms", Servers;
-    a_reply_whose_end_is_lost_is_sent_again: "loss-tail-1ms", Servers,
-        fails: "the time that a lost tail costs is not told";
+    a_reply_whose_end_is_lost_is_sent_again: "loss-tail-1ms", Servers;
     a_slow_server_is_told_from_tcp: "slow-program-0.05ms", Servers,
         fails: "who was slow is not in the JSON, as it is for captures";
     a_slow_server_is_told_from_tcp_at_the_client: "slow-program-0.05ms", Client,
