@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use uncork_corpus::label::Labels;
 use uncork_corpus::make::Workshop;
 use uncork_corpus::{broken, scenario};
@@ -129,6 +131,9 @@ fn path(text: &str) -> Result<Path, String> {
 }
 
 fn link(settings: Settings) -> Result<()> {
+    // The devices that it holds keep their namespaces alive, removed or not: it must not outlive
+    // whoever made it, however that ends.
+    set_pdeathsig(Signal::SIGKILL)?;
     uncork_link::run(settings, &AtomicBool::new(false), || {
         println!("ready");
         let _ = std::io::stdout().flush();

@@ -20,7 +20,7 @@ pub(crate) const LATE: Duration = Duration::from_millis(20);
 const WHILE: Duration = Duration::from_millis(5);
 /// More segments than this in flight, and a queue or the congestion window may be what made the
 /// next ACK late or held the next segment back.
-pub(crate) const FEW_SEGMENTS: usize = 3;
+const FEW_SEGMENTS: usize = 3;
 /// Octets in flight from which on the path's own queue shows.
 const LOADED_BYTES: u32 = 32 * 1024;
 /// The same segment seen again this soon was captured twice (`-i any`), not sent twice.
@@ -159,7 +159,7 @@ impl Connection {
         if !ack.after(*sender.una.get_or_insert(ack - 1)) {
             return;
         }
-        let flight_segments = sender.flight.len();
+        let few = sender.flight.len() <= FEW_SEGMENTS;
         let small_in_flight = sender.flight.has_small();
         let newest = sender.flight.acknowledge(ack);
         let again = sender.again.take();
@@ -183,20 +183,13 @@ impl Connection {
         receiver.reacted(delay);
         let held = delay.saturating_sub(receiver.reaction_least.unwrap_or_default());
         let pure = segment.payload_bytes == 0;
-        let late = held >= LATE && flight_segments <= FEW_SEGMENTS;
+        let late = held >= LATE && few;
         if pure {
             receiver.ack_delay.record(delay);
             receiver.quick.record(late, receiver.data_segments);
         }
-        self.directions[to].acked = Some(Acked {
-            at,
-            sent_at: sent.at,
-            held,
-            late,
-            flight_segments,
-            small_in_flight,
-            pure,
-        });
+        self.directions[to].acked =
+            Some(Acked { at, sent_at: sent.at, held, late, few, small_in_flight, pure });
     }
 
     /// What the segment says of its sender's window.

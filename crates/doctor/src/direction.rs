@@ -26,8 +26,8 @@ pub(crate) struct Acked {
     pub(crate) held: Duration,
     /// Whether that is long, and hardly anything was in flight that would make a queue.
     pub(crate) late: bool,
-    /// Segments in flight before it came.
-    pub(crate) flight_segments: usize,
+    /// Whether few segments were in flight before it came.
+    pub(crate) few: bool,
     /// Whether a small segment was among them: what Nagle's algorithm waits for.
     pub(crate) small_in_flight: bool,
     /// Whether it came without data.

@@ -9,7 +9,7 @@ use uncork_wire::Segment;
 use uncork_wire::tcp::Flags;
 
 use crate::Settings;
-use crate::connection::{Connection, FEW_SEGMENTS};
+use crate::connection::Connection;
 use crate::direction::{Acked, Direction};
 use crate::tally::{Cause, Stall};
 
@@ -109,9 +109,8 @@ impl Moment<'_> {
         }
         // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
         // worth a word if the round trip is long.
-        let few = acked.flight_segments <= FEW_SEGMENTS;
         let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
-        (few && long && self.nagle_may_hold(&acked))
+        (acked.few && long && self.nagle_may_hold(&acked))
             .then(|| self.stall(self.held_until(false), last))
     }
 
