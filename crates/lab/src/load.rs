@@ -9,9 +9,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::socket::{setsockopt, sockopt};
+use uncork_queues::QueueSettings;
 
+use crate::pacing;
 use crate::place::{FAR, Place};
+use crate::socket::Congestion;
+
 
 const PORT: u16 = 5201;
 /// One write of a sender.
@@ -33,19 +36,25 @@ pub struct Mark {
 }
 
 impl Bulk {
-    /// Starts `senders` connections with CUBIC, whatever the host's default is: it sets the pace by
-    /// the queue that it fills, which is the case that matters here.
+    /// Starts `senders` connections.
     ///
     /// # Errors
     /// If a connection cannot be made.
-    pub fn start(place: &Place, senders: usize) -> Result<Self> {
+    pub fn start(
+        place: &Place,
+        senders: u32,
+        settings: QueueSettings,
+        congestion: Congestion,
+    ) -> Result<Self> {
         let address = SocketAddr::from((FAR, PORT));
         let listener = place.far.within(move || Ok(TcpListener::bind(address)?))?;
         let mut bulk = Self { streams: Vec::new(), received_bytes: Vec::new(), threads: Vec::new() };
         for _ in 0..senders {
             let stream = place.near.within(move || Ok(TcpStream::connect(address)?))?;
-            setsockopt(&stream, sockopt::TcpCongestion, &"cubic".into())
-                .context("this kernel does not let TCP use CUBIC")?;
+            congestion.set(&stream)?;
+            if let Some(rate) = settings.pacing_bytes_per_second {
+                pacing::set(&stream, rate).context("cannot set SO_MAX_PACING_RATE")?;
+            }
             let (inbox, _) = listener.accept()?;
             let received = Arc::new(AtomicU64::new(0));
             bulk.threads.push(receive(inbox, Arc::clone(&received)));
@@ -63,12 +72,13 @@ impl Bulk {
         Mark { at: Instant::now(), bytes }
     }
 
-    /// The local ends, as the kernel's lists of sockets show them.
+    /// Both addresses of each connection, its own first.
     ///
     /// # Errors
     /// If a connection is gone.
-    pub fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        Ok(self.streams.iter().map(TcpStream::local_addr).collect::<Result<_, _>>()?)
+    pub fn addresses(&self) -> Result<Vec<(SocketAddr, SocketAddr)>> {
+        let both = |stream: &TcpStream| Ok((stream.local_addr()?, stream.peer_addr()?));
+        self.streams.iter().map(both).collect()
     }
 }
 

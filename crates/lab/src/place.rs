@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use serde::Serialize;
 use uncork_netns::{Namespace, run};
+use uncork_queues::QueueSettings;
 
 /// The device at either end.
 pub const DEVICE: &str = "eth0";
@@ -25,23 +26,6 @@ pub struct Bottleneck {
     pub rate: u64,
     /// Whether the device takes segment trains (TSO), which are cut at the bottleneck.
     pub segmentation_offload: bool,
-}
-
-/// Settings of the sending host that bound what TCP puts into the queues below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct QueueSettings {
-    /// `net.ipv4.tcp_limit_output_bytes`; as it is if absent.
-    pub limit_output_bytes: Option<u32>,
-    /// `net.ipv4.tcp_tso_rtt_log`; as it is if absent.
-    pub tso_rtt_log: Option<u32>,
-    /// `gso_max_size` of the device, for IPv4 and IPv6; as it is if absent.
-    pub gso_max_bytes: Option<u32>,
-}
-
-impl QueueSettings {
-    /// What the kernel does of itself.
-    pub const KERNEL: Self =
-        Self { limit_output_bytes: None, tso_rtt_log: None, gso_max_bytes: None };
 }
 
 /// Two namespaces joined by a veth pair; what the near one sends passes the bottleneck (tbf).
@@ -83,9 +67,9 @@ impl Place {
 
     fn shape(&self) -> Result<()> {
         let rate = self.bottleneck.rate;
-        // A millisecond's worth, and room for one train: a smaller burst would not let a train
-        // pass, a larger one would let the device run ahead of its rate.
-        let burst_bytes = (rate / 8 / 1000).max(5_000);
+        // Room for a train, and a quarter of a millisecond's worth: what the shaper's own timer is
+        // late by must not be lost to the rate, and a device must not run ahead of it for long.
+        let burst_bytes = rate / 8 / 4000 + 2 * 1514;
         run(self.tc().args(["qdisc", "replace", "dev", DEVICE, "root", "handle", "1:", "tbf"]).args([
             "rate",
             &format!("{rate}bit"),
@@ -106,6 +90,9 @@ impl Place {
         }
         if let Some(log) = settings.tso_rtt_log {
             self.near.set("ipv4/tcp_tso_rtt_log", log)?;
+        }
+        if let Some(segments) = settings.min_tso_segments {
+            self.near.set("ipv4/tcp_min_tso_segs", segments)?;
         }
         if let Some(bytes) = settings.gso_max_bytes {
             // Since Linux 6.3 IPv4 has a size of its own, which follows this one up to 64 KiB.

@@ -1,5 +1,7 @@
-//! What waits below TCP: the bottleneck's own count, asked over netlink some hundred times a second.
+//! What waits: below TCP at the bottleneck, and in the sockets; asked over netlink some hundred
+//! times a second.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,61 +11,101 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
 use serde::Serialize;
+use uncork_sockdiag::{Name, SockDiag};
 
 use crate::place::Place;
 use crate::probe::histogram;
 
 const EVERY: Duration = Duration::from_millis(3);
 
-/// A distribution of what waited, in bytes and as time at the bottleneck's rate.
+/// A distribution of what waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Backlog {
-    /// Samples.
-    pub count: u64,
+pub struct Waiting {
     /// Median.
     pub p50_bytes: u64,
     /// 99 of 100 are smaller.
     pub p99_bytes: u64,
-    /// The median, as the time that it takes to send.
-    pub p50_ms: f64,
-    /// See [`p99_bytes`](Self::p99_bytes).
-    pub p99_ms: f64,
+}
+
+/// What waited where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Queued {
+    /// Samples.
+    pub count: u64,
+    /// In the qdiscs, headers included.
+    pub backlog: Waiting,
+    /// The median of it, as the time that the bottleneck takes for it.
+    pub backlog_p50_ms: f64,
+    /// See [`Waiting::p99_bytes`].
+    pub backlog_p99_ms: f64,
+    /// Written and not acknowledged, of all bulk senders together (`idiag_wqueue`).
+    pub sockets: Waiting,
+    /// Written and not sent even once, of all of them (`tcpi_notsent_bytes`).
+    pub unsent: Waiting,
+}
+
+/// What a sampler keeps.
+struct Samples {
+    backlog: Histogram<u64>,
+    sockets: Histogram<u64>,
+    unsent: Histogram<u64>,
 }
 
 /// A thread that asks, until it is told to stop.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Histogram<u64>>>>,
+    thread: Option<JoinHandle<Result<Samples>>>,
     rate: u64,
 }
 
+impl std::fmt::Debug for Samples {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} samples", self.backlog.len())
+    }
+}
+
 impl Sampler {
-    /// Starts asking for the backlog of the place's bottleneck.
+    /// Starts asking for the backlog of the place's bottleneck, and for these sockets of its near
+    /// end: own address, and the other's.
     ///
     /// # Errors
     /// If there is no netlink socket to be had.
-    pub fn start(place: &Place) -> Result<Self> {
-        let netlink = place.near.within(|| {
+    pub fn start(place: &Place, sockets: &[(SocketAddr, SocketAddr)]) -> Result<Self> {
+        let (queues, mut kernel) = place.near.within(|| {
             let kind = (SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute);
-            Ok(socket(AddressFamily::Netlink, kind.0, kind.1, kind.2)?)
+            let queues = socket(AddressFamily::Netlink, kind.0, kind.1, kind.2)?;
+            Ok((queues, SockDiag::open()?))
         })?;
+        let names: Vec<Name> =
+            sockets.iter().map(|(local, remote)| Name::of(*local, *remote)).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            let mut bytes = histogram()?;
+            let mut samples =
+                Samples { backlog: histogram()?, sockets: histogram()?, unsent: histogram()? };
             while !stopped.load(Relaxed) {
-                bytes.saturating_record(backlog_bytes(&netlink)?);
+                samples.backlog.saturating_record(backlog_bytes(&queues)?);
+                let (mut queued, mut unsent) = (0, 0);
+                for name in &names {
+                    let answer = kernel.connection(name)?.context("a bulk sender is gone")?;
+                    queued += u64::from(answer.send_queue_bytes);
+                    unsent += u64::from(answer.info.notsent_bytes);
+                }
+                samples.sockets.saturating_record(queued);
+                samples.unsent.saturating_record(unsent);
                 thread::sleep(EVERY);
             }
-            Ok(bytes)
+            Ok(samples)
         });
         Ok(Self { stop, thread: Some(thread), rate: place.bottleneck.rate })
     }
@@ -72,19 +114,20 @@ impl Sampler {
     ///
     /// # Errors
     /// What went wrong while it ran.
-    pub fn finish(mut self) -> Result<Backlog> {
+    pub fn finish(mut self) -> Result<Queued> {
         self.stop.store(true, Relaxed);
-        let Some(thread) = self.thread.take() else { return Ok(Backlog::default()) };
-        let bytes = thread.join().map_err(|_| anyhow!("the sampler panicked"))??;
-        let (p50_bytes, p99_bytes) = (bytes.value_at_quantile(0.5), bytes.value_at_quantile(0.99));
+        let Some(thread) = self.thread.take() else { return Ok(Queued::default()) };
+        let samples = thread.join().map_err(|_| anyhow!("the sampler panicked"))??;
+        let backlog = waiting(&samples.backlog);
         #[allow(clippy::cast_precision_loss)] // queues are far below 2^53 bits
         let ms = |bytes: u64| bytes as f64 * 8e3 / self.rate as f64;
-        Ok(Backlog {
-            count: bytes.len(),
-            p50_bytes,
-            p99_bytes,
-            p50_ms: ms(p50_bytes),
-            p99_ms: ms(p99_bytes),
+        Ok(Queued {
+            count: samples.backlog.len(),
+            backlog,
+            backlog_p50_ms: ms(backlog.p50_bytes),
+            backlog_p99_ms: ms(backlog.p99_bytes),
+            sockets: waiting(&samples.sockets),
+            unsent: waiting(&samples.unsent),
         })
     }
 }
@@ -96,6 +139,10 @@ impl Drop for Sampler {
             let _ = thread.join();
         }
     }
+}
+
+fn waiting(bytes: &Histogram<u64>) -> Waiting {
+    Waiting { p50_bytes: bytes.value_at_quantile(0.5), p99_bytes: bytes.value_at_quantile(0.99) }
 }
 
 /// Bytes in the qdiscs at the root of all devices of the socket's namespace.
