@@ -10,6 +10,7 @@ mod pacing;
 pub mod place;
 pub mod plan;
 pub mod probe;
+pub mod quickack;
 pub mod sample;
 pub mod socket;
 pub mod tsq;

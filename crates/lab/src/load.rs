@@ -15,7 +15,6 @@ use crate::pacing;
 use crate::place::{FAR, Place};
 use crate::socket::Congestion;
 
-
 const PORT: u16 = 5201;
 /// One write of a sender.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -48,7 +47,8 @@ impl Bulk {
     ) -> Result<Self> {
         let address = SocketAddr::from((FAR, PORT));
         let listener = place.far.within(move || Ok(TcpListener::bind(address)?))?;
-        let mut bulk = Self { streams: Vec::new(), received_bytes: Vec::new(), threads: Vec::new() };
+        let mut bulk =
+            Self { streams: Vec::new(), received_bytes: Vec::new(), threads: Vec::new() };
         for _ in 0..senders {
             let stream = place.near.within(move || Ok(TcpStream::connect(address)?))?;
             congestion.set(&stream)?;

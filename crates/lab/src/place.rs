@@ -39,20 +39,29 @@ pub struct Place {
     pub bottleneck: Bottleneck,
 }
 
+/// Two namespaces joined by a veth pair, with addresses: the near one and the far one.
+///
+/// # Errors
+/// Without the privilege, or if ip(8) is missing.
+pub fn joined() -> Result<(Namespace, Namespace)> {
+    let near = Namespace::new("lab-near")?;
+    let far = Namespace::new("lab-far")?;
+    let name = far.name();
+    near.ip(&format!("link add {DEVICE} type veth peer name {DEVICE} netns {name}"))?;
+    for (namespace, own) in [(&near, NEAR), (&far, FAR)] {
+        namespace.ip(&format!("address add {own}/24 dev {DEVICE}"))?;
+        namespace.ip(&format!("link set {DEVICE} up"))?;
+    }
+    Ok((near, far))
+}
+
 impl Place {
     /// Makes it.
     ///
     /// # Errors
     /// Without the privilege, or if ip(8), tc(8) or ethtool(8) is missing.
     pub fn new(bottleneck: Bottleneck, settings: QueueSettings) -> Result<Self> {
-        let near = Namespace::new("lab-near")?;
-        let far = Namespace::new("lab-far")?;
-        let name = far.name();
-        near.ip(&format!("link add {DEVICE} type veth peer name {DEVICE} netns {name}"))?;
-        for (namespace, own) in [(&near, NEAR), (&far, FAR)] {
-            namespace.ip(&format!("address add {own}/24 dev {DEVICE}"))?;
-            namespace.ip(&format!("link set {DEVICE} up"))?;
-        }
+        let (near, far) = joined()?;
         if !bottleneck.segmentation_offload {
             for namespace in [&near, &far] {
                 let off = ["-K", DEVICE, "tso", "off", "gso", "off", "gro", "off"];
@@ -70,14 +79,17 @@ impl Place {
         // Room for a train, and a quarter of a millisecond's worth: what the shaper's own timer is
         // late by must not be lost to the rate, and a device must not run ahead of it for long.
         let burst_bytes = rate / 8 / 4000 + 2 * 1514;
-        run(self.tc().args(["qdisc", "replace", "dev", DEVICE, "root", "handle", "1:", "tbf"]).args([
-            "rate",
-            &format!("{rate}bit"),
-            "burst",
-            &burst_bytes.to_string(),
-            "limit",
-            &QUEUE_BYTES.to_string(),
-        ]))
+        run(self
+            .tc()
+            .args(["qdisc", "replace", "dev", DEVICE, "root", "handle", "1:", "tbf"])
+            .args([
+                "rate",
+                &format!("{rate}bit"),
+                "burst",
+                &burst_bytes.to_string(),
+                "limit",
+                &QUEUE_BYTES.to_string(),
+            ]))
     }
 
     fn tc(&self) -> Command {

@@ -1,7 +1,11 @@
 //! Which cases of `tsq` are measured, and in which order.
 
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
 use anyhow::Result;
 use serde::Serialize;
+use uncork_queues::QueueSettings;
 
 use crate::place::Bottleneck;
 use crate::socket::Congestion;
@@ -37,7 +41,7 @@ pub struct Row {
     #[serde(flatten)]
     pub case: Case,
     /// In the kernel's terms.
-    pub settings: uncork_queues::QueueSettings,
+    pub settings: QueueSettings,
     /// Medians of the rounds.
     #[serde(flatten)]
     pub measured: Measured,
@@ -56,7 +60,7 @@ impl Plan {
     /// All of it, or, if `quick`, a few cases once.
     #[must_use]
     pub fn new(quick: bool, congestion: Congestion) -> Self {
-        let milliseconds = std::time::Duration::from_millis;
+        let milliseconds = Duration::from_millis;
         let case = |rate, offload, senders, setting| {
             let bottleneck = Bottleneck { rate, segmentation_offload: offload };
             Case { bottleneck, setting, senders, congestion }
@@ -65,11 +69,11 @@ impl Plan {
             compared: Vec::new(),
             sweep: Vec::new(),
             rounds: 3,
-            length: Length { warm_up: milliseconds(1500), measured: milliseconds(2000) },
+            length: Length { warm_up: milliseconds(1000), measured: milliseconds(1200) },
         };
         if quick {
             plan.rounds = 1;
-            plan.length = Length { warm_up: milliseconds(800), measured: milliseconds(700) };
+            plan.length = Length { warm_up: milliseconds(700), measured: milliseconds(700) };
             for (rate, senders) in [(RATES[0], 1), (RATES[0], 8), (RATES[1], 1)] {
                 for setting in [Setting::Kernel, Setting::SmallQueues, Setting::Paced] {
                     plan.compared.push(case(rate, true, senders, setting));
@@ -97,18 +101,17 @@ impl Plan {
         (self.compared.len() + self.sweep.len()) * self.rounds
     }
 
-    /// Measures all of it. `step` is told each case before it is measured, and may end it all by
-    /// an error of its own.
+    /// Measures all of it; `step` is told each case before it is measured.
     ///
     /// # Errors
-    /// Without the privilege, or if the network cannot be made.
-    pub fn run(&self, mut step: impl FnMut(&Case) -> Result<()>) -> Result<Outcome> {
+    /// Without the privilege, if the network cannot be made, or soon after `stop` was set.
+    pub fn run(&self, stop: &AtomicBool, mut step: impl FnMut(&Case)) -> Result<Outcome> {
         let cases: Vec<Case> = self.compared.iter().chain(&self.sweep).copied().collect();
         let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
         for _ in 0..self.rounds {
             for (case, measured) in cases.iter().zip(&mut rounds) {
-                step(case)?;
-                measured.push(measure(*case, self.length)?);
+                step(case);
+                measured.push(measure(*case, self.length, stop)?);
             }
         }
         let rows = cases.iter().zip(&rounds).filter_map(|(case, rounds)| {
@@ -146,8 +149,10 @@ mod tests {
         let plan = Plan::new(true, Congestion::Cubic);
         let each = plan.length.warm_up + plan.length.measured;
         let steps = u32::try_from(plan.steps()).unwrap();
-        assert!((each + std::time::Duration::from_millis(400)) * steps < std::time::Duration::from_secs(20));
-        assert!(SENDERS.iter().all(|senders| plan.compared.iter().any(|case| case.senders == *senders)));
+        assert!((each + Duration::from_millis(400)) * steps < Duration::from_secs(20));
+        assert!(
+            SENDERS.iter().all(|senders| plan.compared.iter().any(|case| case.senders == *senders))
+        );
     }
 
     #[test]

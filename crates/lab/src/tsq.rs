@@ -2,10 +2,12 @@
 //! below TCP.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 use uncork_queues::{QueueSettings, small_queues};
 
@@ -40,7 +42,8 @@ impl Setting {
     /// In the kernel's terms.
     #[must_use]
     pub fn settings(self, rate: u64, senders: u32) -> QueueSettings {
-        let limit = |bytes| QueueSettings { limit_output_bytes: Some(bytes), ..QueueSettings::KERNEL };
+        let limit =
+            |bytes| QueueSettings { limit_output_bytes: Some(bytes), ..QueueSettings::KERNEL };
         let chosen = || small_queues(rate, target(rate, senders), NonZeroU32::new(senders));
         match self {
             Self::Kernel => QueueSettings::KERNEL,
@@ -116,17 +119,17 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
 /// Measures one case.
 ///
 /// # Errors
-/// Without the privilege, or if the network cannot be made.
-pub fn measure(case: Case, length: Length) -> Result<Measured> {
+/// Without the privilege, if the network cannot be made, or soon after `stop` was set.
+pub fn measure(case: Case, length: Length, stop: &AtomicBool) -> Result<Measured> {
     let settings = case.setting.settings(case.bottleneck.rate, case.senders);
     let place = Place::new(case.bottleneck, settings)?;
     let bulk = Bulk::start(&place, case.senders, settings, case.congestion)?;
-    thread::sleep(length.warm_up);
+    rest(length.warm_up, stop)?;
     let begin = bulk.mark();
     let ping = probe::ping(&place)?;
     let request = probe::request(&place)?;
     let sampler = Sampler::start(&place, &bulk.addresses()?)?;
-    thread::sleep(length.measured);
+    rest(length.measured, stop)?;
     let rates = bulk.mark().rates(&begin);
     let (ping, request, queued) = (ping.finish()?, request.finish()?, sampler.finish()?);
     let throughput: f64 = rates.iter().sum();
@@ -141,6 +144,22 @@ pub fn measure(case: Case, length: Length) -> Result<Measured> {
         request,
         queued,
     })
+}
+
+/// Sleeps, unless it is told to stop.
+fn rest(time: Duration, stop: &AtomicBool) -> Result<()> {
+    const TURN: Duration = Duration::from_millis(50);
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if stop.load(Relaxed) {
+            bail!("interrupted");
+        }
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(TURN));
+    }
 }
 
 /// Several measurements of one case: the median of each figure.
@@ -194,7 +213,10 @@ mod tests {
     #[test]
     fn a_train_is_at_most_half_the_limit_in_the_sweep() {
         let settings = Setting::LimitAndTrains(16_384).settings(100_000_000, 1);
-        assert_eq!((settings.limit_output_bytes, settings.gso_max_bytes), (Some(16_384), Some(8192)));
+        assert_eq!(
+            (settings.limit_output_bytes, settings.gso_max_bytes),
+            (Some(16_384), Some(8192))
+        );
         assert_eq!(Setting::Kernel.settings(1, 1), QueueSettings::KERNEL);
         assert_eq!(Setting::SmallQueues.settings(100_000_000, 8).pacing_bytes_per_second, None);
         assert!(Setting::Paced.settings(100_000_000, 8).pacing_bytes_per_second.is_some());

@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn two_trains_fit_the_target_and_three_do_not_fit_the_limit() {
-        for (rate, micros) in [(10, 10_000), (100, 1000), (1000, 300), (1000, 1000), (10_000, 200)] {
+        for (rate, micros) in [(10, 10_000), (100, 1000), (1000, 300), (1000, 1000), (10_000, 200)]
+        {
             let target = Duration::from_micros(micros);
             let chosen = small_queues(rate * MBIT, target, None);
             let trains = TRAINS * segments(&chosen) * FRAME_BYTES;

@@ -29,9 +29,8 @@ const PAYLOAD_BYTES: usize = 56;
 /// # Errors
 /// If no raw socket can be had.
 pub fn ping(place: &Place) -> Result<Probe> {
-    let socket = place.near.within(|| {
-        Ok(Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?)
-    })?;
+    let socket =
+        place.near.within(|| Ok(Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?))?;
     socket.connect(&SocketAddr::from((FAR, 0)).into())?;
     socket.set_read_timeout(Some(LONGEST))?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -77,9 +76,9 @@ fn echo_request(sequence: u16) -> Vec<u8> {
 
 /// RFC 1071.
 fn internet_checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| {
-        u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
-    });
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -92,9 +91,9 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
 /// A raw socket shows the IPv4 header, too.
 fn is_answer(packet: &[u8], sequence: u16) -> bool {
     let header_bytes = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
-    packet.get(header_bytes..header_bytes + 8).is_some_and(|message| {
-        message[0] == ECHO_REPLY && message[6..8] == sequence.to_be_bytes()
-    })
+    packet
+        .get(header_bytes..header_bytes + 8)
+        .is_some_and(|message| message[0] == ECHO_REPLY && message[6..8] == sequence.to_be_bytes())
 }
 
 #[cfg(test)]
