@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
-#[allow(dead_code)]
 mod common;
 
 use std::io::{BufRead as _, BufReader};
@@ -113,10 +112,11 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
             let rate = number(row, "/throughput");
             assert!((85e6..100e6).contains(&rate), "{row}");
             assert!(number(row, "/ping/count") > 20.0 && number(row, "/request/count") > 20.0);
-            // What the application has written and TCP has not sent waits in the socket.
-            assert!(number(row, "/queued/sockets/p50_bytes") > 0.0, "{row}");
+            // What the application has written and TCP has not sent waits in the socket. The kernel
+            // reads the two without a lock, one after the other.
+            let sockets = number(row, "/queued/sockets/p50_bytes");
             let unsent = number(row, "/queued/unsent/p50_bytes");
-            assert!(unsent <= number(row, "/queued/sockets/p50_bytes"), "{row}");
+            assert!(sockets > 0.0 && unsent < sockets * 1.2 + 64e3, "{row}");
         }
         // The ping waits for what is queued, and for little else.
         let queue = number(kernel, "/queued/backlog_p50_ms");
