@@ -30,6 +30,7 @@ complete -c uncork -n "__fish_uncork_needs_command" -f -a "run" -d 'Run a progra
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l hold -d 'Who keeps the bytes of an unfinished packet: kernel, user or off' -r -f -a "kernel\t''
@@ -90,12 +91,46 @@ complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "server" -d 'Send segments, and time the ACK of each'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "client" -d 'Receive what `uncork ack server` sends'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l congestion -d 'What sets the senders\' pace' -r -f -a "cubic\t''
+bbr\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l html -d 'Write a page with plots, too' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l quick -d 'Measure a few cases once, in less than 20 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l json -d 'Print the result as JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l html -d 'Write a page with plots, too' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l quick -d '35 segments instead of 100 each: 15 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l json -d 'Print the result as JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l delay -d 'From one end to the other: 0 to 10s' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l rate -d 'Bits a second, with k, M or G: 1k to 100G [default: no limit]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l queue -d 'What may wait for the rate, in bytes; a frame that finds it full is lost' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l loss -d 'Share of frames that are lost: 0 to 1' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l reorder -d 'Share of frames that arrive late enough to be overtaken' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l late-by -d 'How much later those arrive' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l dup -d 'Share of frames that arrive twice' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l corrupt -d 'Share of frames in which a bit is turned' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l seed -d 'Where the dice start: the same number loses the same frames' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l json -d 'Print the counts as JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor status ack lab library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "server" -d 'Send segments, and time the ACK of each'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "client" -d 'Receive what `uncork ack server` sends'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'

@@ -1,78 +1,19 @@
 //! The kernel's own count of the segments of one TCP connection, asked over netlink (sock_diag).
 
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::net::SocketAddr;
 
-use anyhow::{Context, Result, bail};
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
-};
+use anyhow::{Context, Result};
+use uncork_sockdiag::{Name, SockDiag};
 
 /// Segments with data that arrived on the connection from `peer` to `local`
 /// (`tcpi_data_segs_in` of the socket whose own address is `local`).
 pub(crate) fn data_segments_in(local: SocketAddr, peer: SocketAddr) -> Result<u32> {
-    Ok(tcp_info(local, peer)?.data_segs_in)
-}
-
-fn tcp_info(local: SocketAddr, peer: SocketAddr) -> Result<TcpInfo> {
-    let fd = socket(
-        AddressFamily::Netlink,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkSockDiag,
-    )
-    .context("opening a sock_diag socket")?;
-    let request = request(local, peer);
-    sendto(fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())
-        .context("asking the kernel about a connection")?;
-    let mut answer = vec![0; 8192];
-    let bytes = recv(fd.as_raw_fd(), &mut answer, MsgFlags::empty())
-        .context("reading the kernel's answer about a connection")?;
-    let message = NetlinkMessage::<SockDiagMessage>::deserialize(&answer[..bytes])
-        .context("understanding the kernel's answer about a connection")?;
-    match message.payload {
-        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => response
-            .nlas
-            .into_iter()
-            .find_map(|nla| if let Nla::TcpInfo(info) = nla { Some(info) } else { None })
-            .context("the kernel's answer about a connection has no TCP_INFO"),
-        NetlinkPayload::Error(error) => {
-            bail!("the kernel does not know the connection {peer} to {local}: {error}")
-        }
-        _ => bail!("the kernel answered something else about a connection"),
-    }
-}
-
-fn request(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
-    let socket_id = SocketId {
-        source_port: local.port(),
-        destination_port: peer.port(),
-        source_address: local.ip(),
-        destination_address: peer.ip(),
-        interface_id: 0,
-        // INET_DIAG_NOCOOKIE: any socket with these addresses.
-        cookie: [0xff; 8],
-    };
-    let request = InetRequest {
-        family: AF_INET,
-        protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::INFO,
-        states: StateFlags::all(),
-        socket_id,
-    };
-    debug_assert!(matches!(local.ip(), IpAddr::V4(_)));
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
-    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
+    let mut kernel = SockDiag::open().context("opening a sock_diag socket")?;
+    let answer = kernel
+        .connection(&Name::of(local, peer))
+        .context("asking the kernel about a connection")?
+        .with_context(|| format!("the kernel does not know the connection {peer} to {local}"))?;
+    Ok(answer.info.data_segs_in)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use crate::doctor::Doctor;
+use crate::lab::Lab;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use uncork_posix::config::{Bound, Hold, Invalid, Scope, Spin};
@@ -27,6 +28,7 @@ Examples:
   uncork status 4711                     what is held in a running process, and why
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
   uncork ack client --help               watch when a receiver acknowledges
+  uncork lab tsq --quick                 what a bulk sender does to everybody behind it
 
 `uncork COMMAND --help` says more about each command."
 )]
@@ -41,6 +43,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Status(Status),
     Ack(uncork_ack::Ack),
+    Lab(Lab),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]
     Library,

@@ -13,7 +13,7 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 12] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
@@ -22,6 +22,10 @@ const PAGES: [(&str, &str); 8] = [
     ("uncork-ack", include_str!("../man/uncork-ack.roff")),
     ("uncork-ack-server", include_str!("../man/uncork-ack-server.roff")),
     ("uncork-ack-client", include_str!("../man/uncork-ack-client.roff")),
+    ("uncork-lab", include_str!("../man/uncork-lab.roff")),
+    ("uncork-lab-tsq", include_str!("../man/uncork-lab-tsq.roff")),
+    ("uncork-lab-quickack", include_str!("../man/uncork-lab-quickack.roff")),
+    ("uncork-lab-link", include_str!("../man/uncork-lab-link.roff")),
 ];
 const CLIENT: &str = include_str!("../man/tcp_nodelay_client.roff");
 const SERVER: &str = include_str!("../man/tcp_nodelay_server.roff");

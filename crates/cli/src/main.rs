@@ -16,9 +16,11 @@ mod environment;
 mod failure;
 mod generate;
 mod inspect;
+mod lab;
 mod library;
 mod loader;
 mod output;
+mod page;
 mod run;
 mod stats;
 mod status;
@@ -41,6 +43,7 @@ fn uncork() -> i32 {
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
+        Command::Lab(arguments) => lab::lab(&arguments),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
     };

@@ -105,6 +105,22 @@ impl Drop for Namespace {
     }
 }
 
+/// What this process lacks to make namespaces and to set up what is in them, by the kernel's names;
+/// nothing if that cannot be told.
+#[must_use]
+pub fn missing_capabilities() -> Vec<&'static str> {
+    // Numbers of linux/capability.h.
+    const NEEDED: [(u32, &str); 3] =
+        [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN")];
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(effective) = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()) else {
+        return Vec::new();
+    };
+    let lacks = |(bit, _): &(u32, &str)| effective >> bit & 1 == 0;
+    NEEDED.into_iter().filter(lacks).map(|(_, name)| name).collect()
+}
+
 /// Says whose something is: this process's id, and when it began. The next process of the same id
 /// has begun later.
 #[must_use]

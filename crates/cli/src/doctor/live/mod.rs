@@ -10,7 +10,6 @@ mod pace;
 mod polled;
 mod processes;
 mod records;
-mod sockdiag;
 mod stacks;
 mod symbols;
 mod target;
@@ -22,9 +21,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueHint};
 use uncork_bpf::{Capability, missing_capabilities};
-use uncork_doctor::live::Live;
+use uncork_doctor::live::{Ends, Live};
 use uncork_doctor::{Report, Settings};
 use uncork_posix::config::parse_duration;
+use uncork_sockdiag::Answer;
 
 use crate::failure::Failure;
 use crate::output::complain;
@@ -38,6 +38,11 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// A socket's other end is told within this time, or not before the end.
 const BOTH_TOLD: Duration = Duration::from_secs(1);
+
+/// In the doctor's terms.
+fn ends(answer: &Answer) -> Ends {
+    Ends { local: answer.local.into(), remote: answer.remote.into() }
+}
 
 /// The options of `uncork doctor` that are about processes.
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use uncork_doctor::Sampling;
 use uncork_doctor::live::{Event, Live};
+use uncork_sockdiag::{Answer, SockDiag};
 
 mod seen;
 mod told;
@@ -17,7 +18,6 @@ use super::opened::opened;
 use super::pace::Pace;
 use super::processes::{self, Owners};
 use super::records::Records;
-use super::sockdiag::{Answer, SockDiag};
 use super::target::Target;
 use crate::doctor::words;
 use crate::failure::Failure;

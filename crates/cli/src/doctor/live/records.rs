@@ -14,10 +14,10 @@ use uncork_doctor::live::{Ends, Preloaded};
 use uncork_doctor::{Push, Report, Spread, Uncork};
 use uncork_posix::config::variable;
 use uncork_posix::report::{HeldTime, ProcessReport, SocketReport};
+use uncork_sockdiag::SockDiag;
 use uncork_wire::Endpoint;
 
-use super::processes;
-use super::sockdiag::SockDiag;
+use super::{ends, processes};
 use crate::doctor::words;
 use crate::output::shown;
 use crate::stats::collect::Collector;
@@ -107,7 +107,7 @@ impl Records {
         let kernel = self.kernel.get_or_insert_with(|| SockDiag::open().ok());
         let answers = kernel.as_mut().and_then(|kernel| kernel.connections().ok());
         let connections =
-            answers.into_iter().flatten().map(|answer| (answer.inode, answer.ends)).collect();
+            answers.into_iter().flatten().map(|answer| (answer.inode, ends(&answer))).collect();
         for (pid, report) in reports {
             self.processes.entry(pid).or_default().seen(pid, report, &connections);
         }

@@ -3,8 +3,8 @@
 use uncork_doctor::{Connection, Finding, Kind, Party};
 
 use super::sequence;
-use super::svg::{escape, put};
 use crate::doctor::words;
+use crate::page::svg::{escape, put};
 
 /// Connections that are listed.
 pub(super) const LISTED: usize = 100;

@@ -7,10 +7,10 @@ use uncork_doctor::{Bucket, Connection, Finding, Kind, Severity};
 
 use super::connections::{LISTED, remedies};
 use super::spread::{self, CLUSTERS};
-use super::svg::{escape, put};
 use super::{anchor, sequence};
 use crate::doctor::table::{OfKind, kinds};
 use crate::doctor::words;
+use crate::page::svg::{escape, put};
 
 /// Connections that a section points at.
 const NAMED: usize = 8;

@@ -6,13 +6,12 @@ mod connections;
 mod kinds;
 mod sequence;
 mod spread;
-mod style;
-mod svg;
 
 use uncork_doctor::{Connection, Kind, Report, Severity};
 
 use super::words;
-use svg::{escape, put};
+use crate::page::document;
+use crate::page::svg::{escape, put};
 
 /// The whole page.
 pub(crate) fn render(report: &Report) -> String {
@@ -24,18 +23,7 @@ pub(crate) fn render(report: &Report) -> String {
     connections::list(&mut body, &ill);
     connections::well(&mut body, &well);
     capture(&mut body, report);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
-         form-action 'none'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>uncork doctor: {}</title>\n<style>\n{}</style>\n</head>\n\
-         <body>\n<main>\n{body}</main>\n</body>\n</html>\n",
-        escape(&words::verdict(report)),
-        style::STYLE
-    )
+    document(&format!("uncork doctor: {}", words::verdict(report)), &body)
 }
 
 /// Whether something is wrong with it.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use uncork_doctor::{Example, Finding, Kind, Role, Seen, What};
 
-use super::svg::{Anchor, Picture};
 use crate::doctor::words;
+use crate::page::svg::{Anchor, Picture};
 
 const WIDTH: f64 = 436.0;
 /// Right edge of the column of times.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use uncork_doctor::Bucket;
 
-use super::svg::{Anchor, Picture};
 use crate::doctor::words;
+use crate::page::svg::{Anchor, Picture};
 
 const WIDTH: f64 = 390.0;
 const LEFT: f64 = 8.0;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use uncork_doctor::live::{Ends, Held, Options, Origin, Queue, Release, Socket, Who, Why, Writing};
 use uncork_doctor::{Histogram, Process};
+use uncork_sockdiag::{Answer, Name, TcpInfo};
 
+use super::super::ends;
 use super::super::options;
 use super::super::processes::Owners;
-use super::super::sockdiag::{Answer, Name};
 
 /// Bytes that wait for less are not worth a word: what is seen of them is not exact enough.
 pub(super) const LEAST_HOLD: Duration = Duration::from_millis(5);
@@ -42,7 +42,7 @@ impl Seen {
     pub(super) fn new(answer: &Answer, now: Duration) -> Self {
         Self {
             inode: answer.inode,
-            ends: answer.ends,
+            ends: ends(answer),
             name: answer.name.clone(),
             since: now,
             first: answer.info.clone(),

@@ -1,6 +1,8 @@
-//! Asking the kernel about sockets over netlink (sock_diag(7)); that needs no privilege.
+//! Asking the kernel about TCP sockets over netlink (sock_diag(7)); that needs no privilege.
+#![forbid(unsafe_code)]
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use netlink_packet_core::{
@@ -8,14 +10,13 @@ use netlink_packet_core::{
 };
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::nlas::{Nla, TcpInfo};
+use netlink_packet_sock_diag::inet::nlas::Nla;
+pub use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
-use uncork_doctor::live::Ends;
-use uncork_wire::Endpoint;
 
 /// Room for one answer of the kernel.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -23,31 +24,64 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// What the kernel says of a socket that is not there, or not any more.
 const GONE: [Option<i32>; 2] = [Some(Errno::ENOENT as i32), Some(Errno::ESTALE as i32)];
 
-/// What the kernel says of one connected TCP socket.
-pub(super) struct Answer {
-    pub(super) inode: u64,
-    pub(super) cookie: u64,
-    pub(super) ends: Ends,
-    pub(super) info: TcpInfo,
+/// What the kernel says of one TCP socket.
+#[derive(Debug)]
+pub struct Answer {
+    /// As `/proc/PID/fd` shows it; zero if no program has it any more.
+    pub inode: u64,
+    /// Its number, which no other socket has until the machine restarts.
+    pub cookie: u64,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// The other end's.
+    pub remote: SocketAddr,
+    /// Octets that are not acknowledged, sent or not (`idiag_wqueue`); what waits to be accepted for
+    /// a listener.
+    pub send_queue_bytes: u32,
+    /// TCP_INFO.
+    pub info: TcpInfo,
     /// By which it can be asked about alone.
-    pub(super) name: Name,
+    pub name: Name,
 }
 
 /// What the kernel finds a socket by.
-#[derive(Clone)]
-pub(super) struct Name {
+#[derive(Clone, Debug)]
+pub struct Name {
     family: u8,
     id: SocketId,
 }
 
+impl Name {
+    /// The connection between these addresses, whichever socket that is.
+    #[must_use]
+    pub fn of(local: SocketAddr, remote: SocketAddr) -> Self {
+        let id = SocketId {
+            source_port: local.port(),
+            destination_port: remote.port(),
+            source_address: local.ip(),
+            destination_address: remote.ip(),
+            interface_id: 0,
+            // INET_DIAG_NOCOOKIE: any socket with these addresses.
+            cookie: [0xff; 8],
+        };
+        let family = if matches!(local.ip(), IpAddr::V4(_)) { AF_INET } else { AF_INET6 };
+        Self { family, id }
+    }
+}
+
 /// A line to the kernel.
-pub(super) struct SockDiag {
+#[derive(Debug)]
+pub struct SockDiag {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl SockDiag {
-    pub(super) fn open() -> io::Result<Self> {
+    /// Opens it, to the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open() -> io::Result<Self> {
         let fd = socket(
             AddressFamily::Netlink,
             SockType::Datagram,
@@ -58,14 +92,20 @@ impl SockDiag {
     }
 
     /// All connections of this network namespace.
-    pub(super) fn connections(&mut self) -> io::Result<Vec<Answer>> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn connections(&mut self) -> io::Result<Vec<Answer>> {
         self.sockets(StateFlags::ESTABLISHED | StateFlags::CLOSE_WAIT | StateFlags::FIN_WAIT1)
     }
 
     /// Ports on which somebody listens in it. (/proc/net/tcp would do, but reads all connections.)
-    pub(super) fn listening(&mut self) -> io::Result<Vec<u16>> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn listening(&mut self) -> io::Result<Vec<u16>> {
         let listeners = self.sockets(StateFlags::LISTEN)?;
-        Ok(listeners.iter().map(|answer| answer.ends.local.port).collect())
+        Ok(listeners.iter().map(|answer| answer.local.port()).collect())
     }
 
     fn sockets(&mut self, states: StateFlags) -> io::Result<Vec<Answer>> {
@@ -81,7 +121,10 @@ impl SockDiag {
 
     /// One connection; nothing if it is over. However many others there are, this takes a few
     /// microseconds.
-    pub(super) fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
         let request = request(name.family, StateFlags::all(), Some(&name.id));
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
         let mut answers = Vec::new();
@@ -105,20 +148,26 @@ impl SockDiag {
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
                 NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
                     let id = &response.header.socket_id;
-                    let end = |address, port| Endpoint { address, port };
-                    let ends = Ends {
-                        local: end(id.source_address, id.source_port),
-                        remote: end(id.destination_address, id.destination_port),
-                    };
+                    let local = SocketAddr::new(id.source_address, id.source_port);
+                    let remote = SocketAddr::new(id.destination_address, id.destination_port);
                     let cookie = u64::from_ne_bytes(id.cookie);
                     let inode = response.header.inode.into();
+                    let send_queue_bytes = response.header.send_queue;
                     let name = Name { family: response.header.family, id: id.clone() };
                     let mut nlas = response.nlas.into_iter();
                     let info = nlas.find_map(|nla| match nla {
                         Nla::TcpInfo(info) => Some(info),
                         _ => None,
                     });
-                    answers.extend(info.map(|info| Answer { inode, cookie, ends, info, name }));
+                    answers.extend(info.map(|info| Answer {
+                        inode,
+                        cookie,
+                        local,
+                        remote,
+                        send_queue_bytes,
+                        info,
+                        name,
+                    }));
                 }
                 _ => {}
             }
@@ -152,6 +201,7 @@ fn request(family: u8, states: StateFlags, one: Option<&SocketId>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -163,19 +213,34 @@ mod tests {
         let client = TcpStream::connect(address).unwrap();
         let _server = listener.accept().unwrap();
         let answers = SockDiag::open().unwrap().connections().unwrap();
-        let ours = |answer: &&Answer| {
-            answer.ends.local == address.into() || answer.ends.remote == address.into()
-        };
+        let ours = |answer: &&Answer| answer.local == address || answer.remote == address;
         let mut kernel = SockDiag::open().unwrap();
-        let one = answers.iter().find(|answer| answer.ends.remote == address.into()).unwrap();
+        let one = answers.iter().find(|answer| answer.remote == address).unwrap();
         let again = kernel.connection(&one.name).unwrap().unwrap();
-        assert_eq!((again.inode, again.ends), (one.inode, one.ends));
+        assert_eq!((again.inode, again.local), (one.inode, one.local));
         let stranger = Name { id: SocketId { cookie: [1; 8], ..one.name.id.clone() }, ..one.name };
         assert!(kernel.connection(&stranger).unwrap().is_none());
         assert!(SockDiag::open().unwrap().listening().unwrap().contains(&address.port()));
         let ours: Vec<_> = answers.iter().filter(ours).collect();
         assert_eq!(ours.len(), 2);
-        let local = client.local_addr().unwrap().into();
-        assert!(ours.iter().any(|answer| answer.ends.local == local && answer.inode != 0));
+        let local = client.local_addr().unwrap();
+        assert!(ours.iter().any(|answer| answer.local == local && answer.inode != 0));
+    }
+
+    #[test]
+    fn what_nobody_has_read_waits_in_both_queues() {
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let (_server, peer) = listener.accept().unwrap();
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[0; 65_536]).is_ok() {}
+        let mut kernel = SockDiag::open().unwrap();
+        let name = Name::of(peer, address);
+        let sender = kernel.connection(&name).unwrap().unwrap();
+        assert!(sender.send_queue_bytes > 0, "{sender:?}");
+        assert!(sender.info.notsent_bytes <= sender.send_queue_bytes, "{sender:?}");
+        let nobody = Name::of("[::1]:1".parse().unwrap(), "[::1]:1".parse().unwrap());
+        assert!(kernel.connection(&nobody).unwrap().is_none());
     }
 }

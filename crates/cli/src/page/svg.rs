@@ -9,10 +9,10 @@ macro_rules! put {
         let _ = writeln!($out, $($arg)*);
     }};
 }
-pub(super) use put;
+pub(crate) use put;
 
 /// `text` with nothing left that HTML could take for markup, or a terminal for an order.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in shown(text).chars() {
         match c {
@@ -29,24 +29,24 @@ pub(super) fn escape(text: &str) -> String {
 
 /// Where a text is fastened.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
 }
 
 /// A picture as wide as it is made, scaled to where it is put.
-pub(super) struct Picture {
+pub(crate) struct Picture {
     width: f64,
     elements: String,
 }
 
 impl Picture {
-    pub(super) fn new(width: f64) -> Self {
+    pub(crate) fn new(width: f64) -> Self {
         Self { width, elements: String::new() }
     }
 
-    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
+    pub(crate) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -59,7 +59,7 @@ impl Picture {
         );
     }
 
-    pub(super) fn line(&mut self, (x, y): (f64, f64), (to_x, to_y): (f64, f64), class: &str) {
+    pub(crate) fn line(&mut self, (x, y): (f64, f64), (to_x, to_y): (f64, f64), class: &str) {
         put!(
             self.elements,
             r#"<line x1="{x:.1}" y1="{y:.1}" x2="{to_x:.1}" y2="{to_y:.1}" class="{class}"/>"#
@@ -67,7 +67,7 @@ impl Picture {
     }
 
     /// A rectangle that tells `title` to whoever points at it.
-    pub(super) fn rect(
+    pub(crate) fn rect(
         &mut self,
         (x, y): (f64, f64),
         (width, height): (f64, f64),
@@ -84,12 +84,12 @@ impl Picture {
         );
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
+    pub(crate) fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
         put!(self.elements, r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" class="{class}"/>"#);
     }
 
     /// A level line that ends in a point.
-    pub(super) fn arrow(&mut self, y: f64, (from, to): (f64, f64), class: &str) {
+    pub(crate) fn arrow(&mut self, y: f64, (from, to): (f64, f64), class: &str) {
         let back = if to > from { -8.0 } else { 8.0 };
         self.line((from, y), (to + back * 0.8, y), class);
         let base = to + back;
@@ -102,7 +102,7 @@ impl Picture {
     }
 
     /// The picture; `told` is what those hear who do not see it.
-    pub(super) fn finish(self, height: f64, told: &str) -> String {
+    pub(crate) fn finish(self, height: f64, told: &str) -> String {
         format!(
             "<svg viewBox=\"0 0 {:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
             self.width,

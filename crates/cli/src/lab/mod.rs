@@ -1,0 +1,128 @@
+//! `uncork lab`: the published experiments, made anew here.
+
+mod arguments;
+mod link;
+mod page;
+mod quickack;
+mod tables;
+mod tsq;
+
+use std::fs;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+use arguments::Experiment;
+pub(crate) use arguments::Lab;
+
+/// Exit status of what was ended by Ctrl-C before its end (128 + SIGINT, as shells have it).
+const INTERRUPTED: i32 = 130;
+
+/// Runs the experiment, and returns the exit status.
+pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
+    let name = arguments.experiment.name();
+    let missing = uncork_netns::missing_capabilities();
+    if !missing.is_empty() {
+        return Err(Failure::no_permission(format!(
+            "uncork lab {name} makes network namespaces, for which it lacks {}: run it as root, \
+             for example with `sudo uncork lab {name}`",
+            missing.join(" and ")
+        )));
+    }
+    for (program, package) in arguments.experiment.programs() {
+        if crate::command::find(program.as_ref(), path().as_deref()).is_err() {
+            return Err(Failure::own(format!(
+                "uncork lab {name} needs {program}, which is not in PATH: install the package \
+                 {package}"
+            )));
+        }
+    }
+    uncork_netns::clear_leftovers().map_err(|error| failed(&error))?;
+    match &arguments.experiment {
+        Experiment::Tsq(tsq) => tsq::run(tsq),
+        Experiment::Quickack(quickack) => quickack::run(quickack),
+        Experiment::Link(link) => link::run(link),
+    }
+}
+
+fn path() -> Option<std::ffi::OsString> {
+    std::env::var_os("PATH")
+}
+
+/// An error with its causes, in one line.
+fn failed(error: &anyhow::Error) -> Failure {
+    Failure::own(format!("{error:#}"))
+}
+
+/// Set by Ctrl-C and its like. The namespaces are removed before the process ends.
+fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+    {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::own(format!("signals cannot be received: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// What an experiment ended with, unless it was Ctrl-C that ended it.
+fn unless_stopped<T>(done: anyhow::Result<T>, stop: &AtomicBool) -> Result<Option<T>, Failure> {
+    match done {
+        Ok(value) => Ok(Some(value)),
+        Err(_) if stop.load(Relaxed) => Ok(None),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// A file that a page can be written to: known before it takes minutes to make one. What is there
+/// stays until there is something better.
+struct Page(PathBuf);
+
+fn open_page(file: &Path) -> Result<Page, Failure> {
+    let page = Page(file.to_owned());
+    let opened = fs::OpenOptions::new().append(true).create(true).open(file);
+    opened.map_err(|error| page.unusable(&error))?;
+    Ok(page)
+}
+
+impl Page {
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        fs::write(&self.0, text).map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &std::io::Error) -> Failure {
+        Failure::unusable(format!("{}: it cannot be written: {error}", self.0.display()))
+    }
+}
+
+/// One document on standard output.
+fn json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document)
+        .map_err(|error| Failure::own(format!("the result cannot be written: {error}")))?;
+    output::print(&format!("{text}\n"))
+}
+
+/// The kernel's release.
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// What is being measured, on a terminal.
+fn bar(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}

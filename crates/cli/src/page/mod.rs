@@ -1,0 +1,24 @@
+//! Pages of HTML that need nothing from anywhere: no script, no font, no picture but those in them.
+
+pub(crate) mod svg;
+
+use svg::escape;
+
+/// How a page looks, by day and by night, wide and narrow, and on paper.
+const STYLE: &str = include_str!("style.css");
+
+/// The whole page. Its own policy keeps a browser from following what the body may have brought
+/// along.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
+         form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        escape(title),
+    )
+}

@@ -1,0 +1,257 @@
+//! `uncork lab`: it measures what it says, and leaves nothing behind, however it ends.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{UNCORK, output, refused, stderr, stdout, uncork};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use serde_json::Value;
+
+/// Held by a test that makes namespaces, so that nobody else clears what it has left, and nobody
+/// else's load is measured. Without the privilege a test says so and is skipped; where everything is
+/// tested, it fails.
+fn alone(test: &str) -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    if !geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{test} needs root");
+        println!("skipped: {test}: it needs root to make network namespaces");
+        return None;
+    }
+    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Namespaces that this process has made.
+fn namespaces_of(pid: u32) -> Vec<String> {
+    let listed = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    let all = String::from_utf8(listed.stdout).unwrap();
+    let names = all.lines().filter_map(|line| line.split_whitespace().next());
+    let ours = format!("uncork-{pid}-");
+    names.filter(|name| name.starts_with(&ours)).map(str::to_owned).collect()
+}
+
+fn lab(line: &str) -> Command {
+    let mut command = uncork();
+    command.arg("lab").args(line.split_whitespace());
+    command
+}
+
+#[test]
+fn who_may_not_make_namespaces_is_told_what_is_missing() {
+    for name in ["tsq", "quickack", "link"] {
+        let mut command = Command::new(UNCORK);
+        if geteuid().is_root() {
+            command = Command::new("setpriv");
+            command.args(["--bounding-set=-all", "--inh-caps=-all", UNCORK]);
+        }
+        command.args(["lab", name]);
+        let sentence = format!(
+            "uncork: uncork lab {name} makes network namespaces, for which it lacks CAP_NET_ADMIN \
+             and CAP_NET_RAW and CAP_SYS_ADMIN: run it as root, for example with `sudo uncork lab \
+             {name}`\n"
+        );
+        refused(&mut command, 3, &sentence);
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    for (line, says) in [
+        ("link --loss 2", "not a share from 0 to 1"),
+        ("link --rate 10", "not a rate"),
+        ("link --delay 11s", "more than 10s"),
+        ("link --queue 5", "--rate"),
+        ("tsq --congestion vegas", "vegas"),
+        ("quark", "quark"),
+    ] {
+        let done = output(&mut lab(line));
+        assert_eq!(done.status.code(), Some(2), "{line}");
+        assert!(stderr(&done).contains(says), "{line}: {}", stderr(&done));
+    }
+}
+
+/// The figures are those of a run that is short, on a machine that may be busy: what is compared is
+/// far apart.
+#[test]
+fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
+    let Some(_alone) = alone("a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing")
+    else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("page.html");
+    let done = output(lab("tsq --quick --json --html").arg(&page));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let measured: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    assert_eq!(measured["version"], 1);
+    let rows = measured["compared"].as_array().unwrap();
+    let row = |rate: u64, senders: u64, setting: &str| {
+        let same = |row: &&Value| {
+            row["bottleneck"]["rate"] == rate
+                && row["senders"] == senders
+                && row["setting"] == setting
+        };
+        rows.iter().find(same).unwrap_or_else(|| panic!("{rate} {senders} {setting}"))
+    };
+    let number = |row: &Value, name: &str| row.pointer(name).unwrap().as_f64().unwrap();
+    for senders in [1, 8] {
+        let kernel = row(100_000_000, senders, "kernel");
+        let small = row(100_000_000, senders, "small_queues");
+        let paced = row(100_000_000, senders, "paced");
+        let ping = |row| number(row, "/ping/p50_ms");
+        assert!(ping(small) * 3.0 < ping(kernel), "{small} {kernel}");
+        assert!(ping(paced) < ping(small), "{paced} {small}");
+        for row in [kernel, small, paced] {
+            let rate = number(row, "/throughput");
+            assert!((85e6..100e6).contains(&rate), "{row}");
+            assert!(number(row, "/ping/count") > 20.0 && number(row, "/request/count") > 20.0);
+            // What the application has written and TCP has not sent waits in the socket. The kernel
+            // reads the two without a lock, one after the other.
+            let sockets = number(row, "/queued/sockets/p50_bytes");
+            let unsent = number(row, "/queued/unsent/p50_bytes");
+            assert!(sockets > 0.0 && unsent < sockets * 1.2 + 64e3, "{row}");
+        }
+        // The ping waits for what is queued, and for little else.
+        let queue = number(kernel, "/queued/backlog_p50_ms");
+        assert!((ping(kernel) - queue).abs() < queue * 0.8 + 1.0, "{kernel}");
+    }
+    let eight = row(100_000_000, 8, "small_queues");
+    assert!(number(eight, "/least_share") > 0.8 && number(eight, "/largest_share") < 1.2);
+    assert_eq!(eight["settings"]["min_tso_segments"], 1);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.matches("<svg").count() >= 3 && page.contains("100 Mbit/s, 8 senders"));
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<script"));
+}
+
+/// Starts it, and returns when its namespaces are there.
+fn started(mut command: Command) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while namespaces_of(child.id()).len() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(10), "no namespaces");
+        thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn nothing_is_left_when_it_is_interrupted_and_what_a_kill_leaves_goes_with_the_next_run() {
+    let Some(_alone) = alone("nothing_is_left_when_it_is_interrupted") else { return };
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut child = started(lab("tsq --quick"));
+        let pid = child.id();
+        kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        assert_eq!(namespaces_of(pid), [""; 0], "{signal}");
+    }
+    let mut child = started(lab("tsq --quick"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(namespaces_of(child.id()).len(), 2);
+    let done = output(&mut lab("link -- true"));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    assert_eq!(namespaces_of(child.id()), [""; 0]);
+}
+
+/// Milliseconds until the far end refuses a connection: one round trip, without a server.
+const REFUSED: &str = "import socket,time\nb=9e9\nfor _ in range(8):\n \
+    t=time.perf_counter(); s=socket.socket(); s.settimeout(2)\n \
+    try: s.connect(('10.79.0.2',9))\n except ConnectionRefusedError: pass\n \
+    b=min(b,time.perf_counter()-t)\nprint(b*1000)";
+
+fn round_trip_ms(options: &str) -> f64 {
+    let mut command = lab(&format!("link {options} -- /usr/bin/python3 -c"));
+    let done = output(command.arg(REFUSED));
+    assert_eq!(done.status.code(), Some(0), "{options}: {}", stderr(&done));
+    stdout(&done).trim().parse().unwrap()
+}
+
+#[test]
+fn a_link_takes_the_delay_of_each_direction() {
+    let Some(_alone) = alone("a_link_takes_the_delay_of_each_direction") else { return };
+    let without = round_trip_ms("");
+    let same = round_trip_ms("--delay 10ms") - without;
+    assert!((19.0..23.0).contains(&same), "{same}");
+    let different = round_trip_ms("--delay 5ms/20ms") - without;
+    assert!((24.0..28.0).contains(&different), "{different}");
+}
+
+#[test]
+fn what_becomes_of_frames_is_counted() {
+    let Some(_alone) = alone("what_becomes_of_frames_is_counted") else { return };
+    // Frames of a type that is kept for experiments (RFC 5342, appendix B.2): nobody answers them.
+    let send = "import socket,time\ns=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\n\
+                s.bind(('eth0',0))\n\
+                for _ in range(200): s.send(b'\\xff'*12+b'\\x88\\xb5'+b'x'*1000)\n\
+                time.sleep(0.3)";
+    let counts = |options: &str| {
+        let mut command = lab(&format!("link --json {options} -- /usr/bin/python3 -c"));
+        let done = output(command.arg(send));
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let said = stderr(&done);
+        let events: Vec<Value> =
+            said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        assert_eq!(events[0]["event"], "up", "{said}");
+        assert_eq!(events[0]["far"]["address"], "10.79.0.2");
+        events.last().unwrap()["near"].clone()
+    };
+    let number = |counts: &Value, name: &str| counts[name].as_u64().unwrap();
+    let lost = counts("--loss 0.5/0");
+    assert!((60..140).contains(&number(&lost, "lost")), "{lost}");
+    let twice = counts("--dup 0.5 --reorder 0.5");
+    assert!((60..140).contains(&number(&twice, "duplicated")), "{twice}");
+    assert!((60..140).contains(&number(&twice, "reordered")), "{twice}");
+    let broken = counts("--corrupt 0.5/0");
+    assert!((60..140).contains(&number(&broken, "corrupted")), "{broken}");
+    let full = counts("--rate 100k --queue 5000");
+    assert!(number(&full, "dropped") > 100, "{full}");
+}
+
+#[test]
+fn a_link_ends_as_its_command_does_or_by_ctrl_c() {
+    let Some(_alone) = alone("a_link_ends_as_its_command_does_or_by_ctrl_c") else { return };
+    assert_eq!(output(lab("link -- sh -c").arg("exit 7")).status.code(), Some(7));
+    assert_eq!(output(lab("link -- sh -c").arg("kill -9 $$")).status.code(), Some(137));
+    let done = output(&mut lab("link -- no-such-program"));
+    assert_eq!(done.status.code(), Some(127));
+    assert!(stderr(&done).contains("no-such-program: not found in PATH"), "{}", stderr(&done));
+
+    let mut child = started(lab("link"));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let names = namespaces_of(child.id());
+    assert!(names.iter().any(|name| first.ends_with(name.as_str())), "{first}: {names:?}");
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(rest.iter().any(|line| line.starts_with("near to far: ")), "{rest:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(namespaces_of(child.id()), [""; 0]);
+}
+
+/// On a kernel since October 2023 the reference run has no late ACK, and a reader that stays behind
+/// shows when the credits are spent; before that commit both do.
+#[test]
+fn the_lab_shows_from_which_segment_on_acks_are_late() {
+    let Some(_alone) = alone("the_lab_shows_from_which_segment_on_acks_are_late") else { return };
+    let done = output(&mut lab("quickack --quick --json"));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let document: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        let delays = run["ack_delays_ms"].as_array().unwrap();
+        assert!((25..=36).contains(&delays.len()), "{run}");
+    }
+    let behind = runs.iter().find(|run| run["client"] == "-b 1k -L 4k").unwrap();
+    assert_eq!(behind["verdict"]["kind"], "quick_then_late", "{behind}");
+    let quick = behind["verdict"]["quick_at_first"].as_u64().unwrap();
+    assert!((16..=20).contains(&quick), "{behind}");
+    assert!(behind["ack_delays_ms"][25].as_f64().unwrap() > 35.0, "{behind}");
+}

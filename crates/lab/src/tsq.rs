@@ -1,0 +1,224 @@
+//! Small queues: what a bulk sender does to everybody behind it, by how much of its data waits
+//! below TCP.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use uncork_queues::{QueueSettings, small_queues};
+
+use crate::load::Bulk;
+use crate::place::{Bottleneck, Place};
+use crate::probe::{self, Times};
+use crate::sample::{Queued, Sampler};
+use crate::socket::Congestion;
+
+/// What the sending host is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// Nothing: what the kernel does of itself.
+    Kernel,
+    /// The limit that the kernel had of itself when it began to have one, in 2012.
+    Limit2012,
+    /// What [`small_queues`] chooses for the rate, without pacing.
+    SmallQueues,
+    /// The same, and each sender paced at its part of the rate.
+    Paced,
+    /// This limit and nothing else.
+    Limit(u32),
+    /// This limit, and segment trains of half of it at most.
+    LimitAndTrains(u32),
+}
+
+impl Setting {
+    /// `net.ipv4.tcp_limit_output_bytes` in Linux 3.6 (46d3ceabd8d9).
+    pub const LIMIT_2012_BYTES: u32 = 131_072;
+
+    /// In the kernel's terms.
+    #[must_use]
+    pub fn settings(self, rate: u64, senders: u32) -> QueueSettings {
+        let limit =
+            |bytes| QueueSettings { limit_output_bytes: Some(bytes), ..QueueSettings::KERNEL };
+        let chosen = || small_queues(rate, target(rate, senders), NonZeroU32::new(senders));
+        match self {
+            Self::Kernel => QueueSettings::KERNEL,
+            Self::Limit2012 => limit(Self::LIMIT_2012_BYTES),
+            Self::SmallQueues => QueueSettings { pacing_bytes_per_second: None, ..chosen() },
+            Self::Paced => chosen(),
+            Self::Limit(bytes) => limit(bytes),
+            Self::LimitAndTrains(bytes) => QueueSettings {
+                tso_rtt_log: Some(0),
+                // The kernel does not take less than a frame's headers would need.
+                gso_max_bytes: Some((bytes / 2).clamp(1514, 65_536)),
+                ..limit(bytes)
+            },
+        }
+    }
+}
+
+/// How long others may wait: what is asked of the settings here.
+#[must_use]
+pub fn target(rate: u64, senders: u32) -> Duration {
+    match (rate, senders) {
+        (rate, _) if rate >= 1_000_000_000 => Duration::from_micros(300),
+        (_, 1) => Duration::from_millis(1),
+        _ => Duration::from_millis(2),
+    }
+}
+
+/// One setting under one load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Case {
+    /// What is between the hosts.
+    pub bottleneck: Bottleneck,
+    /// What the sending host is told.
+    pub setting: Setting,
+    /// Connections that send as fast as they may.
+    pub senders: u32,
+    /// What sets their pace.
+    pub congestion: Congestion,
+}
+
+/// What was measured in one case.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// Bits a second that arrived, of all connections together, without headers.
+    pub throughput: f64,
+    /// What the slowest connection got, as a part of an even share.
+    pub least_share: f64,
+    /// What the fastest got.
+    pub largest_share: f64,
+    /// Pings beside the load.
+    pub ping: Times,
+    /// One byte to and fro over TCP beside the load.
+    pub request: Times,
+    /// What waited.
+    pub queued: Queued,
+}
+
+/// How long a measurement takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Length {
+    /// Until slow start has found the bottleneck and the queue is what it will be.
+    #[serde(rename = "warm_up_ms", serialize_with = "milliseconds")]
+    pub warm_up: Duration,
+    /// What is measured.
+    #[serde(rename = "measured_ms", serialize_with = "milliseconds")]
+    pub measured: Duration,
+}
+
+fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Measures one case.
+///
+/// # Errors
+/// Without the privilege, if the network cannot be made, or soon after `stop` was set.
+pub fn measure(case: Case, length: Length, stop: &AtomicBool) -> Result<Measured> {
+    let settings = case.setting.settings(case.bottleneck.rate, case.senders);
+    let place = Place::new(case.bottleneck, settings)?;
+    let bulk = Bulk::start(&place, case.senders, settings, case.congestion)?;
+    rest(length.warm_up, stop)?;
+    let begin = bulk.mark();
+    let ping = probe::ping(&place)?;
+    let request = probe::request(&place)?;
+    let sampler = Sampler::start(&place, &bulk.addresses()?)?;
+    rest(length.measured, stop)?;
+    let rates = bulk.mark().rates(&begin);
+    let (ping, request, queued) = (ping.finish()?, request.finish()?, sampler.finish()?);
+    let throughput: f64 = rates.iter().sum();
+    // Nothing came through: no share is larger than another.
+    let even = (throughput / f64::from(case.senders.max(1))).max(1.0);
+    let share = |rate: Option<f64>| rate.unwrap_or_default() / even;
+    Ok(Measured {
+        throughput,
+        least_share: share(rates.iter().copied().min_by(f64::total_cmp)),
+        largest_share: share(rates.iter().copied().max_by(f64::total_cmp)),
+        ping,
+        request,
+        queued,
+    })
+}
+
+/// Sleeps, unless it is told to stop.
+fn rest(time: Duration, stop: &AtomicBool) -> Result<()> {
+    const TURN: Duration = Duration::from_millis(50);
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if stop.load(Relaxed) {
+            bail!("interrupted");
+        }
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(TURN));
+    }
+}
+
+/// Several measurements of one case: the median of each figure.
+#[must_use]
+pub fn median(rounds: &[Measured]) -> Option<Measured> {
+    let middle = |figure: &dyn Fn(&Measured) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(figure).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    // What belongs together stays together: the ping's figures are those of the round in the middle.
+    let round = |figure: &dyn Fn(&Measured) -> f64| {
+        let mut all: Vec<&Measured> = rounds.iter().collect();
+        all.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+        all.get(all.len() / 2).copied()
+    };
+    Some(Measured {
+        ping: round(&|measured| measured.ping.p50_ms)?.ping,
+        request: round(&|measured| measured.request.p50_ms)?.request,
+        queued: round(&|measured| measured.queued.backlog_p50_ms)?.queued,
+        throughput: middle(&|measured| measured.throughput),
+        least_share: middle(&|measured| measured.least_share),
+        largest_share: middle(&|measured| measured.largest_share),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(throughput: f64, ping_ms: f64) -> Measured {
+        let times = |p50_ms| Times { count: 1, p50_ms, p99_ms: p50_ms * 2.0, max_ms: 9.0 };
+        Measured {
+            throughput,
+            least_share: 1.0,
+            largest_share: 1.0,
+            ping: times(ping_ms),
+            request: times(ping_ms),
+            queued: Queued::default(),
+        }
+    }
+
+    #[test]
+    fn each_figure_is_the_median_of_its_own() {
+        let rounds = [measured(95.0, 3.0), measured(94.0, 1.0), measured(96.0, 2.0)];
+        let middle = median(&rounds).unwrap();
+        assert_eq!((middle.throughput, middle.ping.p50_ms, middle.ping.p99_ms), (95.0, 2.0, 4.0));
+        assert!(median(&[]).is_none());
+    }
+
+    #[test]
+    fn a_train_is_at_most_half_the_limit_in_the_sweep() {
+        let settings = Setting::LimitAndTrains(16_384).settings(100_000_000, 1);
+        assert_eq!(
+            (settings.limit_output_bytes, settings.gso_max_bytes),
+            (Some(16_384), Some(8192))
+        );
+        assert_eq!(Setting::Kernel.settings(1, 1), QueueSettings::KERNEL);
+        assert_eq!(Setting::SmallQueues.settings(100_000_000, 8).pacing_bytes_per_second, None);
+        assert!(Setting::Paced.settings(100_000_000, 8).pacing_bytes_per_second.is_some());
+    }
+}
