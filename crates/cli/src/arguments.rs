@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use crate::doctor::Doctor;
+use crate::tune::Tune;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use uncork_posix::config::{Bound, Hold, Invalid, Scope, Spin};
@@ -25,6 +26,7 @@ Examples:
   uncork run -- ./server --port 8080     run a program with its small writes held
   uncork run --stats -- ./server         and show, at its end, what that saved
   uncork status 4711                     what is held in a running process, and why
+  uncork tune --nodelay --pid 4711       cure a process that runs; uncork tune undo --all
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
   uncork ack client --help               watch when a receiver acknowledges
 
@@ -39,6 +41,7 @@ pub(crate) struct Uncork {
 pub(crate) enum Command {
     Run(Run),
     Doctor(Doctor),
+    Tune(Tune),
     Status(Status),
     Ack(uncork_ack::Ack),
     /// Print the path of the library, for LD_PRELOAD by hand

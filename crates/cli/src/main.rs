@@ -23,6 +23,7 @@ mod run;
 mod stats;
 mod status;
 mod tables;
+mod tune;
 
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -39,6 +40,7 @@ fn uncork() -> i32 {
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Tune(arguments) => tune::tune(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
         Command::Library => library::print(),
