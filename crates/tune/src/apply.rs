@@ -98,7 +98,8 @@ fn without_refused(sockets: &mut SocketPlan) -> Result<Vec<String>, Error> {
 
 fn remarks(cure: &Cure, outcome: &Outcome) -> Vec<String> {
     let mut remarks = Vec::new();
-    let sockets = |count: u64| if count == 1 { "1 socket".into() } else { format!("{count} sockets") };
+    let sockets =
+        |count: u64| if count == 1 { "1 socket".into() } else { format!("{count} sockets") };
     if outcome.others > 0 {
         remarks.push(format!(
             "{cure}: {} left to another entry that has set it before",

@@ -16,6 +16,9 @@ pub const DIRECTORY: &str = "/sys/fs/bpf";
 /// Our note that it was us who mounted it.
 const NOTE: &str = "mounted";
 
+/// What a kernel with CONFIG_BPF_PRELOAD puts into each bpffs.
+const KERNELS_OWN: [&str; 2] = ["maps.debug", "progs.debug"];
+
 #[derive(Serialize, Deserialize)]
 struct Mounted {
     path: String,
@@ -44,7 +47,8 @@ pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
     }
     let boot_id = Entry::new(0, String::new()).boot_id;
     let note = Mounted { path: path.to_string_lossy().into_owned(), boot_id };
-    let note = serde_json::to_string(&note).map_err(|e| failed("the note of the mount", e.into()))?;
+    let note =
+        serde_json::to_string(&note).map_err(|e| failed("the note of the mount", e.into()))?;
     journal.set_note(NOTE, &note)?;
     let nothing: Option<&str> = None;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -65,7 +69,11 @@ pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
     let path = Path::new(&ours.path);
     let mut undone = false;
     if is_mounted(path) {
-        if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        if entries
+            .map(|entry| entry.file_name())
+            .any(|name| !KERNELS_OWN.iter().any(|own| name == *own))
+        {
             return Ok(false);
         }
         umount(path).map_err(|errno| Error::BpfFs {

@@ -80,9 +80,9 @@ fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
     let in_force = standing != Standing::GoneWithReboot;
     let changes = entry.changes.iter().map(|change| line(change, in_force)).collect();
     let outcomes = if in_force { pins.outcomes(entry.id).unwrap_or_default() } else { Vec::new() };
-    let not_set = outcomes.into_iter().map(|(name, outcome)| {
-        (name, outcome.others + outcome.refused + outcome.unrestorable)
-    });
+    let not_set = outcomes
+        .into_iter()
+        .map(|(name, outcome)| (name, outcome.others + outcome.refused + outcome.unrestorable));
     Item {
         id: entry.id,
         title: entry.title.clone(),

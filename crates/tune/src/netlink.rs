@@ -118,9 +118,8 @@ pub(crate) fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
 /// Attributes by their types. The two highest bits of a type are no part of it (NLA_TYPE_MASK).
 pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
-    let head = |bytes: &[u8], at: usize| {
-        Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-    };
+    let head =
+        |bytes: &[u8], at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     while let (Some(length), Some(kind)) = (head(bytes, 0), head(bytes, 2)) {
         let length = usize::from(length);
         let Some(value) = bytes.get(4..length) else { break };

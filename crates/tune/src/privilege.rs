@@ -18,7 +18,8 @@ pub fn missing_capabilities(plan: &Plan, at: &Path) -> Vec<&'static str> {
     if let Some(sockets) = &plan.sockets {
         needed.extend([BPF, PERFMON]);
         // To mount it, or to enter the namespaces of others.
-        if !bpffs::is_mounted(at) || sockets.live.len() > 1 || sockets.scope.netns_cookie.is_none() {
+        if !bpffs::is_mounted(at) || sockets.live.len() > 1 || sockets.scope.netns_cookie.is_none()
+        {
             needed.push(SYS_ADMIN);
         }
         if sockets.scope.netns_cookie.is_none() {

@@ -378,8 +378,10 @@ struct bpf_sock_ops {
 	__u32 addresses[10];
 	__u32 ports[2];
 	__u32 is_fullsock;
-	__u32 numbers[21];
+	__u32 numbers[23];
 	__u64 bytes_received;
 	__u64 bytes_acked;
 	struct bpf_sock *sk;
 };
+
+_Static_assert(__builtin_offsetof(struct bpf_sock_ops, sk) == 184, "the kernel has it there");

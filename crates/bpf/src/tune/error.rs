@@ -50,9 +50,8 @@ impl Error {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         match self {
-            Self::Refused { error, .. } | Self::Other(error) => {
-                error.kind() == ErrorKind::PermissionDenied
-            }
+            // A program that the verifier does not take is refused by the same errno.
+            Self::Other(error) => error.kind() == ErrorKind::PermissionDenied,
             Self::Pinned { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
             _ => false,
         }

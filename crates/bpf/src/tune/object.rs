@@ -28,6 +28,7 @@ impl Loaded {
         (entry, cures, scope): (u32, &[Cure], &Scope),
         sockets: Option<&Path>,
     ) -> Result<Self, Error> {
+        // What libbpf has to say is said by our own errors.
         libbpf_rs::set_print(None);
         let mut object = ObjectBuilder::default().name("uncork_tune")?.open_memory(OBJECT)?;
         for mut program in object.progs_mut() {
@@ -36,7 +37,8 @@ impl Loaded {
         let values = settings::bytes(entry, cures, scope, pid_namespace());
         for mut map in object.maps_mut() {
             if is_section(map.name(), ".rodata")
-                && let Some(place) = map.initial_value_mut().and_then(|all| all.get_mut(..values.len()))
+                && let Some(place) =
+                    map.initial_value_mut().and_then(|all| all.get_mut(..values.len()))
             {
                 place.copy_from_slice(&values);
             }

@@ -38,10 +38,14 @@ pub(super) fn listed(items: &[Item]) -> String {
     let mut text = String::new();
     for item in items {
         let standing = match item.standing {
-            Standing::InForce => "in force",
-            Standing::Incomplete => "broken off: anything of it may be in force, undo it; begun",
-            Standing::GoneWithReboot => "gone, the machine was booted since; made",
-            Standing::ProgramsGone => "its programs are gone with the bpffs they were in; made",
+            Standing::InForce => "in force for",
+            Standing::Incomplete => {
+                "broken off: anything of it may be in force, undo it; begun before"
+            }
+            Standing::GoneWithReboot => "gone, the machine was booted since; made before",
+            Standing::ProgramsGone => {
+                "its programs are gone with the bpffs they were in; made before"
+            }
         };
         let age = age(item.since_unix);
         let _ = writeln!(text, "{}  {}\n   {standing} {age}", item.id, item.title);
@@ -82,10 +86,10 @@ fn age(since_unix: u64) -> String {
     let seconds = now.saturating_sub(since_unix);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
-        (0, 0, 0) => format!("since {seconds} s ago"),
-        (0, 0, _) => format!("since {minutes} min ago"),
-        (0, _, _) => format!("since {hours} h {} min ago", minutes % 60),
-        _ => format!("since {days} d {} h ago", hours % 24),
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
     }
 }
 
@@ -96,9 +100,9 @@ mod tests {
     #[test]
     fn ages_are_told_in_two_units_at_most() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        assert_eq!(age(now - 5), "since 5 s ago");
-        assert_eq!(age(now - 61), "since 1 min ago");
-        assert_eq!(age(now - 3 * 3600 - 120), "since 3 h 2 min ago");
-        assert_eq!(age(now - 2 * 86_400 - 3600), "since 2 d 1 h ago");
+        assert_eq!(age(now - 5), "5 s");
+        assert_eq!(age(now - 61), "1 min");
+        assert_eq!(age(now - 3 * 3600 - 120), "3 h 2 min");
+        assert_eq!(age(now - 2 * 86_400 - 3600), "2 d 1 h");
     }
 }

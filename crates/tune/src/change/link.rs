@@ -101,14 +101,15 @@ impl Link {
         if let Some(bytes) = trains.gso_ipv4_max_bytes {
             push(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &bytes.to_ne_bytes());
         }
-        handle.within(|| {
-            Line::open()?.order(RTM_NEWLINK, 0, &body)?;
-            // Connections keep what they have learnt of their device until they look for their
-            // route again. Where it cannot be asked for, new connections have it all the same.
-            let _ = fs::write("/proc/sys/net/ipv4/route/flush", "1");
-            Ok(())
-        })?
-        .map_err(|error| Error::Netlink { what: format!("{NAME} of {}", self.name), error })
+        handle
+            .within(|| {
+                Line::open()?.order(RTM_NEWLINK, 0, &body)?;
+                // Connections keep what they have learnt of their device until they look for their
+                // route again. Where it cannot be asked for, new connections have it all the same.
+                let _ = fs::write("/proc/sys/net/ipv4/route/flush", "1");
+                Ok(())
+            })?
+            .map_err(|error| Error::Netlink { what: format!("{NAME} of {}", self.name), error })
     }
 
     pub(super) fn words(&self) -> String {

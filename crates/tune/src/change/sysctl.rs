@@ -62,7 +62,8 @@ fn path(name: &str) -> PathBuf {
 
 fn read(name: &str) -> Result<String, Error> {
     let text = fs::read_to_string(path(name));
-    let text = text.map_err(|error| Error::Sysctl { name: name.to_owned(), verb: "read", error })?;
+    let text =
+        text.map_err(|error| Error::Sysctl { name: name.to_owned(), verb: "read", error })?;
     Ok(text.trim_end().to_owned())
 }
 

@@ -49,7 +49,9 @@ impl Journal {
     /// If it may not be read.
     pub fn look(directory: &Path) -> Result<Option<Self>, Error> {
         match Self::lock(directory, FlockArg::LockShared) {
-            Err(Error::Journal { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(Error::Journal { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
             journal => journal.map(Some),
         }
     }
@@ -78,7 +80,9 @@ impl Journal {
     pub fn entry(&self, id: u32) -> Read {
         let path = self.path(id);
         let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoEntry(id)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoEntry(id));
+            }
             text => text.map_err(|error| Error::Journal { path: path.clone(), error })?,
         };
         let damaged = |why: String| Error::Damaged { path: path.clone(), why };

@@ -61,7 +61,8 @@ impl Handle {
     /// # Errors
     /// If there is none, or it may not be entered.
     pub fn named(name: &str) -> Result<Self, Error> {
-        let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) };
+        let path =
+            if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) };
         Self::at(&path, Some(name.to_owned()))
     }
 
@@ -110,8 +111,7 @@ impl Handle {
     /// # Errors
     /// If it cannot be entered.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        entered(&self.file, work)
-            .map_err(|error| Error::Namespace { path: self.id.path(), error })
+        entered(&self.file, work).map_err(|error| Error::Namespace { path: self.id.path(), error })
     }
 }
 

@@ -70,9 +70,8 @@ pub fn plan(request: &Request) -> Result<Plan, Error> {
         None => rate::learn(netns, device)?,
     };
     let sizes = Sizes::of(rate.bytes_per_second, *target);
-    let sysctl = |name: &str, value: u64| {
-        Sysctl::plan(netns, name, value.to_string()).map(Change::Sysctl)
-    };
+    let sysctl =
+        |name: &str, value: u64| Sysctl::plan(netns, name, value.to_string()).map(Change::Sysctl);
     let train = u32::try_from(sizes.train_bytes).unwrap_or(u32::MAX);
     let megabits = rate.bytes_per_second.saturating_mul(8) / 1_000_000;
     let title = format!(

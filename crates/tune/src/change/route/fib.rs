@@ -120,6 +120,13 @@ impl Fib {
         self.table() == TABLE_LOCAL
     }
 
+    /// Whether it is of a kind that only the kernel makes: the metric 0 that somebody else gives to
+    /// an IPv6 route means 1024 (rtm_to_fib6_config).
+    pub(super) fn is_the_kernels_own(&self) -> bool {
+        let metric = self.attributes.get(&RTA_PRIORITY).and_then(|value| number(value, 0));
+        i32::from(self.head[0]) == libc::AF_INET6 && metric.unwrap_or(0) == 0
+    }
+
     /// Whether a router's announcement ends it after a while.
     pub(super) fn expires(&self) -> bool {
         self.expires
@@ -190,7 +197,8 @@ impl TryFrom<String> for Fib {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let octet = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let octet =
+            |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
         let octets: Option<Vec<u8>> = (0..text.len()).step_by(2).map(octet).collect();
         octets.and_then(|octets| Self::read(&octets)).ok_or_else(|| format!("{text} is no route"))
     }

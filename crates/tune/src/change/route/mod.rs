@@ -54,6 +54,11 @@ impl Route {
                     "route {fib}: there are {twins} of the same metric, which the kernel does not \
                      tell apart when one is replaced"
                 ));
+            } else if fib.is_the_kernels_own() {
+                plan.left.push(format!(
+                    "route {fib}: an IPv6 route of metric 0 is the kernel's own, and nobody else \
+                     may replace it"
+                ));
             } else if fib.expires() {
                 plan.left.push(format!("route {fib}: a router renews it, and would undo this"));
             } else {
@@ -63,7 +68,7 @@ impl Route {
         if let Some(peers) = peers
             && !all.iter().any(|fib| fib.prefix() == peers)
         {
-            let covering = covering(&all, peers);
+            let covering = covering(&all, peers).filter(|fib| !fib.expires());
             plan.routes.extend(covering.map(|fib| Self {
                 netns: handle.id.clone(),
                 before: None,
