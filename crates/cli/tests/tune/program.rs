@@ -33,7 +33,9 @@ while True:
 
 const C: &str = r#"
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +53,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("%d\n", ntohs(at.sin_port));
 	if (!fork()) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		peer = accept(listener, NULL, NULL);
 		for (;;) {
 			if (recv(peer, bytes, 30, MSG_WAITALL) != 30 || write(peer, bytes, 10) != 10)
