@@ -43,8 +43,13 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     let outcomes = match carry_out(journal, &mut entry, &plan, at) {
         Ok(outcomes) => outcomes,
         Err(error) => {
-            undo(journal, id, at)?;
-            return Err(error);
+            let undone = undo(journal, id, at)?;
+            if undone.failed.is_empty() {
+                return Err(error);
+            }
+            return Err(Error::Unable(format!(
+                "{error}; and not all of it could be taken back: uncork tune undo {id} tries again"
+            )));
         }
     };
     for (cure, outcome) in &outcomes {

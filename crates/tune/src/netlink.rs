@@ -82,7 +82,7 @@ impl Line {
             while let Some((kind, body, after)) = message(rest) {
                 match kind {
                     NLMSG_DONE => return Ok(bodies),
-                    NLMSG_ERROR => match number(body, 0).map_or(-libc::EIO, |code| code as i32) {
+                    NLMSG_ERROR => match number(body, 0).map_or(-libc::EIO, u32::cast_signed) {
                         0 => return Ok(bodies),
                         code => return Err(io::Error::from_raw_os_error(-code)),
                     },

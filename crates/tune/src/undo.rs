@@ -44,7 +44,7 @@ pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
     let mut undone = Undone::default();
     let mut remaining = Vec::new();
     for change in entry.changes.iter().rev() {
-        match set_back(journal, id, change) {
+        match set_back(journal, &entry, change) {
             Ok(one) => undone.join(one),
             Err(error) => {
                 undone.failed.push(error);
@@ -92,9 +92,19 @@ pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<(u32, Result<Undone,
     Ok(all)
 }
 
-fn set_back(journal: &Journal, id: u32, change: &Change) -> Result<Undone, Error> {
+fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone, Error> {
+    let id = entry.id;
     if let Change::Sockets(Sockets { bpffs, .. }) = change {
-        return sockets_back(id, bpffs);
+        let mut undone = sockets_back(id, bpffs)?;
+        // A run that was killed before it mounted it has touched no socket.
+        if entry.complete && !bpffs::is_mounted(bpffs) {
+            undone.left.push(format!(
+                "bpffs is not mounted at {} any more: the programs that were pinned there are gone, \
+                 and connections that they had changed stay so until they end",
+                bpffs.display()
+            ));
+        }
+        return Ok(undone);
     }
     let mut undone = Undone::default();
     let words = change.words();
@@ -153,14 +163,7 @@ fn sockets_back(id: u32, at: &Path) -> Result<Undone, Error> {
     let mut undone = Undone::default();
     let pins = Pins::below(at);
     if !pins.of(id).exists() {
-        // Killed before anything was touched, or else somebody has unmounted it.
-        if !bpffs::is_mounted(at) {
-            undone.left.push(format!(
-                "bpffs is not mounted at {}: if its programs were pinned there they are gone, and \
-                 connections that they had changed stay so until they end",
-                at.display()
-            ));
-        }
+        // Killed before anything was touched.
         return Ok(undone);
     }
     pins.detach(id)?;

@@ -121,7 +121,8 @@ int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	__u32 told[2];
 	int i;
 
-	if (!kept || !ctx->sk)
+	/* A connection that has ended has nothing in force, whoever still holds its descriptor. */
+	if (!kept || !ctx->sk || ctx->sk->__sk_common.skc_state == TCP_CLOSE)
 		return 0;
 	for (i = 0; i < OPTIONS; i++) {
 		told[0] = kept->options[i].entry;

@@ -52,8 +52,7 @@ impl Loaded {
                 map.reuse_fd(there.as_fd())?;
             }
         }
-        let name = programs.first().copied().unwrap_or("sockets");
-        let object = object.load().map_err(|error| Error::Refused { name, error })?;
+        let object = object.load().map_err(|error| Error::Refused { name: "tune", error })?;
         Ok(Self { object })
     }
 

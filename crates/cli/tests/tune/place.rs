@@ -5,11 +5,11 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
+use uncork_netns::{Namespace, PREFIX, clear_leftovers, own_mark};
 
 use crate::common::{UNCORK, needs_root};
 
@@ -19,32 +19,34 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub(crate) struct Place {
     pub(crate) name: String,
     directory: tempfile::TempDir,
+    _namespace: Namespace,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Place {
     /// `None`, with the reason on standard error, for whom may not make one.
     pub(crate) fn make(test: &str) -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !needs_root(test) {
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("uncork-tune-{}-{number}", std::process::id());
-        ip(&format!("netns add {name}"));
-        let place = Self { name, directory: tempfile::tempdir().unwrap(), _alone: alone };
-        fs::create_dir(place.bpffs()).unwrap();
+        // Of tests that were killed: programs that they had pinned go with their directories.
+        clear_leftovers().unwrap();
+        let namespace = Namespace::new("tune").unwrap();
         for line in [
-            "link set lo up",
             "link add veth0 type veth peer name veth1",
             "address add 192.0.2.1/24 dev veth0",
             "address add 2001:db8::1/64 dev veth0 nodad",
             "link set veth0 up",
             "link set veth1 up",
         ] {
-            place.ip(line);
+            namespace.ip(line).unwrap();
         }
+        let prefix = format!("{PREFIX}{}-tune", own_mark());
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
+        let name = namespace.name().to_owned();
+        let place = Self { name, directory, _namespace: namespace, _alone: alone };
+        fs::create_dir(place.bpffs()).unwrap();
         Some(place)
     }
 
@@ -122,7 +124,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = self.tune("undo --all").output();
         let _ = Command::new("umount").args(["-l"]).arg(self.bpffs()).output();
-        let _ = Command::new("ip").args(["netns", "delete", &self.name]).output();
     }
 }
 

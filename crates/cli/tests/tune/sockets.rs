@@ -246,6 +246,24 @@ fn what_the_program_asks_for_itself_is_not_undone() {
 }
 
 #[test]
+fn a_connection_that_was_reset_keeps_no_entry_in_force() {
+    let Some(place) = Place::make("a_connection_that_was_reset_keeps_no_entry_in_force") else {
+        return;
+    };
+    let (mut client, server, _listener) = place.connection();
+    place.tuned(&format!("--nodelay --netns {} --peer 127.0.0.1", place.name), 0);
+    // What is closed with unread octets in it is reset.
+    client.write_all(b"unread").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    drop(server);
+    assert!(client.read(&mut [0]).is_err(), "it was not reset");
+    let (list, _) = place.tuned("list", 0);
+    assert!(!list.contains("TCP_NODELAY is set on"), "{list}");
+    place.tuned("undo 1", 0);
+    assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
+}
+
+#[test]
 fn the_first_of_two_entries_keeps_a_socket() {
     let Some(place) = Place::make("the_first_of_two_entries_keeps_a_socket") else { return };
     let (client, _server, _listener) = place.connection();

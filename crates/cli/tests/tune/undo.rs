@@ -36,11 +36,12 @@ impl Snapshot {
         let maps = ["sockets", "tags", "members", "outcomes"];
         // Others may trace on this machine meanwhile: only what has our names is compared.
         let programs: Vec<(u32, String)> = ProgInfoIter::default()
-            .filter_map(|found| Some((found.id, ours(&names, found.name.to_string_lossy().as_bytes())?)))
+            .filter_map(|found| {
+                Some((found.id, ours(&names, found.name.to_string_lossy().as_bytes())?))
+            })
             .collect();
-        let attached = |link: &libbpf_rs::query::LinkInfo| {
-            programs.iter().any(|(id, _)| *id == link.prog_id)
-        };
+        let attached =
+            |link: &libbpf_rs::query::LinkInfo| programs.iter().any(|(id, _)| *id == link.prog_id);
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let bpffs = place.bpffs();
         Self {
@@ -152,12 +153,13 @@ fn a_run_that_is_killed_at_any_point_is_undone() {
     let soak = std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1");
     let rounds: u32 = if soak { 100 } else { 15 };
     let mut broken_off = 0;
-    for (words, code) in everything(&place) {
+    let by_pid = (format!("--nodelay --pid {}", std::process::id()), 0);
+    for (words, code) in everything(&place).into_iter().chain([by_pid]) {
         let begin = Instant::now();
         place.tuned(&words, code);
         let whole = begin.elapsed();
         place.tuned("undo --all", 0);
-        for round in 0..rounds.div_ceil(3) {
+        for round in 0..rounds.div_ceil(4) {
             let part = (f64::from(round) * 0.618_034).fract();
             let mut command = place.tune(&words);
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
