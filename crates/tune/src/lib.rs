@@ -23,7 +23,7 @@ mod undo;
 pub use apply::{Applied, apply};
 pub use error::Error;
 pub use journal::Journal;
-pub use list::{Item, Line, Standing, list};
+pub use list::{Item, Line, Standing, list, strays};
 pub use plan::{Plan, Request, SocketPlan};
 pub use privilege::{missing_capabilities, missing_for_undoing};
 pub use scope::Prefix;

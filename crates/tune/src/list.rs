@@ -63,6 +63,17 @@ pub fn list(journal: &Journal, at: &Path) -> Result<Vec<Result<Item, Error>>, Er
     Ok(entries.map(|(_, entry)| entry.map(|entry| item(&entry, at, counts.as_ref()))).collect())
 }
 
+/// Entries that have programs pinned, and that the journal does not know: it was lost.
+///
+/// # Errors
+/// If the journal cannot be read.
+pub fn strays(journal: Option<&Journal>, at: &Path) -> Result<Vec<u32>, Error> {
+    let known = journal.map_or_else(|| Ok(Vec::new()), Journal::entries)?;
+    let mut pinned = Pins::below(at).entries();
+    pinned.retain(|id| !known.iter().any(|(other, _)| other == id));
+    Ok(pinned)
+}
+
 type Counts = BTreeMap<u32, BTreeMap<&'static str, u64>>;
 
 fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {

@@ -18,6 +18,10 @@ const ALIGNMENT: usize = 4;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
+/// What was dumped has changed meanwhile: some of it may be missing.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// So often it is asked for again.
+const DUMPS: u32 = 10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Replace what there is; made new only together with [`CREATE`].
@@ -46,6 +50,13 @@ impl Line {
 
     /// All answers to a question, without their heads.
     pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 1..DUMPS {
+            self.send(kind, NLM_F_DUMP, body)?;
+            match self.receive(true) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answers => return answers,
+            }
+        }
         self.send(kind, NLM_F_DUMP, body)?;
         self.receive(true)
     }
@@ -76,17 +87,22 @@ impl Line {
 
     fn receive(&mut self, dump: bool) -> io::Result<Vec<Vec<u8>>> {
         let mut bodies = Vec::new();
+        let mut whole = true;
         loop {
             let bytes = recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty())?;
             let mut rest = &self.buffer[..bytes];
-            while let Some((kind, body, after)) = message(rest) {
-                match kind {
+            while let Some((message, after)) = Message::first(rest) {
+                whole &= !dump || message.flags & NLM_F_DUMP_INTR == 0;
+                match message.kind {
+                    NLMSG_DONE if !whole => return Err(io::ErrorKind::Interrupted.into()),
                     NLMSG_DONE => return Ok(bodies),
-                    NLMSG_ERROR => match number(body, 0).map_or(-libc::EIO, u32::cast_signed) {
-                        0 => return Ok(bodies),
-                        code => return Err(io::Error::from_raw_os_error(-code)),
-                    },
-                    _ => bodies.push(body.to_vec()),
+                    NLMSG_ERROR => {
+                        match number(message.body, 0).map_or(-libc::EIO, u32::cast_signed) {
+                            0 => return Ok(bodies),
+                            code => return Err(io::Error::from_raw_os_error(-code)),
+                        }
+                    }
+                    _ => bodies.push(message.body.to_vec()),
                 }
                 rest = after;
             }
@@ -97,12 +113,21 @@ impl Line {
     }
 }
 
-/// The first message: its type, its body, and what follows it.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = number(bytes, 0)? as usize;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let body = bytes.get(HEAD_BYTES..length)?;
-    Some((kind, body, bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default()))
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The first message, and what follows it.
+    fn first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let length = number(bytes, 0)? as usize;
+        let short = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let message =
+            Self { kind: short(4)?, flags: short(6)?, body: bytes.get(HEAD_BYTES..length)? };
+        Some((message, bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default()))
+    }
 }
 
 /// The number of four octets at this place.

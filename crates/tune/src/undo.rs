@@ -8,6 +8,7 @@ use crate::Error;
 use crate::bpffs;
 use crate::change::{Change, Sockets, State};
 use crate::journal::{Entry, Journal};
+use crate::list::strays;
 use crate::netns::Handle;
 
 /// What came of it.
@@ -72,9 +73,7 @@ pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
 /// If the journal cannot be read.
 pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<(u32, Result<Undone, Error>)>, Error> {
     let mut all = Vec::new();
-    let mut known = Vec::new();
     for (id, entry) in journal.entries()?.into_iter().rev() {
-        known.push(id);
         let undone = match entry {
             Ok(_) => undo(journal, id, at),
             Err(error) => {
@@ -85,7 +84,7 @@ pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<(u32, Result<Undone,
         };
         all.push((id, undone));
     }
-    for id in Pins::below(at).entries().into_iter().filter(|id| !known.contains(id)) {
+    for id in strays(Some(journal), at)? {
         all.push((id, sockets_back(id, at)));
     }
     bpffs::tidy(journal)?;

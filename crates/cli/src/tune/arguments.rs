@@ -20,7 +20,7 @@ Exit status: 0 all of it was done, 1 something was refused or left as it is (it 
 the command line is not understood, 3 no permission: it names the capabilities that are missing.";
 
 const LIST_HELP: &str = "\
-Exit status: 0, or 1 if an entry of the journal cannot be read.";
+Exit status: 0, or 1 if an entry of the journal cannot be read or is missing there.";
 
 const UNDO_HELP: &str = "\
 Exit status: 0 all is as it was, 1 something was changed by somebody else since and was left so,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use uncork_tune::netns::Handle;
 use uncork_tune::{
     Cure, Error, Journal, Plan, Request, apply, bpffs, journal, list, missing_capabilities,
-    missing_for_undoing, small_queues, undo, undo_all,
+    missing_for_undoing, small_queues, strays, undo, undo_all,
 };
 
 pub(crate) use arguments::Tune;
@@ -123,6 +123,7 @@ fn change(
 
 fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     let journal = Journal::look(&places.journal()).map_err(failure)?;
+    let strays = strays(journal.as_ref(), places.bpffs()).map_err(failure)?;
     let items = journal.map_or_else(|| Ok(Vec::new()), |journal| list(&journal, places.bpffs()));
     let (items, broken): (Vec<_>, Vec<_>) =
         items.map_err(failure)?.into_iter().partition(Result::is_ok);
@@ -136,17 +137,24 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     for error in broken.iter().filter_map(|item| item.as_ref().err()) {
         complain(error);
     }
-    Ok(if broken.is_empty() { DONE } else { Failure::LEFT })
+    for id in &strays {
+        complain(format_args!(
+            "entry {id} has programs in force and is not in the journal: uncork tune undo --all"
+        ));
+    }
+    Ok(if broken.is_empty() && strays.is_empty() { DONE } else { Failure::LEFT })
 }
 
 fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {
-    let Some(journal) = Journal::look(&places.journal()).map_err(failure)? else {
-        return match id {
-            Some(id) => Err(failure(Error::NoEntry(id))),
-            None => print("nothing to undo\n").map(|()| DONE),
-        };
-    };
-    drop(journal);
+    let there = Journal::look(&places.journal()).map_err(failure)?.is_some();
+    match id {
+        _ if there => {}
+        Some(id) => return Err(failure(Error::NoEntry(id))),
+        None if strays(None, places.bpffs()).map_err(failure)?.is_empty() => {
+            return print("nothing to undo\n").map(|()| DONE);
+        }
+        None => {}
+    }
     permitted(&missing_for_undoing())?;
     let journal = Journal::open(&places.journal()).map_err(failure)?;
     let all = match id {

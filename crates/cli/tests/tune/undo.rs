@@ -249,6 +249,19 @@ fn a_damaged_entry_is_named_and_keeps_nothing_else_from_being_undone() {
 }
 
 #[test]
+fn sockets_are_set_back_when_the_journal_is_lost() {
+    let Some(place) = Place::make("sockets_are_set_back_when_the_journal_is_lost") else { return };
+    let (client, _server, _listener) = place.connection();
+    place.tuned(&format!("--nodelay --netns {} --peer 127.0.0.1", place.name), 0);
+    fs::remove_dir_all(place.state()).unwrap();
+    let (_, said) = place.tuned("list", 1);
+    assert!(said.contains("entry 1 has programs in force and is not in the journal"), "{said}");
+    place.tuned("undo --all", 0);
+    assert!(!client.nodelay().unwrap());
+    assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
+}
+
+#[test]
 fn nothing_is_changed_that_the_journal_has_no_room_for() {
     let Some(place) = Place::make("nothing_is_changed_that_the_journal_has_no_room_for") else {
         return;
