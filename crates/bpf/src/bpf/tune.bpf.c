@@ -118,11 +118,12 @@ SEC("iter/bpf_sk_storage_map")
 int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct kept *kept = ctx->value;
+	struct sock *sk = ctx->sk;
 	__u32 told[2];
 	int i;
 
 	/* A connection that has ended has nothing in force, whoever still holds its descriptor. */
-	if (!kept || !ctx->sk || ctx->sk->__sk_common.skc_state == TCP_CLOSE)
+	if (!kept || !sk || sk->__sk_common.skc_state == TCP_CLOSE)
 		return 0;
 	for (i = 0; i < OPTIONS; i++) {
 		told[0] = kept->options[i].entry;

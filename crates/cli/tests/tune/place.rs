@@ -33,6 +33,10 @@ impl Place {
         // Of tests that were killed: programs that they had pinned go with their directories.
         clear_leftovers().unwrap();
         let namespace = Namespace::new("tune").unwrap();
+        // Addresses are there at once, and no route comes by itself while a test compares them.
+        for which in ["all", "default"] {
+            namespace.set(&format!("ipv6/conf/{which}/accept_dad"), 0).unwrap();
+        }
         for line in [
             "link add veth0 type veth peer name veth1",
             "address add 192.0.2.1/24 dev veth0",
