@@ -70,6 +70,7 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory build
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
+	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
 	$(CARGO) build --release --locked --package uncork-corpus

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The one source that includes the others.
-const SOURCE: &str = "src/bpf/doctor.bpf.c";
+/// The sources that include the others: one object each.
+const SOURCES: [&str; 2] = ["doctor", "tune"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=src/bpf");
@@ -22,19 +22,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         "riscv64" => "-D__TARGET_ARCH_riscv",
         other => return Err(format!("there are no eBPF programs for {other}").into()),
     };
-    let object = out.join("doctor.bpf.o");
-    let mut command = Command::new(&clang);
-    command
-        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", arch])
-        .args(["-Wno-missing-declarations", "-I"])
-        .arg(headers)
-        .args(["-c", SOURCE, "-o"])
-        .arg(&object);
-    let status = command.status().map_err(|error| {
-        format!("{} cannot be run (Debian: apt-get install clang): {error}", clang.display())
-    })?;
-    if !status.success() {
-        return Err(format!("clang could not compile {SOURCE}").into());
+    for name in SOURCES {
+        let source = format!("src/bpf/{name}.bpf.c");
+        let mut command = Command::new(&clang);
+        command
+            .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", arch])
+            .args(["-Wno-missing-declarations", "-I"])
+            .arg(&headers)
+            .args(["-c", &source, "-o"])
+            .arg(out.join(format!("{name}.bpf.o")));
+        let status = command.status().map_err(|error| {
+            format!("{} cannot be run (Debian: apt-get install clang): {error}", clang.display())
+        })?;
+        if !status.success() {
+            return Err(format!("clang could not compile {source}").into());
+        }
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! The eBPF programs of uncork, and what loads them.
 //!
-//! Today: live tracing of TCP stalls ([`Tracer`]). The programs are C (`src/bpf`), find the
+//! Live tracing of TCP stalls ([`Tracer`]), and options of other people's sockets ([`tune`]). The programs are C (`src/bpf`), find the
 //! kernel's structures by name when they are loaded (CO-RE), and attach to tracepoints, or to
 //! functions by BTF where a kernel lacks the tracepoint; no kprobes. What they tell is read into the terms of `uncork-doctor`.
 //!
-//! Everything that is loaded or attached goes away with the [`Tracer`], or with this process.
+//! What traces goes away with the [`Tracer`], or with this process; what tunes is pinned, and stays
+//! until it is undone.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -14,6 +15,7 @@ mod privilege;
 mod record;
 mod told;
 mod tracer;
+pub mod tune;
 
 pub use hooks::{Absent, Hook, Lack, Target};
 pub use privilege::{Capability, has, missing_capabilities};

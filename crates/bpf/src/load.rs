@@ -118,7 +118,7 @@ fn cgroup() -> Result<File, String> {
 }
 
 /// Mount points have their spaces written as \040 (proc_mounts(5)); none of these has any.
-fn cgroup2(mounts: &str) -> Option<PathBuf> {
+pub(crate) fn cgroup2(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');
         let (_, directory, kind) = (fields.next()?, fields.next()?, fields.next()?);

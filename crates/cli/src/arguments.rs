@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::doctor::Doctor;
 use crate::lab::Lab;
+use crate::tune::Tune;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use uncork_posix::config::{Bound, Hold, Invalid, Scope, Spin};
@@ -26,6 +27,7 @@ Examples:
   uncork run -- ./server --port 8080     run a program with its small writes held
   uncork run --stats -- ./server         and show, at its end, what that saved
   uncork status 4711                     what is held in a running process, and why
+  uncork tune --nodelay --pid 4711       cure a process that runs; uncork tune undo --all
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
   uncork ack client --help               watch when a receiver acknowledges
   uncork lab tsq --quick                 what a bulk sender does to everybody behind it
@@ -41,6 +43,7 @@ pub(crate) struct Uncork {
 pub(crate) enum Command {
     Run(Run),
     Doctor(Doctor),
+    Tune(Tune),
     Status(Status),
     Ack(uncork_ack::Ack),
     Lab(Lab),

@@ -10,6 +10,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// `uncork tune` could not do all that was asked for.
+    pub(crate) const LEFT: i32 = 1;
     /// A command line that is not understood (outside of `uncork run`).
     pub(crate) const USAGE: i32 = 2;
     /// The operating system does not allow what it would take.
@@ -29,6 +31,11 @@ impl Failure {
     /// Input or output of `uncork doctor` that cannot be used.
     pub(crate) fn unusable(sentence: impl Into<String>) -> Self {
         Self { code: Self::USAGE, sentence: sentence.into() }
+    }
+
+    /// What `uncork tune` could not do.
+    pub(crate) fn left(sentence: impl Into<String>) -> Self {
+        Self { code: Self::LEFT, sentence: sentence.into() }
     }
 
     /// Something that only another user may do.

@@ -13,10 +13,14 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 16] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
+    ("uncork-tune", include_str!("../man/uncork-tune.roff")),
+    ("uncork-tune-small-queues", include_str!("../man/uncork-tune-small-queues.roff")),
+    ("uncork-tune-list", include_str!("../man/uncork-tune-list.roff")),
+    ("uncork-tune-undo", include_str!("../man/uncork-tune-undo.roff")),
     ("uncork-status", include_str!("../man/uncork-status.roff")),
     ("uncork-library", include_str!("../man/uncork-library.roff")),
     ("uncork-ack", include_str!("../man/uncork-ack.roff")),
@@ -47,13 +51,24 @@ fn man(directory: &Path) -> io::Result<()> {
     let mut uncork = visible().disable_help_subcommand(true).subcommand_required(true);
     uncork.build();
     for (name, sections) in PAGES {
-        let mut path = name.split('-').skip(1);
-        let command = path.try_fold(&uncork, |command, word| command.find_subcommand(word));
+        let command = named(&uncork, name);
         let command = command.ok_or_else(|| io::Error::other(format!("no command {name}")))?;
         page(directory, name, command.clone(), sections)?;
     }
     page(directory, "tcp_nodelay_client", uncork_nodelay::client::command(), CLIENT)?;
     page(directory, "tcp_nodelay_server", uncork_nodelay::server::command(), SERVER)
+}
+
+/// The command of a page: its own name and those above it, joined by hyphens, which names may have
+/// as well.
+fn named<'a>(command: &'a Command, page: &str) -> Option<&'a Command> {
+    match page.strip_prefix(command.get_name())? {
+        "" => Some(command),
+        rest => {
+            let rest = rest.strip_prefix('-')?;
+            command.get_subcommands().find_map(|below| named(below, rest))
+        }
+    }
 }
 
 /// The definition without what is hidden: the generators take no notice of that.

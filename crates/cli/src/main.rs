@@ -25,6 +25,7 @@ mod run;
 mod stats;
 mod status;
 mod tables;
+mod tune;
 
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -41,6 +42,7 @@ fn uncork() -> i32 {
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Tune(arguments) => tune::tune(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
         Command::Lab(arguments) => lab::lab(&arguments),

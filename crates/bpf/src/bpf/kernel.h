@@ -30,12 +30,13 @@ typedef _Bool bool;
 /* linux/bpf.h: types of maps, and what their calls take. Part of the kernel's stable interface. */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
-enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_CLONE = 1 << 9 };
 enum { BPF_ANY = 0 };
 enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_RB_NO_WAKEUP = 1 };
@@ -73,6 +74,7 @@ struct ns_common {
 
 struct net {
 	struct ns_common ns;
+	__u64 net_cookie;
 };
 
 typedef struct {
@@ -127,8 +129,26 @@ struct rb_root {
 	struct rb_node *rb_node;
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
 	struct socket *sk_socket;
 	struct rb_root tcp_rtx_queue;
 	refcount_t sk_wmem_alloc;
@@ -150,6 +170,8 @@ struct inet_connection_sock {
 	struct timer_list icsk_retransmit_timer;
 	struct timer_list icsk_delack_timer;
 	__u8 icsk_pending;
+	__u32 icsk_rto_min;
+	__u32 icsk_delack_max;
 	__u8 icsk_ca_state : 5;
 	__u8 icsk_retransmits;
 	struct {
@@ -279,6 +301,7 @@ struct task_struct {
 	int tgid;
 	struct mm_struct *mm;
 	struct pid *thread_pid;
+	struct task_struct *real_parent;
 	struct signal_struct *signal;
 	struct task_struct *group_leader;
 	char comm[16];
@@ -298,6 +321,16 @@ struct bpf_iter__bpf_sk_storage_map {
 	void *value;
 };
 
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
@@ -307,7 +340,7 @@ struct bpf_iter__task_file {
 
 #pragma clang attribute pop
 
-/* linux/bpf.h: what a program sees of a call of setsockopt. */
+/* linux/bpf.h: what a program sees of a socket, and of a call of setsockopt. */
 struct bpf_sock {
 	__u32 bound_dev_if;
 	__u32 family;
@@ -334,3 +367,21 @@ struct bpf_sockopt {
 	__s32 optlen;
 	__s32 retval;
 };
+
+/* linux/bpf.h: what a program sees of an event of a connection, up to the last that is used. */
+enum { BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB = 4, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB = 5 };
+
+struct bpf_sock_ops {
+	__u32 op;
+	__u32 args[4];
+	__u32 family;
+	__u32 addresses[10];
+	__u32 ports[2];
+	__u32 is_fullsock;
+	__u32 numbers[23];
+	__u64 bytes_received;
+	__u64 bytes_acked;
+	struct bpf_sock *sk;
+};
+
+_Static_assert(__builtin_offsetof(struct bpf_sock_ops, sk) == 184, "the kernel has it there");

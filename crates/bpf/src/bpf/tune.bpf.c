@@ -1,0 +1,138 @@
+/*
+ * Setting options of other people's sockets. New connections are met where they are established
+ * (sockops, on a cgroup), existing ones by an iterator, which holds the lock of each. What a socket
+ * was before is kept with the socket, so it ends with it and outlives whoever loaded this.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#include "tune/settings.h"
+#include "tune/tcp.h"
+#include "tune/scope.h"
+#include "tune/options.h"
+#include "tune/processes.h"
+
+SEC("sockops")
+int established(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk;
+	struct tcp_sock *tp;
+	struct kept *kept;
+
+	/* The answer belongs to others that may be attached: it is not touched. */
+	if (ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	sk = ctx->sk;
+	if (!sk)
+		return 1;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || !meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0)))
+		return 1;
+	kept = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (kept)
+		claim_all(ctx, tp, kept);
+	return 1;
+}
+
+SEC("iter/tcp")
+int living(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+	struct kept *kept;
+
+	if (!common)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	/* What a listener accepts is met when it is established. */
+	if (!tp || common->skc_state == TCP_LISTEN || common->skc_state == TCP_CLOSE)
+		return 0;
+	if (!meant(tp, settings.by_process && bpf_sk_storage_get(&tags, tp, NULL, 0)))
+		return 0;
+	kept = bpf_sk_storage_get(&sockets, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (kept)
+		claim_all(tp, tp, kept);
+	return 0;
+}
+
+SEC("iter/tcp")
+int undoing(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+	struct kept *kept;
+
+	if (!common)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return 0;
+	kept = bpf_sk_storage_get(&sockets, tp, NULL, 0);
+	if (kept)
+		release_all(tp, tp, kept);
+	return 0;
+}
+
+/*
+ * The program asks for an option that was set for it. It gets it, and undoing leaves it: what is
+ * set back is what the program wishes, and that is this now.
+ */
+SEC("cgroup/setsockopt")
+int wished(struct bpf_sockopt *ctx)
+{
+	struct kept *kept;
+	int *value;
+
+	/* Of a longer value only a page is shown, which must not replace it. */
+	if (ctx->optlen > 4096) {
+		ctx->optlen = 0;
+		return 1;
+	}
+	if (!ctx->sk)
+		return 1;
+	kept = bpf_sk_storage_get(&sockets, ctx->sk, NULL, 0);
+	if (!kept)
+		return 1;
+	if (ctx->level == SOL_SOCKET && ctx->optname == SO_MAX_PACING_RATE)
+		kept->options[PACING].entry = 0;
+	if (ctx->level != SOL_TCP)
+		return 1;
+	if (ctx->optname == TCP_CONGESTION)
+		kept->options[CONGESTION].entry = 0;
+	value = ctx->optval;
+	if ((void *)(value + 1) > ctx->optval_end)
+		return 1;
+	if (ctx->optname == TCP_NODELAY)
+		kept->options[NODELAY].before.words[0] = *value != 0;
+	if (ctx->optname == TCP_NOTSENT_LOWAT)
+		kept->options[NOTSENT_LOWAT].before.words[0] = (__u32)*value;
+	return 1;
+}
+
+/* What is in force: for each option of each socket, whose entry it is. */
+SEC("iter/bpf_sk_storage_map")
+int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct kept *kept = ctx->value;
+	struct sock *sk = ctx->sk;
+	__u32 told[2];
+	int i;
+
+	/* A connection that has ended has nothing in force, whoever still holds its descriptor. */
+	if (!kept || !sk || sk->__sk_common.skc_state == TCP_CLOSE)
+		return 0;
+	for (i = 0; i < OPTIONS; i++) {
+		told[0] = kept->options[i].entry;
+		told[1] = i;
+		if (told[0])
+			bpf_seq_write(ctx->meta->seq, told, sizeof(told));
+	}
+	return 0;
+}
+
+/* Some of the helpers are for programs that say that they may be had under the GPL, too. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,184 @@
+/*
+ * Setting an option of one socket, and setting it back. `sk` is whatever the calling program may
+ * give to bpf_setsockopt; every function is inlined for each option, so that its number is known.
+ */
+#pragma once
+
+static __always_inline int level(int which)
+{
+	return which == PACING ? SOL_SOCKET : SOL_TCP;
+}
+
+static __always_inline int name(int which)
+{
+	switch (which) {
+	case NODELAY:
+		return TCP_NODELAY;
+	case DELACK_MAX:
+		return TCP_BPF_DELACK_MAX;
+	case NOTSENT_LOWAT:
+		return TCP_NOTSENT_LOWAT;
+	case RTO_MIN:
+		return TCP_BPF_RTO_MIN;
+	case PACING:
+		return SO_MAX_PACING_RATE;
+	default:
+		return TCP_CONGESTION;
+	}
+}
+
+static __always_inline bool in_ticks(int which)
+{
+	return which == DELACK_MAX || which == RTO_MIN;
+}
+
+static __always_inline bool same(const struct value *a, const struct value *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
+
+/* The kernel takes microseconds and keeps ticks; it has no getsockopt for these two. */
+static __always_inline __u32 ticks(struct tcp_sock *tp, int which)
+{
+	if (which == DELACK_MAX)
+		return BPF_CORE_READ(tp, inet_conn.icsk_delack_max);
+	return BPF_CORE_READ(tp, inet_conn.icsk_rto_min);
+}
+
+static __always_inline int get(void *sk, struct tcp_sock *tp, int which, struct value *into)
+{
+	int number = 0, error;
+
+	into->words[0] = into->words[1] = 0;
+	if (in_ticks(which)) {
+		if (!CONFIG_HZ)
+			return -95; /* EOPNOTSUPP */
+		into->words[0] = (__u64)ticks(tp, which) * 1000000 / (__u32)CONFIG_HZ;
+		return 0;
+	}
+	if (which == CONGESTION) {
+		error = bpf_getsockopt(sk, level(which), name(which), into, sizeof(*into));
+		return error < 0 ? error : 0;
+	}
+	error = bpf_getsockopt(sk, level(which), name(which), &number, sizeof(number));
+	into->words[0] = (__u32)number;
+	return error < 0 ? error : 0;
+}
+
+static __always_inline long set(void *sk, int which, const struct value *value)
+{
+	struct value own = *value;
+	int number = (int)own.words[0];
+
+	if (which == CONGESTION)
+		return bpf_setsockopt(sk, level(which), name(which), &own, sizeof(own));
+	return bpf_setsockopt(sk, level(which), name(which), &number, sizeof(number));
+}
+
+/*
+ * tcp_sock's setters take what is between two ticks (TCP_TIMEOUT_MIN) and 200 ms (TCP_DELACK_MAX,
+ * TCP_RTO_MIN); what sysctls or routes have made of it may be beyond.
+ */
+static __always_inline bool restorable(int which, const struct value *before)
+{
+	__u32 tick = CONFIG_HZ ? 1000000 / (__u32)CONFIG_HZ : 0;
+
+	return !in_ticks(which) || (before->words[0] >= 2 * tick && before->words[0] <= 200000);
+}
+
+/* What is kept is written first: a socket that was touched can always be set back. */
+static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept *kept, int which)
+{
+	struct claim *claim = &kept->options[which];
+	struct value wanted, before;
+	struct outcome *outcome;
+	__u32 key = which;
+	long error;
+
+	if (!(settings.options & (1 << which)))
+		return;
+	outcome = bpf_map_lookup_elem(&outcomes, &key);
+	if (!outcome || claim->entry == settings.entry)
+		return;
+	if (claim->entry) {
+		__sync_fetch_and_add(&outcome->others, 1);
+		return;
+	}
+	wanted.words[0] = settings.values[which].words[0];
+	wanted.words[1] = settings.values[which].words[1];
+	error = get(sk, tp, which, &before);
+	if (!error && same(&before, &wanted)) {
+		__sync_fetch_and_add(&outcome->already, 1);
+		return;
+	}
+	if (!error && !restorable(which, &before)) {
+		__sync_fetch_and_add(&outcome->unrestorable, 1);
+		return;
+	}
+	if (!error) {
+		claim->before = before;
+		claim->after = before;
+		claim->entry = settings.entry;
+		error = set(sk, which, &wanted);
+		if (!error) {
+			get(sk, tp, which, &claim->after);
+			__sync_fetch_and_add(&outcome->set, 1);
+			return;
+		}
+		claim->entry = 0;
+	}
+	outcome->error = error;
+	__sync_fetch_and_add(&outcome->refused, 1);
+}
+
+/* A socket that is not as it was set has been changed by somebody, whose wish stands. */
+static __always_inline void release_one(void *sk, struct tcp_sock *tp, struct kept *kept, int which)
+{
+	struct claim *claim = &kept->options[which];
+	struct outcome *outcome;
+	struct value now;
+	__u32 key = which;
+	long error;
+
+	if (claim->entry != settings.entry)
+		return;
+	outcome = bpf_map_lookup_elem(&outcomes, &key);
+	if (!outcome)
+		return;
+	error = get(sk, tp, which, &now);
+	if (!error && same(&now, &claim->before)) {
+		__sync_fetch_and_add(&outcome->already, 1);
+	} else if (!error && !same(&now, &claim->after)) {
+		__sync_fetch_and_add(&outcome->others, 1);
+	} else {
+		if (!error)
+			error = set(sk, which, &claim->before);
+		if (error) {
+			outcome->error = error;
+			__sync_fetch_and_add(&outcome->refused, 1);
+			return;
+		}
+		__sync_fetch_and_add(&outcome->set, 1);
+	}
+	claim->entry = 0;
+}
+
+static __always_inline void claim_all(void *sk, struct tcp_sock *tp, struct kept *kept)
+{
+	claim_one(sk, tp, kept, NODELAY);
+	claim_one(sk, tp, kept, DELACK_MAX);
+	claim_one(sk, tp, kept, NOTSENT_LOWAT);
+	claim_one(sk, tp, kept, RTO_MIN);
+	claim_one(sk, tp, kept, PACING);
+	claim_one(sk, tp, kept, CONGESTION);
+}
+
+static __always_inline void release_all(void *sk, struct tcp_sock *tp, struct kept *kept)
+{
+	release_one(sk, tp, kept, NODELAY);
+	release_one(sk, tp, kept, DELACK_MAX);
+	release_one(sk, tp, kept, NOTSENT_LOWAT);
+	release_one(sk, tp, kept, RTO_MIN);
+	release_one(sk, tp, kept, PACING);
+	release_one(sk, tp, kept, CONGESTION);
+}

@@ -1,0 +1,54 @@
+/* Which sockets are meant. */
+#pragma once
+
+/* Trees of cgroups are not deeper: the verifier wants a bound. */
+#define DEEPEST 32
+
+static __always_inline bool in_cgroup(struct tcp_sock *tp)
+{
+	struct cgroup *cgroup =
+		BPF_CORE_READ(tp, inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup);
+	int i;
+
+	for (i = 0; i < DEEPEST && cgroup; i++) {
+		if (BPF_CORE_READ(cgroup, kn, id) == settings.cgroup_id)
+			return true;
+		/* A group begins with its own state, and so does its parent. */
+		cgroup = (void *)BPF_CORE_READ(cgroup, self.parent);
+	}
+	return false;
+}
+
+static __always_inline bool to_peer(struct tcp_sock *tp)
+{
+	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	__u32 address[4] = { 0, 0, bpf_htonl(0xffff), 0 };
+	int i;
+
+	if (BPF_CORE_READ(common, skc_family) == AF_INET6)
+		BPF_CORE_READ_INTO(&address, common, skc_v6_daddr.in6_u.u6_addr32);
+	else
+		address[3] = BPF_CORE_READ(common, skc_daddr);
+	for (i = 0; i < 4; i++)
+		if ((address[i] & settings.peer_mask[i]) != settings.peer[i])
+			return false;
+	return true;
+}
+
+/* `tagged`: whether the socket is one of the processes that are meant. */
+static __always_inline bool meant(struct tcp_sock *tp, bool tagged)
+{
+	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;
+
+	if (settings.by_process && !tagged)
+		return false;
+	if (settings.netns_cookie &&
+	    BPF_CORE_READ(common, skc_net.net, net_cookie) != settings.netns_cookie)
+		return false;
+	if (settings.port && BPF_CORE_READ(common, skc_num) != settings.port &&
+	    bpf_ntohs(BPF_CORE_READ(common, skc_dport)) != settings.port)
+		return false;
+	if (settings.cgroup_id && !in_cgroup(tp))
+		return false;
+	return to_peer(tp);
+}

@@ -1,0 +1,226 @@
+//! Setting options of other people's sockets, and setting them back.
+//!
+//! Pinned below one directory of bpffs: `sockets`, the memory of what sockets were before, which
+//! all entries share, and for each entry a directory with its links and its `outcomes`. Whatever
+//! kills whoever set it up, what was touched can be found there.
+
+mod cure;
+mod error;
+mod object;
+mod pinned;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
+pub use cure::{Cure, LONGEST_NAME_BYTES};
+pub use error::Error;
+pub use pinned::{Pins, cgroup_root};
+pub use settings::{Outcome, Scope};
+
+use cure::NAMES;
+use object::Loaded;
+
+/// The programs of one entry.
+pub struct Programs {
+    loaded: Loaded,
+    cures: Vec<Cure>,
+}
+
+impl std::fmt::Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Programs").field("cures", &self.cures).finish_non_exhaustive()
+    }
+}
+
+impl Programs {
+    /// Loads what is needed, pins it, and names the processes. If `new`, connections that are
+    /// established from now on are met.
+    ///
+    /// # Errors
+    /// [`Error`] says what is missing.
+    pub fn start(
+        pins: &Pins,
+        entry: u32,
+        cures: &[Cure],
+        scope: &Scope,
+        new: bool,
+    ) -> Result<Self, Error> {
+        let mut names = vec!["living"];
+        if scope.pid.is_some() {
+            names.extend(["family", "descriptors"]);
+        }
+        let mut attached = Vec::new();
+        if new {
+            attached.extend(["wished", "established"]);
+        }
+        if new && scope.pid.is_some() {
+            attached.splice(0..0, ["ended", "forked", "created"]);
+        }
+        names.extend(&attached);
+        pins.prepare(entry)?;
+        let sockets = pins.sockets();
+        let there = sockets.exists().then_some(sockets.as_path());
+        let loaded = Loaded::load(&names, (entry, cures, scope), there)?;
+        pins.pin_maps(entry, &loaded)?;
+        let root = if new { Some(cgroup_root()?) } else { None };
+        let programs = Self { loaded, cures: cures.to_vec() };
+        for name in attached {
+            let of_scope = scope.cgroup.as_ref().filter(|_| name != "created");
+            let cgroup = of_scope.map_or(root.as_deref(), |(path, _)| Some(path.as_path()));
+            programs.attach(pins, entry, name, cgroup)?;
+        }
+        if let Some(pid) = scope.pid {
+            programs.find_processes(pid)?;
+        }
+        Ok(programs)
+    }
+
+    /// Attaches a program and pins what holds it, one right after the other: between the two
+    /// nothing has happened that would not end with this process.
+    fn attach(
+        &self,
+        pins: &Pins,
+        entry: u32,
+        name: &'static str,
+        cgroup: Option<&Path>,
+    ) -> Result<(), Error> {
+        let mut link = match (name, cgroup) {
+            ("forked" | "ended", _) | (_, None) => {
+                self.loaded.with(name, |program| program.attach())?
+            }
+            (_, Some(path)) => {
+                let directory = pinned::open(path)?;
+                self.loaded.with(name, |program| program.attach_cgroup(directory.as_raw_fd()))?
+            }
+        };
+        link.pin(pins.link(entry, name))?;
+        Ok(())
+    }
+
+    /// The tree of processes as it is, and the sockets that they have. From the forks that are
+    /// traced already and those that are seen here none is missing.
+    fn find_processes(&self, pid: u32) -> Result<(), Error> {
+        let mut known = 0;
+        loop {
+            self.loaded.iterate("family")?;
+            let now = self.loaded.count("members")?;
+            if now == known {
+                break;
+            }
+            known = now;
+        }
+        if known == 0 {
+            return Err(Error::NoProcess(pid));
+        }
+        self.loaded.iterate("descriptors").map(drop)
+    }
+
+    /// Sets the options on the connections of this thread's network namespace.
+    ///
+    /// # Errors
+    /// If the kernel does not run the iterator.
+    pub fn apply_here(&self) -> Result<(), Error> {
+        self.loaded.iterate("living").map(drop)
+    }
+
+    /// How it went so far.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn outcomes(&self) -> Result<Vec<(Cure, Outcome)>, Error> {
+        let all = self.loaded.outcomes()?;
+        Ok(self.cures.iter().map(|cure| (cure.clone(), all[cure.index()])).collect())
+    }
+}
+
+/// Tries each option on a connection of our own, over loopback: what the kernel refuses, and what
+/// it says (an errno). Nothing if there is no loopback here.
+///
+/// # Errors
+/// If the kernel does not take the programs at all.
+pub fn refused(cures: &[Cure]) -> Result<Vec<(Cure, i32)>, Error> {
+    let pair = || -> std::io::Result<(TcpListener, TcpStream)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        Ok((listener, stream))
+    };
+    let Ok((listener, _stream)) = pair() else { return Ok(Vec::new()) };
+    let port = listener.local_addr().ok().map(|address| address.port());
+    let scope = Scope { port, ..Scope::default() };
+    // An entry's number that none has; the memory of what was before is thrown away.
+    let loaded = Loaded::load(&["living"], (u32::MAX, cures, &scope), None)?;
+    loaded.iterate("living")?;
+    let all = loaded.outcomes()?;
+    let refused = cures.iter().filter(|cure| all[cure.index()].refused > 0);
+    Ok(refused.map(|cure| (cure.clone(), all[cure.index()].errno)).collect())
+}
+
+/// What undoes an entry's doings to sockets.
+pub struct Undoing {
+    loaded: Loaded,
+}
+
+impl std::fmt::Debug for Undoing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Undoing").finish_non_exhaustive()
+    }
+}
+
+impl Undoing {
+    /// Loads it. `None` if no socket was ever touched.
+    ///
+    /// # Errors
+    /// If the kernel does not take it.
+    pub fn start(pins: &Pins, entry: u32) -> Result<Option<Self>, Error> {
+        let sockets = pins.sockets();
+        if !sockets.exists() {
+            return Ok(None);
+        }
+        let what = (entry, &[][..], &Scope::default());
+        let loaded = Loaded::load(&["undoing"], what, Some(&sockets))?;
+        Ok(Some(Self { loaded }))
+    }
+
+    /// Sets the sockets of this thread's network namespace back.
+    ///
+    /// # Errors
+    /// If the kernel does not run the iterator.
+    pub fn restore_here(&self) -> Result<(), Error> {
+        self.loaded.iterate("undoing").map(drop)
+    }
+
+    /// How it went, by the names of the options.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn outcomes(&self) -> Result<Vec<(&'static str, Outcome)>, Error> {
+        Ok(NAMES.into_iter().zip(self.loaded.outcomes()?).collect())
+    }
+}
+
+/// How many sockets are as an entry has set them, by entry and option.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, BTreeMap<&'static str, u64>>, Error> {
+    let mut counts: BTreeMap<u32, BTreeMap<&'static str, u64>> = BTreeMap::new();
+    let sockets = pins.sockets();
+    if !sockets.exists() {
+        return Ok(counts);
+    }
+    let loaded = Loaded::load(&["touched"], (0, &[], &Scope::default()), Some(&sockets))?;
+    let bytes = loaded.iterate_map("touched", "sockets")?;
+    for told in bytes.chunks_exact(8) {
+        let number = |at: usize| {
+            told.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_ne_bytes)
+        };
+        let (Some(entry), Some(option)) = (number(0), number(4)) else { continue };
+        if let Some(name) = NAMES.get(option as usize) {
+            *counts.entry(entry).or_default().entry(name).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,144 @@
+//! The object that clang made of `src/bpf/tune.bpf.c`: some of its programs, loaded.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramMut};
+
+use super::cure::{Cure, NAMES};
+use super::error::Error;
+use super::settings::{self, Outcome, Scope};
+use crate::tracer::is_section;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
+
+/// Loaded programs. They may be used in any thread: it is the network namespace of the thread
+/// that an iterator shows.
+pub(super) struct Loaded {
+    object: Object,
+}
+
+impl Loaded {
+    /// Loads these programs, with the sockets' memory that is pinned there, or one of their own.
+    pub(super) fn load(
+        programs: &[&'static str],
+        (entry, cures, scope): (u32, &[Cure], &Scope),
+        sockets: Option<&Path>,
+    ) -> Result<Self, Error> {
+        // What libbpf has to say is said by our own errors.
+        libbpf_rs::set_print(None);
+        let mut object = ObjectBuilder::default().name("uncork_tune")?.open_memory(OBJECT)?;
+        for mut program in object.progs_mut() {
+            program.set_autoload(programs.iter().any(|name| program.name() == *name));
+        }
+        let values = settings::bytes(entry, cures, scope, pid_namespace());
+        for mut map in object.maps_mut() {
+            if is_section(map.name(), ".rodata")
+                && let Some(place) =
+                    map.initial_value_mut().and_then(|all| all.get_mut(..values.len()))
+            {
+                place.copy_from_slice(&values);
+            }
+            if map.name() == "sockets"
+                && let Some(path) = sockets
+            {
+                let there = MapHandle::from_pinned_path(path)?;
+                if there.value_size() != map.value_size() {
+                    return Err(Error::OtherVersion(path.to_owned()));
+                }
+                map.reuse_fd(there.as_fd())?;
+            }
+        }
+        let object = object.load().map_err(|error| Error::Refused { name: "tune", error })?;
+        Ok(Self { object })
+    }
+
+    pub(super) fn map(&self, name: &str) -> Result<MapHandle, Error> {
+        let found = self.object.maps().find(|map| map.name() == name);
+        let found = found.ok_or_else(|| absent(name))?;
+        Ok(MapHandle::try_from(&found)?)
+    }
+
+    /// Does something with a program.
+    pub(super) fn with<T>(
+        &self,
+        name: &'static str,
+        act: impl FnOnce(&ProgramMut<'_>) -> libbpf_rs::Result<T>,
+    ) -> Result<T, Error> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let program = program.ok_or_else(|| absent(name))?;
+        act(&program).map_err(|error| Error::Refused { name, error })
+    }
+
+    /// Runs an iterator over all that this thread may see, and gives what it writes.
+    pub(super) fn iterate(&self, name: &'static str) -> Result<Vec<u8>, Error> {
+        let link = self.with(name, |program| program.attach())?;
+        read_all(name, &link)
+    }
+
+    /// Runs an iterator over a map of sockets.
+    pub(super) fn iterate_map(&self, name: &'static str, map: &str) -> Result<Vec<u8>, Error> {
+        let map = self.map(map)?;
+        let link = self.with(name, |program| program.attach_iter(map.as_fd()))?;
+        read_all(name, &link)
+    }
+
+    pub(super) fn count(&self, map: &str) -> Result<usize, Error> {
+        Ok(self.map(map)?.keys().count())
+    }
+
+    pub(super) fn outcomes(&self) -> Result<[Outcome; NAMES.len()], Error> {
+        outcomes(&self.map("outcomes")?)
+    }
+}
+
+/// How it went with each option.
+pub(super) fn outcomes(map: &MapHandle) -> Result<[Outcome; NAMES.len()], Error> {
+    let mut outcomes = [Outcome::default(); NAMES.len()];
+    for (key, outcome) in (0_u32..).zip(&mut outcomes) {
+        if let Some(bytes) = map.lookup(&key.to_ne_bytes(), MapFlags::ANY)? {
+            *outcome = Outcome::read(&bytes);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn read_all(name: &'static str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let refused = |error: libbpf_rs::Error| Error::Refused { name, error };
+    let mut iterator = Iter::new(link).map_err(refused)?;
+    iterator.read_to_end(&mut bytes).map_err(|error| refused(error.into()))?;
+    Ok(bytes)
+}
+
+fn absent(name: &str) -> Error {
+    let text = format!("the object has no {name}");
+    Error::Other(std::io::Error::new(std::io::ErrorKind::NotFound, text).into())
+}
+
+/// The number of the namespace in which this process gives PIDs.
+fn pid_namespace() -> u32 {
+    let number = fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+    u32::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_are_as_the_compiler_laid_them_out() {
+        let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        let bytes = |name: &str| {
+            let map = object.maps().find(|map| is_section(map.name(), name)).unwrap();
+            map.initial_value().map_or(map.value_size() as usize, <[u8]>::len)
+        };
+        assert_eq!(bytes(".rodata"), settings::BYTES);
+        assert_eq!(bytes("outcomes"), settings::OUTCOME_BYTES);
+        // What lives on in the kernel: a change needs another name of the map.
+        assert_eq!(bytes("sockets"), NAMES.len() * 40);
+    }
+}

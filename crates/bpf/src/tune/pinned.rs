@@ -1,0 +1,149 @@
+//! What of an entry is kept in bpffs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, MapHandle};
+
+use super::cure::NAMES;
+use super::error::Error;
+use super::object::{self, Loaded};
+use super::settings::Outcome;
+
+/// What the file of a link begins with.
+const LINK: &str = "link_";
+const OUTCOMES: &str = "outcomes";
+
+/// Our own directory of bpffs.
+#[derive(Debug, Clone)]
+pub struct Pins {
+    directory: PathBuf,
+}
+
+impl Pins {
+    /// Below this mount of bpffs.
+    #[must_use]
+    pub fn below(bpffs: &Path) -> Self {
+        Self { directory: bpffs.join("uncork") }
+    }
+
+    /// Where what sockets were before is kept.
+    pub(super) fn sockets(&self) -> PathBuf {
+        self.directory.join("sockets")
+    }
+
+    /// An entry's own.
+    #[must_use]
+    pub fn of(&self, entry: u32) -> PathBuf {
+        self.directory.join(entry.to_string())
+    }
+
+    pub(super) fn link(&self, entry: u32, program: &str) -> PathBuf {
+        self.of(entry).join(format!("{LINK}{program}"))
+    }
+
+    pub(super) fn prepare(&self, entry: u32) -> Result<(), Error> {
+        let path = self.of(entry);
+        fs::create_dir_all(&path).map_err(|error| Error::Pinned { path, error })
+    }
+
+    /// Before anything is attached.
+    pub(super) fn pin_maps(&self, entry: u32, loaded: &Loaded) -> Result<(), Error> {
+        if !self.sockets().exists() {
+            loaded.map("sockets")?.pin(self.sockets())?;
+        }
+        Ok(loaded.map(OUTCOMES)?.pin(self.of(entry).join(OUTCOMES))?)
+    }
+
+    /// The entries that have anything pinned.
+    #[must_use]
+    pub fn entries(&self) -> Vec<u32> {
+        let found = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        found.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// How it went with an entry so far; nothing if it has nothing pinned.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn outcomes(&self, entry: u32) -> Result<Vec<(&'static str, Outcome)>, Error> {
+        let path = self.of(entry).join(OUTCOMES);
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let all = object::outcomes(&MapHandle::from_pinned_path(&path)?)?;
+        Ok(NAMES.into_iter().zip(all).collect())
+    }
+
+    /// How many programs of an entry are attached.
+    #[must_use]
+    pub fn attached(&self, entry: u32) -> usize {
+        self.links(entry).len()
+    }
+
+    /// Detaches an entry's programs: no socket is touched any more.
+    ///
+    /// # Errors
+    /// If one cannot be detached.
+    pub fn detach(&self, entry: u32) -> Result<(), Error> {
+        for path in self.links(entry) {
+            // At once, where the kernel can: what is merely unpinned ends a little later. Those
+            // that it cannot detach so (tracepoints) touch no socket.
+            let _ = Link::open(&path)?.detach();
+            remove(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is left of an entry, and all else with the last one.
+    ///
+    /// # Errors
+    /// If a file cannot be removed.
+    pub fn remove(&self, entry: u32) -> Result<(), Error> {
+        remove(&self.of(entry).join(OUTCOMES))?;
+        remove_directory(&self.of(entry))?;
+        if self.entries().is_empty() {
+            remove(&self.sockets())?;
+            remove_directory(&self.directory)?;
+        }
+        Ok(())
+    }
+
+    fn links(&self, entry: u32) -> Vec<PathBuf> {
+        let found = fs::read_dir(self.of(entry)).into_iter().flatten().flatten();
+        let ours = found.filter(|entry| entry.file_name().to_string_lossy().starts_with(LINK));
+        ours.map(|entry| entry.path()).collect()
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    tolerant(fs::remove_file(path), path)
+}
+
+fn remove_directory(path: &Path) -> Result<(), Error> {
+    tolerant(fs::remove_dir(path), path)
+}
+
+/// What is not there need not be removed.
+fn tolerant(done: io::Result<()>, path: &Path) -> Result<(), Error> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Pinned { path: path.to_owned(), error })
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|error| Error::Pinned { path: path.to_owned(), error })
+}
+
+/// The root of the cgroup v2 hierarchy, wherever it is mounted.
+///
+/// # Errors
+/// If it is not mounted.
+pub fn cgroup_root() -> Result<PathBuf, Error> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    crate::load::cgroup2(&mounts).ok_or(Error::NoCgroups)
+}

@@ -1,0 +1,318 @@
+//! The command line of `uncork tune`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueHint};
+use uncork_posix::config::parse_duration;
+use uncork_tune::{LONGEST_NAME_BYTES, Prefix};
+
+const HELP: &str = "\
+Examples:
+  uncork tune --nodelay --pid 4711
+  uncork tune --nodelay --notsent-lowat 128k --port 5432 --dry-run
+  uncork tune --quickack --peer 10.0.0.0/24
+  uncork tune small-queues --dev eth0 --target 1ms
+  uncork tune list
+  uncork tune undo --all
+
+Exit status: 0 all of it was done, 1 something was refused or left as it is (it says what), 2
+the command line is not understood, 3 no permission: it names the capabilities that are missing.";
+
+const LIST_HELP: &str = "\
+Exit status: 0, or 1 if an entry of the journal cannot be read or is missing there.";
+
+const UNDO_HELP: &str = "\
+Exit status: 0 all is as it was, 1 something was changed by somebody else since and was left so,
+or could not be set back (it stays in the list), 2 the command line is not understood, 3 no
+permission.";
+
+const SMALL_QUEUES_HELP: &str = "\
+Examples:
+  uncork tune small-queues --dev eth0
+  uncork tune small-queues --dev veth0 --rate 100mbit --target 2ms --dry-run
+
+Exit status: as of uncork tune.";
+
+/// Set TCP options of running programs' connections, and take it all back
+///
+/// Reaches what no preloaded library can: programs that run already, static ones, Go. New
+/// connections are met by eBPF when they are established, present ones at once; the programs are not
+/// stopped or restarted. What is changed stays until it is undone or the machine is booted; each
+/// change is written into a journal first. All that is given of the scope must hold.
+#[derive(Debug, Args)]
+#[command(after_help = HELP, arg_required_else_help = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Tune {
+    #[command(flatten)]
+    pub(crate) cures: Cures,
+
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+
+    /// Print what would be changed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) places: Places,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<TuneCommand>,
+}
+
+/// What is set.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Cures {
+    /// Send small segments at once (TCP_NODELAY), also what waits now
+    #[arg(long)]
+    pub(crate) nodelay: bool,
+
+    /// Acknowledge at once what the peers send, by their routes' quickack
+    ///
+    /// The kernel refuses TCP_QUICKACK to eBPF, and a route cannot tell processes apart: it goes
+    /// with --peer, --netns or --all, and means the routes of one network namespace.
+    #[arg(long)]
+    pub(crate) quickack: bool,
+
+    /// The longest that an ACK may be delayed: two ticks of the kernel (8ms at 250 Hz) to 200ms
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) delack_max: Option<Duration>,
+
+    /// How much may wait unsent before the program is asked for more (TCP_NOTSENT_LOWAT): 128k
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) notsent_lowat: Option<u32>,
+
+    /// The shortest retransmission timeout: two ticks of the kernel to 200ms
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) rto_min: Option<Duration>,
+
+    /// The fastest that each connection may send (SO_MAX_PACING_RATE): 100mbit
+    #[arg(long, value_name = "RATE", value_parser = pacing)]
+    pub(crate) pacing: Option<u32>,
+
+    /// The congestion control: cubic, bbr, or another that the kernel has loaded
+    #[arg(long, value_name = "NAME", value_parser = congestion)]
+    pub(crate) congestion: Option<String>,
+}
+
+/// Which connections.
+#[derive(Debug, Args)]
+pub(crate) struct Scope {
+    /// Those of this process and of all that descend from it
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(required_unless_present_any = ["cgroup", "port", "peer", "netns", "all"])]
+    pub(crate) pid: Option<u32>,
+
+    /// Those made in this cgroup (of the v2 hierarchy) or below it
+    ///
+    /// Its directory, or its name as /proc/PID/cgroup has it.
+    #[arg(long, value_name = "CGROUP", value_hint = ValueHint::DirPath)]
+    pub(crate) cgroup: Option<PathBuf>,
+
+    /// Those with this port at either end
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+
+    /// Those whose other end has one of these addresses
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) peer: Option<Prefix>,
+
+    /// Those of this network namespace: a name of ip-netns(8), or the path of its file
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+
+    /// Every connection of the machine
+    #[arg(long, conflicts_with_all = ["pid", "cgroup", "port", "peer", "netns"])]
+    pub(crate) all: bool,
+
+    /// Only connections that are established from now on
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) new: bool,
+
+    /// Only connections that there are
+    #[arg(long)]
+    pub(crate) live: bool,
+}
+
+/// Where things are kept.
+#[derive(Debug, Args)]
+pub(crate) struct Places {
+    /// Where the journal is [default: /var/lib/uncork/tune]
+    #[arg(long, value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
+    pub(crate) state: Option<PathBuf>,
+
+    /// Where bpffs is, or is to be mounted [default: /sys/fs/bpf]
+    #[arg(long, value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
+    pub(crate) bpffs: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TuneCommand {
+    /// Keep a device's queue short: no connection has more in it than a target time takes to send
+    ///
+    /// Sets what is needed together, in the network namespace of the device:
+    /// net.ipv4.tcp_limit_output_bytes, tcp_notsent_lowat and tcp_tso_rtt_log, and the device's
+    /// gso_max_size.
+    #[command(after_help = SMALL_QUEUES_HELP)]
+    SmallQueues(SmallQueues),
+    /// Show what is in force, since when, and what it touched
+    #[command(after_help = LIST_HELP)]
+    List(List),
+    /// Set back what was changed
+    ///
+    /// What somebody else has changed since is told, and left as it is.
+    #[command(after_help = UNDO_HELP)]
+    Undo(Undo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SmallQueues {
+    /// The device through which the bulk goes
+    #[arg(long, value_name = "DEV")]
+    pub(crate) dev: String,
+
+    /// How long what one connection has queued may take to send: 50us to 1s
+    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = target)]
+    pub(crate) target: Duration,
+
+    /// How fast the link is: 100mbit
+    ///
+    /// Not given: what its shaper (tbf or htb) says, else its own speed.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
+
+    /// The network namespace of the device: a name of ip-netns(8), or the path of its file
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+
+    /// Print what would be changed, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Print a JSON array, one element an entry
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Undo {
+    /// The number of the entry, as the list has it
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) id: Option<u32>,
+
+    /// Undo all entries, the youngest first
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) all: bool,
+}
+
+/// A size: `131072`, `128k`, `1m`.
+fn bytes(text: &str) -> Result<u32, String> {
+    let (digits, unit) = number_and_unit(text);
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" => Some(1),
+        "k" => Some(1 << 10),
+        "m" => Some(1 << 20),
+        _ => None,
+    };
+    let size = factor.and_then(|factor: u64| digits.parse::<u64>().ok()?.checked_mul(factor));
+    // The kernel takes an int.
+    let size = size.filter(|size| (1..=0x7fff_ffff).contains(size));
+    size.and_then(|size| u32::try_from(size).ok())
+        .ok_or_else(|| format!("{text:?} is not a size such as 131072, 128k or 1m, below 2048m"))
+}
+
+/// A rate as tc(8) writes it, in bytes a second.
+fn rate(text: &str) -> Result<u64, String> {
+    let (digits, unit) = number_and_unit(text);
+    let bits = match unit.to_ascii_lowercase().as_str() {
+        "bit" => Some(1),
+        "kbit" => Some(1_000),
+        "mbit" => Some(1_000_000),
+        "gbit" => Some(1_000_000_000),
+        _ => None,
+    };
+    let rate = bits.and_then(|bits: u64| digits.parse::<u64>().ok()?.checked_mul(bits));
+    rate.map(|bits| bits / 8)
+        .filter(|rate| *rate > 0)
+        .ok_or_else(|| format!("{text:?} is not a rate such as 512kbit, 100mbit or 10gbit"))
+}
+
+/// Programs may give the kernel 32 bits of it, of which the last value means no limit.
+fn pacing(text: &str) -> Result<u32, String> {
+    let rate = rate(text)?;
+    u32::try_from(rate)
+        .ok()
+        .filter(|rate| *rate < u32::MAX)
+        .ok_or_else(|| format!("{text} is more than can be asked for (34gbit)"))
+}
+
+fn target(text: &str) -> Result<Duration, String> {
+    let target = parse_duration(text).map_err(|error| error.to_string())?;
+    let sensible = Duration::from_micros(50)..=Duration::from_secs(1);
+    if sensible.contains(&target) { Ok(target) } else { Err("50us to 1s are possible".to_owned()) }
+}
+
+fn congestion(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_graphic();
+    if text.is_empty() || text.len() >= LONGEST_NAME_BYTES || !text.chars().all(plain) {
+        return Err(format!("{text:?} is not a name of up to {} letters", LONGEST_NAME_BYTES - 1));
+    }
+    Ok(text.to_owned())
+}
+
+fn number_and_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        tune: Tune,
+    }
+
+    fn parse(line: &str) -> Result<Tune, String> {
+        let words = ["tune"].into_iter().chain(line.split_whitespace());
+        Only::try_parse_from(words).map(|only| only.tune).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_cure_and_a_scope_are_needed() {
+        assert!(parse("--nodelay").unwrap_err().contains("--pid"));
+        assert!(parse("--pid 1").unwrap_err().contains("--nodelay"));
+        assert!(parse("--nodelay --all --pid 1").unwrap_err().contains("--all"));
+        assert!(parse("--nodelay --pid 1 --new --live").is_err());
+        let tune = parse("--nodelay --delack-max 8ms --peer 10.0.0.0/8 --port 80").unwrap();
+        assert!(tune.command.is_none());
+        assert_eq!(tune.cures.delack_max, Some(Duration::from_millis(8)));
+        assert!(parse("undo").unwrap_err().contains("ID"));
+        assert!(parse("list --state /tmp").unwrap().command.is_some());
+    }
+
+    #[test]
+    fn sizes_and_rates_are_checked_where_they_are_given() {
+        assert_eq!(bytes("128k"), Ok(131_072));
+        assert_eq!(bytes("2047m"), Ok(2_146_435_072));
+        for wrong in ["", "k", "0", "2048m", "1g", "-1"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(rate("100mbit"), Ok(12_500_000));
+        assert_eq!(rate("1Gbit"), Ok(125_000_000));
+        for wrong in ["", "100", "mbit", "7bit", "99999999999999gbit"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert!(pacing("35gbit").is_err());
+        assert!(congestion("a-name-too-long-x").is_err());
+        assert!(target("2s").is_err());
+    }
+}

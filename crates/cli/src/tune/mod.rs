@@ -1,0 +1,212 @@
+//! `uncork tune`: what is asked for, and what is said of it. What is changed, and how it is undone,
+//! is `uncork-tune`'s.
+
+mod arguments;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use uncork_tune::netns::Handle;
+use uncork_tune::{
+    Cure, Error, Journal, Plan, Request, apply, bpffs, journal, list, missing_capabilities,
+    missing_for_undoing, small_queues, strays, undo, undo_all,
+};
+
+pub(crate) use arguments::Tune;
+use arguments::{Places, SmallQueues, TuneCommand};
+
+use crate::failure::Failure;
+use crate::output::{complain, print, shown};
+
+/// Exit statuses beside those of [`Failure`].
+const DONE: i32 = 0;
+
+/// `uncork tune`.
+pub(crate) fn tune(arguments: &Tune) -> Result<i32, Failure> {
+    let places = &arguments.places;
+    match &arguments.command {
+        None => {
+            let request = request(arguments)?;
+            change(places, arguments.dry_run, || Plan::of(request))
+        }
+        Some(TuneCommand::SmallQueues(wanted)) => {
+            let request = small(wanted)?;
+            change(places, wanted.dry_run, || small_queues::plan(&request))
+        }
+        Some(TuneCommand::List(list)) => show(places, list.json),
+        Some(TuneCommand::Undo(wanted)) => take_back(places, wanted.id),
+    }
+}
+
+impl Places {
+    fn journal(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(|| journal::DIRECTORY.into())
+    }
+
+    fn bpffs(&self) -> &Path {
+        self.bpffs.as_deref().unwrap_or(Path::new(bpffs::DIRECTORY))
+    }
+}
+
+fn request(arguments: &Tune) -> Result<Request, Failure> {
+    let (given, scope) = (&arguments.cures, &arguments.scope);
+    if given.quickack && (scope.pid.is_some() || scope.port.is_some() || scope.cgroup.is_some()) {
+        return Err(Failure::unusable(
+            "--quickack is set on routes, which cannot tell processes, ports or cgroups apart: name \
+             the other ends by --peer instead",
+        ));
+    }
+    if given.quickack && (scope.new || scope.live) {
+        return Err(Failure::unusable(
+            "--quickack is set on routes, which hold for new and present connections alike: leave \
+             out --new and --live",
+        ));
+    }
+    if let Some(pid) = scope.pid.filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(Failure::unusable(format!("there is no process {pid}")));
+    }
+    let cures = [
+        given.nodelay.then_some(Cure::NoDelay),
+        given.delack_max.map(Cure::DelackMax),
+        given.notsent_lowat.map(Cure::NotsentLowat),
+        given.rto_min.map(Cure::RtoMin),
+        given.pacing.map(Cure::Pacing),
+        given.congestion.clone().map(Cure::Congestion),
+    ];
+    Ok(Request {
+        cures: cures.into_iter().flatten().collect(),
+        quickack: given.quickack,
+        pid: scope.pid,
+        port: scope.port,
+        peer: scope.peer,
+        cgroup: scope.cgroup.clone(),
+        netns: scope.netns.as_deref().map(Handle::named).transpose().map_err(failure)?,
+        new: !scope.live,
+        live: !scope.new,
+    })
+}
+
+fn small(wanted: &SmallQueues) -> Result<small_queues::Request, Failure> {
+    let netns = wanted.netns.as_deref().map_or_else(Handle::own, Handle::named);
+    Ok(small_queues::Request {
+        device: wanted.dev.clone(),
+        target: wanted.target,
+        rate_bytes_per_second: wanted.rate,
+        netns: netns.map_err(failure)?,
+    })
+}
+
+/// Plans and changes while nobody else does.
+fn change(
+    places: &Places,
+    dry_run: bool,
+    plan: impl FnOnce() -> Result<Plan, Error>,
+) -> Result<i32, Failure> {
+    if dry_run {
+        let plan = plan().map_err(failure)?;
+        print(&words::planned(&plan, places.bpffs()))?;
+        return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
+    }
+    // What may be known without the privilege is said without it.
+    let (journal, plan) = match Journal::open(&places.journal()) {
+        Ok(journal) => (Some(journal), plan().map_err(failure)?),
+        Err(error) if error.is_permission() => (None, plan().map_err(failure)?),
+        Err(error) => return Err(failure(error)),
+    };
+    permitted(&missing_capabilities(&plan, places.bpffs()))?;
+    let journal = journal.map_or_else(|| Journal::open(&places.journal()), Ok).map_err(failure)?;
+    let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
+    print(&words::applied(&applied))?;
+    applied.left.iter().for_each(complain);
+    Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
+}
+
+fn show(places: &Places, json: bool) -> Result<i32, Failure> {
+    let journal = Journal::look(&places.journal()).map_err(failure)?;
+    let strays = strays(journal.as_ref(), places.bpffs()).map_err(failure)?;
+    let items = journal.map_or_else(|| Ok(Vec::new()), |journal| list(&journal, places.bpffs()));
+    let (items, broken): (Vec<_>, Vec<_>) =
+        items.map_err(failure)?.into_iter().partition(Result::is_ok);
+    let items: Vec<_> = items.into_iter().flatten().collect();
+    if json {
+        let text = serde_json::to_string_pretty(&items);
+        print(&(text.map_err(|error| Failure::left(error.to_string()))? + "\n"))?;
+    } else {
+        print(&words::listed(&items))?;
+    }
+    for error in broken.iter().filter_map(|item| item.as_ref().err()) {
+        complain(error);
+    }
+    for id in &strays {
+        complain(format_args!(
+            "entry {id} has programs in force and is not in the journal: uncork tune undo --all"
+        ));
+    }
+    Ok(if broken.is_empty() && strays.is_empty() { DONE } else { Failure::LEFT })
+}
+
+fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {
+    let there = Journal::look(&places.journal()).map_err(failure)?.is_some();
+    match id {
+        _ if there => {}
+        Some(id) => return Err(failure(Error::NoEntry(id))),
+        None if strays(None, places.bpffs()).map_err(failure)?.is_empty() => {
+            return print("nothing to undo\n").map(|()| DONE);
+        }
+        None => {}
+    }
+    permitted(&missing_for_undoing())?;
+    let journal = Journal::open(&places.journal()).map_err(failure)?;
+    let all = match id {
+        Some(id) => vec![(id, undo(&journal, id, places.bpffs()))],
+        None => undo_all(&journal, places.bpffs()).map_err(failure)?,
+    };
+    if all.is_empty() {
+        print("nothing to undo\n")?;
+    }
+    let mut code = DONE;
+    for (id, undone) in all {
+        match undone {
+            Ok(undone) => {
+                print(&words::undone(id, &undone))?;
+                undone.left.iter().for_each(complain);
+                undone.failed.iter().for_each(complain);
+                if !(undone.left.is_empty() && undone.failed.is_empty()) {
+                    code = Failure::LEFT;
+                }
+            }
+            Err(error) => {
+                complain(&error);
+                code = Failure::LEFT;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Says which capabilities are missing, and the command that has them.
+fn permitted(missing: &[&str]) -> Result<(), Failure> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let own = std::env::current_exe().unwrap_or_else(|_| "uncork".into());
+    let line: Vec<_> = std::env::args_os()
+        .skip(1)
+        .map(|word| shown(&word.to_string_lossy()).into_owned())
+        .collect();
+    Err(Failure::no_permission(format!(
+        "this needs {}, which this process lacks: sudo {} {}",
+        missing.join(", "),
+        own.display(),
+        line.join(" ")
+    )))
+}
+
+fn failure(error: Error) -> Failure {
+    let sentence = error.to_string();
+    if error.is_permission() {
+        Failure::no_permission(format!("{sentence}; run uncork tune as root"))
+    } else {
+        Failure::left(sentence)
+    }
+}

@@ -1,0 +1,108 @@
+//! What `uncork tune` says.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uncork_tune::{Applied, Item, Plan, Standing, Undone};
+
+/// What would be changed.
+pub(super) fn planned(plan: &Plan, bpffs: &Path) -> String {
+    let mut text = format!("would set {}\n", plan.title);
+    lines(&mut text, "", &plan.words(bpffs));
+    lines(&mut text, "left: ", &plan.left);
+    text
+}
+
+/// What was changed.
+pub(super) fn applied(applied: &Applied) -> String {
+    let mut text = format!("entry {}\n", applied.id);
+    lines(&mut text, "", &applied.changes);
+    for (cure, outcome) in &applied.outcomes {
+        let _ = writeln!(
+            text,
+            "  {cure}: set on {} now, so already on {}",
+            connections(outcome.set),
+            outcome.already
+        );
+    }
+    let _ = writeln!(text, "uncork tune undo {} takes it back", applied.id);
+    text
+}
+
+/// What is in force.
+pub(super) fn listed(items: &[Item]) -> String {
+    if items.is_empty() {
+        return "nothing is tuned\n".to_owned();
+    }
+    let mut text = String::new();
+    for item in items {
+        let standing = match item.standing {
+            Standing::InForce => "in force for",
+            Standing::Incomplete => {
+                "broken off: anything of it may be in force, undo it; begun before"
+            }
+            Standing::GoneWithReboot => "gone, the machine was booted since; made before",
+            Standing::ProgramsGone => {
+                "its programs are gone with the bpffs they were in; made before"
+            }
+        };
+        let age = age(item.since_unix);
+        let _ = writeln!(text, "{}  {}\n   {standing} {age}", item.id, item.title);
+        for line in &item.changes {
+            let but = line.but.as_ref().map(|but| format!(" ({but})")).unwrap_or_default();
+            let _ = writeln!(text, "   - {}{but}", line.what);
+        }
+        for (name, count) in item.connections.iter().flatten() {
+            let _ = writeln!(text, "   {name} is set on {}", connections(*count));
+        }
+        for (name, count) in &item.not_set {
+            let _ = writeln!(text, "   {name} was refused or another's on {}", connections(*count));
+        }
+    }
+    text
+}
+
+/// What was set back.
+pub(super) fn undone(id: u32, undone: &Undone) -> String {
+    let verb = if undone.failed.is_empty() { "undone" } else { "undone in part" };
+    let mut text = format!("entry {id} {verb}\n");
+    lines(&mut text, "", &undone.restored);
+    text
+}
+
+fn lines(text: &mut String, before: &str, all: &[String]) {
+    for line in all {
+        let _ = writeln!(text, "  {before}{line}");
+    }
+}
+
+fn connections(count: u64) -> String {
+    if count == 1 { "1 connection".to_owned() } else { format!("{count} connections") }
+}
+
+fn age(since_unix: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = now.saturating_sub(since_unix);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_two_units_at_most() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(age(now - 5), "5 s");
+        assert_eq!(age(now - 61), "1 min");
+        assert_eq!(age(now - 3 * 3600 - 120), "3 h 2 min");
+        assert_eq!(age(now - 2 * 86_400 - 3600), "2 d 1 h");
+    }
+}

@@ -1,0 +1,11 @@
+//! `uncork tune` on real sockets, routes, devices and settings, each in a namespace of its own.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod place;
+mod program;
+mod routes;
+mod sockets;
+mod undo;

@@ -1,0 +1,125 @@
+//! Doing what is planned: each thing is in the journal before it is changed.
+
+use std::path::Path;
+
+use uncork_bpf::tune::{Cure, Outcome, Pins, Programs};
+
+use crate::Error;
+use crate::bpffs;
+use crate::journal::{Entry, Journal};
+use crate::plan::{Plan, SocketPlan};
+use crate::undo::undo;
+
+/// What was done.
+#[derive(Debug)]
+pub struct Applied {
+    /// By which it is undone.
+    pub id: u32,
+    /// Each change, in words.
+    pub changes: Vec<String>,
+    /// How it went with the sockets that there are.
+    pub outcomes: Vec<(Cure, Outcome)>,
+    /// What was asked for and not done, each with its reason.
+    pub left: Vec<String>,
+}
+
+/// Changes what is planned. If that fails half-way, what was changed is changed back.
+///
+/// # Errors
+/// What could not be changed. If it could not be changed back either, the entry stays in the
+/// journal.
+pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Error> {
+    let mut left = std::mem::take(&mut plan.left);
+    if let Some(sockets) = &mut plan.sockets {
+        left.extend(without_refused(sockets)?);
+    }
+    plan.sockets = plan.sockets.filter(|sockets| !sockets.cures.is_empty());
+    if plan.changes.is_empty() && plan.sockets.is_none() {
+        return Err(Error::Unable(format!("nothing was changed: {}", left.join("; "))));
+    }
+    let id = journal.next_id(&Pins::below(at).entries())?;
+    let mut entry = Entry::new(id, plan.title.clone());
+    journal.write(&entry)?;
+    let outcomes = match carry_out(journal, &mut entry, &plan, at) {
+        Ok(outcomes) => outcomes,
+        Err(error) => {
+            let undone = undo(journal, id, at)?;
+            if undone.failed.is_empty() {
+                return Err(error);
+            }
+            return Err(Error::Unable(format!(
+                "{error}; and not all of it could be taken back: uncork tune undo {id} tries again"
+            )));
+        }
+    };
+    for (cure, outcome) in &outcomes {
+        left.extend(remarks(cure, outcome));
+    }
+    Ok(Applied { id, changes: plan.words(at), outcomes, left })
+}
+
+fn carry_out(
+    journal: &Journal,
+    entry: &mut Entry,
+    plan: &Plan,
+    at: &Path,
+) -> Result<Vec<(Cure, Outcome)>, Error> {
+    for change in &plan.changes {
+        entry.changes.push(change.clone());
+        journal.write(entry)?;
+        change.apply()?;
+    }
+    let mut outcomes = Vec::new();
+    if let Some(sockets) = &plan.sockets {
+        entry.changes.push(sockets.change(at));
+        journal.write(entry)?;
+        bpffs::ensure(journal, at)?;
+        let pins = Pins::below(at);
+        let programs =
+            Programs::start(&pins, entry.id, &sockets.cures, &sockets.scope, sockets.new)?;
+        for handle in &sockets.live {
+            handle.within(|| programs.apply_here())??;
+        }
+        outcomes = programs.outcomes()?;
+    }
+    entry.complete = true;
+    journal.write(entry)?;
+    Ok(outcomes)
+}
+
+/// Takes out what the kernel refuses, which it is asked by trying, and says so.
+fn without_refused(sockets: &mut SocketPlan) -> Result<Vec<String>, Error> {
+    let refused = uncork_bpf::tune::refused(&sockets.cures)?;
+    sockets.cures.retain(|cure| !refused.iter().any(|(other, _)| other == cure));
+    let release = nix::sys::utsname::uname()
+        .map(|system| system.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let sentence = |(cure, errno): (Cure, i32)| {
+        let why = std::io::Error::from_raw_os_error(errno);
+        format!("{cure}: Linux {release} refuses it to eBPF: {why}")
+    };
+    Ok(refused.into_iter().map(sentence).collect())
+}
+
+fn remarks(cure: &Cure, outcome: &Outcome) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let sockets =
+        |count: u64| if count == 1 { "1 socket".into() } else { format!("{count} sockets") };
+    if outcome.others > 0 {
+        remarks.push(format!(
+            "{cure}: {} left to another entry that has set it before",
+            sockets(outcome.others)
+        ));
+    }
+    if outcome.unrestorable > 0 {
+        remarks.push(format!(
+            "{cure}: {} left alone, for the kernel would not take the old value back",
+            sockets(outcome.unrestorable)
+        ));
+    }
+    if outcome.refused > 0 {
+        let why = std::io::Error::from_raw_os_error(outcome.errno);
+        remarks.push(format!("{cure}: refused on {}: {why}", sockets(outcome.refused)));
+    }
+    remarks
+}

@@ -1,0 +1,93 @@
+//! The file system in which eBPF programs are kept: found, or mounted and unmounted.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount, umount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::journal::{Entry, Journal};
+
+/// Where it belongs.
+pub const DIRECTORY: &str = "/sys/fs/bpf";
+/// Our note that it was us who mounted it.
+const NOTE: &str = "mounted";
+
+/// What a kernel with CONFIG_BPF_PRELOAD puts into each bpffs.
+const KERNELS_OWN: [&str; 2] = ["maps.debug", "progs.debug"];
+
+#[derive(Serialize, Deserialize)]
+struct Mounted {
+    path: String,
+    boot_id: String,
+}
+
+/// Whether it is mounted there.
+#[must_use]
+pub fn is_mounted(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// Mounts it if it is missing. That is noted first: the last entry that is undone unmounts it.
+pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
+    if is_mounted(path) {
+        return Ok(());
+    }
+    let failed = |what, error| Error::BpfFs { path: path.to_owned(), what, error };
+    if in_a_mount_namespace_of_its_own() {
+        return Err(Error::Unable(format!(
+            "bpffs is not mounted at {}, and this process has a mount namespace of its own (as under \
+             ip netns exec): programs pinned there would end with it; run uncork outside, with \
+             --netns NAME",
+            path.display()
+        )));
+    }
+    let boot_id = Entry::new(0, String::new()).boot_id;
+    let note = Mounted { path: path.to_string_lossy().into_owned(), boot_id };
+    let note =
+        serde_json::to_string(&note).map_err(|e| failed("the note of the mount", e.into()))?;
+    journal.set_note(NOTE, &note)?;
+    let nothing: Option<&str> = None;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("bpf"), path, Some("bpf"), flags, Some("mode=700"))
+        .or_else(|_| mount(nothing, path, Some("bpf"), flags, nothing))
+        .map_err(|errno| failed("bpffs cannot be mounted", errno.into()))
+}
+
+/// Unmounts what we have mounted, if nobody has anything in it. Whether it did.
+pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
+    let Some(text) = journal.note(NOTE) else { return Ok(false) };
+    let this_boot = Entry::new(0, String::new()).boot_id;
+    let ours = serde_json::from_str::<Mounted>(&text).ok().filter(|m| m.boot_id == this_boot);
+    let Some(ours) = ours else {
+        journal.remove_note(NOTE);
+        return Ok(false);
+    };
+    let path = Path::new(&ours.path);
+    let mut undone = false;
+    if is_mounted(path) {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        if entries
+            .map(|entry| entry.file_name())
+            .any(|name| !KERNELS_OWN.iter().any(|own| name == *own))
+        {
+            return Ok(false);
+        }
+        umount(path).map_err(|errno| Error::BpfFs {
+            path: path.to_owned(),
+            what: "bpffs cannot be unmounted",
+            error: io::Error::from(errno),
+        })?;
+        undone = true;
+    }
+    journal.remove_note(NOTE);
+    Ok(undone)
+}
+
+fn in_a_mount_namespace_of_its_own() -> bool {
+    let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    matches!((of("1"), of("self")), (Some(first), Some(own)) if first != own)
+}

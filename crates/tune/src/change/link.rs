@@ -1,0 +1,174 @@
+//! How long a train of segments a device takes (`ip -d link`: gso_max_size, gso_ipv4_max_size).
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use super::State;
+use crate::Error;
+use crate::netlink::{Line, attribute, number, push};
+use crate::netns::{Handle, NetNs};
+
+// linux/rtnetlink.h, linux/if_link.h
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+/// `struct ifinfomsg`.
+const HEAD_BYTES: usize = 16;
+
+/// The longest packet that is handed to a device, to be cut into segments there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trains {
+    /// In general.
+    pub gso_max_bytes: u32,
+    /// For IPv4; the kernel changes it along with the other one up to 64 KiB. `None`: this kernel
+    /// (before 6.3) has no limit of its own for it.
+    pub gso_ipv4_max_bytes: Option<u32>,
+}
+
+/// A device's limits, what they were and what they are to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Whose.
+    pub netns: NetNs,
+    /// The device's number, which stays when it is given another name.
+    pub index: i32,
+    /// Its name.
+    pub name: String,
+    /// What they were.
+    pub before: Trains,
+    /// What they are set to.
+    pub after: Trains,
+}
+
+/// A device as it is.
+pub(crate) struct Device {
+    pub(crate) index: i32,
+    name: String,
+    trains: Trains,
+}
+
+impl Link {
+    /// Reads what there is.
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub fn plan(handle: &Handle, name: &str, gso_max_bytes: u32) -> Result<Self, Error> {
+        let device = Device::named(handle, name)?;
+        let after = Trains {
+            gso_max_bytes,
+            gso_ipv4_max_bytes: device.trains.gso_ipv4_max_bytes.map(|_| gso_max_bytes),
+        };
+        Ok(Self {
+            netns: handle.id.clone(),
+            index: device.index,
+            name: device.name,
+            before: device.trains,
+            after,
+        })
+    }
+
+    pub(super) fn apply(&self, handle: &Handle) -> Result<(), Error> {
+        self.set(handle, self.after)
+    }
+
+    pub(super) fn restore(&self, handle: &Handle) -> Result<(), Error> {
+        self.set(handle, self.before)
+    }
+
+    /// `None` if the device is gone.
+    pub(super) fn state(&self, handle: &Handle) -> Result<Option<State>, Error> {
+        let device = match Device::numbered(handle, self.index) {
+            Ok(device) => device,
+            Err(Error::Netlink { error, .. }) if error.raw_os_error() == Some(libc::ENODEV) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(match device.trains {
+            now if now == self.after => State::AsSet,
+            now if now == self.before => State::AsBefore,
+            now => State::Other(format!("{} of {} is {} now", NAME, device.name, now.words())),
+        }))
+    }
+
+    /// Both in one message: the kernel does either none or both while it holds its lock.
+    fn set(&self, handle: &Handle, trains: Trains) -> Result<(), Error> {
+        let mut body = head(self.index);
+        push(&mut body, IFLA_GSO_MAX_SIZE, &trains.gso_max_bytes.to_ne_bytes());
+        if let Some(bytes) = trains.gso_ipv4_max_bytes {
+            push(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &bytes.to_ne_bytes());
+        }
+        handle
+            .within(|| {
+                Line::open()?.order(RTM_NEWLINK, 0, &body)?;
+                // Connections keep what they have learnt of their device until they look for their
+                // route again. Where it cannot be asked for, new connections have it all the same.
+                let _ = fs::write("/proc/sys/net/ipv4/route/flush", "1");
+                Ok(())
+            })?
+            .map_err(|error| Error::Netlink { what: format!("{NAME} of {}", self.name), error })
+    }
+
+    pub(super) fn words(&self) -> String {
+        let (before, after) = (self.before.words(), self.after.words());
+        format!("{NAME} of {} from {before} to {after}{}", self.name, self.netns.words())
+    }
+}
+
+const NAME: &str = "gso_max_size/gso_ipv4_max_size";
+
+impl Trains {
+    fn words(self) -> String {
+        let ipv4 = self.gso_ipv4_max_bytes.map(|bytes| format!("/{bytes}")).unwrap_or_default();
+        format!("{}{ipv4}", self.gso_max_bytes)
+    }
+}
+
+impl Device {
+    pub(crate) fn named(handle: &Handle, name: &str) -> Result<Self, Error> {
+        let mut body = head(0);
+        let mut ended = name.as_bytes().to_vec();
+        ended.push(0);
+        push(&mut body, IFLA_IFNAME, &ended);
+        Self::asked(handle, &body, name)
+    }
+
+    fn numbered(handle: &Handle, index: i32) -> Result<Self, Error> {
+        Self::asked(handle, &head(index), &format!("number {index}"))
+    }
+
+    fn asked(handle: &Handle, body: &[u8], name: &str) -> Result<Self, Error> {
+        let asked = handle.within(|| Line::open()?.get(RTM_GETLINK, body))?;
+        let answer = asked
+            .map_err(|error| Error::Netlink { what: format!("network device {name}"), error })?;
+        Self::read(&answer).ok_or_else(|| {
+            Error::Unable(format!(
+                "network device {name}: this kernel does not tell its gso_max_size (Linux 4.16 and \
+                 later do)"
+            ))
+        })
+    }
+
+    fn read(answer: &[u8]) -> Option<Self> {
+        let attributes = answer.get(HEAD_BYTES..)?;
+        let size = |kind| attribute(attributes, kind).and_then(|value| number(value, 0));
+        let name = attribute(attributes, IFLA_IFNAME)?;
+        Some(Self {
+            index: number(answer, 4)?.cast_signed(),
+            name: String::from_utf8_lossy(name).trim_end_matches('\0').to_owned(),
+            trains: Trains {
+                gso_max_bytes: size(IFLA_GSO_MAX_SIZE)?,
+                gso_ipv4_max_bytes: size(IFLA_GSO_IPV4_MAX_SIZE),
+            },
+        })
+    }
+}
+
+fn head(index: i32) -> Vec<u8> {
+    let mut head = vec![0; HEAD_BYTES];
+    head[4..8].copy_from_slice(&index.to_ne_bytes());
+    head
+}

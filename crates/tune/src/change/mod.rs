@@ -1,0 +1,140 @@
+//! What is changed: each knows what there was, how to set it, and how to set it back.
+
+pub mod link;
+pub mod programs;
+pub mod route;
+pub mod sysctl;
+
+use serde::{Deserialize, Serialize};
+
+pub use link::Link;
+pub use programs::Sockets;
+pub use route::Route;
+pub use sysctl::Sysctl;
+
+use crate::Error;
+use crate::netns::{Handle, NetNs};
+
+/// One thing that is changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Change {
+    /// A setting of a network namespace.
+    Sysctl(Sysctl),
+    /// Limits of a network device.
+    Link(Link),
+    /// An attribute of a route.
+    Route(Route),
+    /// Options of sockets, by eBPF programs.
+    Sockets(Sockets),
+}
+
+/// How a thing is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// As it was set by us.
+    AsSet,
+    /// As it was before.
+    AsBefore,
+    /// Neither: what it is.
+    Other(String),
+}
+
+impl Change {
+    /// Sets it.
+    pub(crate) fn apply(&self) -> Result<(), Error> {
+        let handle = self.handle()?.ok_or_else(|| {
+            Error::Unable(format!("{}: its network namespace is gone", self.words()))
+        })?;
+        match self {
+            Self::Sysctl(sysctl) => sysctl.apply(&handle),
+            Self::Link(link) => link.apply(&handle),
+            Self::Route(route) => route.apply(&handle),
+            // Their programs are started, and asked how it went, by whoever applies an entry.
+            Self::Sockets(_) => Ok(()),
+        }
+    }
+
+    /// How it is now; `None` if what it belonged to is gone, and it with that.
+    pub(crate) fn state(&self) -> Result<Option<State>, Error> {
+        let Some(handle) = self.handle()? else { return Ok(None) };
+        match self {
+            Self::Sysctl(sysctl) => sysctl.state(&handle).map(Some),
+            Self::Link(link) => link.state(&handle),
+            Self::Route(route) => route.state(&handle).map(Some),
+            Self::Sockets(_) => Ok(Some(State::AsSet)),
+        }
+    }
+
+    /// Sets it back to what it was.
+    pub(crate) fn restore(&self) -> Result<(), Error> {
+        let Some(handle) = self.handle()? else { return Ok(()) };
+        match self {
+            Self::Sysctl(sysctl) => sysctl.restore(&handle),
+            Self::Link(link) => link.restore(&handle),
+            Self::Route(route) => route.restore(&handle),
+            Self::Sockets(_) => Ok(()),
+        }
+    }
+
+    /// What is changed, from what, to what.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Sysctl(sysctl) => sysctl.words(),
+            Self::Link(link) => link.words(),
+            Self::Route(route) => route.words(),
+            Self::Sockets(sockets) => sockets.words(),
+        }
+    }
+
+    /// Whether both are about one and the same thing.
+    pub(crate) fn same_thing(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Sysctl(a), Self::Sysctl(b)) => a.netns == b.netns && a.name == b.name,
+            (Self::Link(a), Self::Link(b)) => a.netns == b.netns && a.index == b.index,
+            (Self::Route(a), Self::Route(b)) => a.netns == b.netns && a.is_same(b),
+            _ => false,
+        }
+    }
+
+    /// Takes over, from an older entry that is undone, what was there before that one: then this
+    /// one's undoing ends where the older began. Whether there is anything that stands on it.
+    pub(crate) fn inherit(&mut self, older: &Self) -> bool {
+        match (self, older) {
+            (Self::Sysctl(mine), Self::Sysctl(theirs)) => {
+                inherit(&mut mine.before, &theirs.before, &theirs.after)
+            }
+            (Self::Link(mine), Self::Link(theirs)) => {
+                inherit(&mut mine.before, &theirs.before, &theirs.after)
+            }
+            (Self::Route(mine), Self::Route(theirs)) => {
+                inherit(&mut mine.before, &theirs.before, &Some(theirs.after.clone()))
+            }
+            _ => false,
+        }
+    }
+
+    fn netns(&self) -> Option<&NetNs> {
+        match self {
+            Self::Sysctl(sysctl) => Some(&sysctl.netns),
+            Self::Link(link) => Some(&link.netns),
+            Self::Route(route) => Some(&route.netns),
+            Self::Sockets(_) => None,
+        }
+    }
+
+    fn handle(&self) -> Result<Option<Handle>, Error> {
+        self.netns().map_or_else(|| Handle::own().map(Some), Handle::find)
+    }
+}
+
+/// An undoing that was killed half-way has handed it over already: that is no difference.
+fn inherit<T: Clone + PartialEq>(mine: &mut T, before: &T, after: &T) -> bool {
+    if mine != after && mine != before {
+        // Somebody has changed it in between: that is what the younger one found, and keeps.
+        return false;
+    }
+    mine.clone_from(before);
+    true
+}

@@ -1,0 +1,91 @@
+//! What can go wrong, each as a sentence that says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something was not changed, or not undone.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The journal could not be read or written.
+    #[error("{}: {error}; the journal must be writable before anything is changed", path.display())]
+    Journal {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// An entry of the journal is not what was written.
+    #[error(
+        "{}: this entry is damaged ({why}) and was left as it is: restore the file from a backup, or \
+         remove it and set what it changed by hand",
+        path.display()
+    )]
+    Damaged {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An entry that is not there.
+    #[error("there is no entry {0}: uncork tune list shows those that there are")]
+    NoEntry(u32),
+    /// A network namespace.
+    #[error("{}: this network namespace cannot be entered: {error}", path.display())]
+    Namespace {
+        /// Its file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A setting under /proc/sys.
+    #[error("{name} cannot be {verb}: {error}")]
+    Sysctl {
+        /// As sysctl(8) has it.
+        name: String,
+        /// read or set
+        verb: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A question to, or an order for, the kernel's routing.
+    #[error("{what}: {error}")]
+    Netlink {
+        /// What was asked.
+        what: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// bpffs could not be found, mounted or written.
+    #[error("{}: {what}: {error}", path.display())]
+    BpfFs {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The eBPF programs.
+    #[error(transparent)]
+    Programs(#[from] uncork_bpf::tune::Error),
+    /// What was asked for cannot be done, and why.
+    #[error("{0}")]
+    Unable(String),
+}
+
+impl Error {
+    /// Whether somebody with more rights could do it.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        match self {
+            Self::Journal { error, .. }
+            | Self::Namespace { error, .. }
+            | Self::Sysctl { error, .. }
+            | Self::Netlink { error, .. }
+            | Self::BpfFs { error, .. } => denied(error),
+            Self::Programs(error) => error.is_permission(),
+            _ => false,
+        }
+    }
+}

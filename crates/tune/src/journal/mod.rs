@@ -1,0 +1,221 @@
+//! What was changed, on disk, before it is changed: whatever kills us, it can be undone.
+//!
+//! One file an entry, each written beside its place, synchronised and moved there, so that there is
+//! always either the old one or the new one. Whoever reads or writes holds a lock on the directory.
+
+mod entry;
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+pub use entry::Entry;
+
+use crate::Error;
+
+/// Where the journal is unless another place is named.
+pub const DIRECTORY: &str = "/var/lib/uncork/tune";
+/// Holds the number of the last entry, so that none is given twice.
+const LAST: &str = "last";
+
+/// The journal, locked.
+#[derive(Debug)]
+pub struct Journal {
+    directory: PathBuf,
+    /// Closing it unlocks.
+    _lock: Flock<File>,
+}
+
+/// An entry, or why it cannot be read.
+pub type Read = Result<Entry, Error>;
+
+impl Journal {
+    /// Opens it to be written, and waits for whoever has it open.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or locked.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        let failed = |error| Error::Journal { path: directory.to_owned(), error };
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+        Self::lock(directory, FlockArg::LockExclusive)
+    }
+
+    /// Opens it to be read; `None` if nothing was ever changed.
+    ///
+    /// # Errors
+    /// If it may not be read.
+    pub fn look(directory: &Path) -> Result<Option<Self>, Error> {
+        match Self::lock(directory, FlockArg::LockShared) {
+            Err(Error::Journal { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            journal => journal.map(Some),
+        }
+    }
+
+    fn lock(directory: &Path, how: FlockArg) -> Result<Self, Error> {
+        let failed = |error| Error::Journal { path: directory.to_owned(), error };
+        let file = File::open(directory).map_err(failed)?;
+        let lock = Flock::lock(file, how).map_err(|(_, errno)| failed(errno.into()))?;
+        Ok(Self { directory: directory.to_owned(), _lock: lock })
+    }
+
+    /// All entries, oldest first. One that cannot be read does not keep the others from it.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn entries(&self) -> Result<Vec<(u32, Read)>, Error> {
+        let mut ids = self.ids()?;
+        ids.sort_unstable();
+        Ok(ids.into_iter().map(|id| (id, self.entry(id))).collect())
+    }
+
+    /// One entry.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn entry(&self, id: u32) -> Read {
+        let path = self.path(id);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoEntry(id));
+            }
+            text => text.map_err(|error| Error::Journal { path: path.clone(), error })?,
+        };
+        let damaged = |why: String| Error::Damaged { path: path.clone(), why };
+        let entry: Entry =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if entry.version != entry::VERSION || entry.id != id {
+            return Err(damaged(format!("version {}, number {}", entry.version, entry.id)));
+        }
+        Ok(entry)
+    }
+
+    /// A number that no entry has had. `others` are in use elsewhere.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn next_id(&self, others: &[u32]) -> Result<u32, Error> {
+        let last = fs::read_to_string(self.directory.join(LAST)).unwrap_or_default();
+        let last: u32 = last.trim().parse().unwrap_or(0);
+        let used = self.ids()?.into_iter().chain(others.iter().copied());
+        let id = used.max().unwrap_or(0).max(last) + 1;
+        self.replace(LAST, format!("{id}\n").as_bytes())?;
+        Ok(id)
+    }
+
+    /// Writes an entry, and returns when it is on the disk.
+    ///
+    /// # Errors
+    /// If it could not be written; what was there before still is.
+    pub fn write(&self, entry: &Entry) -> Result<(), Error> {
+        let failed = |error| Error::Journal { path: self.path(entry.id), error };
+        let mut text = serde_json::to_vec_pretty(entry).map_err(|error| failed(error.into()))?;
+        text.push(b'\n');
+        self.replace(&format!("{}.json", entry.id), &text)
+    }
+
+    /// Forgets an entry.
+    ///
+    /// # Errors
+    /// If its file cannot be removed.
+    pub fn remove(&self, id: u32) -> Result<(), Error> {
+        let path = self.path(id);
+        let removed = fs::remove_file(&path).and_then(|()| self.synchronise());
+        removed.map_err(|error| Error::Journal { path, error })
+    }
+
+    /// A small file of our own beside the entries; `None` if it is not there.
+    pub(crate) fn note(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.directory.join(name)).ok()
+    }
+
+    /// Writes one down.
+    pub(crate) fn set_note(&self, name: &str, text: &str) -> Result<(), Error> {
+        self.replace(name, text.as_bytes())
+    }
+
+    /// Forgets one.
+    pub(crate) fn remove_note(&self, name: &str) {
+        // It may not be there.
+        let _ = fs::remove_file(self.directory.join(name));
+    }
+
+    fn ids(&self) -> Result<Vec<u32>, Error> {
+        let failed = |error| Error::Journal { path: self.directory.clone(), error };
+        let entries = fs::read_dir(&self.directory).map_err(failed)?.flatten();
+        let id = |entry: fs::DirEntry| {
+            entry.file_name().to_str()?.strip_suffix(".json")?.parse::<u32>().ok()
+        };
+        Ok(entries.filter_map(id).collect())
+    }
+
+    fn path(&self, id: u32) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+
+    fn replace(&self, name: &str, text: &[u8]) -> Result<(), Error> {
+        let draft = self.directory.join(format!(".{name}.new"));
+        let write = || {
+            let mut file = File::create(&draft)?;
+            file.write_all(text)?;
+            file.sync_all()?;
+            fs::rename(&draft, self.directory.join(name))?;
+            self.synchronise()
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&draft);
+            Error::Journal { path: self.directory.join(name), error }
+        })
+    }
+
+    /// The directory's own entries.
+    fn synchronise(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_kept_in_order_and_numbers_are_not_given_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&directory.path().join("deep/er")).unwrap();
+        for expected in [1, 2] {
+            let id = journal.next_id(&[]).unwrap();
+            assert_eq!(id, expected);
+            journal.write(&Entry::new(id, "a test".to_owned())).unwrap();
+        }
+        assert!(!journal.entry(1).unwrap().is_of_another_boot());
+        journal.remove(2).unwrap();
+        assert_eq!(journal.next_id(&[]).unwrap(), 3);
+        assert_eq!(journal.next_id(&[9]).unwrap(), 10);
+        assert!(matches!(journal.entry(2), Err(Error::NoEntry(2))));
+    }
+
+    #[test]
+    fn an_entry_cut_in_half_is_named_and_hides_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(directory.path()).unwrap();
+        for id in [1, 2] {
+            journal.write(&Entry::new(id, "a test".to_owned())).unwrap();
+        }
+        let whole = fs::read(directory.path().join("1.json")).unwrap();
+        fs::write(directory.path().join("1.json"), &whole[..whole.len() / 2]).unwrap();
+        let entries = journal.entries().unwrap();
+        assert!(matches!(&entries[0], (1, Err(Error::Damaged { .. }))), "{entries:?}");
+        assert!(matches!(&entries[1], (2, Ok(_))), "{entries:?}");
+    }
+
+    #[test]
+    fn where_nothing_was_changed_there_is_no_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Journal::look(&directory.path().join("none")).unwrap().is_none());
+        assert!(!directory.path().join("none").exists());
+    }
+}

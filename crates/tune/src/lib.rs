@@ -1,0 +1,31 @@
+//! What `uncork tune` changes outside of a process, and how each of it is undone.
+//!
+//! A [`Plan`] says what is going to be changed, [`apply`] does it and writes each change into the
+//! [`Journal`] before, [`list`] says what is in force, [`undo`] sets it back. What somebody else has
+//! changed meanwhile is told, and left.
+#![deny(unsafe_code)]
+
+pub mod bpffs;
+pub mod change;
+pub mod journal;
+pub mod netns;
+pub mod scope;
+pub mod small_queues;
+
+mod apply;
+mod error;
+mod list;
+mod netlink;
+mod plan;
+mod privilege;
+mod undo;
+
+pub use apply::{Applied, apply};
+pub use error::Error;
+pub use journal::Journal;
+pub use list::{Item, Line, Standing, list, strays};
+pub use plan::{Plan, Request, SocketPlan};
+pub use privilege::{missing_capabilities, missing_for_undoing};
+pub use scope::Prefix;
+pub use uncork_bpf::tune::{Cure, LONGEST_NAME_BYTES, Outcome};
+pub use undo::{Undone, undo, undo_all};

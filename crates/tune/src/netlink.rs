@@ -1,0 +1,197 @@
+//! Asking and ordering the kernel's routing (rtnetlink(7)), with its attributes left as octets:
+//! what is not understood is given back as it was.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
+
+/// The kernel's dumps come in datagrams of at most this size (NLMSG_GOODSIZE and more).
+const ANSWER_BYTES: usize = 256 * 1024;
+const HEAD_BYTES: usize = 16;
+/// Messages and attributes begin at multiples of this (NLMSG_ALIGN, NLA_ALIGN).
+const ALIGNMENT: usize = 4;
+
+// linux/netlink.h
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
+/// What was dumped has changed meanwhile: some of it may be missing.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// So often it is asked for again.
+const DUMPS: u32 = 10;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// Replace what there is; made new only together with [`CREATE`].
+pub(crate) const REPLACE: u16 = 0x100;
+/// Only if there is none.
+pub(crate) const EXCLUSIVE: u16 = 0x200;
+/// Make it.
+pub(crate) const CREATE: u16 = 0x400;
+
+/// A line to the kernel, of the thread's network namespace.
+pub(crate) struct Line {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Line {
+    pub(crate) fn open() -> io::Result<Self> {
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// All answers to a question, without their heads.
+    pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 1..DUMPS {
+            self.send(kind, NLM_F_DUMP, body)?;
+            match self.receive(true) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answers => return answers,
+            }
+        }
+        self.send(kind, NLM_F_DUMP, body)?;
+        self.receive(true)
+    }
+
+    /// The one answer to a question.
+    pub(crate) fn get(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        self.send(kind, NLM_F_ACK, body)?;
+        self.receive(false)?.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// An order.
+    pub(crate) fn order(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, NLM_F_ACK | flags, body)?;
+        self.receive(false).map(drop)
+    }
+
+    fn send(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(HEAD_BYTES + body.len()).map_err(io::Error::other)?;
+        let mut message = length.to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+        // One question at a time: its number tells nothing. The kernel fills in who asks.
+        message.extend([0; 8]);
+        message.extend(body);
+        sendto(self.fd.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        Ok(())
+    }
+
+    fn receive(&mut self, dump: bool) -> io::Result<Vec<Vec<u8>>> {
+        let mut bodies = Vec::new();
+        let mut whole = true;
+        loop {
+            let bytes = recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty())?;
+            let mut rest = &self.buffer[..bytes];
+            while let Some((message, after)) = Message::first(rest) {
+                whole &= !dump || message.flags & NLM_F_DUMP_INTR == 0;
+                match message.kind {
+                    NLMSG_DONE if !whole => return Err(io::ErrorKind::Interrupted.into()),
+                    NLMSG_DONE => return Ok(bodies),
+                    NLMSG_ERROR => {
+                        match number(message.body, 0).map_or(-libc::EIO, u32::cast_signed) {
+                            0 => return Ok(bodies),
+                            code => return Err(io::Error::from_raw_os_error(-code)),
+                        }
+                    }
+                    _ => bodies.push(message.body.to_vec()),
+                }
+                rest = after;
+            }
+            if bytes == 0 || (!dump && bodies.is_empty()) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The first message, and what follows it.
+    fn first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let length = number(bytes, 0)? as usize;
+        let short = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let message =
+            Self { kind: short(4)?, flags: short(6)?, body: bytes.get(HEAD_BYTES..length)? };
+        Some((message, bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default()))
+    }
+}
+
+/// The number of four octets at this place.
+pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The number of eight octets at this place.
+pub(crate) fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Attributes by their types. The two highest bits of a type are no part of it (NLA_TYPE_MASK).
+pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut found = Vec::new();
+    let head =
+        |bytes: &[u8], at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    while let (Some(length), Some(kind)) = (head(bytes, 0), head(bytes, 2)) {
+        let length = usize::from(length);
+        let Some(value) = bytes.get(4..length) else { break };
+        found.push((kind & 0x3fff, value));
+        bytes = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+    }
+    found
+}
+
+/// The value of the attribute of this type.
+pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).into_iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
+}
+
+/// Appends an attribute.
+pub(crate) fn push(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_written_as_they_are_read() {
+        let mut bytes = Vec::new();
+        push(&mut bytes, 3, b"eth0\0");
+        push(&mut bytes, 41, &6000_u32.to_ne_bytes());
+        assert_eq!(bytes.len(), 12 + 8);
+        let expected: [(u16, &[u8]); 2] = [(3, b"eth0\0"), (41, &6000_u32.to_ne_bytes())];
+        assert_eq!(attributes(&bytes), expected);
+        assert_eq!(attribute(&bytes, 41).and_then(|value| number(value, 0)), Some(6000));
+        assert_eq!(attributes(&bytes[..17]).len(), 1);
+    }
+
+    #[test]
+    fn the_kernel_s_refusal_is_an_error() {
+        let mut line = Line::open().unwrap();
+        // RTM_GETLINK of a device that cannot be.
+        let mut body = vec![0; 16];
+        body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
+        let error = line.get(18, &body).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        assert!(!line.dump(18, &[0; 16]).unwrap().is_empty());
+    }
+}

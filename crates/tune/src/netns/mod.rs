@@ -1,0 +1,170 @@
+//! Network namespaces: what a setting belongs to, and how it is reached.
+//!
+//! `/proc/sys/net`, netlink and the TCP iterators all show the namespace of the thread that looks,
+//! so whatever is done to a namespace is done by a thread that has entered it.
+
+mod cookie;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Where ip-netns(8) keeps the namespaces that have a name.
+const NAMED: &str = "/run/netns";
+/// The calling thread's own.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// Which namespace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NetNs {
+    /// The kernel's number for it (`SO_NETNS_COOKIE`), good until the machine is booted anew.
+    pub cookie: u64,
+    /// What it was called when it was changed: a name of ip-netns(8), or nothing.
+    pub name: Option<String>,
+}
+
+impl PartialEq for NetNs {
+    fn eq(&self, other: &Self) -> bool {
+        self.cookie == other.cookie
+    }
+}
+
+impl Eq for NetNs {}
+
+/// A namespace that can be entered.
+#[derive(Debug)]
+pub struct Handle {
+    file: File,
+    /// Which one.
+    pub id: NetNs,
+}
+
+impl Handle {
+    /// The namespace of this process.
+    ///
+    /// # Errors
+    /// If /proc is not there, or the kernel is older than 5.14 and numbers no namespaces.
+    pub fn own() -> Result<Self, Error> {
+        Self::at(Path::new(OWN), None)
+    }
+
+    /// A namespace by its name (ip-netns(8)) or by the path of its file.
+    ///
+    /// # Errors
+    /// If there is none, or it may not be entered.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        let path =
+            if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMED).join(name) };
+        Self::at(&path, Some(name.to_owned()))
+    }
+
+    fn at(path: &Path, name: Option<String>) -> Result<Self, Error> {
+        let failed = |error| Error::Namespace { path: path.to_owned(), error };
+        let file = File::open(path).map_err(failed)?;
+        let cookie = entered(&file, cookie::of_this_thread).and_then(|cookie| cookie);
+        let cookie = cookie.map_err(failed)?;
+        Ok(Self { file, id: NetNs { cookie, name } })
+    }
+
+    /// Finds the namespace again; none if it is gone.
+    ///
+    /// # Errors
+    /// If this process's own namespace cannot be told.
+    pub fn find(wanted: &NetNs) -> Result<Option<Self>, Error> {
+        let own = Self::own()?;
+        if own.id == *wanted {
+            return Ok(Some(own));
+        }
+        Ok(Self::all().into_iter().find(|handle| handle.id == *wanted))
+    }
+
+    /// All namespaces that have a process or a name and may be entered, this process's first.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        let named = entries(Path::new(NAMED)).map(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            (path, name)
+        });
+        let of_processes = entries(Path::new("/proc")).map(|path| (path.join("ns/net"), None));
+        let own = std::iter::once((PathBuf::from(OWN), None));
+        for (path, name) in own.chain(named).chain(of_processes) {
+            let Ok(inode) = fs::metadata(&path).map(|meta| meta.ino()) else { continue };
+            if seen.insert(inode) {
+                found.extend(Self::at(&path, name));
+            }
+        }
+        found
+    }
+
+    /// Calls `work` in a thread that is in the namespace.
+    ///
+    /// # Errors
+    /// If it cannot be entered.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        entered(&self.file, work).map_err(|error| Error::Namespace { path: self.id.path(), error })
+    }
+}
+
+impl NetNs {
+    fn path(&self) -> PathBuf {
+        self.name.as_ref().map_or_else(|| OWN.into(), |name| Path::new(NAMED).join(name))
+    }
+
+    /// For the end of a sentence: nothing for the machine's own.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.name.as_ref().map(|name| format!(" in network namespace {name}")).unwrap_or_default()
+    }
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let found = fs::read_dir(directory).into_iter().flatten().flatten();
+    found.map(|entry| entry.path())
+}
+
+/// A thread of its own, which ends with the work: none that comes after is in the wrong place.
+fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let same = fs::metadata(OWN)?.ino() == file.metadata()?.ino();
+    if same {
+        return Ok(work());
+    }
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| -> io::Result<T> {
+            setns(file, CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        });
+        inside.join().unwrap_or_else(|_| Err(io::Error::other("the thread inside it panicked")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_namespace_is_found_by_its_number() {
+        let own = Handle::own().unwrap();
+        assert!(own.id.cookie > 0);
+        let found = Handle::find(&own.id).unwrap().unwrap();
+        assert_eq!(found.id, own.id);
+        assert_eq!(found.within(|| 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_there_is_no_error_to_undo() {
+        let gone = NetNs { cookie: u64::MAX, name: Some("gone".to_owned()) };
+        assert!(Handle::find(&gone).unwrap().is_none());
+        let error = Handle::named("uncork-is-not-there").unwrap_err().to_string();
+        assert!(error.contains("/run/netns/uncork-is-not-there"), "{error}");
+    }
+}

@@ -1,0 +1,186 @@
+//! From what is asked for to what has to be changed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use uncork_bpf::tune::{Cure, Scope};
+
+use crate::Error;
+use crate::change::{Change, Route, Sockets};
+use crate::netns::Handle;
+use crate::scope::Prefix;
+
+/// What is asked for: cures, and for which connections. All that is given of the scope must hold.
+#[derive(Debug, Default)]
+pub struct Request {
+    /// Options to be set on sockets.
+    pub cures: Vec<Cure>,
+    /// Have the other ends' data acknowledged at once, by their routes.
+    pub quickack: bool,
+    /// A process, with its descendants.
+    pub pid: Option<u32>,
+    /// A port at either end.
+    pub port: Option<u16>,
+    /// Addresses of the other ends.
+    pub peer: Option<Prefix>,
+    /// A cgroup of the v2 hierarchy: its directory, or its name as /proc/PID/cgroup has it.
+    pub cgroup: Option<PathBuf>,
+    /// A network namespace.
+    pub netns: Option<Handle>,
+    /// Connections that are established from now on.
+    pub new: bool,
+    /// Connections that there are.
+    pub live: bool,
+}
+
+/// What is going to be changed.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What was asked for, in words.
+    pub title: String,
+    /// What is changed by ourselves.
+    pub changes: Vec<Change>,
+    /// What is changed by eBPF programs.
+    pub sockets: Option<SocketPlan>,
+    /// What was asked for and is not going to be done, each with its reason.
+    pub left: Vec<String>,
+}
+
+/// What the programs are to do.
+#[derive(Debug)]
+pub struct SocketPlan {
+    pub(crate) cures: Vec<Cure>,
+    pub(crate) scope: Scope,
+    pub(crate) new: bool,
+    /// The namespaces whose existing connections are meant.
+    pub(crate) live: Vec<Handle>,
+    pub(crate) words: String,
+}
+
+impl SocketPlan {
+    pub(crate) fn change(&self, bpffs: &Path) -> Change {
+        let cures = self.cures.iter().map(Cure::to_string).collect();
+        Change::Sockets(Sockets { bpffs: bpffs.to_owned(), cures, scope: self.words.clone() })
+    }
+}
+
+impl Plan {
+    /// What has to be changed for this.
+    ///
+    /// # Errors
+    /// If what is named is not there.
+    pub fn of(request: Request) -> Result<Self, Error> {
+        let mut plan = Self { title: request.words(), ..Self::default() };
+        if request.quickack {
+            let own;
+            let handle = if let Some(handle) = &request.netns {
+                handle
+            } else {
+                own = Handle::own()?;
+                &own
+            };
+            let routes = Route::plan(handle, request.peer)?;
+            plan.changes.extend(routes.routes.into_iter().map(Change::Route));
+            plan.left.extend(routes.left);
+        }
+        if !request.cures.is_empty() {
+            plan.sockets = Some(request.sockets()?);
+        }
+        Ok(plan)
+    }
+
+    /// Each change, in the words of the list.
+    #[must_use]
+    pub fn words(&self, bpffs: &Path) -> Vec<String> {
+        let sockets = self.sockets.iter().map(|sockets| sockets.change(bpffs).words());
+        self.changes.iter().map(Change::words).chain(sockets).collect()
+    }
+}
+
+impl Request {
+    fn sockets(self) -> Result<SocketPlan, Error> {
+        let words = self.scope_words();
+        let cgroup = self.cgroup.as_deref().map(cgroup).transpose()?;
+        // A port or an address alone means that of a network, and not of each on the machine.
+        let by_network = self.pid.is_none() && self.cgroup.is_none();
+        let only = match self.netns {
+            Some(handle) => Some(handle),
+            None if by_network && (self.port.is_some() || self.peer.is_some()) => {
+                Some(Handle::own()?)
+            }
+            None => None,
+        };
+        let scope = Scope {
+            pid: self.pid,
+            port: self.port,
+            peer: self.peer.map(|peer| (peer.address, peer.bits)),
+            netns_cookie: only.as_ref().map(|handle| handle.id.cookie),
+            cgroup,
+        };
+        let live = match (self.live, only) {
+            (false, _) => Vec::new(),
+            (true, Some(handle)) => vec![handle],
+            (true, None) => Handle::all(),
+        };
+        Ok(SocketPlan { cures: self.cures, scope, new: self.new, live, words })
+    }
+
+    fn words(&self) -> String {
+        let mut cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
+        if self.quickack {
+            cures.push("quick ACKs".to_owned());
+        }
+        format!("{} for {}", cures.join(", "), self.scope_words())
+    }
+
+    fn scope_words(&self) -> String {
+        let which = match (self.new, self.live) {
+            (true, false) => "new connections",
+            (false, true) => "present connections",
+            _ => "connections",
+        };
+        let mut words = which.to_owned();
+        if let Some(pid) = self.pid {
+            words += &format!(" of process {pid} and its descendants");
+        }
+        if let Some(cgroup) = &self.cgroup {
+            words += &format!(" of cgroup {}", cgroup.display());
+        }
+        if let Some(port) = self.port {
+            words += &format!(" with port {port}");
+        }
+        if let Some(peer) = self.peer {
+            words += &format!(" to {peer}");
+        }
+        match self.netns.as_ref().map(|handle| handle.id.words()) {
+            Some(netns) if !netns.is_empty() => words += &netns,
+            Some(_) => words += " in this network namespace",
+            None => {}
+        }
+        words
+    }
+}
+
+/// The directory of a cgroup and its number, which is that of the directory.
+fn cgroup(named: &Path) -> Result<(PathBuf, u64), Error> {
+    let is_one = |path: &Path| {
+        path.is_dir() && statfs(path).is_ok_and(|fs| fs.filesystem_type() == CGROUP2_SUPER_MAGIC)
+    };
+    let below_root = || {
+        let root = uncork_bpf::tune::cgroup_root().ok()?;
+        Some(root.join(named.strip_prefix("/").unwrap_or(named)))
+    };
+    let path = if is_one(named) { Some(named.to_owned()) } else { below_root() };
+    let path = path.filter(|path| is_one(path)).ok_or_else(|| {
+        Error::Unable(format!(
+            "{}: there is no such cgroup in the v2 hierarchy (/proc/PID/cgroup names that of a \
+             process, after 0::)",
+            named.display()
+        ))
+    })?;
+    let number = fs::metadata(&path).map(|found| found.ino());
+    let number = number.map_err(|error| Error::Unable(format!("{}: {error}", path.display())))?;
+    Ok((path, number))
+}

@@ -1,0 +1,198 @@
+//! Setting back what was changed, and nothing else.
+
+use std::path::Path;
+
+use uncork_bpf::tune::{Pins, Undoing, in_force};
+
+use crate::Error;
+use crate::bpffs;
+use crate::change::{Change, Sockets, State};
+use crate::journal::{Entry, Journal};
+use crate::list::strays;
+use crate::netns::Handle;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Undone {
+    /// What is as it was again, or was so already.
+    pub restored: Vec<String>,
+    /// What was left as it is, each with its reason.
+    pub left: Vec<String>,
+    /// What could not be set back and stays in the journal.
+    pub failed: Vec<Error>,
+}
+
+impl Undone {
+    fn join(&mut self, other: Self) {
+        self.restored.extend(other.restored);
+        self.left.extend(other.left);
+        self.failed.extend(other.failed);
+    }
+}
+
+/// Undoes one entry.
+///
+/// # Errors
+/// If there is none of that number, or it or the journal cannot be read or written.
+pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
+    let mut entry = journal.entry(id)?;
+    if entry.is_of_another_boot() {
+        journal.remove(id)?;
+        let restored = vec!["nothing of it is in force: the machine was booted since".to_owned()];
+        bpffs::tidy(journal)?;
+        return Ok(Undone { restored, ..Undone::default() });
+    }
+    let mut undone = Undone::default();
+    let mut remaining = Vec::new();
+    for change in entry.changes.iter().rev() {
+        match set_back(journal, &entry, change) {
+            Ok(one) => undone.join(one),
+            Err(error) => {
+                undone.failed.push(error);
+                remaining.insert(0, change.clone());
+            }
+        }
+    }
+    if remaining.is_empty() {
+        journal.remove(id)?;
+        // Killed before the journal knew of them, or between pinning and now.
+        Pins::below(at).remove(id)?;
+    } else {
+        entry.changes = remaining;
+        journal.write(&entry)?;
+    }
+    if bpffs::tidy(journal)? {
+        undone.restored.push("bpffs unmounted".to_owned());
+    }
+    Ok(undone)
+}
+
+/// Undoes all entries, the youngest first, and the sockets of entries that the journal has lost.
+///
+/// # Errors
+/// If the journal cannot be read.
+pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<(u32, Result<Undone, Error>)>, Error> {
+    let mut all = Vec::new();
+    for (id, entry) in journal.entries()?.into_iter().rev() {
+        let undone = match entry {
+            Ok(_) => undo(journal, id, at),
+            Err(error) => {
+                let mut undone = sockets_back(id, at).unwrap_or_default();
+                undone.failed.push(error);
+                Ok(undone)
+            }
+        };
+        all.push((id, undone));
+    }
+    for id in strays(Some(journal), at)? {
+        all.push((id, sockets_back(id, at)));
+    }
+    bpffs::tidy(journal)?;
+    Ok(all)
+}
+
+fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone, Error> {
+    let id = entry.id;
+    if let Change::Sockets(Sockets { bpffs, .. }) = change {
+        let mut undone = sockets_back(id, bpffs)?;
+        // A run that was killed before it mounted it has touched no socket.
+        if entry.complete && !bpffs::is_mounted(bpffs) {
+            undone.left.push(format!(
+                "bpffs is not mounted at {} any more: the programs that were pinned there are gone, \
+                 and connections that they had changed stay so until they end",
+                bpffs.display()
+            ));
+        }
+        return Ok(undone);
+    }
+    let mut undone = Undone::default();
+    let words = change.words();
+    if let Some(younger) = younger(journal, id, change)? {
+        match hand_over(journal, younger, change)? {
+            Ok(heir) => undone.restored.push(format!("{words}: entry {heir} sets it back later")),
+            Err(heir) => undone.left.push(format!(
+                "{words}: changed by somebody before entry {heir}, which stands: left as it is"
+            )),
+        }
+        return Ok(undone);
+    }
+    match change.state()? {
+        None => undone.restored.push(format!("{words}: gone with what it belonged to")),
+        Some(State::AsBefore) => undone.restored.push(format!("{words}: is as it was")),
+        Some(State::AsSet) => {
+            change.restore()?;
+            undone.restored.push(words);
+        }
+        Some(State::Other(now)) => {
+            undone.left.push(format!("{now}: changed by somebody since, left as it is"));
+        }
+    }
+    Ok(undone)
+}
+
+/// The next entry that has changed the same thing after this one.
+fn younger(journal: &Journal, id: u32, change: &Change) -> Result<Option<Entry>, Error> {
+    let after = journal.entries()?.into_iter().filter(|(other, _)| *other > id);
+    let mut entries = after.filter_map(|(_, entry)| entry.ok());
+    let same = |entry: &Entry| entry.changes.iter().any(|other| other.same_thing(change));
+    Ok(entries.find(|entry| !entry.is_of_another_boot() && same(entry)))
+}
+
+/// Whose undoing sets it back now; as an error, who does not, because somebody has changed it in
+/// between.
+fn hand_over(
+    journal: &Journal,
+    mut younger: Entry,
+    change: &Change,
+) -> Result<Result<u32, u32>, Error> {
+    let id = younger.id;
+    let mut taken = false;
+    for other in younger.changes.iter_mut().filter(|other| other.same_thing(change)) {
+        taken |= other.inherit(change);
+    }
+    if !taken {
+        return Ok(Err(id));
+    }
+    journal.write(&younger)?;
+    Ok(Ok(id))
+}
+
+/// Detaches an entry's programs and sets the sockets back that they have touched.
+fn sockets_back(id: u32, at: &Path) -> Result<Undone, Error> {
+    let mut undone = Undone::default();
+    let pins = Pins::below(at);
+    if !pins.of(id).exists() {
+        // Killed before anything was touched.
+        return Ok(undone);
+    }
+    pins.detach(id)?;
+    if let Some(undoing) = Undoing::start(&pins, id)? {
+        // Twice: a program that ran while it was detached may have touched one more.
+        for _ in 0..2 {
+            for handle in Handle::all() {
+                handle.within(|| undoing.restore_here())??;
+            }
+        }
+        for (name, outcome) in undoing.outcomes()? {
+            if outcome.set > 0 {
+                undone.restored.push(format!("{name} of {} connections", outcome.set));
+            }
+            if outcome.others > 0 {
+                undone.left.push(format!(
+                    "{name} of {} connections: changed by somebody since, left as it is",
+                    outcome.others
+                ));
+            }
+        }
+    }
+    let remaining: u64 = in_force(&pins)?.remove(&id).unwrap_or_default().into_values().sum();
+    if remaining > 0 {
+        return Err(Error::Unable(format!(
+            "{remaining} options of connections could not be set back (a network namespace that \
+             cannot be entered, or a value that the kernel refuses): its programs are detached, and \
+             undoing can be tried again while they last"
+        )));
+    }
+    pins.remove(id)?;
+    Ok(undone)
+}
