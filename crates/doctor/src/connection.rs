@@ -9,15 +9,13 @@ use crate::clock;
 use crate::direction::{Acked, Direction};
 use crate::exchange::Exchanges;
 use crate::flight::Sent;
-use crate::stall;
+use crate::stall::{self, WHILE};
 use crate::tally::{Cause, Recent, Stall, Tallies, role};
 use crate::{Role, Seen, Settings, What};
 
 /// An ACK held longer than this is late: half of the least that Linux delays one (TCP_DELACK_MIN
 /// is 40 ms), and more than any network's jitter that is not its own trouble.
 pub(crate) const LATE: Duration = Duration::from_millis(20);
-/// What is said this long after the last was thought of meanwhile.
-const WHILE: Duration = Duration::from_millis(5);
 /// More segments than this in flight, and a queue or the congestion window may be what made the
 /// next ACK late or held the next segment back.
 const FEW_SEGMENTS: usize = 3;
@@ -28,6 +26,7 @@ const CAPTURED_TWICE: Duration = Duration::from_millis(1);
 
 mod again;
 mod handshake;
+mod window;
 
 /// A connection.
 #[derive(Debug, Clone)]
@@ -125,8 +124,8 @@ impl Connection {
         }
         self.directions[from].begin(segment);
         self.handshake(at, segment, from);
-        self.acknowledgment(at, segment, from);
         self.window(at, segment, from);
+        self.acknowledgment(at, segment, from);
         if segment.payload_bytes > 0 {
             self.data(at, segment, from, settings);
         } else {
@@ -186,38 +185,24 @@ impl Connection {
         let late = held >= LATE && few;
         if pure {
             receiver.ack_delay.record(delay);
-            receiver.quick.record(late, receiver.data_segments);
+            // What came when its program read was no delayed ACK.
+            if !receiver.room.opened_at(at) {
+                receiver.quick.record(late, receiver.data_segments);
+            }
         }
         self.directions[to].acked =
             Some(Acked { at, sent_at: sent.at, held, late, few, small_in_flight, pure });
     }
 
-    /// What the segment says of its sender's window.
-    fn window(&mut self, at: Duration, segment: &Segment, from: usize) {
-        if segment.flags.has(Flags::SYN) || segment.flags.has(Flags::RST) {
-            return;
-        }
-        let receiver = &mut self.directions[from];
-        match (receiver.window_bytes(segment), receiver.shut_since) {
-            (Some(0), None) => receiver.shut_since = Some(at),
-            (Some(0), Some(_)) => {}
-            (_, Some(since)) => {
-                receiver.shut_since = None;
-                receiver.was_shut = Some((since, at));
-            }
-            (_, None) => {}
-        }
-    }
-
     /// A segment without data.
     fn control(&mut self, at: Duration, segment: &Segment, from: usize) {
         let direction = &self.directions[from];
-        let opened = direction.was_shut.is_some_and(|(_, until)| until == at);
+        let opened = direction.room.was_shut().is_some_and(|(_, until)| until == at);
         let what = match segment.flags {
             flags if flags.has(Flags::RST) => What::Reset,
             flags if flags.has(Flags::SYN) => What::Syn,
             flags if flags.has(Flags::FIN) => What::Fin,
-            _ if direction.shut_since == Some(at) => What::WindowShut,
+            _ if direction.room.shut_since() == Some(at) => What::WindowShut,
             _ if opened => What::WindowOpen,
             _ => What::Ack,
         };
@@ -225,7 +210,8 @@ impl Connection {
         let offset = self.directions[1 - from].offset(ack);
         self.see(at, from, what, 0, offset);
         let late = self.directions[1 - from].acked;
-        if let Some(acked) = late.filter(|acked| acked.at == at && acked.late) {
+        let by_reading = self.directions[from].room.opened_at(at);
+        if let Some(acked) = late.filter(|acked| acked.at == at && acked.late && !by_reading) {
             let stall = Stall {
                 cause: Cause::LateAckSeen,
                 since: acked.sent_at,
@@ -255,7 +241,12 @@ impl Connection {
         }
         let offset = self.directions[from].offset(segment.seq);
         self.see(at, from, What::Data, segment.payload_bytes, offset);
-        let stall = stall::of(self, at, segment, from, settings)
+        let unread = self.unread(at, from).filter(|unread| unread.since > self.blind_at);
+        if let Some(unread) = &unread {
+            self.record(1 - from, unread);
+        }
+        let read_at = unread.map_or(Duration::ZERO, |unread| unread.until);
+        let stall = stall::of(self, at, segment, (from, read_at), settings)
             .filter(|stall| stall.since > self.blind_at);
         let cause = stall.map(|stall| stall.cause);
         let by_tcp = cause.is_some_and(|cause| {
@@ -264,7 +255,12 @@ impl Connection {
         let pauses = matches!(cause, Some(Cause::Program | Cause::CorkOrProgram | Cause::Event));
         match &stall {
             Some(stall) if pauses && self.exchanges.has_reply() => self.pause(from, stall),
-            Some(stall) if stall.cause != Cause::Event => self.record(from, stall),
+            Some(stall) if stall.cause != Cause::Event => {
+                if stall.cause == Cause::Window {
+                    self.directions[1 - from].room.held_up(stall.lost);
+                }
+                self.record(from, stall);
+            }
             _ => {}
         }
         self.account(at, segment, from, new_bytes, by_tcp);
@@ -319,6 +315,7 @@ impl Connection {
         if self.directions[to].last_data > self.directions[from].last_data {
             let full_bytes = self.directions[to].full_bytes();
             self.directions[to].messages.finish(full_bytes);
+            self.directions[from].room.forget_message();
         }
         if from == self.client() {
             self.count_pause();

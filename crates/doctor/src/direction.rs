@@ -7,6 +7,7 @@ use uncork_wire::{Segment, SeqNumber};
 
 use crate::flight::Flight;
 use crate::message::Messages;
+use crate::room::Room;
 use crate::tally::Stall;
 use crate::{Histogram, InForce};
 
@@ -72,10 +73,8 @@ pub(crate) struct Direction {
     pub(crate) reaction_least: Option<Duration>,
     /// Shift of the window that this end advertises (RFC 7323 §2); unknown without its SYN.
     window_shift: Option<u8>,
-    /// Since when this end's window is shut.
-    pub(crate) shut_since: Option<Duration>,
-    /// From when to when it was shut last.
-    pub(crate) was_shut: Option<(Duration, Duration)>,
+    /// How that window goes.
+    pub(crate) room: Room,
     /// Small segments that left while an earlier small one was in flight: Nagle would have held
     /// them.
     pub(crate) small_behind_small: u32,
@@ -187,14 +186,9 @@ impl Direction {
         }
     }
 
-    /// The window that a segment of this end advertises, in octets, if its scale is known. A window
-    /// of nothing is nothing at any scale.
+    /// The window that a segment of this end advertises, in octets, if its scale is known.
     pub(crate) fn window_bytes(&self, segment: &Segment) -> Option<u32> {
-        match (segment.window, self.window_shift) {
-            (0, _) => Some(0),
-            (window, Some(shift)) => Some(u32::from(window) << shift),
-            _ => None,
-        }
+        Some(u32::from(segment.window) << self.window_shift?)
     }
 
     /// Remembers a reaction of this end, if it is the fastest.

@@ -23,6 +23,7 @@ mod median;
 mod message;
 pub mod remedy;
 mod report;
+mod room;
 mod stall;
 mod tally;
 #[cfg(test)]

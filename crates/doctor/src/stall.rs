@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use uncork_wire::Segment;
 use uncork_wire::tcp::Flags;
+use uncork_wire::{Segment, SeqNumber};
 
 use crate::Settings;
 use crate::connection::Connection;
@@ -24,34 +24,42 @@ const TIMER_LATE: Duration = Duration::from_millis(18);
 const SHORT_PATH: Duration = Duration::from_millis(30);
 /// What a busy host may take longer to react to an ACK, and still far less than it was waited for.
 const BUSY_HOST: Duration = Duration::from_millis(4);
+/// What is said this long after the last was thought of meanwhile.
+pub(crate) const WHILE: Duration = Duration::from_millis(5);
 /// A round trip's hold is worth a word from here on.
 const LONG_ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// The stall that ended with this segment of new data, if one did.
+/// The stall that ended with this segment of new data, if one did. With its sender's index comes up
+/// to when that was busy reading what it had been sent.
 pub(crate) fn of(
     connection: &Connection,
     at: Duration,
     segment: &Segment,
-    from: usize,
+    (from, read_at): (usize, Duration),
     settings: &Settings,
 ) -> Option<Stall> {
     let moment = Moment {
         at,
+        read_at,
+        seq: segment.seq,
         bytes: segment.payload_bytes,
         more_follows: !segment.flags.has(Flags::PSH),
         sender: &connection.directions[from],
         receiver: &connection.directions[1 - from],
     };
     moment
-        .window()
+        .shut_window()
+        .or_else(|| moment.narrow_window())
         .or_else(|| moment.acknowledged())
-        .or_else(|| moment.corked(connection))
+        .or_else(|| moment.corked(connection, from))
         .or_else(|| moment.program(connection, from, settings))
 }
 
 /// New data, and what was known before it came.
 struct Moment<'a> {
     at: Duration,
+    read_at: Duration,
+    seq: SeqNumber,
     bytes: u32,
     /// Linux sets PSH at the end of each write, but for one with MSG_MORE (tcp_push in
     /// net/ipv4/tcp.c).
@@ -77,8 +85,8 @@ impl Moment<'_> {
     }
 
     /// The other end opened its window.
-    fn window(&self) -> Option<Stall> {
-        let (shut, opened) = self.receiver.was_shut?;
+    fn shut_window(&self) -> Option<Stall> {
+        let (shut, opened) = self.receiver.room.was_shut()?;
         let last = self.sender.last_data.unwrap_or_default();
         if opened <= last || !self.reacts_to(opened) {
             return None;
@@ -87,6 +95,17 @@ impl Moment<'_> {
         let path = self.receiver.reaction_least.unwrap_or_default();
         let since = shut.max(last).min(last + path);
         Some(self.stall(Cause::Window, since))
+    }
+
+    /// The other end had no room for this segment, and made some when its program read. That the
+    /// path takes its time, or that two programs take turns, does not count.
+    fn narrow_window(&self) -> Option<Stall> {
+        let last = self.continues()?;
+        let full_bytes = self.sender.full_bytes();
+        let opened = self.receiver.room.opened_for(self.seq, self.bytes, full_bytes)?;
+        let path = self.receiver.reaction_least.unwrap_or_default();
+        let late = opened >= last + path + WHILE;
+        (late && self.reacts_to(opened)).then(|| self.stall(Cause::Window, last + path))
     }
 
     /// The other end acknowledged what was in flight.
@@ -154,13 +173,14 @@ impl Moment<'_> {
     }
 
     /// The time that the kernel leaves a corked tail has passed, with nothing in flight.
-    fn corked(&self, connection: &Connection) -> Option<Stall> {
+    fn corked(&self, connection: &Connection, from: usize) -> Option<Stall> {
         if self.sender.flight.len() > 0 || !self.sender.is_small(self.bytes) {
             return None;
         }
         let acked = self.sender.acked.map(|acked| acked.at);
         let armed = self.sender.last_data.max(self.receiver.last_data).max(acked)?;
         let armed = armed.max(self.sender.last_again).max(self.receiver.last_again);
+        let armed = armed.max(self.read_at);
         let path = self.sender.reaction_least.unwrap_or_default();
         let waited = self.at.saturating_sub(armed).saturating_sub(path);
         let rtt = connection.rtt().unwrap_or_default();
@@ -173,8 +193,15 @@ impl Moment<'_> {
         if waited + TIMER_EARLY < CORK_CEILING || waited > longest {
             return None;
         }
-        // A beat of 200 ms is a server's that sends events as they come.
-        let beats = self.continues().is_some() && connection.exchanges.has_paused();
+        // A beat of 200 ms is a server's that sends events as they come, asked once or never; or
+        // that of a client whom nobody ever answers.
+        let unasked = if from == connection.client() {
+            self.receiver.data_segments == 0
+        } else {
+            !connection.exchanges.waiting()
+        };
+        let paused = connection.exchanges.has_paused();
+        let beats = self.continues().is_some() && (paused || unasked);
         match behind_full {
             Some(last) => Some(self.stall(Cause::Cork, last)),
             None if beats => Some(self.stall(Cause::Event, armed)),
@@ -189,7 +216,7 @@ impl Moment<'_> {
             return None;
         }
         let last = self.sender.last_data.max(self.receiver.last_data)?;
-        let last = last.max(self.sender.last_again).max(self.receiver.last_again);
+        let last = last.max(self.sender.last_again).max(self.receiver.last_again).max(self.read_at);
         // In the middle of a message only what follows no ACK is the program's own pause: with
         // data in flight, or just acknowledged, a window may have held what comes now.
         let acked = self.sender.acked.map(|acked| acked.at);

@@ -38,8 +38,10 @@ pub(crate) enum Cause {
     Cork,
     /// A message, after a time like a cork's ceiling: or the program took that long.
     CorkOrProgram,
-    /// The window was shut.
+    /// The window was shut, or had no room for the segment.
     Window,
+    /// The other end's program had yet to read what was in its buffer, which had been full.
+    Unread,
     /// Data was sent again.
     Again,
     /// The SYN was sent again.

@@ -16,6 +16,26 @@ fn events_at_the_cork_timeouts_pace_are_events() {
     assert_eq!(trace.findings().len(), 0);
 }
 
+/// Nobody has asked: whatever the beat is, nobody waits for the next one. The other end may be the
+/// client as well, if the server never says anything.
+#[test]
+fn heartbeats_are_no_replies() {
+    let beats = |by: crate::Role, pace: fn(u64) -> u64| {
+        let mut trace = Trace::new(us(100));
+        for n in 0..15 {
+            trace.data(by, 1_024).rtt_later().ack(by.other()).after(us(pace(n)));
+        }
+        trace.findings()
+    };
+    for by in [Server, Client] {
+        let findings = beats(by, |n| 200_300 + n * 1_913 % 6_000);
+        assert!(findings.is_empty(), "{by:?}: {findings:#?}");
+        // As regular as a kernel's timer.
+        let findings = beats(by, |n| 203_100 + (n + 1) % 2 * 1_600);
+        assert!(findings.is_empty(), "{by:?}: {findings:#?}");
+    }
+}
+
 /// The segment with the FIN is never held, so it says nothing about TCP_NODELAY.
 #[test]
 fn a_last_segment_with_the_fin_is_no_sign_of_nodelay() {

@@ -1,6 +1,6 @@
 use super::trace::{MSS, Trace, us};
-use crate::Kind;
 use crate::Role::{Client, Server};
+use crate::{Kind, Severity};
 
 const ROUND_TRIPS: [u64; 4] = [50, 1_000, 20_000, 80_000];
 
@@ -138,6 +138,47 @@ fn a_shut_window_is_the_reading_programs_fault() {
     let finding = trace.only(Kind::ZeroWindow);
     assert_eq!(finding.bytes_held_by, Some(Client));
     near(finding.lost, 5 * 150_000);
+}
+
+/// A buffer of 8 KiB, of which 4 are read each 20 ms: its window is never shut, and never has
+/// room for all.
+#[test]
+fn a_window_that_is_nearly_shut_is_the_reading_programs_fault() {
+    let uploads = |then: u64| {
+        let mut trace = Trace::new(us(50));
+        trace.window(Server, 64).after(us(1_000));
+        for _ in 0..5 {
+            trace.data(Client, 8_192).after(us(20_000)).window(Server, 32).after(us(30));
+            trace.data(Client, 4_096).after(us(20_000)).window(Server, 32).after(us(30));
+            trace.data(Client, 4_000).after(us(20_000)).window(Server, 32);
+            trace.after(us(20_000)).window(Server, 64).after(us(then)).data(Server, 1);
+            trace.after(us(30)).ack(Client).after(us(1_000));
+        }
+        trace
+    };
+    let report = uploads(100).report();
+    let findings = &report.connections[0].findings;
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    let finding = &findings[0];
+    assert_eq!((finding.kind, finding.severity), (Kind::ZeroWindow, Severity::LostTime));
+    assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Client), Some(Server)));
+    near(finding.lost, 5 * 80_000);
+    // What it does once it has read all is its own.
+    let findings = uploads(300_000).findings();
+    let kinds: Vec<_> = findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [Kind::ZeroWindow, Kind::Application]);
+    near(findings[0].lost, 5 * 80_000);
+    near(findings[1].lost, 5 * 300_000);
+}
+
+/// A whole window in flight, and an ACK that takes its time: but it is as wide as ever.
+#[test]
+fn a_window_that_stays_wide_is_not_shut() {
+    let mut trace = Trace::new(us(400));
+    for _ in 0..100 {
+        trace.data(Client, 64_000).after(us(9_000)).ack(Server).after(us(20));
+    }
+    trace.only(Kind::SenderQueue);
 }
 
 #[test]

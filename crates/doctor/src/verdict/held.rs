@@ -153,18 +153,23 @@ pub(super) fn until_acked_with_more(view: &View<'_>) -> Option<Finding> {
 }
 
 pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
-    let sum = Sum::of([view.tally(Cause::Window)]);
-    if sum.count == 0 {
-        return None;
-    }
-    let evidence = format!(
-        "The {} shut its receive window {} ({}), and the {} went on as soon as it opened: \
-         the program there does not read fast enough.",
+    let shut = view.tally(Cause::Window)?;
+    let unread = view.tally(Cause::Unread);
+    let sum = Sum::of([Some(shut), unread]);
+    let mut evidence = format!(
+        "The receive window of the {} was shut, or had no room for a segment, {} ({}), and the {} \
+         went on as soon as it opened: the program there does not read fast enough.",
         view.role().other(),
-        times(sum.count),
-        at_most(sum.count, sum.spread().max),
+        times(shut.count),
+        at_most(shut.count, shut.each.spread().max),
         view.role(),
     );
+    if let Some(unread) = unread {
+        evidence.push_str(&format!(
+            " What was in its buffer at the end took it {} more to read.",
+            ms(unread.lost),
+        ));
+    }
     let severity = if sum.lost > SHORTLY_SHUT { Severity::LostTime } else { Severity::Harmless };
     let mut finding = sum.finding(Kind::ZeroWindow, severity, evidence);
     finding.bytes_held_by = Some(view.role());
