@@ -63,6 +63,7 @@ fn held(from: &mut Bytes<'_>) -> Option<(Held, Option<u64>)> {
         2 => Why::Cork,
         3 => Why::More,
         4 => Why::WindowShut,
+        5 => Why::LoneSegment,
         _ => return None,
     };
     let (socket, ends, writer, inode) = (from.u64(), from.ends(), from.who(), from.u64());

@@ -241,25 +241,20 @@ live! {
     a_static_client_in_two_writes_meets_the_delayed_ack: "nagle-static-client-0.05ms", Client;
     nodelay_that_was_undone_is_not_in_force: "nagle-nodelay-undone-0.3ms", Client;
     nodelay_at_the_wrong_level_is_not_in_force: "nagle-nodelay-wrong-level-0.3ms", Client;
-    the_second_segment_of_a_request_waits_for_a_delayed_ack: "delayed-ack-window-of-one-1ms", Client,
-        fails: "a window of one segment that waits for a delayed ACK is called a slow program";
+    the_second_segment_of_a_request_waits_for_a_delayed_ack: "delayed-ack-window-of-one-1ms", Client;
     a_cork_that_is_forgotten_costs_its_timeout: "cork-forgotten-0.05ms", Servers;
     msg_more_on_the_last_piece_costs_the_corks_timeout: "cork-more-5ms", Servers;
     a_request_in_a_hundred_writes_is_a_storm_of_tiny_packets: "tiny-packets-c-0.05ms", Client;
     a_runt_behind_a_full_segment_waits_for_the_headers_ack: "runt-5ms", Servers;
-    an_upload_waits_in_its_own_queue: "sender-queue-alone-1ms", Client,
-        fails: "an upload that its own queue slows is called one that meets a shut window";
+    an_upload_waits_in_its_own_queue: "sender-queue-alone-1ms", Client;
     an_upload_meets_a_window_that_is_shut: "zero-window-0.05ms", Client;
     the_server_of_an_upload_sees_its_own_window_shut: "zero-window-0.05ms", Servers;
     a_reply_whose_end_is_lost_is_sent_again: "loss-tail-1ms", Servers;
-    a_slow_server_is_told_from_tcp: "slow-program-0.05ms", Servers,
-        fails: "who was slow is not in the JSON, as it is for captures";
-    a_slow_server_is_told_from_tcp_at_the_client: "slow-program-0.05ms", Client,
-        fails: "who was slow is not in the JSON, as it is for captures";
+    a_slow_server_is_told_from_tcp: "slow-program-0.05ms", Servers;
+    a_slow_server_is_told_from_tcp_at_the_client: "slow-program-0.05ms", Client;
     a_server_that_is_slow_and_writes_twice_is_both: "nagle-and-slow-program-1ms", Servers;
     quick_acks_run_out_at_a_reader_that_reads_late: "quickack-exhausted-0.05ms", Client;
-    quick_acks_run_out_and_meet_nagle: "quickack-exhausted-nagle-1ms", Client,
-        fails: "spent credits are not told beside Nagle";
+    quick_acks_run_out_and_meet_nagle: "quickack-exhausted-nagle-1ms", Client;
     redis_is_healthy: "healthy-redis-0.05ms", Servers;
     nginx_is_healthy: "healthy-nginx-curl-5ms", Servers;
     curl_is_healthy: "healthy-nginx-curl-0.05ms", Client;

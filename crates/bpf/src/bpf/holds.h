@@ -21,6 +21,9 @@ static __always_inline __u32 why_held(struct tcp_sock *tp, struct sock *sk, bool
 	/* Nothing is on its way that would make room, and the window takes no segment. */
 	if (flying == 0 && tp->snd_wnd < mss && tp->snd_wnd < unsent)
 		return SHUT;
+	/* A receiver may delay the ACK of a lone segment, and nothing else leaves before it. */
+	if (tp->packets_out == 1 && tp->snd_cwnd == 1 && flying + unsent <= tp->snd_wnd)
+		return LONE;
 	/* Whole segments wait for something else: the congestion window, pacing, the device. */
 	if (unsent >= mss || packets >= tp->snd_cwnd || flying + unsent > tp->snd_wnd)
 		return FREE;
@@ -110,6 +113,11 @@ static __always_inline void sample_queue(struct track *track, struct tcp_sock *t
 {
 	__u32 unsent = tp->write_seq - tp->snd_una, rtt = tp->srtt_us >> 3;
 
+	/* The receiver has not read what it has: that is no queue on the way. Nor is one late ACK,
+	 * which makes the round trip's deviation (kept times four, the mean times eight) larger
+	 * than its mean: in a queue one segment takes about as long as the next. */
+	if (tp->snd_wnd <= tp->max_window / 2 || tp->mdev_us > tp->srtt_us / 2)
+		return;
 	track->queue_samples++;
 	track->queue_rtt_us += rtt;
 	track->queue_bytes += unsent;

@@ -195,6 +195,7 @@ struct minmax {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 snd_wnd;
+	__u32 max_window;
 	__u32 mss_cache;
 	__u32 snd_cwnd;
 	__u32 lost_out;
@@ -215,6 +216,7 @@ struct tcp_sock {
 	__u32 snd_nxt;
 	__u32 snd_una;
 	__u32 srtt_us;
+	__u32 mdev_us;
 	__u32 packets_out;
 	__u64 bytes_received;
 	__u32 data_segs_in;

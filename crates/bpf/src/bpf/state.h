@@ -25,6 +25,7 @@ enum {
 	CORKED = 2,	/* TCP_CORK */
 	MORE = 3,	/* MSG_MORE, or sendfile with more to come */
 	SHUT = 4,	/* the receiver's window */
+	LONE = 5,	/* the congestion window takes one segment, and that is in flight */
 };
 
 /* What let go of them. */

@@ -50,6 +50,8 @@ pub enum Why {
     More,
     /// The receiver's window.
     WindowShut,
+    /// The congestion window takes one segment, and that is in flight.
+    LoneSegment,
 }
 
 /// What let go of them.
@@ -224,7 +226,8 @@ pub struct Writing {
     pub time: Duration,
 }
 
-/// The queue below the sender, looked at whenever a write found no room on the way.
+/// The queue below the sender, looked at whenever a write found no room on the way, though the
+/// receiver had some.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queue {
     /// How often that was.

@@ -47,7 +47,8 @@ pub(super) fn on(link: &Link, client: usize, known: &Known<'_>) -> Connection {
         findings.extend(held::by_window(&view));
         findings.extend(held::until_sent_again(&view));
         findings.extend(acks::awaited(&view));
-        findings.extend(acks::idle(&view));
+        findings.extend(acks::by_lone_segments(&view));
+        findings.extend(acks::exhausted_behind_nagle(&view).or_else(|| acks::idle(&view)));
         findings.extend(others::nodelay(&view));
         findings.extend(others::tiny_packets(&view));
         findings.extend(others::sender_queue(&view));

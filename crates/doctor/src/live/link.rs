@@ -44,6 +44,8 @@ pub(super) struct Side {
     /// Released by the kernel's timer, or by a late ACK.
     pub(super) corks: Sum,
     pub(super) window: Sum,
+    /// Segments that a congestion window of one held until a late ACK.
+    pub(super) lone: Sum,
     pub(super) again: Sum,
     pub(super) timeouts: u64,
     /// Until when time lost by sending again has been counted.
@@ -124,6 +126,10 @@ impl Link {
         });
         let side = &mut self.sides[at];
         side.mss = held.mss;
+        // What was in flight had been lost: that is what took so long.
+        if held.why == Why::LoneSegment && side.again_until > held.begin {
+            return;
+        }
         if side.socket.is_none() && side.process.is_none() && held.writer.pid != 0 {
             side.process = Some(Process {
                 pid: held.writer.pid,
@@ -240,8 +246,13 @@ impl Link {
             // The program took its cork off when it saw fit.
             (Why::Cork | Why::More, _) => return,
             (Why::WindowShut, _) => &mut side.window,
+            (Why::LoneSegment, Release::Ack) if late => &mut side.lone,
+            // It takes a round trip for each segment, and later more.
+            (Why::LoneSegment, _) => return,
         };
-        sum.record(took, picture);
+        // A congestion window of one would have taken the path's time in any case.
+        let path = if held.why == Why::LoneSegment { held.min_rtt } else { Duration::ZERO };
+        sum.record(took.saturating_sub(path), picture);
         if !held.stack.is_empty() {
             remember(&mut side.stacks, held.stack);
         }

@@ -258,6 +258,7 @@ fn a_slow_program_is_not_tcp() {
     let report = report([Event::Socket(Box::new(server))]);
     let finding = only(&report);
     assert_eq!((finding.kind, finding.count), (Kind::Application, 20));
+    assert_eq!((finding.bytes_held_by, finding.ack_held_by), (Some(Role::Server), None));
     let off = finding.lost.as_secs_f64() / 1.01 - 1.0;
     assert!(off.abs() < 0.02, "{:?}", finding.lost);
     assert_eq!((report.summary.stalls, report.summary.lost), (0, Duration::ZERO));
@@ -364,4 +365,91 @@ fn a_bulk_transfer_that_meets_the_window_now_and_then_is_well() {
         let found: Vec<_> = report.connections.iter().flat_map(|c| &c.findings).collect();
         assert_eq!(found.iter().any(|f| f.kind == Kind::ZeroWindow), named, "{limited} µs");
     }
+}
+
+/// Two full segments, and a window of one: the second waits for the ACK of the first, with or
+/// without Nagle's algorithm.
+#[test]
+fn a_window_of_one_segment_waits_for_the_late_ack() {
+    let hold = |took| Held {
+        why: Why::LoneSegment,
+        mss: 1448,
+        bytes: 1448,
+        outstanding_bytes: 1448,
+        before_bytes: 1448,
+        nodelay: true,
+        min_rtt: us(1_000),
+        ..held(us(1_500_000), us(took))
+    };
+    let late = report([Event::Held(hold(41_000))]);
+    let finding = only(&late);
+    assert_eq!((finding.kind, finding.severity), (Kind::DelayedAck, Severity::LostTime));
+    assert_eq!(
+        (finding.bytes_held_by, finding.ack_held_by),
+        (Some(Role::Server), Some(Role::Client))
+    );
+    assert_eq!((finding.count, finding.lost), (1, us(40_000)));
+    assert!(report([Event::Held(hold(1_100))]).connections.is_empty(), "a mere round trip");
+    let lost = Lost {
+        socket: 4097,
+        ends: ends(SERVER, CLIENT),
+        at: us(1_720_000),
+        waited: us(220_000),
+        bytes: 1448,
+        timeout: true,
+        window_shut: false,
+    };
+    let report = report([Event::Lost(lost), Event::Held(hold(221_000))]);
+    assert_eq!(only(&report).kind, Kind::Retransmission);
+}
+
+#[test]
+fn spent_credits_are_told_beside_the_nagle_that_waited_for_them() {
+    let events = |reader_wrote: u32| {
+        let both = (0..5).flat_map(|n| {
+            let begin = us(1_500_000 + n * 130_000);
+            let timer = ack_timer(begin + us(41_000), us(41_010));
+            let timer = AckTimer { segments_in: 17, quick_credits: 0, interactive: false, ..timer };
+            [Event::AckTimer(timer), Event::Held(held(begin, us(41_050)))]
+        });
+        let reader = Socket {
+            segments_out: reader_wrote,
+            waits: Histogram::new(),
+            ..socket(Origin::Opened)
+        };
+        report(both.chain([Event::Socket(Box::new(reader))]))
+    };
+    let one_way = events(0);
+    let kinds: Vec<_> = one_way.connections[0].findings.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [Kind::NagleDelayedAck, Kind::QuickAckExhausted]);
+    let spent = &one_way.connections[0].findings[1];
+    assert_eq!((spent.bytes_held_by, spent.ack_held_by), (Some(Role::Server), Some(Role::Client)));
+    assert_eq!((spent.count, spent.lost), (5, Duration::ZERO));
+    assert_eq!(one_way.connections[0].lost, us(5 * 41_050));
+    // Whoever replies delays its ACKs for the reply to take them along.
+    assert_eq!(only(&events(9)).kind, Kind::NagleDelayedAck);
+}
+
+/// What fills the window waits in the sender's own queue: the receiver has room again as soon as
+/// something comes.
+#[test]
+fn a_window_that_is_full_of_what_is_queued_is_not_shut() {
+    let upload = |samples| {
+        let queue =
+            Queue { samples, mean_rtt: us(180_000), longest_rtt: us(300_000), most_bytes: 700_000 };
+        let sender = Socket {
+            window_limited: us(300_000),
+            busy: us(420_000),
+            min_rtt: us(1_000),
+            queue,
+            waits: times(&[us(420_000)]),
+            wait_time: us(420_000),
+            ..socket(Origin::Opened)
+        };
+        report([Event::Socket(Box::new(sender))])
+    };
+    let queued = upload(16);
+    assert_eq!(only(&queued).kind, Kind::SenderQueue);
+    assert_eq!(only(&queued).bytes_held_by, Some(Role::Client));
+    assert_eq!(only(&upload(0)).kind, Kind::ZeroWindow);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::View;
+use super::{View, others};
 use crate::live::sums::Sum;
 use crate::report::{Finding, Kind, Severity};
 use crate::verdict::words::{count, ms};
@@ -141,6 +141,11 @@ pub(super) fn by_window(view: &View<'_>) -> Option<Finding> {
     let mut sum = view.side().window.copy();
     let times = view.side().socket.as_ref().map(|s| (s.window_limited, s.busy));
     let (limited, busy) = times.unwrap_or_default();
+    // Bytes that wait in a queue of the sender's own fill the window, too: then it is not the
+    // receiver who is slow. A shut window would have been seen.
+    if sum.count == 0 && others::sender_queue(view).is_some() {
+        return None;
+    }
     // A bulk transfer runs into the window now and then; that alone slows nothing.
     if limited.max(sum.lost) < LONG || limited.max(sum.lost) * SHARE < busy {
         return None;

@@ -19,7 +19,7 @@ const TINY_BYTES: u64 = 256;
 /// A queue shorter than this is no trouble.
 const LONG_QUEUE: Duration = Duration::from_millis(3);
 /// Writes that found no room before anything is said.
-const MEASURED: u64 = 20;
+const MEASURED: u64 = 6;
 
 /// TCP_NODELAY was asked for, and bytes were held by Nagle's algorithm all the same.
 pub(super) fn nodelay(view: &View<'_>) -> Option<Finding> {
@@ -141,12 +141,16 @@ pub(super) fn slow_program(
                 count(sum.count, "reply", "replies"),
                 ms(sum.spread().max),
             );
-            sum.finding(Kind::Application, Severity::LostTime, evidence)
+            by_program(sum, view, evidence)
         });
     }
     // From here the server's program cannot be told from its TCP, unless all is well with that.
     let client = view.other().socket.as_ref()?;
     if !lost.is_zero() || client.awaited_acks > 0 {
+        return None;
+    }
+    // Nor while the request itself has yet to pass a queue.
+    if sender_queue(&View { at: 1 - view.at, ..*view }).is_some() {
         return None;
     }
     let sum = longer(&client.waits, slow + client.min_rtt);
@@ -159,8 +163,14 @@ pub(super) fn slow_program(
             ms(sum.spread().max),
             ms(client.min_rtt),
         );
-        sum.finding(Kind::Application, Severity::LostTime, evidence)
+        by_program(sum, view, evidence)
     })
+}
+
+fn by_program(sum: Sum, server: &View<'_>, evidence: String) -> Finding {
+    let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
+    finding.bytes_held_by = Some(server.role());
+    finding
 }
 
 /// Those that took at least so long.
