@@ -28,4 +28,4 @@ pub use plan::{Plan, Request, SocketPlan};
 pub use privilege::{missing_capabilities, missing_for_undoing};
 pub use scope::Prefix;
 pub use uncork_bpf::tune::{Cure, LONGEST_NAME_BYTES, Outcome};
-pub use undo::{Undone, undo, undo_all};
+pub use undo::{One, Undone, undo, undo_all};

@@ -22,6 +22,9 @@ pub struct Undone {
     pub failed: Vec<Error>,
 }
 
+/// An entry's number, and what came of undoing it.
+pub type One = (u32, Result<Undone, Error>);
+
 impl Undone {
     fn join(&mut self, other: Self) {
         self.restored.extend(other.restored);
@@ -71,7 +74,7 @@ pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
 ///
 /// # Errors
 /// If the journal cannot be read.
-pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<(u32, Result<Undone, Error>)>, Error> {
+pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<One>, Error> {
     let mut all = Vec::new();
     for (id, entry) in journal.entries()?.into_iter().rev() {
         let undone = match entry {
