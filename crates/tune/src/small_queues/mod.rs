@@ -21,6 +21,8 @@ const SEGMENT_BYTES: u64 = 1514;
 /// The kernel sends no shorter trains than this (netif_set_gso_max_size takes no size that leaves
 /// no room behind the longest headers); two segments.
 const LEAST_TRAIN_BYTES: u64 = 2 * SEGMENT_BYTES;
+/// What may wait unsent in a socket: enough for a program that is woken late not to run dry.
+const LEAST_UNSENT_BYTES: u64 = 128 * 1024;
 /// GSO_LEGACY_MAX_SIZE: longer trains help nobody's latency.
 const MOST_TRAIN_BYTES: u64 = 65_536;
 
@@ -55,7 +57,7 @@ impl Sizes {
         let train_bytes = whole.clamp(LEAST_TRAIN_BYTES, MOST_TRAIN_BYTES);
         let limit_bytes = budget.clamp(2 * train_bytes, u64::from(u32::MAX) / 2);
         // What waits in the socket delays nobody else, only this connection's next message.
-        Self { limit_bytes, train_bytes, unsent_bytes: (2 * limit_bytes).max(16 * 1024) }
+        Self { limit_bytes, train_bytes, unsent_bytes: (2 * limit_bytes).max(LEAST_UNSENT_BYTES) }
     }
 }
 
