@@ -100,7 +100,7 @@ fn render(runs: &[Told], kernel: &str) -> String {
     );
     for told in runs {
         put!(body, "<figure class=\"card\">\n<h3>{}</h3>\n{}", escape(told.run.name), plot(told));
-        put!(body, "<figcaption>ACK delay by segment number. {}", escape(&told.sentence));
+        put!(body, "<figcaption>ACK delay by segment number: {}.", escape(&told.sentence));
         if let Some(published) = told.run.published {
             put!(body, " Published: {}.", escape(published));
         }
