@@ -69,7 +69,7 @@ fn a_late_ack_that_nobody_waits_for_is_harmless() {
     let report = trace.report();
     let finding = &report.connections[0].findings[0];
     assert_eq!(finding.kind, Kind::DelayedAck);
-    assert_eq!(finding.severity, crate::Severity::Harmless);
+    assert_eq!(finding.severity, Severity::Harmless);
     assert_eq!(report.summary.connections_with_findings, 0);
 }
 
@@ -84,7 +84,7 @@ fn spent_quick_ack_credits_are_told_from_the_order_of_acks() {
     let report = trace.report();
     let finding = &report.connections[0].findings[0];
     assert_eq!(finding.kind, Kind::QuickAckExhausted);
-    assert_eq!(finding.severity, crate::Severity::Harmless);
+    assert_eq!(finding.severity, Severity::Harmless);
     assert!(finding.evidence.contains("first 16 ACKs"), "{}", finding.evidence);
 }
 
