@@ -153,8 +153,8 @@ pub(crate) enum TuneCommand {
     /// Keep a device's queue short: no connection has more in it than a target time takes to send
     ///
     /// Sets what is needed together, in the network namespace of the device:
-    /// net.ipv4.tcp_limit_output_bytes, tcp_notsent_lowat and tcp_tso_rtt_log, and the device's
-    /// gso_max_size.
+    /// net.ipv4.tcp_limit_output_bytes, tcp_notsent_lowat, tcp_min_tso_segs and tcp_tso_rtt_log, and
+    /// the device's gso_max_size.
     #[command(after_help = SMALL_QUEUES_HELP)]
     SmallQueues(SmallQueues),
     /// Show what is in force, since when, and what it touched

@@ -16,15 +16,9 @@ use crate::change::{Change, Link, Sysctl};
 use crate::netns::Handle;
 use crate::plan::Plan;
 
-/// A full segment of Ethernet, with its headers. A train is a whole number of these.
-const SEGMENT_BYTES: u64 = 1514;
-/// The kernel sends no shorter trains than this (netif_set_gso_max_size takes no size that leaves
-/// no room behind the longest headers); two segments.
-const LEAST_TRAIN_BYTES: u64 = 2 * SEGMENT_BYTES;
-/// What may wait unsent in a socket: enough for a program that is woken late not to run dry.
-const LEAST_UNSENT_BYTES: u64 = 128 * 1024;
-/// GSO_LEGACY_MAX_SIZE: longer trains help nobody's latency.
-const MOST_TRAIN_BYTES: u64 = 65_536;
+/// What may wait unsent in a socket: enough for a program that is woken late not to run dry. It
+/// delays nobody but that connection's own next message.
+const UNSENT_BYTES: u32 = 128 * 1024;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -39,28 +33,6 @@ pub struct Request {
     pub netns: Handle,
 }
 
-/// The sizes that go together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sizes {
-    limit_bytes: u64,
-    train_bytes: u64,
-    unsent_bytes: u64,
-}
-
-impl Sizes {
-    /// A connection has two trains on the way: one that is being sent, one that is next. The
-    /// limit counts what a train takes in memory, and stops the one after it is passed.
-    fn of(rate_bytes_per_second: u64, target: Duration) -> Self {
-        let budget = u128::from(rate_bytes_per_second) * target.as_micros() / 1_000_000;
-        let budget = u64::try_from(budget).unwrap_or(u64::MAX);
-        let whole = (budget / 2 / SEGMENT_BYTES).saturating_mul(SEGMENT_BYTES);
-        let train_bytes = whole.clamp(LEAST_TRAIN_BYTES, MOST_TRAIN_BYTES);
-        let limit_bytes = budget.clamp(2 * train_bytes, u64::from(u32::MAX) / 2);
-        // What waits in the socket delays nobody else, only this connection's next message.
-        Self { limit_bytes, train_bytes, unsent_bytes: (2 * limit_bytes).max(LEAST_UNSENT_BYTES) }
-    }
-}
-
 /// What has to be changed for this.
 ///
 /// # Errors
@@ -71,42 +43,31 @@ pub fn plan(request: &Request) -> Result<Plan, Error> {
         Some(bytes_per_second) => Rate { bytes_per_second, source: "--rate".to_owned() },
         None => rate::learn(netns, device)?,
     };
-    let sizes = Sizes::of(rate.bytes_per_second, *target);
-    let sysctl =
-        |name: &str, value: u64| Sysctl::plan(netns, name, value.to_string()).map(Change::Sysctl);
-    let train = u32::try_from(sizes.train_bytes).unwrap_or(u32::MAX);
-    let megabits = rate.bytes_per_second.saturating_mul(8) / 1_000_000;
+    let bits_per_second = rate.bytes_per_second.saturating_mul(8);
+    let sizes = uncork_queues::small_queues(bits_per_second, *target, None);
     let title = format!(
-        "small queues on {device}: at most {target:?} at {megabits} Mbit/s ({}){}",
+        "small queues on {device}: {target:?} at {} Mbit/s ({}){}",
+        bits_per_second / 1_000_000,
         rate.source,
         netns.id.words()
     );
-    let mut changes = vec![
-        sysctl("net.ipv4.tcp_limit_output_bytes", sizes.limit_bytes)?,
-        sysctl("net.ipv4.tcp_notsent_lowat", sizes.unsent_bytes)?,
-    ];
-    // Kernels before 5.18 have no trains that grow at short round trips.
-    if let Ok(change) = sysctl("net.ipv4.tcp_tso_rtt_log", 0) {
-        changes.push(change);
-    }
-    changes.push(Change::Link(Link::plan(netns, device, train)?));
-    Ok(Plan { title, changes, ..Plan::default() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_train_is_whole_segments_and_at_most_half_the_limit() {
-        for megabits in [1, 10, 100, 1_000, 10_000, 400_000] {
-            for target in [100, 300, 1_000, 10_000] {
-                let sizes = Sizes::of(megabits * 125_000, Duration::from_micros(target));
-                assert!(sizes.train_bytes * 2 <= sizes.limit_bytes, "{megabits} {sizes:?}");
-                assert!(sizes.limit_bytes < u64::from(u32::MAX), "{megabits} {sizes:?}");
-            }
+    let mut changes = Vec::new();
+    for (name, value) in [
+        ("net.ipv4.tcp_limit_output_bytes", sizes.limit_output_bytes),
+        ("net.ipv4.tcp_notsent_lowat", Some(UNSENT_BYTES)),
+        ("net.ipv4.tcp_min_tso_segs", sizes.min_tso_segments),
+        ("net.ipv4.tcp_tso_rtt_log", sizes.tso_rtt_log),
+    ] {
+        let Some(value) = value else { continue };
+        match Sysctl::plan(netns, name, value.to_string()) {
+            Ok(sysctl) => changes.push(Change::Sysctl(sysctl)),
+            // Kernels before 5.18 have no trains that grow at short round trips.
+            Err(_) if name == "net.ipv4.tcp_tso_rtt_log" => {}
+            Err(error) => return Err(error),
         }
-        let sizes = Sizes::of(12_500_000, Duration::from_millis(1));
-        assert_eq!((sizes.limit_bytes, sizes.train_bytes), (12_500, 4 * 1514));
     }
+    if let Some(bytes) = sizes.gso_max_bytes {
+        changes.push(Change::Link(Link::plan(netns, device, bytes)?));
+    }
+    Ok(Plan { title, changes, ..Plan::default() })
 }
