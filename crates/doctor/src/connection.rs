@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     /// The first pause of the reply under way, and what was seen around it.
     paused: Option<Box<(usize, Stall, Recent)>>,
     /// Where data is missing: from, to, and since when.
-    hole: Option<(SeqNumber, SeqNumber, Duration)>,
+    hole: Option<Box<(SeqNumber, SeqNumber, Duration)>>,
 }
 
 impl Connection {
@@ -236,7 +236,7 @@ impl Connection {
             _ => return self.again(at, segment, from),
         };
         if segment.seq.after(direction.nxt) {
-            self.hole = Some((direction.nxt, segment.seq, at));
+            self.hole = Some(Box::new((direction.nxt, segment.seq, at)));
             self.blind_at = at;
         }
         let offset = self.directions[from].offset(segment.seq);

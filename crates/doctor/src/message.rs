@@ -13,13 +13,13 @@ const SAME_BURST: Duration = Duration::from_millis(1);
 pub(crate) struct Messages {
     now: Message,
     /// Finished ones.
-    pub(crate) count: u64,
+    pub(crate) count: u32,
     /// Segments in each.
     pub(crate) segments: Median,
     /// Octets in each.
     pub(crate) bytes: Median,
     /// Short last segments that followed full ones at once: nothing held them.
-    pub(crate) prompt_tails: u64,
+    pub(crate) prompt_tails: u32,
     /// What was sent in needlessly many segments.
     pub(crate) tiny: Tiny,
 }

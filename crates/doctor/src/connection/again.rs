@@ -16,7 +16,7 @@ impl Connection {
     /// Data that has been sent before, or that was overtaken on its way here.
     pub(super) fn again(&mut self, at: Duration, segment: &Segment, from: usize) {
         let end = segment.seq + segment.payload_bytes;
-        if let Some((hole, hole_end, since)) = self.hole {
+        if let Some((hole, hole_end, since)) = self.hole.as_deref().copied() {
             let fills = !segment.seq.before(hole) && !end.after(hole_end);
             if fills && at.saturating_sub(since) <= REORDERED {
                 return;

@@ -110,7 +110,7 @@ pub(super) fn is_cork(view: &View<'_>) -> bool {
 /// Whether tails that came after a timeout had been sent before and lost on their way to where the
 /// capture was made. To tell, there is only that others were not held.
 pub(super) fn is_lost_tail(view: &View<'_>) -> bool {
-    view.count(Cause::Cork) <= view.sender.messages.prompt_tails
+    view.count(Cause::Cork) <= u64::from(view.sender.messages.prompt_tails)
 }
 
 pub(super) fn by_cork(view: &View<'_>) -> Option<Finding> {

@@ -74,7 +74,7 @@ fn party(connection: &Connection, end: usize) -> Party {
         process: None,
         data_segments: direction.data_segments,
         payload_bytes: direction.payload_bytes,
-        messages: direction.messages.count,
+        messages: direction.messages.count.into(),
         segments_per_message: direction.messages.segments.get(),
         message_bytes: direction.messages.bytes.get(),
         mss: direction.mss(),
