@@ -15,20 +15,21 @@ use crate::artifact;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mode {
     hold: Option<Hold>,
-    library: Option<PathBuf>,
+    /// A copy of the library, to be preloaded instead.
+    copy: Option<PathBuf>,
     settings: Vec<(&'static str, String)>,
 }
 
 impl Mode {
     /// Without the library.
     pub const fn plain() -> Self {
-        Self { hold: None, library: None, settings: Vec::new() }
+        Self { hold: None, copy: None, settings: Vec::new() }
     }
 
     /// Under the library, held by `hold`, all else as by default.
     pub fn held(hold: Hold) -> Self {
         let settings = vec![(variable::HOLD, hold.to_string())];
-        Self { hold: Some(hold), library: None, settings }
+        Self { hold: Some(hold), copy: None, settings }
     }
 
     /// `--hold kernel` and `--hold user`.
@@ -56,7 +57,7 @@ impl Mode {
     /// The same with a copy of the library at `path` (for users that cannot read the original).
     #[must_use]
     pub fn with_library(mut self, path: &Path) -> Self {
-        self.library = Some(path.to_owned());
+        self.copy = Some(path.to_owned());
         self
     }
 
@@ -90,7 +91,7 @@ impl Mode {
         if self.is_plain() {
             return Ok(Vec::new());
         }
-        let library = match &self.library {
+        let library = match &self.copy {
             Some(path) => path.clone(),
             None => artifact::library()?,
         };

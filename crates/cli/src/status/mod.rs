@@ -43,7 +43,8 @@ pub(crate) struct Answer {
     /// Whether the library is in it; unknown without permission.
     loaded: Option<bool>,
     /// The file that it was loaded from.
-    library: Option<PathBuf>,
+    #[serde(rename = "library")]
+    loaded_library: Option<PathBuf>,
     /// Settings and sockets.
     report: Option<ProcessReport>,
     /// Why something above is missing.
@@ -76,7 +77,7 @@ fn human(answer: &Answer) -> Option<String> {
     let loaded = answer.loaded?;
     let program = output::shown(answer.program.as_deref().unwrap_or("?")).into_owned();
     let mut text = format!("{} ({program}): ", answer.pid);
-    match (loaded, &answer.library) {
+    match (loaded, &answer.loaded_library) {
         (true, Some(library)) => {
             text += &format!("{} is loaded\n", output::shown(&library.to_string_lossy()));
         }
@@ -94,7 +95,7 @@ fn ask(pid: i32) -> Answer {
         pid,
         program: program_name(pid),
         loaded: None,
-        library: None,
+        loaded_library: None,
         report: None,
         error: None,
         code: code::LOADED,
@@ -103,7 +104,7 @@ fn ask(pid: i32) -> Answer {
         Ok(None) => (answer.loaded, answer.code) = (Some(false), code::NOT_LOADED),
         Ok(Some(found)) => {
             answer.loaded = Some(true);
-            answer.library = Some(found.library);
+            answer.loaded_library = Some(found.from);
             match found.report {
                 Ok(report) => answer.report = Some(report),
                 Err(Unreadable::Io(error)) => refused(&mut answer, &error),
@@ -144,14 +145,14 @@ fn no_permission(pid: i32) -> String {
 
 /// The library in a process, and what it has published there.
 struct Found {
-    library: PathBuf,
+    from: PathBuf,
     report: Result<ProcessReport, Unreadable>,
 }
 
 fn look(pid: i32) -> io::Result<Option<Found>> {
     let Some((library, report)) = read(pid)? else { return Ok(None) };
     let report = report.map(|report| completed(report, pid, &library));
-    Ok(Some(Found { library, report }))
+    Ok(Some(Found { from: library, report }))
 }
 
 /// What is in the process's memory, and the library that put it there.

@@ -52,7 +52,7 @@ impl Cluster {
             let owner = User::from_name("postgres")?.context("there is no user postgres")?;
             let root = cluster.scratch.root();
             fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
-            fs::copy(artifact::library()?, cluster.library())?;
+            fs::copy(artifact::library()?, cluster.copy_of_library())?;
             fs::create_dir(cluster.data())?;
             fs::write(cluster.scratch.path("stats"), "")?;
             for path in [cluster.data(), cluster.scratch.path("stats")] {
@@ -69,7 +69,7 @@ impl Cluster {
         self.scratch.path("data")
     }
 
-    fn library(&self) -> PathBuf {
+    fn copy_of_library(&self) -> PathBuf {
         self.scratch.path("libuncork.so")
     }
 
@@ -79,7 +79,7 @@ impl Cluster {
         if !root() {
             return self.scratch.reporting(mode).command(program);
         }
-        let mode = self.scratch.reporting(mode).with_library(&self.library());
+        let mode = self.scratch.reporting(mode).with_library(&self.copy_of_library());
         let setpriv = find("setpriv").context("no setpriv (Debian: util-linux)")?;
         let mut command = Command::new(setpriv);
         command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "env"]);
