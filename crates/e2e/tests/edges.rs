@@ -3,8 +3,9 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit};
+use uncork_e2e::artifact::library;
 use uncork_e2e::edge::{facts, same_facts};
 use uncork_e2e::skip::{note, root, skip};
 use uncork_e2e::{Mode, alone, beside_others, soak};
@@ -170,5 +171,19 @@ fn the_timer_shares_the_table_of_descriptors_without_need() -> Result<()> {
     // What is gathered in the process may have to be sent after its descriptor was closed.
     let said = tables(&Mode::held(Hold::User))?;
     ensure!(said.contains("threads: 2, with a table of their own: 0"), "{said}");
+    Ok(())
+}
+
+/// As `uncork run` opens it, to see whether the loader can.
+#[test]
+fn a_library_that_no_call_comes_to_starts_all_the_same() -> Result<()> {
+    let _shared = beside_others();
+    let library = library()?;
+    let path = library.to_str().context("a path in UTF-8")?;
+    let (said, _) = facts("opened", &[path], &Mode::plain())?;
+    ensure!(said == "idle\n", "opened with dlopen: {said}");
+    // Preloaded, it is the same object, and at work.
+    let (said, _) = facts("opened", &[path], &Mode::held(Hold::Kernel))?;
+    ensure!(said == "at work\n", "preloaded: {said}");
     Ok(())
 }

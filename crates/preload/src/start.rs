@@ -1,7 +1,8 @@
 //! The beginning and the end: constructor, fork, destructor.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
+use core::slice;
 use core::sync::atomic::AtomicU64;
 
 use libc::c_void;
@@ -73,11 +74,41 @@ unsafe extern "C" fn in_child() {
     report::restart();
 }
 
-/// Whether the program's calls come to us.
+/// Whether the program's calls come to us: then we were loaded before libc, be it behind another
+/// library that was preloaded. Comparing the address of our own `read` with what dlsym(3) finds
+/// would not tell: a reference to an exported function is bound to the first of its name, too.
 fn interposes() -> bool {
-    let ours = crate::shims::read::read as *mut c_void;
-    // SAFETY: a C string.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"read".as_ptr()) == ours }
+    // SAFETY: the callback has the signature that is asked for and needs no data.
+    unsafe { libc::dl_iterate_phdr(Some(us_or_libc), core::ptr::null_mut()) == US }
+}
+
+/// What ends the search through the loaded objects, which goes in the order of loading.
+const US: c_int = 1;
+const LIBC: c_int = 2;
+
+unsafe extern "C" fn us_or_libc(
+    object: *mut libc::dl_phdr_info,
+    _bytes: usize,
+    _data: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader hands over a description of an object that stays loaded meanwhile.
+    let (base, headers) = unsafe {
+        let object = &*object;
+        (object.dlpi_addr, slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()))
+    };
+    let holds = |address: usize| {
+        let address = (address as u64).wrapping_sub(base);
+        headers.iter().any(|part| {
+            part.p_type == libc::PT_LOAD && address.wrapping_sub(part.p_vaddr) < part.p_memsz
+        })
+    };
+    if holds(us_or_libc as *const () as usize) {
+        US
+    } else if holds(libc::__errno_location as *const () as usize) {
+        LIBC
+    } else {
+        0
+    }
 }
 
 /// Whether this library was loaded under its second name.
