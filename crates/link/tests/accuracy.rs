@@ -16,6 +16,7 @@ use nix::sys::socket::{
 };
 use uncork_link::{Counts, Faults, Layer, Loss, Path, Reorder, Settings, run};
 use uncork_netns::Namespace;
+use uncork_netns::testing::is_skipped;
 
 const RATE: u64 = 1_000_000_000;
 const DELAY: Duration = Duration::from_millis(5);
@@ -35,16 +36,6 @@ struct Observed {
 
 fn now_ns() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
-}
-
-/// Without the privilege a test says so and is skipped; where everything is tested, it fails.
-fn skipped(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("CI").is_none(), "{test} needs root");
-        println!("skipped: {test}: it needs root to make network namespaces");
-    }
-    !root
 }
 
 fn observe(label: &str, path: Path, frames: usize) -> Result<Observed> {
@@ -151,7 +142,7 @@ fn lateness_us(observed: &Observed) -> Vec<f64> {
 
 #[test]
 fn at_a_gigabit_frames_arrive_within_a_tenth_of_a_millisecond_of_their_time() {
-    if skipped("at_a_gigabit_frames_arrive_within_a_tenth_of_a_millisecond_of_their_time") {
+    if is_skipped("at_a_gigabit_frames_arrive_within_a_tenth_of_a_millisecond_of_their_time") {
         return;
     }
     let path = Path { delay: DELAY, rate: Some(RATE), queue_bytes: 64 << 20, ..Path::default() };
@@ -179,7 +170,7 @@ fn at_a_gigabit_frames_arrive_within_a_tenth_of_a_millisecond_of_their_time() {
 
 #[test]
 fn faults_happen_as_often_as_asked_for_and_corruption_does_not_get_past_a_checksum() {
-    if skipped("faults_happen_as_often_as_asked_for") {
+    if is_skipped("faults_happen_as_often_as_asked_for") {
         return;
     }
     let reorder = Reorder { probability: 0.1, late_by: Duration::from_millis(2) };

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use uncork_link::{Counts, Layer, Path, Settings, run};
+use uncork_netns::testing::is_skipped;
 use uncork_netns::{Namespace, PREFIX};
 
 /// Ends the link when the test does, however it does.
@@ -25,16 +26,6 @@ impl Drop for Link {
             let _ = thread.join();
         }
     }
-}
-
-/// Without the privilege a test says so and is skipped; where everything is tested, it fails.
-fn skipped(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("CI").is_none(), "{test} needs root");
-        println!("skipped: {test}: it needs root to make network namespaces");
-    }
-    !root
 }
 
 fn link(client: &Namespace, server: &Namespace, path: &Path) -> Link {
@@ -91,7 +82,7 @@ fn shortest_round_trip_ms(label: &str, path: &Path) -> f64 {
 
 #[test]
 fn a_frame_takes_the_delay_that_was_asked_for() {
-    if skipped("a_frame_takes_the_delay_that_was_asked_for") {
+    if is_skipped("a_frame_takes_the_delay_that_was_asked_for") {
         return;
     }
     let without = shortest_round_trip_ms("d0", &Path::default());
@@ -106,7 +97,7 @@ fn a_frame_takes_the_delay_that_was_asked_for() {
 
 #[test]
 fn namespaces_are_gone_afterwards_with_what_ran_in_them() {
-    if skipped("namespaces_are_gone_afterwards_with_what_ran_in_them") {
+    if is_skipped("namespaces_are_gone_afterwards_with_what_ran_in_them") {
         return;
     }
     let namespace = Namespace::new("gone").unwrap();

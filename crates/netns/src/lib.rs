@@ -1,6 +1,8 @@
 //! Network namespaces of our own: made, and removed whatever happens.
 #![forbid(unsafe_code)]
 
+pub mod testing;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};

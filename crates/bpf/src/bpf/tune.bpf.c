@@ -15,63 +15,62 @@
 #include "tune/options.h"
 #include "tune/processes.h"
 
+/* Sets the options on a socket if it is meant; `options` is what bpf_setsockopt takes here. */
+static __always_inline void meet(void *options, void *sk, struct tcp_sock *tp)
+{
+	struct kept *kept;
+
+	if (!tp || !meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0)))
+		return;
+	kept = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (kept)
+		claim_all(options, tp, kept);
+}
+
+/* The socket that an iterator is at; none at its end. */
+static __always_inline struct tcp_sock *shown(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+
+	return common ? bpf_skc_to_tcp_sock(common) : NULL;
+}
+
 SEC("sockops")
 int established(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk;
-	struct tcp_sock *tp;
-	struct kept *kept;
 
 	/* The answer belongs to others that may be attached: it is not touched. */
 	if (ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
 	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
 	sk = ctx->sk;
-	if (!sk)
-		return 1;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp || !meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0)))
-		return 1;
-	kept = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (kept)
-		claim_all(ctx, tp, kept);
+	if (sk)
+		meet(ctx, sk, bpf_skc_to_tcp_sock(sk));
 	return 1;
 }
 
 SEC("iter/tcp")
 int living(struct bpf_iter__tcp *ctx)
 {
-	struct sock_common *common = ctx->sk_common;
-	struct tcp_sock *tp;
-	struct kept *kept;
+	struct tcp_sock *tp = shown(ctx);
+	__u8 state;
 
-	if (!common)
+	if (!tp)
 		return 0;
-	tp = bpf_skc_to_tcp_sock(common);
 	/* What a listener accepts is met when it is established. */
-	if (!tp || common->skc_state == TCP_LISTEN || common->skc_state == TCP_CLOSE)
-		return 0;
-	if (!meant(tp, settings.by_process && bpf_sk_storage_get(&tags, tp, NULL, 0)))
-		return 0;
-	kept = bpf_sk_storage_get(&sockets, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (kept)
-		claim_all(tp, tp, kept);
+	state = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+	if (state != TCP_LISTEN && state != TCP_CLOSE)
+		meet(tp, tp, tp);
 	return 0;
 }
 
 SEC("iter/tcp")
 int undoing(struct bpf_iter__tcp *ctx)
 {
-	struct sock_common *common = ctx->sk_common;
-	struct tcp_sock *tp;
-	struct kept *kept;
+	struct tcp_sock *tp = shown(ctx);
+	struct kept *kept = tp ? bpf_sk_storage_get(&sockets, tp, NULL, 0) : NULL;
 
-	if (!common)
-		return 0;
-	tp = bpf_skc_to_tcp_sock(common);
-	if (!tp)
-		return 0;
-	kept = bpf_sk_storage_get(&sockets, tp, NULL, 0);
 	if (kept)
 		release_all(tp, tp, kept);
 	return 0;
