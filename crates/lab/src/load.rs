@@ -58,7 +58,7 @@ impl Bulk {
             let (inbox, _) = listener.accept()?;
             let received = Arc::new(AtomicU64::new(0));
             bulk.threads.push(receive(inbox, Arc::clone(&received)));
-            bulk.threads.push(send(stream.try_clone()?));
+            bulk.threads.push(flood(stream.try_clone()?));
             bulk.received_bytes.push(received);
             bulk.streams.push(stream);
         }
@@ -104,7 +104,9 @@ impl Drop for Bulk {
     }
 }
 
-fn send(mut stream: TcpStream) -> JoinHandle<()> {
+/// Sends as fast as it may, until the connection is shut down.
+#[must_use]
+pub fn flood(mut stream: TcpStream) -> JoinHandle<()> {
     let bytes = vec![0; WRITE_BYTES];
     thread::spawn(move || while stream.write_all(&bytes).is_ok() {})
 }

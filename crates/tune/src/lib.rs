@@ -7,6 +7,7 @@
 
 pub mod bpffs;
 pub mod change;
+pub mod device;
 pub mod journal;
 pub mod netns;
 pub mod scope;

@@ -118,6 +118,7 @@ impl Request {
             peer: self.peer.map(|peer| (peer.address, peer.bits)),
             netns_cookie: only.as_ref().map(|handle| handle.id.cookie),
             cgroup,
+            device: None,
         };
         let live = match (self.live, only) {
             (false, _) => Vec::new(),

@@ -25,6 +25,7 @@ mod pgbench;
 mod redis;
 mod serving;
 mod small_writes;
+mod sockops;
 mod spin;
 mod spin_redis;
 mod startup;
@@ -62,6 +63,8 @@ pub(crate) enum Bench {
     Capture,
     /// redis-benchmark against a redis that uncork doctor watches
     Live,
+    /// wrk with Connection: close against nginx, with uncork tune in force
+    Sockops,
 }
 
 impl Bench {
@@ -81,6 +84,7 @@ impl Bench {
             Self::Timer => "timer",
             Self::TimerCosts => "timer-costs",
             Self::Live => "live",
+            Self::Sockops => "sockops",
             Self::Capture => "capture",
         }
     }
@@ -106,6 +110,7 @@ impl Bench {
             Self::Timer => timer::run(bed),
             Self::TimerCosts => timer_costs::run(bed),
             Self::Live => live::run(bed),
+            Self::Sockops => sockops::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

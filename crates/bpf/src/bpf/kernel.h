@@ -146,8 +146,17 @@ struct sock_cgroup_data {
 	struct cgroup *cgroup;
 };
 
+struct net_device {
+	int ifindex;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct dst_entry *sk_dst_cache;
 	struct sock_cgroup_data sk_cgrp_data;
 	struct socket *sk_socket;
 	struct rb_root tcp_rtx_queue;

@@ -25,6 +25,9 @@ pub struct Scope {
     pub netns_cookie: Option<u64>,
     /// Those made in this cgroup, or below it: its directory and its number.
     pub cgroup: Option<(PathBuf, u64)>,
+    /// Those whose route leads over the device of this number. Numbers are a network namespace's
+    /// own: name that, too.
+    pub device: Option<u32>,
 }
 
 /// How it went with an option, in numbers of sockets.
@@ -65,6 +68,7 @@ pub(super) fn bytes(entry: u32, cures: &[Cure], scope: &Scope, pid_namespace: u3
     put(154, &[u8::from(scope.pid.is_some())]);
     put(156, &scope.pid.unwrap_or(0).to_ne_bytes());
     put(160, &pid_namespace.to_ne_bytes());
+    put(164, &scope.device.unwrap_or(0).to_ne_bytes());
     bytes
 }
 

@@ -23,7 +23,7 @@ use arguments::Experiment;
 pub(crate) use arguments::Lab;
 
 /// Exit status of what was ended by Ctrl-C before its end (128 + SIGINT, as shells have it).
-const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Runs the experiment, and returns the exit status.
 pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
@@ -61,8 +61,8 @@ fn failed(error: &anyhow::Error) -> Failure {
     Failure::own(format!("{error:#}"))
 }
 
-/// Set by Ctrl-C and its like. The namespaces are removed before the process ends.
-fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
+/// Set by Ctrl-C and its like. What was made is removed before the process ends.
+pub(crate) fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in
         [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]

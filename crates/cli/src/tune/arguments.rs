@@ -1,5 +1,7 @@
 //! The command line of `uncork tune`.
 
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,8 +33,17 @@ const SMALL_QUEUES_HELP: &str = "\
 Examples:
   uncork tune small-queues --dev eth0
   uncork tune small-queues --dev veth0 --rate 100mbit --target 2ms --dry-run
+  uncork tune small-queues --dev eth0 --verify
+  uncork tune small-queues --dev eth0 --verify --load 192.0.2.7:5201 --ping 192.0.2.7
 
-Exit status: as of uncork tune.";
+Exit status: as of uncork tune; 1 also if it was verified and taken back, or there was no load to
+judge by, 130 if it was ended by Ctrl-C (and taken back).";
+
+const SINK_HELP: &str = "\
+Example: on the other host
+  uncork tune sink 192.0.2.7:5201
+
+Exit status: 130 when it is ended by Ctrl-C, 2 if the address cannot be listened on.";
 
 /// Set TCP options of running programs' connections, and take it all back
 ///
@@ -157,6 +168,11 @@ pub(crate) enum TuneCommand {
     /// the device's gso_max_size.
     #[command(after_help = SMALL_QUEUES_HELP)]
     SmallQueues(SmallQueues),
+    /// Take what another host's `small-queues --load` sends, and throw it away
+    ///
+    /// Anybody who can reach the address can send to it, and nothing is kept.
+    #[command(after_help = SINK_HELP)]
+    Sink(Sink),
     /// Show what is in force, since when, and what it touched
     #[command(after_help = LIST_HELP)]
     List(List),
@@ -173,15 +189,54 @@ pub(crate) struct SmallQueues {
     #[arg(long, value_name = "DEV")]
     pub(crate) dev: String,
 
-    /// How long what one connection has queued may take to send: 50us to 1s
+    /// How long what is queued may take to send: 50us to 1s
     #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = target)]
     pub(crate) target: Duration,
 
     /// How fast the link is: 100mbit
     ///
-    /// Not given: what its shaper (tbf or htb) says, else its own speed.
+    /// Not given: what its shaper (tbf or htb) says, else its own speed, else what it is seen to
+    /// send in a second in which there is more to send.
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<u64>,
+
+    /// How many connections send in bulk at a time
+    ///
+    /// Not given: as many as have more to send now, over a second; one, if none has.
+    #[arg(long, value_name = "N")]
+    pub(crate) senders: Option<NonZeroU32>,
+
+    /// Pace each connection over the device at its part of the rate (eBPF)
+    ///
+    /// Empties the queue almost, also of many senders. The price: none gets more than its part while
+    /// others are silent, and a rate that is said or measured too high brings the queue back.
+    #[arg(long)]
+    pub(crate) pace: bool,
+
+    /// Measure round trips, queue and throughput before and after, in turns, and take it back if it
+    /// did not help
+    ///
+    /// Judges by the load that there is: it watches the connections over the device and sends
+    /// nothing. Without one it changes nothing. Takes about fifteen seconds, during which the
+    /// settings are made, taken back and made again.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) verify: bool,
+
+    /// With --verify: judge by pings to this host (IPv4) beside the load
+    #[arg(long, value_name = "HOST", requires = "verify")]
+    pub(crate) ping: Option<String>,
+
+    /// With --verify: make the load, to somebody there who throws it away
+    ///
+    /// `uncork tune sink` on another host of yours, or a discard service. So many connections as
+    /// --senders says send as fast as they may.
+    #[arg(long, value_name = "HOST:PORT", requires = "verify")]
+    pub(crate) load: Option<String>,
+
+    /// With --verify: how long each of the six measurements takes, 200ms to 60s
+    #[arg(long, value_name = "DURATION", requires = "verify", value_parser = each)]
+    #[arg(default_value = "1500ms")]
+    pub(crate) each: Duration,
 
     /// The network namespace of the device: a name of ip-netns(8), or the path of its file
     #[arg(long, value_name = "NAME")]
@@ -190,6 +245,13 @@ pub(crate) struct SmallQueues {
     /// Print what would be changed, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sink {
+    /// The address to listen on: 192.0.2.7:5201
+    #[arg(value_name = "ADDRESS:PORT")]
+    pub(crate) address: SocketAddr,
 }
 
 #[derive(Debug, Args)]
@@ -258,6 +320,12 @@ fn target(text: &str) -> Result<Duration, String> {
     if sensible.contains(&target) { Ok(target) } else { Err("50us to 1s are possible".to_owned()) }
 }
 
+fn each(text: &str) -> Result<Duration, String> {
+    let each = parse_duration(text).map_err(|error| error.to_string())?;
+    let sensible = Duration::from_millis(200)..=Duration::from_secs(60);
+    if sensible.contains(&each) { Ok(each) } else { Err("200ms to 60s are possible".to_owned()) }
+}
+
 fn congestion(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_graphic();
     if text.is_empty() || text.len() >= LONGEST_NAME_BYTES || !text.chars().all(plain) {
@@ -314,5 +382,16 @@ mod tests {
         assert!(pacing("35gbit").is_err());
         assert!(congestion("a-name-too-long-x").is_err());
         assert!(target("2s").is_err());
+        assert!(each("100ms").is_err());
+    }
+
+    #[test]
+    fn what_verifies_needs_verify() {
+        let small = |line: &str| parse(&format!("small-queues --dev eth0 {line}"));
+        for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s", "--verify --dry-run"] {
+            assert!(small(alone).unwrap_err().contains("--verify"), "{alone}");
+        }
+        assert!(small("--verify --load 192.0.2.1:9 --senders 8 --pace").is_ok());
+        assert!(small("--senders 0").is_err());
     }
 }

@@ -2,6 +2,9 @@
 //! is `uncork-tune`'s.
 
 mod arguments;
+mod sink;
+mod small;
+mod verified;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -9,11 +12,11 @@ use std::path::{Path, PathBuf};
 use uncork_tune::netns::Handle;
 use uncork_tune::{
     Cure, Error, Journal, Plan, Request, apply, bpffs, journal, list, missing_capabilities,
-    missing_for_undoing, small_queues, strays, undo, undo_all,
+    missing_for_undoing, strays, undo, undo_all,
 };
 
 pub(crate) use arguments::Tune;
-use arguments::{Places, SmallQueues, TuneCommand};
+use arguments::{Places, TuneCommand};
 
 use crate::failure::Failure;
 use crate::output::{complain, print, shown};
@@ -29,10 +32,8 @@ pub(crate) fn tune(arguments: &Tune) -> Result<i32, Failure> {
             let request = request(arguments)?;
             change(places, arguments.dry_run, || Plan::of(request))
         }
-        Some(TuneCommand::SmallQueues(wanted)) => {
-            let request = small(wanted)?;
-            change(places, wanted.dry_run, || small_queues::plan(&request))
-        }
+        Some(TuneCommand::SmallQueues(wanted)) => small::small_queues(places, wanted),
+        Some(TuneCommand::Sink(sink)) => sink::take(sink.address),
         Some(TuneCommand::List(list)) => show(places, list.json),
         Some(TuneCommand::Undo(wanted)) => take_back(places, wanted.id),
     }
@@ -83,16 +84,6 @@ fn request(arguments: &Tune) -> Result<Request, Failure> {
         netns: scope.netns.as_deref().map(Handle::named).transpose().map_err(failure)?,
         new: !scope.live,
         live: !scope.new,
-    })
-}
-
-fn small(wanted: &SmallQueues) -> Result<small_queues::Request, Failure> {
-    let netns = wanted.netns.as_deref().map_or_else(Handle::own, Handle::named);
-    Ok(small_queues::Request {
-        device: wanted.dev.clone(),
-        target: wanted.target,
-        rate_bytes_per_second: wanted.rate,
-        netns: netns.map_err(failure)?,
     })
 }
 

@@ -4,8 +4,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod kernel;
 mod place;
 mod program;
 mod routes;
 mod sockets;
 mod undo;
+mod verify;

@@ -1,7 +1,7 @@
 //! ICMP echo, as ping(8) sends it (RFC 792).
 
 use std::io::{self, ErrorKind, Read as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,10 +29,23 @@ const PAYLOAD_BYTES: usize = 56;
 /// # Errors
 /// If no raw socket can be had.
 pub fn ping(place: &Place) -> Result<Probe> {
-    let socket =
-        place.near.within(|| Ok(Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?))?;
-    socket.connect(&SocketAddr::from((FAR, 0)).into())?;
+    Ok(ping_from(place.near.within(|| ping_socket(FAR))?))
+}
+
+/// A socket for [`ping_from`], in the network namespace of the calling thread.
+///
+/// # Errors
+/// Without the privilege, or if there is no route.
+pub fn ping_socket(to: Ipv4Addr) -> Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
+    socket.connect(&SocketAddr::from((to, 0)).into())?;
     socket.set_read_timeout(Some(LONGEST))?;
+    Ok(socket)
+}
+
+/// Pings the host that the socket is connected to until told to stop.
+#[must_use]
+pub fn ping_from(socket: Socket) -> Probe {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let thread = thread::spawn(move || {
@@ -45,7 +58,7 @@ pub fn ping(place: &Place) -> Result<Probe> {
         }
         Ok(times)
     });
-    Ok(Probe { stop, thread: Some(thread) })
+    Probe { stop, thread: Some(thread) }
 }
 
 fn once(socket: &Socket, sequence: u16) -> Result<Duration> {
@@ -68,10 +81,17 @@ fn once(socket: &Socket, sequence: u16) -> Result<Duration> {
 fn echo_request(sequence: u16) -> Vec<u8> {
     let mut message = vec![0; 8 + PAYLOAD_BYTES];
     message[0] = ECHO_REQUEST;
+    message[4..6].copy_from_slice(&identifier());
     message[6..8].copy_from_slice(&sequence.to_be_bytes());
     let checksum = internet_checksum(&message);
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     message
+}
+
+/// Others on this host may ping the same one.
+fn identifier() -> [u8; 2] {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    [high, low]
 }
 
 /// RFC 1071.
@@ -91,9 +111,11 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
 /// A raw socket shows the IPv4 header, too.
 fn is_answer(packet: &[u8], sequence: u16) -> bool {
     let header_bytes = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
-    packet
-        .get(header_bytes..header_bytes + 8)
-        .is_some_and(|message| message[0] == ECHO_REPLY && message[6..8] == sequence.to_be_bytes())
+    packet.get(header_bytes..header_bytes + 8).is_some_and(|message| {
+        message[0] == ECHO_REPLY
+            && message[4..6] == identifier()
+            && message[6..8] == sequence.to_be_bytes()
+    })
 }
 
 #[cfg(test)]
@@ -116,5 +138,7 @@ mod tests {
         assert!(is_answer(&packet, 7));
         assert!(!is_answer(&packet, 8));
         assert!(!is_answer(&packet[..22], 7));
+        packet[25] ^= 1;
+        assert!(!is_answer(&packet, 7), "somebody else's ping");
     }
 }

@@ -36,10 +36,7 @@ pub struct Rate {
 }
 
 /// What the device sends at most: what its shaper says, else its speed.
-///
-/// # Errors
-/// If neither is known.
-pub(super) fn learn(handle: &Handle, name: &str) -> Result<Rate, Error> {
+pub(super) fn known(handle: &Handle, name: &str) -> Result<Option<Rate>, Error> {
     let index = Device::named(handle, name)?.index;
     let asked = handle.within(|| shaped(index))?;
     let shaped = asked.map_err(|error| Error::Netlink {
@@ -49,13 +46,15 @@ pub(super) fn learn(handle: &Handle, name: &str) -> Result<Rate, Error> {
     let known = shaped
         .map(|(kind, rate)| (format!("{kind} on {name}"), rate))
         .or_else(|| Some((format!("the speed of {name}"), speed(handle, name)?)));
-    let (source, bytes_per_second) = known.ok_or_else(|| {
-        Error::Unable(format!(
-            "the rate of {name} is not known: it has no speed (a virtual device) and no shaper (tbf \
-             or htb); say it by --rate, for example --rate 100mbit"
-        ))
-    })?;
-    Ok(Rate { bytes_per_second, source })
+    Ok(known.map(|(source, bytes_per_second)| Rate { bytes_per_second, source }))
+}
+
+pub(super) fn unknown(name: &str) -> Error {
+    Error::Unable(format!(
+        "the rate of {name} is not known: it has no speed (a virtual device) and no shaper (tbf or \
+         htb), and nobody fills it just now, so that it could be measured; run this while the bulk \
+         is sent, or say it by --rate, for example --rate 100mbit"
+    ))
 }
 
 /// The slowest shaper of the device.

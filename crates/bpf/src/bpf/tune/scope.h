@@ -35,6 +35,14 @@ static __always_inline bool to_peer(struct tcp_sock *tp)
 	return true;
 }
 
+/* A connection looks for its route when it is made, and again when routes change. */
+static __always_inline bool over_device(struct tcp_sock *tp)
+{
+	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	return (__u32)BPF_CORE_READ(sk, sk_dst_cache, dev, ifindex) == settings.device;
+}
+
 /* `tagged`: whether the socket is one of the processes that are meant. */
 static __always_inline bool meant(struct tcp_sock *tp, bool tagged)
 {
@@ -49,6 +57,8 @@ static __always_inline bool meant(struct tcp_sock *tp, bool tagged)
 	    bpf_ntohs(BPF_CORE_READ(common, skc_dport)) != settings.port)
 		return false;
 	if (settings.cgroup_id && !in_cgroup(tp))
+		return false;
+	if (settings.device && !over_device(tp))
 		return false;
 	return to_peer(tp);
 }

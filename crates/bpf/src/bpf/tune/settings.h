@@ -49,7 +49,7 @@ const volatile struct settings {
 	__u8 pad;
 	__u32 root;		/* the process at the root of the tree … */
 	__u32 pid_namespace;	/* … as it is called in this namespace */
-	__u32 pad2;
+	__u32 device;		/* over which its route leads; 0: any */
 } settings = {};
 
 /* How it went with an option, in numbers of sockets. */

@@ -1,0 +1,128 @@
+//! What `uncork tune` costs connections that last for one request: the programs that meet them are
+//! run for each.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::unistd::geteuid;
+
+use super::Bed;
+use super::nginx::{Nginx, rate};
+use crate::contest::{Case, interleave};
+use crate::launch::{Job, Way};
+use crate::outcome::{Bar, Compare, Row, Skip, Unit};
+use crate::place::Place;
+use crate::process::run_to_end;
+use crate::toolbox::program;
+
+const BENCH: &str = "sockops";
+/// Of the requests a second, two in a hundred may be lost.
+const LEAST: f64 = 0.98;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// wrk with a connection for each request against nginx, on one core, so that nothing of the cost
+/// hides behind the waking of another: with and without `uncork tune --nodelay` in force. In a
+/// cgroup of its own, so that nobody else's connections are touched.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    if !geteuid().is_root() {
+        return Err(Skip::new("uncork tune needs root").into());
+    }
+    let wrk = program("wrk")?;
+    let cores = Place::OneCore.cores()?;
+    let group = Group::enter()?;
+    let server = Nginx::start(bed, &Way::Plain, cores.server)?;
+    let ask = || {
+        let url = format!("http://127.0.0.1:{}/index.html", server.port);
+        let job = Job::new(&wrk).args(["-t1", "-c16", "-d1s", "-H", "Connection: close"]).arg(url);
+        let text = run_to_end(job.core(cores.client).command(bed.tools)?, "wrk", LIMIT)?;
+        Ok(vec![rate(&text)?])
+    };
+    let mut cases = vec![
+        Case::new("not tuned", ask),
+        Case::new("tuned", || {
+            let _tuned = Tuned::make(bed, &group.path)?;
+            ask()
+        }),
+        // The same once more: what this strays from 1 is the machine's doing.
+        Case::new("not tuned, again", ask),
+    ];
+    let samples = interleave(&mut cases, bed.rounds(25), bed.progress)?;
+    let row = |case, what: &str| {
+        let what = (BENCH, format!("wrk -c16, Connection: close: {what}; against not tuned"));
+        let sides = (samples.get(case, 0), Compare::Ratio, samples.get(0, 0));
+        Row::compare(what, Place::OneCore, Unit::PerSecond, sides)
+    };
+    let tuned = row(1, "uncork tune --nodelay in force").bar(Bar::AtLeast(LEAST));
+    Ok(vec![tuned, row(2, "not tuned, again")])
+}
+
+/// What is in force until it is dropped, with a journal and a bpffs of its own.
+struct Tuned<'a> {
+    bed: &'a Bed<'a>,
+    uncork: PathBuf,
+    state: PathBuf,
+    bpffs: PathBuf,
+}
+
+impl<'a> Tuned<'a> {
+    fn make(bed: &'a Bed<'a>, group: &Path) -> Result<Self> {
+        let (state, bpffs) = (bed.scratch.dir("journal")?, bed.scratch.dir("bpffs")?);
+        let tuned = Self { bed, uncork: bed.tools.uncork()?, state, bpffs };
+        let scope = ["--nodelay", "--cgroup"].map(Into::into);
+        tuned.tune(scope.into_iter().chain([group.to_owned()]))?;
+        Ok(tuned)
+    }
+
+    fn tune(&self, words: impl Iterator<Item = PathBuf>) -> Result<String> {
+        let job = Job::new(&self.uncork).arg("tune").args(words);
+        let job = job.arg("--state").arg(&self.state).arg("--bpffs").arg(&self.bpffs);
+        run_to_end(job.command(self.bed.tools)?, "uncork tune", LIMIT)
+    }
+}
+
+impl Drop for Tuned<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.tune(["undo", "--all"].into_iter().map(PathBuf::from)) {
+            self.bed.progress.say(&format!("{error:#}"));
+        }
+    }
+}
+
+/// A cgroup that this process is in until it is dropped, with what it starts meanwhile.
+struct Group {
+    path: PathBuf,
+    before: PathBuf,
+}
+
+impl Group {
+    fn enter() -> Result<Self> {
+        let missing = || Skip::new("no cgroup v2 hierarchy is mounted");
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let root =
+            PathBuf::from(mount.and_then(|line| line.split(' ').nth(1)).ok_or_else(missing)?);
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).ok_or_else(missing)?;
+        let path = root.join(format!("uncork-bench-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        let group = Self { path, before: root.join(own) };
+        move_to(&group.path)?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What is left of it does nothing, and the next run has another name.
+        let _ = move_to(&self.before);
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn move_to(group: &Path) -> Result<()> {
+    let file = group.join("cgroup.procs");
+    fs::write(&file, std::process::id().to_string())
+        .with_context(|| format!("moving into {}", group.display()))
+}
