@@ -100,6 +100,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__tune,list)
                 cmd="uncork__subcmd__help__subcmd__tune__subcmd__list"
                 ;;
+            uncork__subcmd__help__subcmd__tune,sink)
+                cmd="uncork__subcmd__help__subcmd__tune__subcmd__sink"
+                ;;
             uncork__subcmd__help__subcmd__tune,small-queues)
                 cmd="uncork__subcmd__help__subcmd__tune__subcmd__small__subcmd__queues"
                 ;;
@@ -136,6 +139,9 @@ _uncork() {
             uncork__subcmd__tune,list)
                 cmd="uncork__subcmd__tune__subcmd__list"
                 ;;
+            uncork__subcmd__tune,sink)
+                cmd="uncork__subcmd__tune__subcmd__sink"
+                ;;
             uncork__subcmd__tune,small-queues)
                 cmd="uncork__subcmd__tune__subcmd__small__subcmd__queues"
                 ;;
@@ -147,6 +153,9 @@ _uncork() {
                 ;;
             uncork__subcmd__tune__subcmd__help,list)
                 cmd="uncork__subcmd__tune__subcmd__help__subcmd__list"
+                ;;
+            uncork__subcmd__tune__subcmd__help,sink)
+                cmd="uncork__subcmd__tune__subcmd__help__subcmd__sink"
                 ;;
             uncork__subcmd__tune__subcmd__help,small-queues)
                 cmd="uncork__subcmd__tune__subcmd__help__subcmd__small__subcmd__queues"
@@ -595,7 +604,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__tune)
-            opts="small-queues list undo"
+            opts="small-queues sink list undo"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -609,6 +618,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__tune__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__tune__subcmd__sink)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -924,7 +947,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__tune)
-            opts="-h --nodelay --quickack --delack-max --notsent-lowat --rto-min --pacing --congestion --pid --cgroup --port --peer --netns --all --new --live --dry-run --state --bpffs --help small-queues list undo help"
+            opts="-h --nodelay --quickack --delack-max --notsent-lowat --rto-min --pacing --congestion --pid --cgroup --port --peer --netns --all --new --live --dry-run --state --bpffs --help small-queues sink list undo help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -995,7 +1018,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__tune__subcmd__help)
-            opts="small-queues list undo help"
+            opts="small-queues sink list undo help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1023,6 +1046,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__tune__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__tune__subcmd__help__subcmd__sink)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1092,8 +1129,36 @@ _uncork() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        uncork__subcmd__tune__subcmd__sink)
+            opts="-h --state --bpffs --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --state)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --bpffs)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         uncork__subcmd__tune__subcmd__small__subcmd__queues)
-            opts="-h --dev --target --rate --netns --dry-run --state --bpffs --help"
+            opts="-h --dev --target --rate --senders --pace --verify --ping --load --each --netns --dry-run --state --bpffs --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1108,6 +1173,22 @@ _uncork() {
                     return 0
                     ;;
                 --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --senders)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ping)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --load)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --each)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -55,37 +55,47 @@ complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l json -d 'Print 
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l all -d 'Report connections without a finding, and harmless oddities, too'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s q -l quiet -d 'Print no report; the exit status tells'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l delack-max -d 'The longest that an ACK may be delayed: two ticks of the kernel (8ms at 250 Hz) to 200ms' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l notsent-lowat -d 'How much may wait unsent before the program is asked for more (TCP_NOTSENT_LOWAT): 128k' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l rto-min -d 'The shortest retransmission timeout: two ticks of the kernel to 200ms' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l pacing -d 'The fastest that each connection may send (SO_MAX_PACING_RATE): 100mbit' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l congestion -d 'The congestion control: cubic, bbr, or another that the kernel has loaded' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l pid -d 'Those of this process and of all that descend from it' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l cgroup -d 'Those made in this cgroup (of the v2 hierarchy) or below it' -r -f -a "(__fish_complete_directories)"
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l port -d 'Those with this port at either end' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l peer -d 'Those whose other end has one of these addresses' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l netns -d 'Those of this network namespace: a name of ip-netns(8), or the path of its file' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l nodelay -d 'Send small segments at once (TCP_NODELAY), also what waits now'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l quickack -d 'Acknowledge at once what the peers send, by their routes\' quickack'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l all -d 'Every connection of the machine'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l new -d 'Only connections that are established from now on'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l live -d 'Only connections that there are'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -l dry-run -d 'Print what would be changed, and change nothing'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -f -a "list" -d 'Show what is in force, since when, and what it touched'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -f -a "undo" -d 'Set back what was changed'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues list undo help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l delack-max -d 'The longest that an ACK may be delayed: two ticks of the kernel (8ms at 250 Hz) to 200ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l notsent-lowat -d 'How much may wait unsent before the program is asked for more (TCP_NOTSENT_LOWAT): 128k' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l rto-min -d 'The shortest retransmission timeout: two ticks of the kernel to 200ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l pacing -d 'The fastest that each connection may send (SO_MAX_PACING_RATE): 100mbit' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l congestion -d 'The congestion control: cubic, bbr, or another that the kernel has loaded' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l pid -d 'Those of this process and of all that descend from it' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l cgroup -d 'Those made in this cgroup (of the v2 hierarchy) or below it' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l port -d 'Those with this port at either end' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l peer -d 'Those whose other end has one of these addresses' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l netns -d 'Those of this network namespace: a name of ip-netns(8), or the path of its file' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l nodelay -d 'Send small segments at once (TCP_NODELAY), also what waits now'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l quickack -d 'Acknowledge at once what the peers send, by their routes\' quickack'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l all -d 'Every connection of the machine'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l new -d 'Only connections that are established from now on'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l live -d 'Only connections that there are'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -l dry-run -d 'Print what would be changed, and change nothing'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -f -a "sink" -d 'Take what another host\'s `small-queues --load` sends, and throw it away'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -f -a "list" -d 'Show what is in force, since when, and what it touched'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -f -a "undo" -d 'Set back what was changed'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and not __fish_seen_subcommand_from small-queues sink list undo help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l dev -d 'The device through which the bulk goes' -r
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l target -d 'How long what one connection has queued may take to send: 50us to 1s' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l target -d 'How long what is queued may take to send: 50us to 1s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l rate -d 'How fast the link is: 100mbit' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l senders -d 'How many connections send in bulk at a time' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l ping -d 'With --verify: judge by pings to this host (IPv4) beside the load' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l load -d 'With --verify: make the load, to somebody there who throws it away' -r
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l each -d 'With --verify: how long each of the six measurements takes, 200ms to 60s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l netns -d 'The network namespace of the device: a name of ip-netns(8), or the path of its file' -r
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l pace -d 'Pace each connection over the device at its part of the rate (eBPF)'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l verify -d 'Measure round trips, queue and throughput before and after, in turns, and take it back if it did not help'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -l dry-run -d 'Print what would be changed, and change nothing'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from small-queues" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from sink" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from sink" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from sink" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l json -d 'Print a JSON array, one element an entry'
@@ -95,6 +105,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from undo" -l all -d 'Undo all entries, the youngest first'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from undo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from help" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from help" -f -a "sink" -d 'Take what another host\'s `small-queues --load` sends, and throw it away'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show what is in force, since when, and what it touched'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from help" -f -a "undo" -d 'Set back what was changed'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -175,6 +186,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "sink" -d 'Take what another host\'s `small-queues --load` sends, and throw it away'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "list" -d 'Show what is in force, since when, and what it touched'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "undo" -d 'Set back what was changed'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "server" -d 'Send segments, and time the ACK of each'

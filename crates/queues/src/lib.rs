@@ -51,6 +51,11 @@ const TRAINS: u64 = 2;
 /// How long a sender takes from a completion to its next train, wake-ups included. With less than
 /// that below it, a device runs dry: at 1 Gbit/s 65 µs lost a tenth of the throughput, 130 µs nothing.
 const TURN_ROUND: Duration = Duration::from_micros(140);
+/// A train takes at least so long on the link: making one and taking in its ACKs costs a core nearly
+/// the same however long it is. At 1 Gbit/s, on two cores that hold both ends, eight senders with
+/// trains of one segment (12 µs) lost two fifths of the throughput, of three (36 µs) now and then some,
+/// of four (48 µs) nothing; more of the short ones on their way did not help.
+const SHORTEST_TRAIN: Duration = Duration::from_micros(45);
 /// Of the target, in percent: the rest is for what the device itself holds, and for wake-ups.
 const SHARE_OF_TARGET: u64 = 60;
 /// Of a link's rate, in tenths of a percent: paced at more than that, queues do not shrink again.
@@ -64,7 +69,8 @@ const PACED_SHARE: u64 = 992;
 /// adds as much again.
 ///
 /// A target that is too short to keep the device busy is not met: throughput goes first. Nor is one
-/// shorter than two segments of each sender: TCP always has that much below it.
+/// shorter than two of the shortest trains of each sender: TCP always has that much below it. From
+/// 0.25 Gbit/s up many senders need a longer one, or pacing.
 #[must_use]
 pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) -> QueueSettings {
     let count = senders.map_or(1, |senders| u64::from(senders.get()));
@@ -73,6 +79,7 @@ pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) ->
     let bytes = wanted.max(needed);
     let segments = (bytes / TRAINS / FRAME_BYTES)
         .max(needed.div_ceil(TRAINS * FRAME_BYTES))
+        .max(bytes_in(rate, SHORTEST_TRAIN).div_ceil(FRAME_BYTES))
         .clamp(1, MOST_SEGMENTS);
     let train_bytes = segments * PAYLOAD_BYTES + TRAIN_OVERHEAD_BYTES;
     // As long as one train is below the limit and two are not, two are on their way. Where the
@@ -130,6 +137,9 @@ mod tests {
         assert_eq!(segments(&fast), 7, "{fast:?}");
         let eight = small_queues(100 * MBIT, Duration::from_millis(2), senders(8));
         assert_eq!((segments(&eight), eight.min_tso_segments), (1, Some(1)), "{eight:?}");
+        // With one segment they had 560 to 770 of 950 Mbit/s.
+        let fast = small_queues(1000 * MBIT, Duration::from_micros(300), senders(8));
+        assert_eq!((segments(&fast), fast.min_tso_segments), (4, Some(2)), "{fast:?}");
     }
 
     #[test]

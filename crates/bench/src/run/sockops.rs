@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 use nix::unistd::geteuid;
 
 use super::Bed;
@@ -36,8 +38,10 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let ask = || {
         let url = format!("http://127.0.0.1:{}/index.html", server.port);
         let job = Job::new(&wrk).args(["-t1", "-c16", "-d1s", "-H", "Connection: close"]).arg(url);
+        let before = cpu_time(&server)?;
         let text = run_to_end(job.core(cores.client).command(bed.tools)?, "wrk", LIMIT)?;
-        Ok(vec![rate(&text)?])
+        let cpu = cpu_time(&server)?.saturating_sub(before);
+        Ok(vec![rate(&text)?, cpu.as_secs_f64() * 1e6 / requests(&text)?])
     };
     let mut cases = vec![
         Case::new("not tuned", ask),
@@ -49,13 +53,47 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         Case::new("not tuned, again", ask),
     ];
     let samples = interleave(&mut cases, bed.rounds(25), bed.progress)?;
-    let row = |case, what: &str| {
+    let row = |case, figure, what: &str| {
+        let unit = [Unit::PerSecond, Unit::Microseconds][figure];
         let what = (BENCH, format!("wrk -c16, Connection: close: {what}; against not tuned"));
-        let sides = (samples.get(case, 0), Compare::Ratio, samples.get(0, 0));
-        Row::compare(what, Place::OneCore, Unit::PerSecond, sides)
+        let sides = (samples.get(case, figure), Compare::Ratio, samples.get(0, figure));
+        Row::compare(what, Place::OneCore, unit, sides)
     };
-    let tuned = row(1, "uncork tune --nodelay in force").bar(Bar::AtLeast(LEAST));
-    Ok(vec![tuned, row(2, "not tuned, again")])
+    let tuned = row(1, 0, "uncork tune --nodelay in force").bar(Bar::AtLeast(LEAST));
+    let again = row(2, 0, "not tuned, again");
+    let cpu = "CPU time of both ends a request";
+    let tuned_cpu = row(1, 1, &format!("uncork tune --nodelay in force, {cpu}"));
+    Ok(vec![tuned, again, tuned_cpu, row(2, 1, &format!("not tuned, again, {cpu}"))])
+}
+
+/// CPU time of the server so far, and of all programs that were run to their end: what else runs on
+/// the machine takes from the rate, but hardly from this.
+fn cpu_time(server: &Nginx) -> Result<Duration> {
+    let master = server.running.pid();
+    let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))?;
+    let workers = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    let ran = |pid: u32| -> Result<u64> {
+        // Nanoseconds on a processor (Documentation/scheduler/sched-stats.rst).
+        let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+        let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+        first.with_context(|| format!("understanding /proc/{pid}/schedstat"))
+    };
+    let mut total = Duration::ZERO;
+    for pid in std::iter::once(master).chain(workers) {
+        total += Duration::from_nanos(ran(pid)?);
+    }
+    let ended = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    for time in [ended.user_time(), ended.system_time()] {
+        total += Duration::from_micros(u64::try_from(time.num_microseconds())?);
+    }
+    Ok(total)
+}
+
+/// How many requests wrk has made.
+fn requests(text: &str) -> Result<f64> {
+    let line = text.lines().find_map(|line| line.trim().split_once(" requests in "));
+    let count = line.and_then(|(count, _)| count.parse().ok()).filter(|count| *count > 0.0);
+    count.with_context(|| format!("understanding wrk, which says {text:?}"))
 }
 
 /// What is in force until it is dropped, with a journal and a bpffs of its own.
