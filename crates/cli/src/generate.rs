@@ -13,12 +13,13 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 16] = [
+const PAGES: [(&str, &str); 17] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
     ("uncork-tune", include_str!("../man/uncork-tune.roff")),
     ("uncork-tune-small-queues", include_str!("../man/uncork-tune-small-queues.roff")),
+    ("uncork-tune-sink", include_str!("../man/uncork-tune-sink.roff")),
     ("uncork-tune-list", include_str!("../man/uncork-tune-list.roff")),
     ("uncork-tune-undo", include_str!("../man/uncork-tune-undo.roff")),
     ("uncork-status", include_str!("../man/uncork-status.roff")),

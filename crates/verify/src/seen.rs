@@ -53,8 +53,7 @@ pub struct Seen {
     pub others_us: Spread,
     /// Pings beside it, in microseconds, if any were sent.
     pub ping_us: Option<Spread>,
-    /// The connections that send in bulk and do not go over the device, by its name, with the
-    /// number of theirs: for who has named the wrong one.
+    /// Connections that send in bulk, and not over this device: for who has named the wrong one.
     pub elsewhere: u32,
 }
 
