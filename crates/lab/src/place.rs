@@ -110,6 +110,9 @@ impl Place {
             // Since Linux 6.3 IPv4 has a size of its own, which follows this one up to 64 KiB.
             self.near.ip(&format!("link set dev {DEVICE} gso_max_size {bytes}"))?;
         }
+        if let Some(segments) = settings.gso_max_segments {
+            self.near.ip(&format!("link set dev {DEVICE} gso_max_segs {segments}"))?;
+        }
         Ok(())
     }
 }

@@ -20,6 +20,9 @@ pub struct QueueSettings {
     pub min_tso_segments: Option<u32>,
     /// `gso_max_size` of the device, for IPv4 and IPv6.
     pub gso_max_bytes: Option<u32>,
+    /// `gso_max_segs` of the device. A congestion control may have a least length of a train of its
+    /// own, which `min_tso_segments` does not bound: BBR's is two segments (`bbr_min_tso_segs`).
+    pub gso_max_segments: Option<u32>,
     /// SO_MAX_PACING_RATE of each socket that sends in bulk, in octets of payload a second.
     pub pacing_bytes_per_second: Option<u64>,
 }
@@ -31,6 +34,7 @@ impl QueueSettings {
         tso_rtt_log: None,
         min_tso_segments: None,
         gso_max_bytes: None,
+        gso_max_segments: None,
         pacing_bytes_per_second: None,
     };
 }
@@ -91,6 +95,7 @@ pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) ->
         tso_rtt_log: Some(0),
         min_tso_segments: Some(narrow(segments.min(2))),
         gso_max_bytes: Some(narrow((segments * FRAME_BYTES + HEADER_ROOM_BYTES).min(65_536))),
+        gso_max_segments: Some(narrow(segments)),
         pacing_bytes_per_second: senders.map(|_| paced(rate) / count),
     }
 }
@@ -137,6 +142,7 @@ mod tests {
         assert_eq!(segments(&fast), 7, "{fast:?}");
         let eight = small_queues(100 * MBIT, Duration::from_millis(2), senders(8));
         assert_eq!((segments(&eight), eight.min_tso_segments), (1, Some(1)), "{eight:?}");
+        assert_eq!(eight.gso_max_segments, Some(1), "{eight:?}");
         // With one segment they had 560 to 770 of 950 Mbit/s.
         let fast = small_queues(1000 * MBIT, Duration::from_micros(300), senders(8));
         assert_eq!((segments(&fast), fast.min_tso_segments), (4, Some(2)), "{fast:?}");

@@ -165,7 +165,7 @@ pub(crate) enum TuneCommand {
     ///
     /// Sets what is needed together, in the network namespace of the device:
     /// net.ipv4.tcp_limit_output_bytes, tcp_notsent_lowat, tcp_min_tso_segs and tcp_tso_rtt_log, and
-    /// the device's gso_max_size.
+    /// the device's gso_max_size and gso_max_segs.
     #[command(after_help = SMALL_QUEUES_HELP)]
     SmallQueues(SmallQueues),
     /// Take what another host's `small-queues --load` sends, and throw it away

@@ -75,7 +75,7 @@ impl Link {
     fn settings(&self) -> String {
         let script = format!(
             "cd /proc/sys/net/ipv4; grep . tcp_limit_output_bytes tcp_notsent_lowat \
-             tcp_min_tso_segs tcp_tso_rtt_log; ip -d link show {DEVICE} | grep -o 'gso_max_size [0-9]*'"
+             tcp_min_tso_segs tcp_tso_rtt_log; ip -d link show {DEVICE} | grep -o 'gso_max_s[a-z]* [0-9]*'"
         );
         let output = self.lab.near.command("sh").args(["-c", &script]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -280,4 +280,35 @@ fn paced_senders_leave_an_empty_queue_and_get_their_pace_back() {
     link.tuned("undo --all", 0);
     assert!(link.senders().iter().all(|one| one.info.max_pacing_rate == unlimited[0]));
     assert_eq!(link.settings(), before);
+}
+
+/// It has a least length of a train of its own, of two segments, which the host's does not bound.
+#[test]
+fn bbr_s_senders_have_trains_as_short_as_everybody_s() {
+    let Some(link) = Link::make("bbr_s_senders_have_trains_as_short_as_everybody_s") else {
+        return;
+    };
+    let kernel = uncork_lab::tsq::Setting::Kernel.settings(0, 0);
+    let _bulk = match Bulk::start(&link.lab, 8, kernel, Congestion::Bbr) {
+        Err(error) if format!("{error:#}").contains("does not let TCP use bbr") => {
+            eprintln!("note: this kernel has no bbr: its trains were not looked at");
+            return;
+        }
+        bulk => bulk.unwrap(),
+    };
+    link.small("--senders 8 --target 2ms", 0);
+    thread::sleep(Duration::from_secs(1));
+    let mut backlogs: Vec<u64> = (0..15)
+        .map(|_| {
+            thread::sleep(Duration::from_millis(20));
+            let mut tc = link.lab.near.command("tc");
+            let shown = tc.args(["-s", "qdisc", "show", "dev", DEVICE]).output().unwrap();
+            let text = String::from_utf8(shown.stdout).unwrap();
+            let backlog = text.split_once("backlog ").unwrap().1.split_once("b ").unwrap().0;
+            backlog.replace('K', "000").parse().unwrap()
+        })
+        .collect();
+    backlogs.sort_unstable();
+    // Two trains of each, of one frame.
+    assert!((10_000..30_000).contains(&backlogs[7]), "{backlogs:?}");
 }

@@ -1,4 +1,5 @@
-//! How long a train of segments a device takes (`ip -d link`: gso_max_size, gso_ipv4_max_size).
+//! How long a train of segments a device takes (`ip -d link`: gso_max_size, gso_ipv4_max_size,
+//! gso_max_segs).
 
 use std::fs;
 
@@ -13,6 +14,7 @@ use crate::netns::{Handle, NetNs};
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 /// `struct ifinfomsg`.
@@ -26,6 +28,9 @@ pub struct Trains {
     /// For IPv4; the kernel changes it along with the other one up to 64 KiB. `None`: this kernel
     /// (before 6.3) has no limit of its own for it.
     pub gso_ipv4_max_bytes: Option<u32>,
+    /// In segments. `None`: left alone.
+    #[serde(default)]
+    pub gso_max_segments: Option<u32>,
 }
 
 /// A device's limits, what they were and what they are to be.
@@ -55,11 +60,18 @@ impl Link {
     ///
     /// # Errors
     /// If there is no such device.
-    pub fn plan(handle: &Handle, name: &str, gso_max_bytes: u32) -> Result<Self, Error> {
-        let device = Device::named(handle, name)?;
+    pub fn plan(
+        handle: &Handle,
+        name: &str,
+        gso_max_bytes: u32,
+        gso_max_segments: Option<u32>,
+    ) -> Result<Self, Error> {
+        let mut device = Device::named(handle, name)?;
+        device.trains = device.trains.as_far_as(gso_max_segments);
         let after = Trains {
             gso_max_bytes,
             gso_ipv4_max_bytes: device.trains.gso_ipv4_max_bytes.map(|_| gso_max_bytes),
+            gso_max_segments,
         };
         Ok(Self {
             netns: handle.id.clone(),
@@ -87,7 +99,7 @@ impl Link {
             }
             Err(error) => return Err(error),
         };
-        Ok(Some(match device.trains {
+        Ok(Some(match device.trains.as_far_as(self.after.gso_max_segments) {
             now if now == self.after => State::AsSet,
             now if now == self.before => State::AsBefore,
             now => State::Other(format!("{} of {} is {} now", NAME, device.name, now.words())),
@@ -100,6 +112,9 @@ impl Link {
         push(&mut body, IFLA_GSO_MAX_SIZE, &trains.gso_max_bytes.to_ne_bytes());
         if let Some(bytes) = trains.gso_ipv4_max_bytes {
             push(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &bytes.to_ne_bytes());
+        }
+        if let Some(segments) = trains.gso_max_segments {
+            push(&mut body, IFLA_GSO_MAX_SEGS, &segments.to_ne_bytes());
         }
         handle
             .within(|| {
@@ -118,12 +133,18 @@ impl Link {
     }
 }
 
-const NAME: &str = "gso_max_size/gso_ipv4_max_size";
+const NAME: &str = "gso_max_size/gso_ipv4_max_size/gso_max_segs";
 
 impl Trains {
     fn words(self) -> String {
         let ipv4 = self.gso_ipv4_max_bytes.map(|bytes| format!("/{bytes}")).unwrap_or_default();
-        format!("{}{ipv4}", self.gso_max_bytes)
+        let segments = self.gso_max_segments.map(|count| format!("/{count}")).unwrap_or_default();
+        format!("{}{ipv4}{segments}", self.gso_max_bytes)
+    }
+
+    /// Without the number of segments, where that is not changed.
+    fn as_far_as(self, changed: Option<u32>) -> Self {
+        Self { gso_max_segments: self.gso_max_segments.filter(|_| changed.is_some()), ..self }
     }
 }
 
@@ -162,6 +183,7 @@ impl Device {
             trains: Trains {
                 gso_max_bytes: size(IFLA_GSO_MAX_SIZE)?,
                 gso_ipv4_max_bytes: size(IFLA_GSO_IPV4_MAX_SIZE),
+                gso_max_segments: size(IFLA_GSO_MAX_SEGS),
             },
         })
     }

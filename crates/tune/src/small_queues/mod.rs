@@ -78,7 +78,7 @@ pub fn plan(request: &Request) -> Result<Plan, Error> {
         }
     }
     if let Some(bytes) = sizes.gso_max_bytes {
-        plan.changes.push(Change::Link(Link::plan(netns, device, bytes)?));
+        plan.changes.push(Change::Link(Link::plan(netns, device, bytes, sizes.gso_max_segments)?));
     }
     if let Some(bytes_per_second) = sizes.pacing_bytes_per_second.filter(|_| request.pace) {
         plan.sockets = Some(paced(request, bytes_per_second)?);
