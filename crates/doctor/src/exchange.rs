@@ -15,8 +15,8 @@ pub(crate) struct Exchanges {
     pub(crate) answered: u32,
     /// Requests that came as soon as the server had said something.
     prompt: u16,
-    /// Requests that came amid a server's events: sooner after the last one than that came after
-    /// what was before it.
+    /// Requests that came amid a server's events: after several, and sooner after the last than that
+    /// came after the one before.
     amid: u16,
     /// Milliseconds of the last pause of the reply under way.
     beat_ms: u16,
@@ -28,7 +28,9 @@ impl Exchanges {
     /// The client has sent data. `prompt`: no later after the server's last than it reacts.
     pub(crate) fn request(&mut self, at: Duration, prompt: bool) {
         if self.replied {
-            let amid = at.saturating_sub(self.last) < Duration::from_millis(self.beat_ms.into());
+            // One pause is a reply's, and so is what follows it at once.
+            let beat = Duration::from_millis(self.beat_ms.into());
+            let amid = self.paused_again && (beat / 4..beat).contains(&at.saturating_sub(self.last));
             self.prompt = self.prompt.saturating_add(prompt.into());
             self.amid = self.amid.saturating_add((amid && !prompt).into());
         }
