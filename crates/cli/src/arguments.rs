@@ -231,7 +231,9 @@ mod tests {
         for remedy in findings.flat_map(|finding| &finding.remedies) {
             let Some(words) = remedy.line.strip_prefix("uncork ") else { continue };
             // What a shell puts in.
-            let words = words.split_once("$(").map_or(words.to_owned(), |(words, _)| words.to_owned() + "eth0");
+            let words = words
+                .split_once("$(")
+                .map_or(words.to_owned(), |(words, _)| words.to_owned() + "eth0");
             let line: Vec<_> = ["uncork"].into_iter().chain(words.split(' ')).collect();
             let parsed = Uncork::try_parse_from(&line);
             let parsed = parsed.unwrap_or_else(|error| panic!("{}: {error}", remedy.line));

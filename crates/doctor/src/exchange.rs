@@ -30,7 +30,8 @@ impl Exchanges {
         if self.replied {
             // One pause is a reply's, and so is what follows it at once.
             let beat = Duration::from_millis(self.beat_ms.into());
-            let amid = self.paused_again && (beat / 4..beat).contains(&at.saturating_sub(self.last));
+            let amid =
+                self.paused_again && (beat / 4..beat).contains(&at.saturating_sub(self.last));
             self.prompt = self.prompt.saturating_add(prompt.into());
             self.amid = self.amid.saturating_add((amid && !prompt).into());
         }

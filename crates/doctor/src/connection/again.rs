@@ -53,7 +53,8 @@ impl Direction {
         /// Slower clocks say the same of a flight and of what is sent again behind it.
         const FINE_HERTZ: u16 = 500;
         let Some((value, _)) = segment.timestamps else { return false };
-        let older = self.last_timestamp.is_some_and(|last| SeqNumber(value).before(SeqNumber(last)));
+        let older =
+            self.last_timestamp.is_some_and(|last| SeqNumber(value).before(SeqNumber(last)));
         let of_that_flight = hole.and_then(|hole| hole.timestamp) == Some(value);
         older || (of_that_flight && !(1..FINE_HERTZ).contains(&self.tick_hertz))
     }

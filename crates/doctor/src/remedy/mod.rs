@@ -154,7 +154,11 @@ impl List<'_> {
     fn tune_nodelay(&mut self) {
         let Some(at) = self.context.bytes_held_by else { return };
         let line = format!("uncork tune --nodelay {}", self.context.scope(at));
-        self.add(at, line, "as it runs, as root: sets TCP_NODELAY; uncork tune undo takes it back");
+        self.add(
+            at,
+            line,
+            "sets TCP_NODELAY while it runs (as root; uncork tune undo takes it back)",
+        );
     }
 
     fn uncork_run(&mut self) {
@@ -238,7 +242,7 @@ impl List<'_> {
         let peer = self.context.peer_of(at);
         let Some(route) = network::route(peer, self.context.same_host(), "quickack 1") else {
             let line = format!("uncork tune --delack-max 10ms {}", self.context.scope(at));
-            self.add(at, line, "as root: delays no ACK for longer than that");
+            self.add(at, line, "delays no ACK for longer than that (as root)");
             self.add(
                 at,
                 "setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));",
@@ -247,7 +251,7 @@ impl List<'_> {
             return;
         };
         let line = format!("uncork tune --quickack --peer {peer}");
-        self.add(at, line, "as root: acknowledges everything from there at once");
+        self.add(at, line, "acknowledges everything from there at once (as root)");
         self.add(at, route, "the same without uncork");
     }
 

@@ -40,13 +40,13 @@ pub(super) fn shorten_queue(list: &mut List<'_>) {
     let device = device(list.context.peer_of(at));
     list.add(
         at,
-        format!("uncork tune small-queues --dev {device}"),
-        "as root: caps what a connection may queue below TCP; uncork tune undo takes it back",
+        format!("tc qdisc replace dev {device} root fq_codel"),
+        "the device's queue lets small flows pass and drops early",
     );
     list.add(
         at,
-        format!("tc qdisc replace dev {device} root fq_codel"),
-        "the device's queue lets small flows pass and drops early",
+        format!("uncork tune small-queues --dev {device}"),
+        "caps what a connection may queue below TCP (as root; uncork tune undo takes it back)",
     );
     list.add(
         at,
