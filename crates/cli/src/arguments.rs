@@ -221,6 +221,27 @@ mod tests {
     use clap::CommandFactory as _;
     use std::time::Duration;
 
+    #[test]
+    fn what_the_doctor_advises_of_uncork_is_understood() {
+        use crate::doctor::samples;
+
+        let reports = [samples::every_kind(), samples::evening(), samples::many()];
+        let findings = reports.iter().flat_map(|r| &r.connections).flat_map(|c| &c.findings);
+        let mut understood = [0; 2];
+        for remedy in findings.flat_map(|finding| &finding.remedies) {
+            let Some(words) = remedy.line.strip_prefix("uncork ") else { continue };
+            // What a shell puts in.
+            let words = words
+                .split_once("$(")
+                .map_or(words.to_owned(), |(words, _)| words.to_owned() + "eth0");
+            let line: Vec<_> = ["uncork"].into_iter().chain(words.split(' ')).collect();
+            let parsed = Uncork::try_parse_from(&line);
+            let parsed = parsed.unwrap_or_else(|error| panic!("{}: {error}", remedy.line));
+            understood[usize::from(matches!(parsed.command, Command::Tune(_)))] += 1;
+        }
+        assert!(understood.iter().all(|&count| count > 10), "{understood:?}");
+    }
+
     fn run(arguments: &[&str]) -> Result<Run, String> {
         let line = ["uncork", "run"].iter().chain(arguments);
         match Uncork::try_parse_from(line).map_err(|error| error.to_string())?.command {

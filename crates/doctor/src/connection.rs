@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use uncork_wire::tcp::Flags;
-use uncork_wire::{Endpoint, Segment, SeqNumber};
+use uncork_wire::{Endpoint, Segment};
 
 use crate::clock;
 use crate::direction::{Acked, Direction};
@@ -53,8 +53,8 @@ pub(crate) struct Connection {
     lost_until: Duration,
     /// The first pause of the reply under way, and what was seen around it.
     paused: Option<Box<(usize, Stall, Recent)>>,
-    /// Where data is missing: from, to, and since when.
-    hole: Option<Box<(SeqNumber, SeqNumber, Duration)>>,
+    /// Where data is missing.
+    hole: Option<Box<again::Hole>>,
 }
 
 impl Connection {
@@ -236,7 +236,8 @@ impl Connection {
             _ => return self.again(at, segment, from),
         };
         if segment.seq.after(direction.nxt) {
-            self.hole = Some(Box::new((direction.nxt, segment.seq, at)));
+            let hole = again::Hole::of(from, direction.nxt, segment, at);
+            self.hole = Some(Box::new(hole.behind(self.hole.as_deref())));
             self.blind_at = at;
         }
         let offset = self.directions[from].offset(segment.seq);
@@ -319,7 +320,9 @@ impl Connection {
         }
         if from == self.client() {
             self.count_pause();
-            self.exchanges.request(at);
+            let heard = self.directions[to].last_data;
+            let prompt_until = heard.map(|heard| heard + self.directions[from].reaction_limit());
+            self.exchanges.request(at, prompt_until.is_some_and(|until| at <= until));
         } else {
             self.exchanges.reply(at);
         }
@@ -352,7 +355,7 @@ impl Connection {
 
     /// A pause in the middle of a reply: what it is tells only what comes after.
     fn pause(&mut self, by: usize, stall: &Stall) {
-        self.exchanges.pause();
+        self.exchanges.pause(stall.until.saturating_sub(stall.since));
         if stall.cause != Cause::Event {
             let stall = self.lost_once(stall);
             self.paused = Some(Box::new((by, stall, self.recent.clone())));

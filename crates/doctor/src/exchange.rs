@@ -12,14 +12,29 @@ pub(crate) struct Exchanges {
     paused: bool,
     paused_again: bool,
     /// Requests that were answered.
-    pub(crate) answered: u64,
+    pub(crate) answered: u32,
+    /// Requests that came as soon as the server had said something.
+    prompt: u16,
+    /// Requests that came amid a server's events: after several, and sooner after the last than that
+    /// came after the one before.
+    amid: u16,
+    /// Milliseconds of the last pause of the reply under way.
+    beat_ms: u16,
     /// From each of those requests' first octet to its reply's last.
     pub(crate) time: Duration,
 }
 
 impl Exchanges {
-    /// The client has sent data.
-    pub(crate) fn request(&mut self, at: Duration) {
+    /// The client has sent data. `prompt`: no later after the server's last than it reacts.
+    pub(crate) fn request(&mut self, at: Duration, prompt: bool) {
+        if self.replied {
+            // One pause is a reply's, and so is what follows it at once.
+            let beat = Duration::from_millis(self.beat_ms.into());
+            let amid =
+                self.paused_again && (beat / 4..beat).contains(&at.saturating_sub(self.last));
+            self.prompt = self.prompt.saturating_add(prompt.into());
+            self.amid = self.amid.saturating_add((amid && !prompt).into());
+        }
         self.finish();
         self.begun.get_or_insert(at);
         self.last = at;
@@ -38,8 +53,9 @@ impl Exchanges {
         self.begun.is_some()
     }
 
-    /// The reply under way goes on after a pause.
-    pub(crate) fn pause(&mut self) {
+    /// The reply under way goes on after a pause of that length.
+    pub(crate) fn pause(&mut self, length: Duration) {
+        self.beat_ms = u16::try_from(length.as_millis()).unwrap_or(u16::MAX);
         self.paused_again = self.paused;
         self.paused = true;
     }
@@ -65,10 +81,23 @@ impl Exchanges {
             return;
         }
         (self.replied, self.paused, self.paused_again) = (false, false, false);
+        self.beat_ms = 0;
         if let Some(begun) = self.begun.take() {
-            self.answered += 1;
+            self.answered = self.answered.saturating_add(1);
             self.time += self.last.saturating_sub(begun);
         }
+    }
+
+    /// Whether the client speaks only when the server has, and then at once.
+    pub(crate) fn are_prompt(&self) -> bool {
+        u32::from(self.prompt) * 10 >= self.answered.min(u16::MAX.into()) * 9
+    }
+
+    /// Whether the client often speaks amid a server's events.
+    pub(crate) fn are_amid_events(&self) -> bool {
+        /// A few may be coincidence.
+        const FEW: u16 = 3;
+        self.amid > FEW && u32::from(self.amid) * 3 >= self.answered.min(u16::MAX.into())
     }
 
     /// From the first octet to the last of the request that has no reply yet.

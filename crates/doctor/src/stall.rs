@@ -24,6 +24,8 @@ const TIMER_LATE: Duration = Duration::from_millis(18);
 const SHORT_PATH: Duration = Duration::from_millis(30);
 /// What a busy host may take longer to react to an ACK, and still far less than it was waited for.
 const BUSY_HOST: Duration = Duration::from_millis(4);
+/// What a round trip may be shorter than the shortest that has been measured.
+const JITTER: Duration = Duration::from_millis(1);
 /// What is said this long after the last was thought of meanwhile.
 pub(crate) const WHILE: Duration = Duration::from_millis(5);
 /// A round trip's hold is worth a word from here on.
@@ -80,6 +82,13 @@ impl Moment<'_> {
         self.at.saturating_sub(then) <= self.sender.reaction_limit()
     }
 
+    /// Whether what was seen then can have reached the sender, and this come back from it: where a
+    /// capture was made at the other end, what left is half a round trip from having any effect.
+    fn can_react_to(&self, then: Duration) -> bool {
+        let least = self.sender.reaction_least.unwrap_or_default();
+        self.at.saturating_sub(then) + JITTER >= least - least / 4
+    }
+
     fn stall(&self, cause: Cause, since: Duration) -> Stall {
         Stall { cause, since, until: self.at, lost: self.at.saturating_sub(since) }
     }
@@ -120,7 +129,7 @@ impl Moment<'_> {
             let held = near && self.nagle_may_hold(&acked);
             return held.then(|| self.stall(Cause::NearLateAck, last));
         }
-        if acked.late {
+        if acked.late && self.can_react_to(acked.at) {
             return self.late_ack(&acked, last);
         }
         if self.window_was_larger() && self.at.saturating_sub(last) >= LONG_ROUND_TRIP {
@@ -129,7 +138,7 @@ impl Moment<'_> {
         // Not late: then it is Nagle's doing only if hardly anything else was in flight, and only
         // worth a word if the round trip is long.
         let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
-        (acked.few && long && self.nagle_may_hold(&acked))
+        (acked.few && long && self.can_react_to(acked.at) && self.nagle_may_hold(&acked))
             .then(|| self.stall(self.held_until(false), last))
     }
 

@@ -10,7 +10,7 @@ mod live;
 mod output;
 mod page;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod schema;
 mod table;

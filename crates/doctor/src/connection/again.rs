@@ -6,23 +6,71 @@ use uncork_wire::{Segment, SeqNumber};
 
 use super::{CAPTURED_TWICE, Connection, LATE};
 use crate::What;
-use crate::direction::Again;
+use crate::direction::{Again, Direction};
 use crate::tally::{Cause, Stall};
 
 /// A segment that fills a hole this soon has been overtaken, not lost.
 const REORDERED: Duration = Duration::from_millis(3);
 
+/// Sequence numbers that were missing when what follows them came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hole {
+    /// Whose data is missing: index of the direction.
+    from: usize,
+    begin: SeqNumber,
+    end: SeqNumber,
+    since: Duration,
+    /// Timestamp value of the segment that showed it (RFC 7323).
+    timestamp: Option<u32>,
+}
+
+impl Hole {
+    /// The hole before a segment, from `begin` on.
+    pub(super) fn of(from: usize, begin: SeqNumber, segment: &Segment, since: Duration) -> Self {
+        let timestamp = segment.timestamps.map(|(value, _)| value);
+        Self { from, begin, end: segment.seq, since, timestamp }
+    }
+
+    /// Together with the one before, if both were torn by the same flight.
+    pub(super) fn behind(self, before: Option<&Self>) -> Self {
+        let same = |before: &&Self| before.from == self.from && before.timestamp == self.timestamp;
+        match before.filter(same).filter(|_| self.timestamp.is_some()) {
+            Some(before) => Self { end: self.end, ..*before },
+            None => self,
+        }
+    }
+
+    fn holds(&self, segment: &Segment) -> bool {
+        let end = segment.seq + segment.payload_bytes;
+        !segment.seq.before(self.begin) && !end.after(self.end)
+    }
+}
+
+impl Direction {
+    /// Whether a segment left before others that have been seen, by its sender's own clock: it was
+    /// overtaken on its way. What is sent again leaves a round trip after what showed the loss.
+    fn was_overtaken(&self, segment: &Segment, hole: Option<&Hole>) -> bool {
+        /// Slower clocks say the same of a flight and of what is sent again behind it.
+        const FINE_HERTZ: u16 = 500;
+        let Some((value, _)) = segment.timestamps else { return false };
+        let older =
+            self.last_timestamp.is_some_and(|last| SeqNumber(value).before(SeqNumber(last)));
+        let of_that_flight = hole.and_then(|hole| hole.timestamp) == Some(value);
+        older || (of_that_flight && !(1..FINE_HERTZ).contains(&self.tick_hertz))
+    }
+}
+
 impl Connection {
     /// Data that has been sent before, or that was overtaken on its way here.
     pub(super) fn again(&mut self, at: Duration, segment: &Segment, from: usize) {
         let end = segment.seq + segment.payload_bytes;
-        if let Some((hole, hole_end, since)) = self.hole.as_deref().copied() {
-            let fills = !segment.seq.before(hole) && !end.after(hole_end);
-            if fills && at.saturating_sub(since) <= REORDERED {
-                return;
-            }
-        }
         let direction = &self.directions[from];
+        let hole = self.hole.as_deref().filter(|hole| hole.from == from && hole.holds(segment));
+        if hole.is_some_and(|hole| at.saturating_sub(hole.since) <= REORDERED)
+            || direction.was_overtaken(segment, hole)
+        {
+            return;
+        }
         let acknowledged = direction.una.is_some_and(|una| !end.after(una));
         // A keepalive or a window probe repeats an octet that has long arrived.
         if acknowledged && segment.payload_bytes <= 1 {

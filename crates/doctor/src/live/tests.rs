@@ -265,6 +265,22 @@ fn a_slow_program_is_not_tcp() {
 }
 
 #[test]
+fn a_single_slow_reply_is_told_in_the_singular() {
+    for (count, sentence) in
+        [(1, "1 reply took 50.2 ms, where"), (2, "2 replies took 50.2 ms (median, 50.")]
+    {
+        let client = Socket {
+            waits: times(&vec![us(50_200); count]),
+            wait_time: us(50_200) * u32::try_from(count).unwrap(),
+            ..socket(Origin::Opened)
+        };
+        let report = report([Event::Socket(Box::new(client))]);
+        let evidence = &only(&report).evidence;
+        assert!(evidence.starts_with(sentence), "{evidence}");
+    }
+}
+
+#[test]
 fn an_option_set_too_late_or_taken_back_is_named() {
     let hold = || Event::Held(held(us(1_500_000), us(43_870)));
     let options = |on, off| Options {

@@ -11,9 +11,6 @@ use std::net::IpAddr;
 use crate::{Kind, Party, Remedy, Role};
 use programs::Setting;
 
-/// Whether this uncork has `uncork tune`: what it does not have it does not recommend.
-const TUNE_EXISTS: bool = false;
-
 /// More than these are no help: one way at each end, and what else the program offers.
 const MOST: usize = 6;
 
@@ -68,6 +65,17 @@ impl Context<'_> {
     fn pid(&self, role: Role) -> Option<u32> {
         self.party(role).process.as_ref().map(|process| process.pid)
     }
+
+    /// Which connections `uncork tune` is to take at an end: its process's, or, where that is not
+    /// known, those like this one.
+    fn scope(&self, role: Role) -> String {
+        let port = self.server.endpoint.port;
+        match (self.pid(role), role) {
+            (Some(pid), _) => format!("--pid {pid}"),
+            (None, Role::Server) => format!("--port {port}"),
+            (None, Role::Client) => format!("--peer {} --port {port}", self.peer_of(role)),
+        }
+    }
 }
 
 /// The ways to cure a finding of this kind, best first; none where nothing is known to help.
@@ -82,6 +90,7 @@ pub fn remedies(kind: Kind, context: &Context<'_>) -> Vec<Remedy> {
         Kind::NoDelayNotInForce => {
             list.own_options(Cause::Nagle);
             list.set_nodelay_late();
+            list.tune_nodelay();
             list.uncork_run();
             list.own_code();
         }
@@ -131,17 +140,25 @@ impl List<'_> {
 
     /// Everything that makes the end with the bytes send them without waiting for an ACK.
     fn let_go_of_bytes(&mut self) {
-        let Some(at) = self.context.bytes_held_by else { return };
         let known = self.own_options(Cause::Nagle);
-        if TUNE_EXISTS {
-            self.add(at, tune_nodelay(self.context.pid(at)), "sets TCP_NODELAY on live sockets");
-        }
         self.uncork_run();
+        self.tune_nodelay();
         let known = self.own_code() || known;
         self.likely_options();
         if !known {
             self.set_nodelay();
         }
+    }
+
+    /// What takes effect on the connections that there are, of any program.
+    fn tune_nodelay(&mut self) {
+        let Some(at) = self.context.bytes_held_by else { return };
+        let line = format!("uncork tune --nodelay {}", self.context.scope(at));
+        self.add(
+            at,
+            line,
+            "sets TCP_NODELAY while it runs (as root; uncork tune undo takes it back)",
+        );
     }
 
     fn uncork_run(&mut self) {
@@ -222,20 +239,20 @@ impl List<'_> {
     /// What makes the end with the ACK send it.
     fn acknowledge_at_once(&mut self) {
         let Some(at) = self.context.ack_held_by else { return };
-        if TUNE_EXISTS {
-            let pid = self.context.pid(at);
-            self.add(at, tune("--quickack", pid), "acknowledges every segment at once");
-            self.add(at, tune("--delack-max 8ms", pid), "delays no ACK for longer than that");
-        }
         let peer = self.context.peer_of(at);
-        match network::route(peer, self.context.same_host(), "quickack 1") {
-            Some(line) => self.add(at, line, "acknowledges everything from there at once"),
-            None => self.add(
+        let Some(route) = network::route(peer, self.context.same_host(), "quickack 1") else {
+            let line = format!("uncork tune --delack-max 10ms {}", self.context.scope(at));
+            self.add(at, line, "delays no ACK for longer than that (as root)");
+            self.add(
                 at,
                 "setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));",
                 "in the program, after each read: the kernel forgets it again",
-            ),
-        }
+            );
+            return;
+        };
+        let line = format!("uncork tune --quickack --peer {peer}");
+        self.add(at, line, "acknowledges everything from there at once (as root)");
+        self.add(at, route, "the same without uncork");
     }
 
     fn mend_quick_acks(&mut self) {
@@ -282,15 +299,6 @@ impl List<'_> {
             "shows in which system calls longer than 1 ms it spends its time",
         );
     }
-}
-
-fn tune_nodelay(pid: Option<u32>) -> String {
-    tune("--nodelay", pid)
-}
-
-fn tune(what: &str, pid: Option<u32>) -> String {
-    let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
-    format!("uncork tune {what} --pid {pid}")
 }
 
 #[cfg(test)]

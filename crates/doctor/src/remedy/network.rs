@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{List, TUNE_EXISTS};
+use super::List;
 
 /// A line that gives the host's route to `peer` an attribute, whatever that route is, and says
 /// how to take it back; `None` where no line does it.
@@ -38,17 +38,15 @@ fn device(peer: IpAddr) -> String {
 pub(super) fn shorten_queue(list: &mut List<'_>) {
     let at = list.context.sender;
     let device = device(list.context.peer_of(at));
-    if TUNE_EXISTS {
-        list.add(
-            at,
-            format!("uncork tune small-queues --dev {device}"),
-            "caps what a connection may queue below TCP",
-        );
-    }
     list.add(
         at,
         format!("tc qdisc replace dev {device} root fq_codel"),
         "the device's queue lets small flows pass and drops early",
+    );
+    list.add(
+        at,
+        format!("uncork tune small-queues --dev {device}"),
+        "caps what a connection may queue below TCP (as root; uncork tune undo takes it back)",
     );
     list.add(
         at,

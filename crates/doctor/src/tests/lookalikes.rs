@@ -169,3 +169,99 @@ fn a_clock_that_stands_still_tells_nothing_of_messages() {
     assert_eq!(replies(0).findings().len(), 0);
     replies(1).only(Kind::TinyPackets);
 }
+
+/// A client that says a few octets at once, whenever the server has spoken, confirms what it hears:
+/// pongs, receipts. One that says more asks again.
+#[test]
+fn confirmations_are_no_requests() {
+    for (bytes, findings) in [(10, 0), (120, 1)] {
+        let mut trace = Trace::new(us(10_000));
+        trace.data(Client, 200).rtt_later().after(us(300)).data(Server, 150);
+        for _ in 0..20 {
+            trace.after(us(60)).data(Client, bytes).rtt_later().ack(Server);
+            trace.after(us(140_000)).data(Server, 80);
+        }
+        let found = trace.findings();
+        assert_eq!(found.len(), findings, "{bytes}: {found:#?}");
+    }
+}
+
+/// A client that speaks into a stream of events waits for none of them; what comes next is no reply
+/// to that. One that hears a reply out, however often that pauses, and thinks for longer than that,
+/// does wait.
+#[test]
+fn what_is_said_amid_events_is_no_request() {
+    for (thinks, findings) in [(23_000, 0), (90_000, 1)] {
+        let mut trace = Trace::new(us(10_000));
+        for n in 0..12 {
+            trace.data(Client, 120).rtt_later().after(us(100)).ack(Server);
+            for _ in 0..3 {
+                trace.after(us(44_000)).data(Server, 80).after(us(30)).ack(Client);
+            }
+            trace.after(us(thinks + n % 3 * 700));
+        }
+        let found = trace.findings();
+        assert_eq!(found.len(), findings, "{thinks}: {found:#?}");
+    }
+}
+
+/// A beat that falls shortly behind the ACKs of the one before, seen where those leave: they have yet
+/// to arrive when it comes.
+#[test]
+fn an_ack_that_has_not_arrived_releases_nothing() {
+    for (pause, kinds) in [(6_000, 0), (20_100, 1)] {
+        let mut trace = Trace::new(us(20_000));
+        // The server is 20 ms away from the capture, the client at it.
+        trace.data(Client, 120).after(us(20_000)).ack(Server).after(us(100)).data(Server, 90);
+        trace.after(us(30)).ack(Client);
+        for _ in 0..12 {
+            trace.after(us(300_000)).data(Client, 120).after(us(20_000)).data(Server, 90);
+            trace.after(us(40_000)).ack(Client).after(us(pause)).data(Server, 90);
+            trace.after(us(40)).ack(Client);
+        }
+        let mut found = trace.findings();
+        found.retain(|finding| finding.kind == Kind::NagleDelayedAck);
+        assert_eq!(found.len(), kinds, "{pause}: {found:#?}");
+    }
+}
+
+/// After a loss, ACKs set the pace: a short last segment behind full ones is no runt that Nagle's
+/// algorithm holds if it comes sooner than anything can come back.
+#[test]
+fn the_pace_of_acks_holds_no_runt() {
+    let mut trace = Trace::new(us(20_000));
+    trace.data(Client, 120).after(us(20_000)).ack(Server);
+    for _ in 0..12 {
+        trace.after(us(300_000)).data(Client, 120).after(us(20_000));
+        trace.more(Server, MSS).more(Server, MSS).after(us(20)).ack(Client);
+        trace.after(us(1_300)).data(Server, 700).after(us(20)).ack(Client);
+    }
+    let found = trace.findings();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// What is overtaken on its way fills a hole as what is sent again does, but by its sender's clock
+/// it left with what overtook it.
+#[test]
+fn what_was_overtaken_was_not_sent_again() {
+    for (again, findings) in [(false, 0), (true, 1)] {
+        let mut trace = Trace::new(us(20_000));
+        trace.data(Client, 120).after(us(20_000)).ack(Server);
+        for _ in 0..12 {
+            trace.after(us(300_000)).data(Client, 120).after(us(20_000));
+            // Two holes in one flight.
+            trace.unseen(Server, MSS).more(Server, MSS).unseen(Server, MSS).more(Server, 2 * MSS);
+            trace.data(Server, 700);
+            let flight = trace.now;
+            trace.after(us(if again { 20_000 } else { 8_000 }));
+            let sent = if again { trace.now } else { flight };
+            for back in [5 * MSS + 700, 3 * MSS + 700] {
+                trace.again_sent_at(Server, back, MSS, sent);
+            }
+            trace.after(us(30)).ack(Client);
+        }
+        let found = trace.findings();
+        assert_eq!(found.len(), findings, "{again}: {found:#?}");
+        assert!(found.iter().all(|finding| finding.kind == Kind::Retransmission));
+    }
+}

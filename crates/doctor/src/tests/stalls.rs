@@ -225,6 +225,18 @@ fn a_queue_of_the_senders_own_shows_in_the_round_trip() {
     assert_eq!(finding.bytes_held_by, Some(Client));
 }
 
+/// What has arrived where the capture was made is past every queue: what is late there is its own
+/// host's ACK.
+#[test]
+fn a_receiver_that_is_busy_is_no_queue_of_the_senders() {
+    let mut trace = Trace::new(us(4_000));
+    for _ in 0..100 {
+        trace.data(Server, 60_000).after(us(5_000)).ack(Client).after(us(200));
+    }
+    let findings = trace.findings();
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
 /// Paced writes that follow each other's ACK by chance must not look like a hold.
 #[test]
 fn a_program_that_paces_itself_is_not_held() {

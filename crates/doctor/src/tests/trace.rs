@@ -156,6 +156,23 @@ impl Trace {
         self
     }
 
+    /// The same, by its sender's clock sent at that time.
+    pub(super) fn again_sent_at(
+        &mut self,
+        from: Role,
+        back: u32,
+        bytes: u32,
+        sent: Duration,
+    ) -> &mut Self {
+        let late = self.now.saturating_sub(sent);
+        self.now -= late;
+        self.ahead += late;
+        self.again_from(from, back, bytes);
+        self.ahead = self.ahead.saturating_sub(late);
+        self.now += late;
+        self
+    }
+
     /// The last `bytes` octets and the FIN behind them once more.
     pub(super) fn again_with_fin(&mut self, from: Role, bytes: u32) -> &mut Self {
         let seq = self.nxt[from as usize] - (bytes + 1);

@@ -221,8 +221,8 @@ pub(super) fn until_sent_again(view: &View<'_>) -> Option<Finding> {
     let lost_some = severity == Severity::LostTime;
     if let Some(reduced) = view.tally(Cause::ReducedWindow).filter(|_| lost_some) {
         evidence.push_str(&format!(
-            " The congestion window, smaller since, made it wait {} more ({} in all).",
-            count(reduced.count, "round trip", "round trips"),
+            " The congestion window, smaller since, made it wait for {} more ({} in all).",
+            count(reduced.count, "ACK", "ACKs"),
             ms(reduced.lost),
         ));
         sum.lost += reduced.lost;

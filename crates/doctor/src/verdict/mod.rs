@@ -47,7 +47,7 @@ pub(crate) fn on(connection: &Connection, settings: &Settings) -> report::Connec
         duration: connection.last_seen.saturating_sub(connection.first_seen),
         handshake_seen: connection.handshake_seen(),
         rtt: connection.rtt(),
-        requests: connection.exchanges.answered,
+        requests: connection.exchanges.answered.into(),
         request_time: request_time(connection, lost),
         stalls: findings.iter().filter(of_tcp).map(|f| f.count).sum(),
         lost,

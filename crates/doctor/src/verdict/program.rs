@@ -26,7 +26,7 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
         1 => String::new(),
         _ => format!(" ({} at most)", ms(sum.spread().max)),
     };
-    if is_conversation(view, sum.count) {
+    if is_conversation(view, sum.count) || is_beat(view) {
         return None;
     }
     let mut evidence = format!(
@@ -45,6 +45,16 @@ pub(super) fn slow(view: &View<'_>, settings: &Settings) -> Option<Finding> {
     let mut finding = sum.finding(Kind::Application, Severity::LostTime, evidence);
     finding.bytes_held_by = Some(Role::Server);
     Some(finding)
+}
+
+/// Whether the server speaks when it likes, and the client only confirms what it hears, or says
+/// something amid that.
+fn is_beat(view: &View<'_>) -> bool {
+    /// A pong of WebSocket with a few octets, a PUBACK of MQTT, an answer to a heartbeat.
+    const CONFIRMATION_BYTES: u32 = 16;
+    let exchanges = &view.connection.exchanges;
+    let confirms = view.receiver.messages.bytes.get() <= CONFIRMATION_BYTES;
+    (confirms && exchanges.are_prompt()) || exchanges.are_amid_events()
 }
 
 /// Whether both ends speak when they like: then what one says is no reply to what the other said

@@ -155,12 +155,15 @@ pub(super) fn slow_program(
     }
     let sum = longer(&client.waits, slow + client.min_rtt);
     (sum.count > 0).then(|| {
+        let longest = match sum.count {
+            1 => String::new(),
+            _ => format!(" (median, {} at most)", ms(sum.spread().max)),
+        };
         let evidence = format!(
-            "{} took {} (median, {} at most), where the path takes {}, and nothing was held at \
-             this end: the server took its time.",
+            "{} took {}{longest}, where the path takes {}, and nothing was held at this end: the \
+             server took its time.",
             count(sum.count, "reply", "replies"),
             ms(sum.spread().p50),
-            ms(sum.spread().max),
             ms(client.min_rtt),
         );
         by_program(sum, view, evidence)
