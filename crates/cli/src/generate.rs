@@ -28,6 +28,7 @@ const PAGES: [(&str, &str); 17] = [
     ("uncork-ack-server", include_str!("../man/uncork-ack-server.roff")),
     ("uncork-ack-client", include_str!("../man/uncork-ack-client.roff")),
     ("uncork-lab", include_str!("../man/uncork-lab.roff")),
+    ("uncork-lab-nodelay", include_str!("../man/uncork-lab-nodelay.roff")),
     ("uncork-lab-tsq", include_str!("../man/uncork-lab-tsq.roff")),
     ("uncork-lab-quickack", include_str!("../man/uncork-lab-quickack.roff")),
     ("uncork-lab-link", include_str!("../man/uncork-lab-link.roff")),

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use uncork_lab::stalling::PYTHON;
+
 use crate::place::Place;
 use crate::program::{self, Program};
 
@@ -64,7 +66,7 @@ fn a_cgroup_is_cured_and_what_is_outside_is_not() {
     // It is in the group before it makes its sockets.
     let script = format!("echo $$ >{}/cgroup.procs; exec \"$@\"", inside.0);
     let mut command = place.command("sh");
-    command.args(["-c", &script, "sh", "/usr/bin/python3", "-c", program::PYTHON]);
+    command.args(["-c", &script, "sh", "/usr/bin/python3", "-c", PYTHON]);
     let program = Program::start(command);
     place.tuned(&format!("--nodelay --cgroup {}", inside.0), 0);
     let (cured, other) = (program.p50(), outside.p50());
