@@ -4,6 +4,7 @@
 
 mod common;
 #[path = "common/real.rs"]
+#[allow(dead_code)]
 mod real;
 
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,4 @@
 //! The library itself, for what a stand-in cannot show, and a program that writes to a socket.
-#![allow(dead_code)]
 
 use std::fs;
 use std::io::Read as _;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use uncork_lab::stalling::{C, GO, PYTHON};
 
-use crate::common::compile;
+use crate::common::{compile, compile_go};
 use crate::place::Place;
 
 /// A program that runs in a place; killed when it is dropped.
@@ -78,14 +78,8 @@ pub(crate) fn static_c(place: &Place) -> PathBuf {
 }
 
 /// The same in Go; `None` if that is not installed.
-pub(crate) fn go(place: &Place) -> Option<PathBuf> {
+pub(crate) fn go(place: &Place, test: &str) -> Option<PathBuf> {
     let (source, file) = (place.path("stalls.go"), place.path("stalls-go"));
     fs::write(&source, GO).unwrap();
-    let mut command = Command::new("go");
-    // What it compiles of its own library is kept for the next run.
-    command.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
-    command.env("CGO_ENABLED", "0").arg("build").arg("-o").arg(&file).arg(&source);
-    let output = command.output().ok()?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(file)
+    compile_go(test, &source, &file).then_some(file)
 }

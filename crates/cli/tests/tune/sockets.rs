@@ -50,12 +50,9 @@ fn a_static_program_is_cured_while_it_runs() {
 
 #[test]
 fn a_go_program_is_cured_while_it_runs() {
-    let Some(place) = Place::make("a_go_program_is_cured_while_it_runs") else { return };
-    let Some(file) = program::go(&place) else {
-        // Not among what make test installs: it is as large as all the rest together.
-        eprintln!("note: a_go_program_is_cured_while_it_runs: go is not installed");
-        return;
-    };
+    const TEST: &str = "a_go_program_is_cured_while_it_runs";
+    let Some(place) = Place::make(TEST) else { return };
+    let Some(file) = program::go(&place, TEST) else { return };
     is_cured_by_each_scope(&place, &Program::of(&place, &file));
 }
 
