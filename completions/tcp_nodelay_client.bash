@@ -23,7 +23,7 @@ _tcp_nodelay_client() {
 
     case "${cmd}" in
         tcp_nodelay_client)
-            opts="-c -H -n -N -p -r -s -v -h -V --cork --more --header_plus_payload --no_delay --nr_logical_packets --port --rate --no_reply --single_request --verbose --buffers --json --help --version no_delay cork"
+            opts="-c -H -n -N -p -r -s -v -h -V --cork --more --header_plus_payload --sendfile --no_delay --nr_logical_packets --port --rate --no_reply --single_request --writev --verbose --buffers --json --help --version no_delay cork"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -91,6 +91,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__lab,link)
                 cmd="uncork__subcmd__help__subcmd__lab__subcmd__link"
                 ;;
+            uncork__subcmd__help__subcmd__lab,nodelay)
+                cmd="uncork__subcmd__help__subcmd__lab__subcmd__nodelay"
+                ;;
             uncork__subcmd__help__subcmd__lab,quickack)
                 cmd="uncork__subcmd__help__subcmd__lab__subcmd__quickack"
                 ;;
@@ -115,6 +118,9 @@ _uncork() {
             uncork__subcmd__lab,link)
                 cmd="uncork__subcmd__lab__subcmd__link"
                 ;;
+            uncork__subcmd__lab,nodelay)
+                cmd="uncork__subcmd__lab__subcmd__nodelay"
+                ;;
             uncork__subcmd__lab,quickack)
                 cmd="uncork__subcmd__lab__subcmd__quickack"
                 ;;
@@ -126,6 +132,9 @@ _uncork() {
                 ;;
             uncork__subcmd__lab__subcmd__help,link)
                 cmd="uncork__subcmd__lab__subcmd__help__subcmd__link"
+                ;;
+            uncork__subcmd__lab__subcmd__help,nodelay)
+                cmd="uncork__subcmd__lab__subcmd__help__subcmd__nodelay"
                 ;;
             uncork__subcmd__lab__subcmd__help,quickack)
                 cmd="uncork__subcmd__lab__subcmd__help__subcmd__quickack"
@@ -198,7 +207,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__ack__subcmd__client)
-            opts="-b -c -p -r -s -t -d -L -h --port --trace-quickack --quickack --talk --json --help"
+            opts="-b -c -p -r -s -t -d -L -h --port --trace-quickack --quickack --talk --ask --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -308,7 +317,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__ack__subcmd__server)
-            opts="-b -s -p -q -r -S -D -R -h --port --bind --connections --quiet --late --json --help"
+            opts="-b -s -p -q -r -S -D -R -h --port --reply --bind --connections --quiet --late --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -339,6 +348,10 @@ _uncork() {
                     return 0
                     ;;
                 -R)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reply)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -506,7 +519,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__lab)
-            opts="tsq quickack link"
+            opts="nodelay tsq quickack link"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -520,6 +533,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__lab__subcmd__link)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__lab__subcmd__nodelay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -674,7 +701,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab)
-            opts="-h --help tsq quickack link help"
+            opts="-h --help nodelay tsq quickack link help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -688,7 +715,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab__subcmd__help)
-            opts="tsq quickack link help"
+            opts="nodelay tsq quickack link help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -716,6 +743,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab__subcmd__help__subcmd__link)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__lab__subcmd__help__subcmd__nodelay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -807,6 +848,35 @@ _uncork() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        uncork__subcmd__lab__subcmd__nodelay)
+            opts="-h --quick --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --html)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         uncork__subcmd__lab__subcmd__quickack)
             opts="-h --quick --json --html --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -837,7 +907,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab__subcmd__tsq)
-            opts="-h --quick --congestion --json --html --help"
+            opts="-h --congestion --quick --json --html --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

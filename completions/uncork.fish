@@ -121,6 +121,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s r -d 'Bytes a second: sleep after a write for as long as the data is ahead of this rate' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s S -d 'Bytes of the send buffer (SO_SNDBUF) [default: the system\'s]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -s R -d 'Seconds to pause when SIGUSR1 comes, to the server or to the process of one connection' -r
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l reply -d 'Write only when the client asks (its --ask): N buffers for each request, each by a write of its own' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l bind -d 'Listen on this address or host name only, instead of on all of IPv6 and IPv4' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l connections -d 'End after this many connections' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from server" -l late -d 'An ACK that takes so many milliseconds more than the round trip is late' -r
@@ -141,24 +142,30 @@ off\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l talk -d 'After the first read and 60 ms, send so many segments of one byte' -r
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s d -d 'Debug: tell the time and the bytes of each read on standard error'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l trace-quickack -d 'Print TCP_QUICKACK before and after each read'
+complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l ask -d 'Before each buffer, ask for it: send one byte. For a server with --reply'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -l json -d 'Print JSON objects, one a line'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from client" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "server" -d 'Send segments, and time the ACK of each'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "client" -d 'Receive what `uncork ack server` sends'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from tsq quickack link help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l html -d 'Write a page with plots, too' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l quick -d 'Measure less, or less precisely, in less than 20 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l json -d 'Print the result as JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l congestion -d 'What sets the senders\' pace' -r -f -a "cubic\t''
 bbr\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l html -d 'Write a page with plots, too' -r -F
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l quick -d 'Measure a few cases once, in less than 20 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l quick -d 'Measure less, or less precisely, in less than 20 seconds'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -l json -d 'Print the result as JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from tsq" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l html -d 'Write a page with plots, too' -r -F
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l quick -d '35 segments instead of 100 each: 15 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l quick -d 'Measure less, or less precisely, in less than 20 seconds'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l json -d 'Print the result as JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l delay -d 'From one end to the other: 0 to 10s' -r
@@ -172,6 +179,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l seed -d 'Where the dice start: the same number loses the same frames' -r
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l json -d 'Print the counts as JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
@@ -191,6 +199,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "undo" -d 'Set back what was changed'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "server" -d 'Send segments, and time the ACK of each'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from ack" -f -a "client" -d 'Receive what `uncork ack server` sends'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'

@@ -42,6 +42,7 @@ Numbers of bytes, of microseconds and rates may end in k (1024) or m (1024 x 102
 Examples:
   uncork ack server -b 1k -D -s 100000
   uncork ack server -b 1k -D -s 100000 --json --connections 1
+  uncork ack server -b 1448 -D --reply 3    replies of three segments
 
 Exit status: 0 after --connections, SIGINT or SIGTERM; 2 for a bad command line, a port that
 cannot be had, or a process of a connection that failed.";
@@ -86,6 +87,14 @@ pub(crate) struct Server {
     #[arg(short = 'R', value_name = "SLEEP_SEC", default_value = "5", value_parser = seconds)]
     pub(crate) pause: Duration,
 
+    /// Write only when the client asks (its --ask): N buffers for each request, each by a write of
+    /// its own
+    ///
+    /// With -b 1448 over Ethernet and -D, each is a segment, and the ACK of each is timed.
+    #[arg(long, value_name = "N", conflicts_with_all = ["sleep", "rate"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reply: Option<u32>,
+
     /// Listen on this address or host name only, instead of on all of IPv6 and IPv4
     #[arg(long, value_name = "ADDR")]
     pub(crate) bind: Option<String>,
@@ -122,6 +131,7 @@ Examples:
   uncork ack client -b 1k localhost
   uncork ack client -b 1k --trace-quickack localhost
   uncork ack client -b 1k -L 4k localhost    a reader that stays behind: the credits show
+  uncork ack client -b 4344 -s 100000 --ask HOST    asks a server that was given --reply 3
 
 Exit status: 0, also when the server ended the connection; 2 for a bad command line or a failure.";
 
@@ -181,6 +191,10 @@ pub(crate) struct Client {
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=10))]
     pub(crate) talk: u8,
+
+    /// Before each buffer, ask for it: send one byte. For a server with --reply
+    #[arg(long, conflicts_with_all = ["low_mark", "talk"])]
+    pub(crate) ask: bool,
 
     /// Print JSON objects, one a line
     #[arg(long)]
@@ -307,6 +321,9 @@ mod tests {
             ("client -t nan host", "seconds"),
             ("client -p 0 host", "0"),
             ("client --talk 11 host", "11"),
+            ("client --ask -L 4k host", "-L"),
+            ("server --reply 0", "0"),
+            ("server --reply 3 -s 100", "-s"),
             ("client --quickack maybe host", "maybe"),
         ] {
             let error = role(line).unwrap_err();

@@ -65,8 +65,8 @@ fn connect(options: &Client) -> Result<Socket, Error> {
         }
         socket.connect_timeout(&address.into(), options.time)?;
         socket.set_nonblocking(true)?;
-        // What --talk says must leave at once, each byte as a segment.
-        socket.set_tcp_nodelay(options.talk > 0)?;
+        // What --talk and --ask say must leave at once, each byte as a segment.
+        socket.set_tcp_nodelay(options.talk > 0 || options.ask)?;
         Ok(socket)
     });
     connected.map_err(|cause| Error::Connect { host: host.clone(), port, cause })
@@ -104,6 +104,9 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read_on(&mut self) -> Result<Ending, Error> {
         loop {
+            if self.options.ask {
+                self.say(b"?")?;
+            }
             if let Some(ending) = self.fill()? {
                 return Ok(ending);
             }
@@ -186,15 +189,16 @@ impl Reader<'_> {
 
     /// Sends the segments of --talk, one at a time.
     fn talk(&mut self) -> Result<(), Error> {
-        for _ in 0..self.options.talk {
-            match unistd::write(&self.socket, b"t") {
-                Ok(_) => {}
-                // A server that is gone is noticed by the next read.
-                Err(Errno::EPIPE | Errno::ECONNRESET) => return Ok(()),
-                Err(errno) => return Err(Error::Broken(errno.into())),
-            }
+        (0..self.options.talk).try_for_each(|_| self.say(b"t"))
+    }
+
+    /// One byte, as a segment.
+    fn say(&self, byte: &[u8; 1]) -> Result<(), Error> {
+        match unistd::write(&self.socket, byte) {
+            // A server that is gone is noticed by the next read.
+            Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
+            Err(errno) => Err(Error::Broken(errno.into())),
         }
-        Ok(())
     }
 
     fn rest(&self, time: Duration) -> Result<Option<Ending>, Error> {

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+pub(crate) use uncork_lab::nodelay::{Options, run_args};
 
 use crate::toolbox::Toolbox;
-
-/// Options of `uncork run`, by name and value: `("hold", "user")`.
-pub(crate) type Options = &'static [(&'static str, &'static str)];
 
 /// How a program is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,16 +153,6 @@ pub(crate) fn clean(program: &Path) -> Command {
     command
 }
 
-/// `run --hold user -- `.
-pub(crate) fn run_args(options: Options) -> Vec<String> {
-    let mut args = vec!["run".to_owned()];
-    for (name, value) in options {
-        args.extend([format!("--{name}"), (*value).to_owned()]);
-    }
-    args.push("--".to_owned());
-    args
-}
-
 /// `UNCORK_HOLD=user`.
 pub(crate) fn variables(options: Options) -> Vec<(String, OsString)> {
     options
@@ -178,9 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_spelled_as_flags_and_as_variables() {
+    fn options_are_spelled_as_variables() {
         let options: Options = &[("hold", "user"), ("bound", "5ms")];
-        assert_eq!(run_args(options), ["run", "--hold", "user", "--bound", "5ms", "--"]);
         let variables = variables(options);
         assert_eq!(variables[0], ("UNCORK_HOLD".to_owned(), OsString::from("user")));
         assert_eq!(variables[1].0, "UNCORK_BOUND");

@@ -58,6 +58,8 @@ pub(crate) enum Unit {
     PerPacket,
     /// Millions of octets.
     Megabytes,
+    /// Millions of bits a second.
+    Megabits,
     /// One measurement divided by another.
     Times,
 }
@@ -71,6 +73,7 @@ impl Unit {
             Self::Nanoseconds => format!("{} ns", digits(value)),
             Self::PerSecond => format!("{}/s", thousands(value)),
             Self::PercentOfCore => format!("{value:.2} %"),
+            Self::Megabits => format!("{value:.1} Mbit/s"),
             Self::Megabytes => format!("{} MB", digits(value)),
             Self::PerPacket => format!("{value:.4}"),
             Self::Times => format!("{}×", digits(value)),
@@ -226,6 +229,11 @@ impl Row {
             Place::OneCore => self.bar(bar),
             Place::TwoCores => self,
         }
+    }
+
+    /// Shows what was measured otherwise beside it; the figure stays its own.
+    pub(crate) fn beside(self, against: &[f64]) -> Self {
+        Self { against: Some(Spread::of(against)), ..self }
     }
 
     /// Adds something that the reader has to know.

@@ -16,12 +16,6 @@ impl Progress {
         Self(bar)
     }
 
-    /// Never shown.
-    #[cfg(test)]
-    pub(crate) fn silent() -> Self {
-        Self(ProgressBar::with_draw_target(None, indicatif::ProgressDrawTarget::hidden()))
-    }
-
     /// A new benchmark.
     pub(crate) fn title(&self, name: &str) {
         self.0.set_prefix(name.to_owned());

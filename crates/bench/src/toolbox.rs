@@ -11,14 +11,20 @@ use crate::outcome::Skip;
 pub(crate) const BIN_DIR: &str = "UNCORK_BIN_DIR";
 
 /// Other people's programs and the Debian packages that hold them.
-const PACKAGES: [(&str, &str); 11] = [
+const PACKAGES: [(&str, &str); 17] = [
+    ("cc", "gcc libc6-dev"),
+    ("ethtool", "ethtool"),
+    ("go", "golang-go"),
     ("initdb", "postgresql"),
+    ("ip", "iproute2"),
     ("memcached", "memcached"),
     ("nginx", "nginx"),
     ("pgbench", "postgresql"),
     ("postgres", "postgresql"),
+    ("python3", "python3"),
     ("redis-benchmark", "redis-tools"),
     ("redis-server", "redis-server"),
+    ("tc", "iproute2"),
     ("tcptrace", "tcptrace"),
     ("true", "coreutils"),
     ("tshark", "tshark"),

@@ -13,7 +13,7 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
@@ -28,6 +28,7 @@ const PAGES: [(&str, &str); 17] = [
     ("uncork-ack-server", include_str!("../man/uncork-ack-server.roff")),
     ("uncork-ack-client", include_str!("../man/uncork-ack-client.roff")),
     ("uncork-lab", include_str!("../man/uncork-lab.roff")),
+    ("uncork-lab-nodelay", include_str!("../man/uncork-lab-nodelay.roff")),
     ("uncork-lab-tsq", include_str!("../man/uncork-lab-tsq.roff")),
     ("uncork-lab-quickack", include_str!("../man/uncork-lab-quickack.roff")),
     ("uncork-lab-link", include_str!("../man/uncork-lab-link.roff")),

@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 mod common;
+#[path = "common/real.rs"]
+#[allow(dead_code)]
+mod real;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -43,7 +46,7 @@ fn lab(line: &str) -> Command {
 
 #[test]
 fn who_may_not_make_namespaces_is_told_what_is_missing() {
-    for name in ["tsq", "quickack", "link"] {
+    for name in ["nodelay", "tsq", "quickack", "link"] {
         let mut command = Command::new(UNCORK);
         if geteuid().is_root() {
             command = Command::new("setpriv");
@@ -128,11 +131,96 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
     assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<script"));
 }
 
+/// `uncork lab nodelay`, with the library and the programs that cargo builds beside it.
+fn nodelay(more: &str) -> Command {
+    real::built(&["uncork-preload", "uncork-nodelay"]);
+    let mut command = lab(&format!("nodelay {more}"));
+    command.env_remove("UNCORK_LIBRARY");
+    command
+}
+
+/// What is a stall and what is not is far apart, and how many segments there are does not depend on how
+/// busy the machine is.
+#[test]
+fn small_writes_stall_are_a_storm_or_leave_as_one() {
+    let Some(_alone) = alone("small_writes_stall_are_a_storm_or_leave_as_one") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("page.html");
+    let done = output(nodelay("--quick --json --html").arg(&page));
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    let measured: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    assert_eq!(measured["version"], 1);
+    let rows = measured["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 17);
+    let two_cores = thread::available_parallelism().unwrap().get() > 1;
+    for row in rows {
+        let text = |name: &str| row[name].as_str().unwrap();
+        let (who, asks, cut) = (text("who"), text("asks"), text("cut"));
+        let one = |name: &str| row["one_core"][name].as_f64().unwrap();
+        let writes = one("writes_per_packet");
+        let stalls = who == "alone" && asks == "nothing" && cut != "single";
+        // The first packets of a connection are spared.
+        assert_eq!(one("us_per_packet") > 25_000.0, stalls, "{row}");
+        let segments = one("segments_per_packet");
+        match (who, asks, cut) {
+            ("alone", "nodelay", "buffers") => assert!(segments > writes / 5.0, "{row}"),
+            // Where a header has not left yet, the payload joins it (autocorking).
+            ("alone", "nodelay", "header_payload") => {
+                assert!(segments > 1.2 && segments <= 2.0, "{row}");
+            }
+            _ if stalls => assert!(segments >= 1.8, "{row}"),
+            // The timer may push, on a machine that keeps the client from running.
+            _ => assert!((1.0..1.2).contains(&segments), "{row}"),
+        }
+        if who != "alone" {
+            assert!(one("reads_per_packet") < 1.2, "{row}");
+        }
+        for name in ["two_cores", "two_cores_spinning"] {
+            assert_eq!(row[name].is_object(), two_cores && !stalls, "{name}: {row}");
+        }
+    }
+    let published = rows.iter().filter(|row| row["published"].is_object()).count();
+    assert_eq!(published, 4);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.matches("<svg").count() == 2 && page.contains("writev, TCP_NODELAY"));
+    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<script"));
+}
+
+#[test]
+fn what_nodelay_runs_ends_with_it_and_what_it_lacks_is_said() {
+    let Some(_alone) = alone("what_nodelay_runs_ends_with_it_and_what_it_lacks_is_said") else {
+        return;
+    };
+    let mut child = started_with(nodelay(""), 1);
+    let name = namespaces_of(child.id()).remove(0);
+    let runs = || Command::new("ip").args(["netns", "pids", &name]).output().unwrap().stdout;
+    let start = Instant::now();
+    while runs().iter().filter(|byte| **byte == b'\n').count() < 2 {
+        assert!(start.elapsed() < Duration::from_secs(10), "neither client nor server");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let began = Instant::now();
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(namespaces_of(child.id()), [""; 0]);
+
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("uncork");
+    common::copy_executable(std::path::Path::new(UNCORK), &copy);
+    let sentence = "tcp_nodelay_client is not in";
+    refused(Command::new(copy).args(["lab", "nodelay"]), 125, sentence);
+}
+
 /// Starts it, and returns when its namespaces are there.
-fn started(mut command: Command) -> Child {
+fn started(command: Command) -> Child {
+    started_with(command, 2)
+}
+
+fn started_with(mut command: Command, namespaces: usize) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
-    while namespaces_of(child.id()).len() < 2 {
+    while namespaces_of(child.id()).len() < namespaces {
         assert!(start.elapsed() < Duration::from_secs(10), "no namespaces");
         thread::sleep(Duration::from_millis(10));
     }
@@ -242,11 +330,30 @@ fn the_lab_shows_from_which_segment_on_acks_are_late() {
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
     let document: Value = serde_json::from_str(&stdout(&done)).unwrap();
     let runs = document["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 4);
+    assert_eq!(runs.len(), 7);
     for run in runs {
         let delays = run["ack_delays_ms"].as_array().unwrap();
-        assert!((25..=36).contains(&delays.len()), "{run}");
+        let replies = delays.len() as u64 / run["reply_segments"].as_u64().unwrap_or(1);
+        let each_10_ms = run["client"].as_str().unwrap().ends_with("-s 10000");
+        let most = if each_10_ms { 360 } else { 36 };
+        assert!((most * 2 / 3..=most).contains(&replies), "{run}");
+        let known = delays.iter().filter(|delay| delay.is_number()).count();
+        assert!(known * 10 > delays.len() * 9, "{run}");
     }
+    // A client that asks again after 10 ms is interactive: the ACK of an odd last segment goes with its
+    // next question. One that asks each 100 ms acknowledges each reply at once.
+    let median = |asks: &str, place: usize| {
+        let asked = |run: &&Value| {
+            run["reply_segments"] == 3 && run["client"].as_str().unwrap().ends_with(asks)
+        };
+        let delays = runs.iter().find(asked).unwrap()["ack_delays_ms"].as_array().unwrap();
+        let mut all: Vec<f64> =
+            delays.iter().skip(place - 1).step_by(3).filter_map(Value::as_f64).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    assert!((8.0..30.0).contains(&median("-s 10000", 3)), "{}", median("-s 10000", 3));
+    assert!(median("-s 10000", 2) < 5.0 && median("-s 100000", 3) < 5.0);
     let behind = runs.iter().find(|run| run["client"] == "-b 1k -L 4k").unwrap();
     assert_eq!(behind["verdict"]["kind"], "quick_then_late", "{behind}");
     let quick = behind["verdict"]["quick_at_first"].as_u64().unwrap();

@@ -136,21 +136,8 @@ fn go() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("stall.go");
     std::fs::write(&source, include_str!("common/stall.go")).unwrap();
-    let built = Command::new("go")
-        .args(["build", "-o", "stall", "stall.go"])
-        .current_dir(directory.path())
-        .env("GOCACHE", directory.path().join("cache"))
-        .env("GOFLAGS", "-mod=mod")
-        .status();
-    match built {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "go: {error}");
-            eprintln!("skipped: there is no go: {error}");
-            return None;
-        }
-    }
-    Some(directory)
+    let test = "a_go_program_is_told_with_its_functions";
+    common::compile_go(test, &source, &directory.path().join("stall")).then_some(directory)
 }
 
 #[test]

@@ -1,16 +1,22 @@
-//! The published experiments on TCP's queues and acknowledgements, made anew.
+//! The published experiments on TCP's queues, small writes and acknowledgements, made anew.
 //!
 //! Each runs in network namespaces of its own ([`place`]), puts a load there ([`load`]), asks what
 //! that does to others ([`probe`]) and to the queues ([`sample`]), and returns what it measured.
 //! Nothing here prints.
 #![deny(unsafe_code)]
 
+pub mod contest;
+pub mod cores;
 pub mod load;
+pub mod nodelay;
 mod pacing;
 pub mod place;
 pub mod plan;
 pub mod probe;
+pub mod process;
 pub mod quickack;
 pub mod sample;
 pub mod socket;
+pub mod stalling;
+pub mod stats;
 pub mod tsq;

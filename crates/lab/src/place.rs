@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 use std::process::Command;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -44,8 +46,11 @@ pub struct Place {
 /// # Errors
 /// Without the privilege, or if ip(8) is missing.
 pub fn joined() -> Result<(Namespace, Namespace)> {
-    let near = Namespace::new("lab-near")?;
-    let far = Namespace::new("lab-far")?;
+    /// Several pairs may be there at a time.
+    static PAIRS: AtomicU32 = AtomicU32::new(0);
+    let number = PAIRS.fetch_add(1, Relaxed);
+    let near = Namespace::new(&format!("lab-near-{number}"))?;
+    let far = Namespace::new(&format!("lab-far-{number}"))?;
     let name = far.name();
     near.ip(&format!("link add {DEVICE} type veth peer name {DEVICE} netns {name}"))?;
     for (namespace, own) in [(&near, NEAR), (&far, FAR)] {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::place::{FAR, joined};
+use crate::stats::median;
 
 /// A server and a client, by their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -25,34 +27,59 @@ pub struct Run {
     pub client: &'static str,
     /// What was published of it.
     pub published: Option<&'static str>,
+    /// Segments of each reply, where the client asks for them.
+    pub reply_segments: Option<usize>,
 }
 
-/// What is run, one after the other.
-pub const RUNS: [Run; 4] = [
+impl Run {
+    const fn unasked(name: &'static str, client: &'static str) -> Self {
+        let server = "-b 1k -D -s 100000";
+        Self { name, server, client, published: None, reply_segments: None }
+    }
+
+    const fn asked(
+        name: &'static str,
+        server: &'static str,
+        client: &'static str,
+        segments: usize,
+    ) -> Self {
+        Self { name, server, client, published: None, reply_segments: Some(segments) }
+    }
+}
+
+/// What is run. 1448 octets are a segment of Ethernet with time stamps: each is a write of its own,
+/// so that the ACK of each is timed.
+pub const RUNS: [Run; 7] = [
     Run {
-        name: "the reference run",
-        server: "-b 1k -D -s 100000",
-        client: "-b 1k",
         published: Some("late from 17 on (6.1.27), none late (6.1.112)"),
+        ..Run::unasked("the reference run", "-b 1k")
     },
-    Run {
-        name: "a reader that stays behind",
-        server: "-b 1k -D -s 100000",
-        client: "-b 1k -L 4k",
-        published: None,
-    },
-    Run {
-        name: "a reader behind that also sends",
-        server: "-b 1k -D -s 100000",
-        client: "-b 1k -L 4k --talk 9",
-        published: None,
-    },
-    Run {
-        name: "replies of several segments",
-        server: "-b 5000 -D -s 100000",
-        client: "-b 5000",
-        published: None,
-    },
+    Run::unasked("a reader that stays behind", "-b 1k -L 4k"),
+    Run::unasked("a reader behind that also sends", "-b 1k -L 4k --talk 9"),
+    Run::asked(
+        "replies of 2 segments, asked for each 100 ms",
+        "-b 1448 -D --reply 2",
+        "-b 2896 --ask -s 100000",
+        2,
+    ),
+    Run::asked(
+        "replies of 3 segments, asked for each 100 ms",
+        "-b 1448 -D --reply 3",
+        "-b 4344 --ask -s 100000",
+        3,
+    ),
+    Run::asked(
+        "replies of 5 segments, asked for each 100 ms",
+        "-b 1448 -D --reply 5",
+        "-b 7240 --ask -s 100000",
+        5,
+    ),
+    Run::asked(
+        "replies of 3 segments, asked for each 10 ms",
+        "-b 1448 -D --reply 3",
+        "-b 4344 --ask -s 10000",
+        3,
+    ),
 ];
 
 /// What became of a run.
@@ -61,7 +88,8 @@ pub struct Told {
     /// The run.
     #[serde(flatten)]
     pub run: Run,
-    /// Milliseconds from the departure of each segment to its ACK; none if that is not known.
+    /// Milliseconds from the departure of each segment to its ACK; none if that is not known, and
+    /// for one that left together with the next.
     pub ack_delays_ms: Vec<Option<f64>>,
     /// The verdict on them, as `uncork ack` has it.
     pub verdict: Value,
@@ -75,6 +103,19 @@ impl Told {
     pub fn late(&self) -> u64 {
         self.verdict["late"].as_u64().unwrap_or_default()
     }
+
+    /// The median delay of the ACKs by the place of the segment in its reply; none where no delay is
+    /// known. Nothing for a run without replies.
+    #[must_use]
+    pub fn by_place(&self) -> Vec<Option<f64>> {
+        let segments = self.run.reply_segments.unwrap_or(0);
+        let of = |place| {
+            let all = self.ack_delays_ms.iter().skip(place).step_by(segments);
+            let known: Vec<f64> = all.flatten().copied().collect();
+            (!known.is_empty()).then(|| median(&known))
+        };
+        (0..segments).map(of).collect()
+    }
 }
 
 /// Ended when it is dropped.
@@ -85,6 +126,33 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Makes all of these runs at once, each in namespaces of its own: they hardly send anything. `done` is
+/// called when one has ended.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_all(
+    uncork: &Path,
+    runs: &[Run],
+    time: Duration,
+    stop: &AtomicBool,
+    done: impl Fn() + Sync,
+) -> Result<Vec<Told>> {
+    thread::scope(|scope| {
+        let one = |run: &Run| {
+            let (run, done) = (*run, &done);
+            scope.spawn(move || measure(uncork, run, time, stop).inspect(|_| done()))
+        };
+        let threads: Vec<_> = runs.iter().map(one).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, Result<Told>>| {
+            thread.join().unwrap_or_else(|_| bail!("a run has panicked"))
+        };
+        // All are waited for, whatever the first one says.
+        let told: Vec<Result<Told>> = threads.into_iter().map(join).collect();
+        told.into_iter().collect()
+    })
 }
 
 /// Makes one run for `time`; `uncork` is the program that has `ack`.
@@ -110,7 +178,7 @@ pub fn measure(uncork: &Path, run: Run, time: Duration, stop: &AtomicBool) -> Re
     client.args(["-t", &time.as_secs_f64().to_string(), "-p", &port.to_string()]);
     client.arg(FAR.to_string());
     let _client = Running(client.spawn().context("cannot run uncork ack client")?);
-    let mut ack_delays_ms = Vec::new();
+    let mut ack_delays_ms: Vec<Option<f64>> = Vec::new();
     loop {
         let event = event(&mut lines)?;
         if stop.load(Relaxed) {
@@ -118,6 +186,9 @@ pub fn measure(uncork: &Path, run: Run, time: Duration, stop: &AtomicBool) -> Re
         }
         match event["event"].as_str() {
             Some("segment") => {
+                let number = event["last_write"].as_u64().context("a segment without a number")?;
+                // Of those that left together, the last one was timed.
+                ack_delays_ms.resize(usize::try_from(number)?.saturating_sub(1), None);
                 ack_delays_ms.push(event["ack_delay_us"].as_f64().map(|us| us / 1e3));
             }
             Some("verdict") => {
@@ -133,4 +204,39 @@ pub fn measure(uncork: &Path, run: Run, time: Duration, stop: &AtomicBool) -> Re
 fn event(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<Value> {
     let line = lines.next().context("uncork ack server has ended early")??;
     serde_json::from_str(&line).with_context(|| format!("uncork ack server said: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_told_by_the_place_in_the_reply() {
+        let told = |run, ack_delays_ms| Told {
+            run,
+            ack_delays_ms,
+            verdict: Value::Null,
+            sentence: String::new(),
+        };
+        let delays =
+            vec![None, Some(0.1), Some(40.0), None, Some(0.3), Some(42.0), None, Some(0.2)];
+        let replies = RUNS.iter().find(|run| run.reply_segments == Some(3)).unwrap();
+        assert_eq!(told(*replies, delays.clone()).by_place(), [None, Some(0.2), Some(41.0)]);
+        assert_eq!(told(RUNS[0], delays).by_place(), []);
+    }
+
+    #[test]
+    fn a_client_reads_the_whole_reply_before_it_asks_again() {
+        for run in RUNS {
+            let number = |line: &str, option: &str| -> Option<usize> {
+                let mut words = line.split(' ').skip_while(|word| *word != option);
+                words.nth(1)?.parse().ok()
+            };
+            assert_eq!(run.reply_segments, number(run.server, "--reply"), "{}", run.name);
+            if let Some(segments) = run.reply_segments {
+                let reply = number(run.server, "-b").unwrap() * segments;
+                assert_eq!(number(run.client, "-b"), Some(reply), "{}", run.name);
+            }
+        }
+    }
 }

@@ -124,17 +124,31 @@ pub fn measure(case: Case, length: Length, stop: &AtomicBool) -> Result<Measured
     let settings = case.setting.settings(case.bottleneck.rate, case.senders);
     let place = Place::new(case.bottleneck, settings)?;
     let bulk = Bulk::start(&place, case.senders, settings, case.congestion)?;
+    measure_beside(&bulk, &place, length, stop)
+}
+
+/// Measures what these senders do to others.
+///
+/// # Errors
+/// If a connection is gone, or soon after `stop` was set.
+pub fn measure_beside(
+    bulk: &Bulk,
+    place: &Place,
+    length: Length,
+    stop: &AtomicBool,
+) -> Result<Measured> {
     rest(length.warm_up, stop)?;
     let begin = bulk.mark();
-    let ping = probe::ping(&place)?;
-    let request = probe::request(&place)?;
-    let sampler = Sampler::start(&place, &bulk.addresses()?)?;
+    let ping = probe::ping(place)?;
+    let request = probe::request(place)?;
+    let sampler = Sampler::start(place, &bulk.addresses()?)?;
     rest(length.measured, stop)?;
     let rates = bulk.mark().rates(&begin);
     let (ping, request, queued) = (ping.finish()?, request.finish()?, sampler.finish()?);
     let throughput: f64 = rates.iter().sum();
     // Nothing came through: no share is larger than another.
-    let even = (throughput / f64::from(case.senders.max(1))).max(1.0);
+    #[allow(clippy::cast_precision_loss)] // a few connections
+    let even = (throughput / rates.len().max(1) as f64).max(1.0);
     let share = |rate: Option<f64>| rate.unwrap_or_default() / even;
     Ok(Measured {
         throughput,

@@ -44,6 +44,10 @@ pub(crate) enum Error {
     )]
     NoReply { done: u64, packets: u64, limit: Duration },
 
+    /// No file to send the payload from.
+    #[error("cannot make a file in memory for --sendfile: {}", plain(.0))]
+    File(io::Error),
+
     /// The clock refused to wait.
     #[error("cannot wait for the time of the next packet: {}", plain(.0))]
     Clock(io::Error),

@@ -1,9 +1,12 @@
-//! `write(2)` and `read(2)` on a socket, with what every caller of them must do.
+//! `write(2)`, `read(2)` and their like on a socket, with what every caller of them must do.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
 use nix::errno::Errno;
+use nix::sys::sendfile::sendfile;
+use nix::sys::uio::writev;
 use nix::unistd;
 use socket2::SockRef;
 
@@ -46,6 +49,54 @@ pub(crate) fn send_all_with_more(socket: &TcpStream, mut bytes: &[u8]) -> io::Re
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+    }
+    Ok(calls)
+}
+
+/// Writes what all of `slices` hold and returns the number of `writev(2)` calls that took. The
+/// slices are used up.
+///
+/// # Errors
+/// What `writev(2)` says, except EINTR, which is tried again.
+#[inline]
+pub(crate) fn writev_all(socket: &TcpStream, mut slices: &mut [IoSlice<'_>]) -> io::Result<u64> {
+    let mut calls = 0;
+    while !slices.is_empty() {
+        match writev(socket, slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                calls += 1;
+                IoSlice::advance_slices(&mut slices, written);
+            }
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(calls)
+}
+
+/// Sends `bytes` of a file from `begin` on and returns the number of `sendfile(2)` calls that took.
+///
+/// # Errors
+/// What `sendfile(2)` says, except EINTR, which is tried again.
+#[inline]
+pub(crate) fn sendfile_all(
+    socket: &TcpStream,
+    file: &File,
+    mut begin: i64,
+    mut bytes: usize,
+) -> io::Result<u64> {
+    let mut calls = 0;
+    while bytes > 0 {
+        match sendfile(socket, file, Some(&mut begin), bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => {
+                calls += 1;
+                bytes -= sent;
+            }
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
     Ok(calls)

@@ -48,9 +48,13 @@ pub(super) fn run(options: &Server, number: &str) -> Result<i32, Error> {
         report,
         ledger: Ledger::default(),
         came_in: 0,
+        asked: 0,
         pause_until: None,
     };
-    let why = connection.write_on()?;
+    let why = match options.reply {
+        Some(buffers) => connection.answer_on(buffers)?,
+        None => connection.write_on()?,
+    };
     connection.finish(known, why)?;
     Ok(0)
 }
@@ -92,6 +96,8 @@ struct Connection<'a> {
     ledger: Ledger,
     /// Segments with data that have come from the client.
     came_in: u32,
+    /// Requests that are not answered yet: bytes that came.
+    asked: usize,
     pause_until: Option<Instant>,
 }
 
@@ -110,6 +116,28 @@ impl Connection<'_> {
             let next = in_rate.map_or(slept, |in_rate| slept.max(in_rate));
             if let Some(ending) = self.listen_until(next)? {
                 return Ok(ending);
+            }
+        }
+    }
+
+    /// So many buffers for each byte that comes.
+    fn answer_on(&mut self, buffers: u32) -> Result<Ending, Error> {
+        let buffer = vec![b'u'; self.options.buffer];
+        loop {
+            while self.asked == 0 {
+                if let Some(ending) = self.listen(None, PollFlags::empty())? {
+                    return Ok(ending);
+                }
+            }
+            // A pause, if there is one.
+            if let Some(ending) = self.listen_until(Instant::now())? {
+                return Ok(ending);
+            }
+            self.asked -= 1;
+            for _ in 0..buffers {
+                if let Some(ending) = self.write(&buffer)? {
+                    return Ok(ending);
+                }
             }
         }
     }
@@ -204,7 +232,8 @@ impl Connection<'_> {
         Ok(taken)
     }
 
-    /// Takes what the client says, of which only the number of segments is of interest.
+    /// Takes what the client says, of which only the number of segments and, if it asks, of bytes is
+    /// of interest.
     fn take_data(&mut self) -> Result<Option<Ending>, Error> {
         // What was acknowledged before this came belongs before it.
         self.take_stamps()?;
@@ -212,7 +241,7 @@ impl Connection<'_> {
         loop {
             match unistd::read(&self.socket, &mut buffer) {
                 Ok(0) => return Ok(Some(Ending::Client)),
-                Ok(_) => {}
+                Ok(bytes) => self.asked += bytes,
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
                 Err(errno) => return ended(errno.into()).map(Some),

@@ -1,7 +1,8 @@
 //! The bar chart: time of a logical packet in every setting, on a logarithmic scale.
 
-use super::experiment::{Measured, Panel};
-use super::setting::Who;
+use uncork_lab::nodelay::{Measured, Who};
+
+use super::panel::{Panel, class};
 use super::svg::{Anchor, Svg};
 use super::tables::time;
 
@@ -22,7 +23,8 @@ pub(crate) struct Scale {
 impl Scale {
     /// Spans what all panels hold, so that their bars can be compared.
     pub(crate) fn of(panels: &[Panel]) -> Self {
-        let values = panels.iter().flat_map(|panel| &panel.rows).map(|row| row.us_one_core);
+        let values =
+            panels.iter().flat_map(|panel| &panel.rows).map(|row| row.one_core.us_per_packet);
         Self::span(values)
     }
 
@@ -91,10 +93,10 @@ fn tick(us: f64) -> String {
 }
 
 fn bar(svg: &mut Svg, row: &Measured, scale: Scale, y: f64) {
-    let class = if row.setting.stalls() { "stalled" } else { row.setting.who.class() };
-    svg.text((0.0, y + 12.0), ("name", Anchor::Start), row.setting.name());
-    svg.text((WIDTH, y + 12.0), ("value", Anchor::End), &time(row.us_one_core));
-    let width = scale.x(row.us_one_core).max(2.0);
+    let (class, us) = (class(&row.setting), row.one_core.us_per_packet);
+    svg.text((0.0, y + 12.0), ("name", Anchor::Start), &row.setting.name());
+    svg.text((WIDTH, y + 12.0), ("value", Anchor::End), &time(us));
+    let width = scale.x(us).max(2.0);
     let y = y + 17.0;
     svg.add(format_args!(
         r#"<rect x="0" y="{y:.1}" width="{WIDTH:.1}" height="{BAR}" rx="2" class="track"/>"#

@@ -13,11 +13,9 @@ use crate::progress::Progress;
 use crate::toolbox::Toolbox;
 
 mod chart;
-mod count;
-mod experiment;
 mod page;
+mod panel;
 mod sequence;
-mod setting;
 mod svg;
 mod tables;
 mod timeline;
@@ -48,7 +46,7 @@ pub(crate) struct Demo {
     /// Facts about the machine.
     pub(crate) machine: Machine,
     /// One for each size of logical packet.
-    pub(crate) panels: Vec<experiment::Panel>,
+    pub(crate) panels: Vec<panel::Panel>,
     /// What happens within one logical packet.
     pub(crate) timelines: Vec<timeline::Timeline>,
     /// Logical packets of a run.
@@ -61,11 +59,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let tools = Toolbox::find()?;
     let scratch = Scratch::new(&tools)?;
     let progress = Progress::new();
-    let bed = experiment::Bed { tools: &tools, progress: &progress, packets: args.packets };
     let mut panels = Vec::new();
     for buffers in [15, 100] {
         progress.title(&format!("{buffers} buffers"));
-        panels.push(experiment::measure(&bed, buffers)?);
+        panels.push(panel::measure((&tools, &progress), buffers, args.packets)?);
     }
     progress.title("one packet");
     let timelines = timeline::record(&tools, &progress)?;

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
+use uncork_lab::nodelay::{Asks, Cut, Measured, Who};
+
 use super::Demo;
 use super::chart::{self, Scale};
-use super::experiment::{Measured, Panel};
+use super::panel::{Panel, STALLED_PACKETS, TWO_CORES_SHARE, class, packets_of};
 use super::sequence;
-use super::setting::Who;
 use super::svg::escape;
 use super::tables::{count, speed, time};
-use crate::nodelay::{Asks, Cut};
 use crate::outcome::thousands;
 
 const STYLE: &str = include_str!("style.css");
@@ -108,8 +108,8 @@ fn faster(panel: &Panel, (who, asks): (Who, Asks), than: Asks) -> Option<Headlin
         what: format!("faster: {}", option(asks)),
         from: format!(
             "{} → {} a packet of {} writes, {}",
-            time(other.us_one_core),
-            time(row.us_one_core),
+            time(other.one_core.us_per_packet),
+            time(row.one_core.us_per_packet),
             panel.buffers,
             who.heading()
         ),
@@ -120,14 +120,18 @@ fn segments(panel: &Panel) -> Option<Headline> {
     let row = panel.row(Who::Kernel, Asks::Nodelay, Cut::Buffers)?;
     let other = panel.row(Who::Alone, Asks::Nodelay, Cut::Buffers)?;
     Some(Headline {
-        figure: format!("{} → {}", count(other.segments), count(row.segments)),
+        figure: format!(
+            "{} → {}",
+            count(other.one_core.segments_per_packet),
+            count(row.one_core.segments_per_packet)
+        ),
         what: "segments a packet".to_owned(),
         from: format!(
             "{}, TCP_NODELAY; the server received it in {} read{} instead of {}",
             Who::Kernel.heading(),
-            count(row.buffers),
-            if count(row.buffers) == "1" { "" } else { "s" },
-            count(other.buffers)
+            count(row.one_core.reads_per_packet),
+            if count(row.one_core.reads_per_packet) == "1" { "" } else { "s" },
+            count(other.one_core.reads_per_packet)
         ),
     })
 }
@@ -137,14 +141,14 @@ fn limit(panel: &Panel) -> Option<Headline> {
     let best = panel.row(Who::Alone, Asks::Nothing, Cut::Single)?;
     let cork = panel.row(Who::Alone, Asks::Cork, Cut::Buffers)?;
     Some(Headline {
-        figure: speed(Some(row.us_one_core / best.us_one_core)),
+        figure: speed(Some(row.one_core.us_per_packet / best.one_core.us_per_packet)),
         what: "the time of a single write".to_owned(),
         from: format!(
             "{} for {} writes, {} for one; the program’s own TCP_CORK needs {}",
-            time(row.us_one_core),
+            time(row.one_core.us_per_packet),
             panel.buffers,
-            time(best.us_one_core),
-            time(cork.us_one_core)
+            time(best.one_core.us_per_packet),
+            time(cork.one_core.us_per_packet)
         ),
     })
 }
@@ -212,19 +216,19 @@ fn table(out: &mut String, panel: &Panel) {
 }
 
 fn table_row(panel: &Panel, row: &Measured) -> String {
-    let class = if row.setting.stalls() { "stalled" } else { row.setting.who.class() };
+    let class = class(&row.setting);
     let cells = [
-        time(row.us_one_core),
+        time(row.one_core.us_per_packet),
         speed(panel.speed_against(row, Asks::Nothing)),
         speed(panel.speed_against(row, Asks::Nodelay)),
-        count(row.writes),
-        count(row.segments),
-        count(row.buffers),
-        row.us_two_cores.map(time).unwrap_or_default(),
+        count(row.one_core.writes_per_packet),
+        count(row.one_core.segments_per_packet),
+        count(row.one_core.reads_per_packet),
+        row.two_cores.map(|two| time(two.us_per_packet)).unwrap_or_default(),
     ];
     format!(
         "<tr><td><span class=\"dot {class}\"></span>{}</td><td>{}</td></tr>",
-        escape(row.setting.name()),
+        escape(&row.setting.name()),
         cells.map(|cell| escape(&cell)).join("</td><td>")
     )
 }
@@ -240,7 +244,8 @@ fn repeat(out: &mut String, demo: &Demo) {
     for panel in &demo.panels {
         let mut lines =
             vec![format!("tcp_nodelay_server --buffers={} 5001 {}", panel.buffers, demo.packets)];
-        lines.extend(panel.rows.iter().map(|row| row.setting.command(demo.packets)));
+        let command = |row: &Measured| row.setting.command(packets_of(&row.setting, demo.packets));
+        lines.extend(panel.rows.iter().map(command));
         put!(out, "<pre>{}</pre>", escape(&lines.join("\n")));
     }
     put!(out, "</section>");
@@ -259,9 +264,10 @@ fn machine(out: &mut String, demo: &Demo) {
         (
             "Runs",
             format!(
-                "{} packets each (25 where each stalls), interleaved, medians; on a core each {}",
+                "{} packets each ({STALLED_PACKETS} where each stalls), interleaved, medians; on a \
+                 core each {}",
                 thousands(demo.packets as f64),
-                thousands((demo.packets / 5) as f64)
+                thousands((demo.packets / TWO_CORES_SHARE) as f64)
             ),
         ),
     ];
@@ -279,8 +285,10 @@ fn machine(out: &mut String, demo: &Demo) {
 
 #[cfg(test)]
 mod tests {
+    use uncork_lab::nodelay::Figures;
+
     use super::*;
-    use crate::demo::setting::Setting;
+    use crate::demo::panel::shown;
     use crate::demo::timeline::{Subject, Timeline};
     use crate::machine::Machine;
 
@@ -288,13 +296,18 @@ mod tests {
         let rows = |buffers| {
             let measured = |(index, setting)| Measured {
                 setting,
-                us_one_core: 5.0 * (index as f64 + 1.0),
-                us_two_cores: None,
-                writes: f64::from(buffers),
-                segments: 1.0,
-                buffers: 1.0,
+                one_core: Figures {
+                    us_per_packet: 5.0 * (index as f64 + 1.0),
+                    bytes_per_ms: 100.0,
+                    writes_per_packet: f64::from(buffers),
+                    segments_per_packet: 1.0,
+                    reads_per_packet: 1.0,
+                },
+                two_cores: None,
+                two_cores_spinning: None,
+                published: None,
             };
-            Setting::all(buffers).into_iter().enumerate().map(measured).collect()
+            shown(buffers).into_iter().enumerate().map(measured).collect()
         };
         let panel = |buffers| Panel { buffers, rows: rows(buffers) };
         let timeline = Timeline {

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table};
 
+use uncork_lab::nodelay::{Asks, Measured, Who};
+
 use super::Demo;
-use super::experiment::{Measured, Panel};
-use super::setting::Who;
-use crate::nodelay::Asks;
+use super::panel::Panel;
 use crate::outcome::{digits, thousands};
 
 /// Both sizes, and what to make of them.
@@ -58,13 +58,13 @@ fn table(panel: &Panel) -> Table {
 fn cells(panel: &Panel, row: &Measured) -> Vec<String> {
     vec![
         format!("  {}", row.setting.name()),
-        time(row.us_one_core),
+        time(row.one_core.us_per_packet),
         speed(panel.speed_against(row, Asks::Nothing)),
         speed(panel.speed_against(row, Asks::Nodelay)),
-        count(row.writes),
-        count(row.segments),
-        count(row.buffers),
-        row.us_two_cores.map(time).unwrap_or_default(),
+        count(row.one_core.writes_per_packet),
+        count(row.one_core.segments_per_packet),
+        count(row.one_core.reads_per_packet),
+        row.two_cores.map(|two| time(two.us_per_packet)).unwrap_or_default(),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::mount::{MntFlags, umount2};
 
 /// Tries while servers that are being ended still write: 50 times 100 ms.
 const TRIES: u32 = 50;
@@ -16,6 +17,7 @@ pub(crate) fn run(dir: &Path) -> Result<()> {
     let mut ignored = [0; 64];
     // The other end is never written to: this returns when the last holder of it is gone.
     while io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
+    unmount_below(dir);
     for _ in 1..TRIES {
         if fs::remove_dir_all(dir).is_ok() || !dir.exists() {
             return Ok(());
@@ -23,4 +25,15 @@ pub(crate) fn run(dir: &Path) -> Result<()> {
         thread::sleep(Duration::from_millis(100));
     }
     fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))
+}
+
+/// What a run has mounted there (bpffs, by `uncork tune`) would keep the directory from going.
+fn unmount_below(dir: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    // Fields as in fstab(5). The names below the directory are ours and have nothing to escape.
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+    for place in places.filter(|place| place.starts_with(dir)) {
+        // It may be gone already.
+        let _ = umount2(place, MntFlags::MNT_DETACH);
+    }
 }

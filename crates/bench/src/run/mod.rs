@@ -16,6 +16,7 @@ use crate::table;
 use crate::toolbox::Toolbox;
 
 mod capture;
+mod cure;
 mod idle_spin;
 mod live;
 mod memcached;
@@ -24,6 +25,7 @@ mod not_ours;
 mod pgbench;
 mod redis;
 mod serving;
+mod small_queues;
 mod small_writes;
 mod sockops;
 mod spin;
@@ -31,6 +33,7 @@ mod spin_redis;
 mod startup;
 mod timer;
 mod timer_costs;
+mod tuning;
 
 /// A benchmark, by the name that `--only` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,6 +68,12 @@ pub(crate) enum Bench {
     Live,
     /// wrk with Connection: close against nginx, with uncork tune in force
     Sockops,
+    /// Ping and throughput beside bulk senders, with what uncork tune small-queues sets
+    SmallQueues,
+    /// Stalled programs that uncork tune cures while they run
+    Cure,
+    /// The same with a program in Go
+    CureGo,
 }
 
 impl Bench {
@@ -85,6 +94,9 @@ impl Bench {
             Self::TimerCosts => "timer-costs",
             Self::Live => "live",
             Self::Sockops => "sockops",
+            Self::SmallQueues => "small-queues",
+            Self::Cure => "cure",
+            Self::CureGo => "cure-go",
             Self::Capture => "capture",
         }
     }
@@ -111,6 +123,9 @@ impl Bench {
             Self::TimerCosts => timer_costs::run(bed),
             Self::Live => live::run(bed),
             Self::Sockops => sockops::run(bed),
+            Self::SmallQueues => small_queues::run(bed),
+            Self::Cure => cure::run(bed),
+            Self::CureGo => cure::run_go(bed),
             Self::Capture => capture::run(bed),
         }
     }

@@ -33,7 +33,7 @@ fn entry(name: &'static str, (asks, cut, buffers): (Asks, Cut, u32), way: Way) -
     let writes = match cut {
         Cut::Buffers if way == USER => 1,
         Cut::Buffers => buffers,
-        Cut::HeaderPayload | Cut::Single => 1,
+        Cut::HeaderPayload | Cut::HeaderSendfile | Cut::Writev | Cut::Single => 1,
     };
     let packets = match (asks, &way, writes) {
         (_, _, 1) => 30_000,
@@ -126,7 +126,7 @@ pub(crate) fn run(bed: &Bed<'_>, place: Place) -> Result<Vec<Row>> {
             Case::new(entry.name, move || {
                 let mut server = server.borrow_mut();
                 let run = server.run(bed.tools, (&entry.pattern, &entry.way), packets)?;
-                Ok(vec![run.us_per_packet, run.buffers_per_packet])
+                Ok(vec![run.us_per_packet, run.reads_per_packet])
             })
         })
         .collect();

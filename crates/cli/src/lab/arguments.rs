@@ -20,6 +20,7 @@ pub(crate) struct Lab {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Experiment {
+    Nodelay(Nodelay),
     Tsq(Tsq),
     Quickack(Quickack),
     Link(Link),
@@ -28,6 +29,7 @@ pub(super) enum Experiment {
 impl Experiment {
     pub(super) fn name(&self) -> &'static str {
         match self {
+            Self::Nodelay(_) => "nodelay",
             Self::Tsq(_) => "tsq",
             Self::Quickack(_) => "quickack",
             Self::Link(_) => "link",
@@ -38,10 +40,48 @@ impl Experiment {
     pub(super) fn programs(&self) -> &'static [(&'static str, &'static str)] {
         const IP: (&str, &str) = ("ip", "iproute2");
         match self {
+            Self::Nodelay(_) => &[IP, ("taskset", "util-linux")],
             Self::Tsq(_) => &[IP, ("tc", "iproute2"), ("ethtool", "ethtool")],
             Self::Quickack(_) | Self::Link(_) => &[IP],
         }
     }
+}
+
+/// How much is measured, and how the result is told: the same for every experiment.
+#[derive(Debug, Args)]
+pub(super) struct Telling {
+    /// Measure less, or less precisely, in less than 20 seconds
+    #[arg(long)]
+    pub(super) quick: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) html: Option<PathBuf>,
+}
+
+const NODELAY_HELP: &str = "\
+Examples:
+  sudo uncork lab nodelay --quick
+  sudo uncork lab nodelay --html small-writes.html
+
+Exit status: 0 done, 2 the command line is not understood, 3 no permission to make network
+namespaces, 125 something failed, 130 interrupted.";
+
+/// Measure what small writes cost, and what helps
+///
+/// The published experiment: a client sends logical packets of 15 and of 100 buffers of two bytes
+/// and waits for the answer to each. With no option, TCP_NODELAY, TCP_CORK, writev, sendfile, as one
+/// write, and under uncork run; client and server on one core, then on a core each, then with both
+/// trying before they sleep (--spin auto). Takes about four minutes.
+#[derive(Debug, Args)]
+#[command(after_help = NODELAY_HELP)]
+pub(super) struct Nodelay {
+    #[command(flatten)]
+    pub(super) telling: Telling,
 }
 
 const TSQ_HELP: &str = "\
@@ -61,21 +101,12 @@ namespaces, 125 something failed, 130 interrupted.";
 #[derive(Debug, Args)]
 #[command(after_help = TSQ_HELP)]
 pub(super) struct Tsq {
-    /// Measure a few cases once, in less than 20 seconds
-    #[arg(long)]
-    pub(super) quick: bool,
-
     /// What sets the senders' pace
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Congestion::Cubic)]
     pub(super) congestion: Congestion,
 
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-
-    /// Write a page with plots, too
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) telling: Telling,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,23 +134,14 @@ namespaces, 125 something failed, 130 interrupted.";
 
 /// Measure when this kernel acknowledges what it receives
 ///
-/// The reference run of `uncork ack`, the same with a reader that stays behind, with one that also
-/// sends, and with replies of several segments: which ACKs are late, and from which on. Takes 40
-/// seconds.
+/// The reference run of `uncork ack`, the same with a reader that stays behind and with one that also
+/// sends; and a client that asks, with a server that answers with 2, 3 and 5 segments: which ACKs are
+/// late, from which segment on, and at which place in a reply. Takes ten seconds, or four.
 #[derive(Debug, Args)]
 #[command(after_help = QUICKACK_HELP)]
 pub(super) struct Quickack {
-    /// 35 segments instead of 100 each: 15 seconds
-    #[arg(long)]
-    pub(super) quick: bool,
-
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-
-    /// Write a page with plots, too
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) telling: Telling,
 }
 
 const LINK_HELP: &str = "\

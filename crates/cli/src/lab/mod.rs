@@ -2,6 +2,7 @@
 
 mod arguments;
 mod link;
+mod nodelay;
 mod page;
 mod quickack;
 mod tables;
@@ -46,6 +47,7 @@ pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
     }
     uncork_netns::clear_leftovers().map_err(|error| failed(&error))?;
     match &arguments.experiment {
+        Experiment::Nodelay(nodelay) => nodelay::run(nodelay),
         Experiment::Tsq(tsq) => tsq::run(tsq),
         Experiment::Quickack(quickack) => quickack::run(quickack),
         Experiment::Link(link) => link::run(link),

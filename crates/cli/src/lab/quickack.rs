@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use uncork_lab::quickack::{RUNS, Told, measure};
+use uncork_lab::quickack::{RUNS, Told, measure_all};
 
 use super::arguments::Quickack;
 use super::page::Scale;
@@ -24,29 +24,21 @@ struct Document<'a> {
 }
 
 pub(super) fn run(arguments: &Quickack) -> Result<i32, Failure> {
-    let page = arguments.html.as_deref().map(open_page).transpose()?;
+    let page = arguments.telling.html.as_deref().map(open_page).transpose()?;
     let uncork = std::env::current_exe()
         .map_err(|error| Failure::own(format!("uncork's own file cannot be found: {error}")))?;
     let stop = stopped_by_signals()?;
-    let time = Duration::from_millis(if arguments.quick { 3500 } else { 10_000 });
+    let time = Duration::from_millis(if arguments.telling.quick { 3500 } else { 10_000 });
     let bar = bar(RUNS.len());
-    let mut runs = Vec::new();
-    for run in RUNS {
-        bar.set_message(run.name);
-        let done = measure(&uncork, run, time, &stop);
-        let Some(told) = unless_stopped(done, &stop)? else {
-            bar.finish_and_clear();
-            return Ok(INTERRUPTED);
-        };
-        runs.push(told);
-        bar.inc(1);
-    }
+    bar.set_message("all runs at once");
+    let done = measure_all(&uncork, &RUNS, time, &stop, || bar.inc(1));
     bar.finish_and_clear();
+    let Some(runs) = unless_stopped(done, &stop)? else { return Ok(INTERRUPTED) };
     let kernel = kernel();
     if let Some(page) = page {
         page.write(&render(&runs, &kernel))?;
     }
-    if arguments.json {
+    if arguments.telling.json {
         json(&Document { version: 1, kernel: &kernel, runs: &runs })?;
     } else {
         output::print(&rows(&runs, &kernel, Width::of_stdout()))?;
@@ -82,7 +74,29 @@ fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
     for told in runs {
         text += &format!("{}: {}\n", told.run.name, told.sentence);
     }
+    if runs.iter().any(|told| told.run.reply_segments.is_some()) {
+        text += "\nACK delay by the segment's place in its reply, medians in ms:\n";
+        text += &places(runs, width);
+    }
     text + &format!("\nLinux {kernel}. docs/QUICKACK.md says what decides when an ACK is sent.\n")
+}
+
+/// What the ACK of each segment of a reply took.
+fn places(runs: &[Told], width: Width) -> String {
+    let replies = || runs.iter().filter(|told| told.run.reply_segments.is_some());
+    let most = replies().filter_map(|told| told.run.reply_segments).max().unwrap_or(0);
+    let numbers: Vec<String> = (1..=most).map(|number| number.to_string()).collect();
+    let header: Vec<&str> =
+        std::iter::once("run").chain(numbers.iter().map(String::as_str)).collect();
+    let right: Vec<usize> = (1..=most).collect();
+    let mut table = table(&header, &right, width);
+    for told in replies() {
+        let mut cells = vec![told.run.name.to_owned()];
+        cells.extend(told.by_place().iter().map(|delay| delay.map_or("?".to_owned(), ms)));
+        cells.resize(most + 1, String::new());
+        table.add_row(cells);
+    }
+    lines(&table)
 }
 
 const WIDTH: f64 = 440.0;
@@ -103,6 +117,11 @@ fn render(runs: &[Told], kernel: &str) -> String {
         put!(body, "<figcaption>ACK delay by segment number: {}.", escape(&told.sentence));
         if let Some(published) = told.run.published {
             put!(body, " Published: {}.", escape(published));
+        }
+        if told.run.reply_segments.is_some() {
+            let places: Vec<String> =
+                told.by_place().iter().map(|delay| delay.map_or("?".to_owned(), ms)).collect();
+            put!(body, " By place in the reply, medians: {} ms.", places.join(", "));
         }
         put!(
             body,

@@ -25,9 +25,9 @@ struct Document<'a> {
 }
 
 pub(super) fn run(arguments: &Tsq) -> Result<i32, Failure> {
-    let page = arguments.html.as_deref().map(open_page).transpose()?;
+    let page = arguments.telling.html.as_deref().map(open_page).transpose()?;
     let stop = stopped_by_signals()?;
-    let plan = Plan::new(arguments.quick, arguments.congestion.into());
+    let plan = Plan::new(arguments.telling.quick, arguments.congestion.into());
     let bar = bar(plan.steps());
     let mut begun = false;
     let done = plan.run(&stop, |case| {
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Tsq) -> Result<i32, Failure> {
     if let Some(page) = page {
         page.write(&page::render(&outcome, &kernel))?;
     }
-    if arguments.json {
+    if arguments.telling.json {
         let (rounds, length) = (plan.rounds, plan.length);
         let document = Document { version: 1, kernel: &kernel, rounds, length, outcome: &outcome };
         json(&document)?;

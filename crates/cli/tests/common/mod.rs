@@ -81,6 +81,25 @@ pub(crate) fn compile(source: &str, output: &Path, flags: &[&str]) {
     assert!(compiled.success());
 }
 
+/// Builds a Go program, or says that `test` is skipped for want of Go; where everything has to run, that
+/// is a failure (`scripts/setup test` installs it).
+pub(crate) fn compile_go(test: &str, source: &Path, output: &Path) -> bool {
+    let mut command = Command::new("go");
+    // What it compiles of its own library is kept for the next test, and the next run.
+    command.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
+    command.env("CGO_ENABLED", "0").env("GOFLAGS", "").arg("build");
+    match command.arg("-o").arg(output).arg(source).output() {
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+        Err(error) => {
+            let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+            assert!(!in_ci, "{test} may not be skipped in CI, but go cannot be run: {error}");
+            eprintln!("skipped: {test}: go cannot be run: {error}");
+            return false;
+        }
+    }
+    true
+}
+
 /// A file that can be executed.
 pub(crate) fn executable(path: &Path, content: impl AsRef<[u8]>) {
     let draft = path.with_extension("draft");

@@ -37,20 +37,26 @@ int main(int argc, char **argv) {
 /// libuncork.so as cargo builds it, beside the uncork under test.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let directory = Path::new(crate::common::UNCORK).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "uncork-preload", "--target-dir"]);
-        build.arg(directory.parent().unwrap());
-        // cargo keeps the profile dev in a directory called debug, every other by its own name.
-        let profile = directory.file_name().unwrap();
-        if profile != "debug" {
-            build.arg("--profile").arg(profile);
-        }
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        assert!(build.arg("--manifest-path").arg(manifest).status().unwrap().success());
-        directory.join("libuncork.so")
-    })
+    LIBRARY.get_or_init(|| built(&["uncork-preload"]).join("libuncork.so"))
+}
+
+/// Has cargo build these packages beside the uncork under test, in the profile of that; where they are.
+pub(crate) fn built(packages: &[&str]) -> &'static Path {
+    let directory = Path::new(crate::common::UNCORK).parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--target-dir"]);
+    build.arg(directory.parent().unwrap());
+    for package in packages {
+        build.args(["-p", package]);
+    }
+    // cargo keeps the profile dev in a directory called debug, every other by its own name.
+    let profile = directory.file_name().unwrap();
+    if profile != "debug" {
+        build.arg("--profile").arg(profile);
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    assert!(build.arg("--manifest-path").arg(manifest).status().unwrap().success());
+    directory
 }
 
 /// A running program that has written five bytes, and the other end of its connection.

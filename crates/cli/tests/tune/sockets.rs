@@ -7,6 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use uncork_lab::stalling::PYTHON;
+
 use crate::place::Place;
 use crate::program::{self, Program};
 
@@ -48,12 +50,9 @@ fn a_static_program_is_cured_while_it_runs() {
 
 #[test]
 fn a_go_program_is_cured_while_it_runs() {
-    let Some(place) = Place::make("a_go_program_is_cured_while_it_runs") else { return };
-    let Some(file) = program::go(&place) else {
-        // Not among what make test installs: it is as large as all the rest together.
-        eprintln!("note: a_go_program_is_cured_while_it_runs: go is not installed");
-        return;
-    };
+    const TEST: &str = "a_go_program_is_cured_while_it_runs";
+    let Some(place) = Place::make(TEST) else { return };
+    let Some(file) = program::go(&place, TEST) else { return };
     is_cured_by_each_scope(&place, &Program::of(&place, &file));
 }
 
@@ -64,7 +63,7 @@ fn a_cgroup_is_cured_and_what_is_outside_is_not() {
     // It is in the group before it makes its sockets.
     let script = format!("echo $$ >{}/cgroup.procs; exec \"$@\"", inside.0);
     let mut command = place.command("sh");
-    command.args(["-c", &script, "sh", "/usr/bin/python3", "-c", program::PYTHON]);
+    command.args(["-c", &script, "sh", "/usr/bin/python3", "-c", PYTHON]);
     let program = Program::start(command);
     place.tuned(&format!("--nodelay --cgroup {}", inside.0), 0);
     let (cured, other) = (program.p50(), outside.p50());

@@ -8,7 +8,7 @@ use super::Options;
 use crate::{DEFAULT_BUFFERS, DEFAULT_PACKETS, DEFAULT_PORT, MAX_BUFFERS, MAX_PACKETS};
 
 /// Options that the older, positional command line does not know.
-const MODERN_ONLY: [&str; 10] = [
+const MODERN_ONLY: [&str; 12] = [
     "cork",
     "more",
     "header_plus_payload",
@@ -17,8 +17,10 @@ const MODERN_ONLY: [&str; 10] = [
     "port",
     "rate",
     "no_reply",
+    "sendfile",
     "single_request",
     "verbose",
+    "writev",
 ];
 
 /// Send logical packets made of small writes and time them
@@ -56,6 +58,11 @@ pub(crate) struct Args {
         conflicts_with = "single_request"
     )]
     header_plus_payload: bool,
+
+    /// Send each logical packet as --header_plus_payload does, and the payload out of a file, with
+    /// sendfile(2) (not in the published client)
+    #[arg(long, conflicts_with_all = ["header_plus_payload", "single_request"])]
+    sendfile: bool,
 
     /// Set TCP_NODELAY: send each write at once
     #[arg(short = 'n', long = "no_delay", alias = "no-delay")]
@@ -99,6 +106,11 @@ pub(crate) struct Args {
     /// Send each logical packet in a single write
     #[arg(short = 's', long = "single_request", alias = "single-request")]
     single_request: bool,
+
+    /// Send each logical packet with one writev(2) of its buffers, or one for each 1024 of them
+    /// (not in the published client)
+    #[arg(long, conflicts_with_all = ["header_plus_payload", "sendfile", "single_request"])]
+    writev: bool,
 
     /// Print packets, writes a packet, time and option as well, not only the bytes per
     /// millisecond
@@ -158,11 +170,22 @@ pub(crate) enum Cut {
     Buffers,
     /// The first [`HEADER_BUFFERS`] buffers, then the rest.
     HeaderPlusPayload,
+    /// The first [`HEADER_BUFFERS`] buffers, then the rest out of a file.
+    Sendfile,
     /// One write.
     SingleRequest,
+    /// All buffers where they are, in one call.
+    Writev,
 }
 
-/// Buffers that make the header of [`Cut::HeaderPlusPayload`].
+impl Cut {
+    /// Whether a header goes before the rest.
+    fn has_header(self) -> bool {
+        matches!(self, Self::HeaderPlusPayload | Self::Sendfile)
+    }
+}
+
+/// Buffers that make the header of [`Cut::HeaderPlusPayload`] and of [`Cut::Sendfile`].
 pub(crate) const HEADER_BUFFERS: u32 = 3;
 
 /// How the result is told.
@@ -188,17 +211,20 @@ pub(crate) fn parse() -> Options {
 
 impl Args {
     fn into_options(self) -> Result<Options, clap::Error> {
-        let cut = match (self.single_request, self.header_plus_payload) {
-            (true, _) => Cut::SingleRequest,
-            (false, true) => Cut::HeaderPlusPayload,
-            (false, false) => Cut::Buffers,
+        // No two of them come together.
+        let cut = match (self.single_request, self.header_plus_payload, self.sendfile) {
+            (true, _, _) => Cut::SingleRequest,
+            (_, true, _) => Cut::HeaderPlusPayload,
+            (_, _, true) => Cut::Sendfile,
+            _ if self.writev => Cut::Writev,
+            _ => Cut::Buffers,
         };
-        if cut == Cut::HeaderPlusPayload && self.buffers <= HEADER_BUFFERS {
+        if cut.has_header() && self.buffers <= HEADER_BUFFERS {
+            let option = if self.sendfile { "--sendfile" } else { "--header_plus_payload" };
             return Err(Args::command().error(
                 ErrorKind::ValueValidation,
                 format!(
-                    "--header_plus_payload needs --buffers {} or more: the header alone is {} \
-                     buffers",
+                    "{option} needs --buffers {} or more: the header alone is {} buffers",
                     HEADER_BUFFERS + 1,
                     HEADER_BUFFERS
                 ),
@@ -302,5 +328,21 @@ mod tests {
         let error = options(&["-H", "--buffers", "3"]).unwrap_err();
         assert!(error.to_string().contains("--buffers 4 or more"), "{error}");
         assert!(options(&["-H", "--buffers", "4"]).is_ok());
+        let error = options(&["--sendfile", "--buffers", "3"]).unwrap_err();
+        assert!(error.to_string().contains("--sendfile needs --buffers 4 or more"), "{error}");
+    }
+
+    #[test]
+    fn a_packet_is_cut_in_one_way() {
+        assert_eq!(options(&["--writev", "-n"]).unwrap().cut, Cut::Writev);
+        assert_eq!(options(&["--sendfile", "-c"]).unwrap().cut, Cut::Sendfile);
+        let ways = ["-s", "-H", "--writev", "--sendfile"];
+        for (index, one) in ways.iter().enumerate() {
+            for other in &ways[index + 1..] {
+                assert!(options(&[one, other]).is_err(), "{one} {other}");
+            }
+        }
+        // What was an unambiguous beginning before these came.
+        assert_eq!(options(&["--si"]).unwrap().cut, Cut::SingleRequest);
     }
 }

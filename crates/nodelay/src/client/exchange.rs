@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use socket2::SockRef;
 
-use super::args::{Cut, HEADER_BUFFERS, Style};
+use super::args::Style;
 use super::pace::Pace;
+use super::parts::{File, Part, cut};
 use super::{Options, PROGRAM, REPLY_LIMIT};
 use crate::error::Error;
 use crate::output::complain;
-use crate::wire::{read_some, send_all_with_more, write_all};
-use crate::{BUFFER_BYTES, REPLY_BYTES, packet_bytes};
+use crate::wire::read_some;
+use crate::{REPLY_BYTES, packet_bytes};
 
 /// Longest latency that is told apart; longer ones count as this long.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -21,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// What came of it.
 pub(super) struct Tally {
     pub(super) elapsed: Duration,
-    /// `write(2)` calls that moved bytes.
+    /// `write(2)` calls, or `send`, `writev` and `sendfile`, that moved bytes.
     pub(super) writes: u64,
     /// From the first write of a packet to its reply, in nanoseconds; empty unless asked for.
     pub(super) latency: Option<Histogram<u64>>,
@@ -55,7 +56,8 @@ impl<'a> Exchange<'a> {
     /// Sends every packet and waits for its reply.
     pub(super) fn run(mut self) -> Result<Tally, Error> {
         let packet = std::mem::take(&mut self.packet);
-        let parts = cut(&packet, self.options.cut);
+        let file = File::of(&packet, self.options.cut).map_err(Error::File)?;
+        let mut parts = cut(&packet, self.options.cut, file.as_ref());
         let mut writes = 0;
         let begun = Instant::now();
         let pace = self.options.rate.map(Pace::start).transpose().map_err(Error::Clock)?;
@@ -65,7 +67,7 @@ impl<'a> Exchange<'a> {
                 record(&mut self.lateness, late);
             }
             let sent = self.latency.is_some().then(Instant::now);
-            writes += self.one(&parts).map_err(|cause| self.ended(index, cause))?;
+            writes += self.one(&mut parts).map_err(|cause| self.ended(index, cause))?;
             if index == 0 {
                 self.first_done()?;
             }
@@ -79,17 +81,18 @@ impl<'a> Exchange<'a> {
 
     /// One logical packet and its reply; returns the number of writes.
     #[inline]
-    fn one(&self, parts: &[&[u8]]) -> io::Result<u64> {
+    fn one(&self, parts: &mut [Part<'_>]) -> io::Result<u64> {
         if self.options.cork {
             SockRef::from(self.socket).set_tcp_cork(true)?;
         }
         let mut writes = 0;
-        let (held, last) = parts.split_at(if self.options.more { parts.len() - 1 } else { 0 });
+        let held = if self.options.more { parts.len() - 1 } else { 0 };
+        let (held, last) = parts.split_at_mut(held);
         for part in held {
-            writes += send_all_with_more(self.socket, part)?;
+            writes += part.send_with_more(self.socket)?;
         }
         for part in last {
-            writes += write_all(self.socket, part)?;
+            writes += part.write(self.socket)?;
         }
         if self.options.cork {
             SockRef::from(self.socket).set_tcp_cork(false)?;
@@ -154,18 +157,6 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The writes that a logical packet takes.
-fn cut(packet: &[u8], how: Cut) -> Vec<&[u8]> {
-    match how {
-        Cut::Buffers => packet.chunks(BUFFER_BYTES).collect(),
-        Cut::HeaderPlusPayload => {
-            let (header, payload) = packet.split_at(packet_bytes(HEADER_BUFFERS));
-            vec![header, payload]
-        }
-        Cut::SingleRequest => vec![packet],
-    }
-}
-
 fn histogram() -> Result<Histogram<u64>, hdrhistogram::CreationError> {
     Histogram::new_with_bounds(1, nanoseconds(LONGEST), 3)
 }
@@ -184,18 +175,6 @@ fn nanoseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn packets_are_cut_as_asked_and_lose_nothing() {
-        let packet: Vec<u8> = (0..30).collect();
-        let lengths = |how| cut(&packet, how).iter().map(|part| part.len()).collect::<Vec<_>>();
-        assert_eq!(lengths(Cut::Buffers), vec![2; 15]);
-        assert_eq!(lengths(Cut::HeaderPlusPayload), vec![6, 24]);
-        assert_eq!(lengths(Cut::SingleRequest), vec![30]);
-        for how in [Cut::Buffers, Cut::HeaderPlusPayload, Cut::SingleRequest] {
-            assert_eq!(cut(&packet, how).concat(), packet);
-        }
-    }
 
     #[test]
     fn a_latency_beyond_the_histogram_counts_as_the_longest() {

@@ -3,6 +3,7 @@
 mod args;
 mod exchange;
 mod pace;
+mod parts;
 mod summary;
 
 use std::io;

@@ -8,12 +8,14 @@ use serde::Serialize;
 use super::Options;
 use super::args::Cut;
 use super::exchange::Tally;
+use super::parts::MOST_VECTORS;
 use crate::packet_bytes;
 
 /// The result of a run; its fields are those of the JSON object.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// How packets are cut into writes: `buffers`, `header_plus_payload` or `single_request`.
+    /// How packets are cut into writes: `buffers`, `header_plus_payload`, `sendfile`,
+    /// `single_request` or `writev`.
     mode: &'static str,
     /// Socket options that were used.
     options: Vec<&'static str>,
@@ -29,7 +31,7 @@ pub(super) struct Summary {
     bytes: u64,
     /// Writes that a packet is cut into.
     writes_per_packet: u32,
-    /// `write(2)` calls that were made.
+    /// `write(2)` calls that were made, or their like.
     writes: u64,
     elapsed_ms: f64,
     bytes_per_ms: f64,
@@ -57,7 +59,9 @@ impl Summary {
         let (mode, writes_per_packet) = match options.cut {
             Cut::Buffers => ("buffers", options.buffers),
             Cut::HeaderPlusPayload => ("header_plus_payload", 2),
+            Cut::Sendfile => ("sendfile", 2),
             Cut::SingleRequest => ("single_request", 1),
+            Cut::Writev => ("writev", options.buffers.div_ceil(MOST_VECTORS)),
         };
         let used = [
             (options.no_delay, "TCP_NODELAY"),

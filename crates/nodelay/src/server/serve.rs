@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
+use uncork_sockdiag::{Name, SockDiag};
 
 use super::{Options, Replies};
 use crate::wire::{read_some, write_all};
@@ -20,6 +21,8 @@ pub(super) struct Tally {
     pub(super) packets: u64,
     /// Calls of `read(2)` that returned data.
     pub(super) reads: u64,
+    /// Segments with data, where they are to be told.
+    pub(super) segments: Option<u32>,
     pub(super) bytes: u64,
     pub(super) ending: Ending,
     /// Times between packets, where they were measured.
@@ -55,12 +58,16 @@ impl<'a> Receiver<'a> {
         let mut tally = Tally {
             packets: 0,
             reads: 0,
+            segments: None,
             bytes: 0,
             ending: Ending::Complete,
             intervals: (self.options.replies == Replies::None).then(Intervals::default),
         };
         if let Err(ending) = self.receive_into(socket, &mut tally) {
             tally.ending = ending;
+        }
+        if self.options.json {
+            tally.segments = segments_in(socket);
         }
         tally
     }
@@ -109,6 +116,13 @@ impl<'a> Receiver<'a> {
         }
         Ok(())
     }
+}
+
+/// Segments with data that came, by the kernel's count. A connection that was reset is gone, and
+/// what cannot be known does no harm.
+fn segments_in(socket: &TcpStream) -> Option<u32> {
+    let name = Name::of(socket.local_addr().ok()?, socket.peer_addr().ok()?);
+    Some(SockDiag::open().ok()?.connection(&name).ok()??.info.data_segs_in)
 }
 
 impl From<io::Error> for Ending {

@@ -36,6 +36,9 @@ pub(super) struct Summary {
     buffers: u32,
     /// Reads that returned data: the number in `server: received N buffers`.
     reads: u64,
+    /// Segments with data that the kernel has received (`tcpi_data_segs_in`); null if it does not
+    /// tell.
+    segments: Option<u32>,
     bytes: u64,
     /// `complete`, `closed` (by the client, between packets), `torn` (inside one) or `failed`.
     ended: &'static str,
@@ -61,6 +64,7 @@ impl Summary {
             packets_expected: options.packets,
             buffers: options.buffers,
             reads: tally.reads,
+            segments: tally.segments,
             bytes: tally.bytes,
             ended: match tally.ending {
                 Ending::Complete => "complete",

@@ -47,6 +47,29 @@ fn client_tells_modes_and_options() {
     let told = client_json(&server, &["-H", "-n", "-c", "-N10"]);
     assert_eq!((&told["mode"], &told["writes"]), (&json!("header_plus_payload"), &json!(20)));
     assert_eq!(told["options"], json!(["TCP_NODELAY", "TCP_CORK"]));
+    let told = client_json(&server, &["--writev", "-N10"]);
+    assert_eq!((&told["mode"], &told["writes"]), (&json!("writev"), &json!(10)));
+    let told = client_json(&server, &["--sendfile", "-c", "-N10"]);
+    assert_eq!((&told["mode"], &told["writes"]), (&json!("sendfile"), &json!(20)));
+}
+
+/// The count of the server's kernel: what leaves in one call, or under a cork, arrives in one segment.
+#[test]
+fn server_tells_the_segments_that_came() {
+    let mut server = Server::start(&["60", "--json"]);
+    for (words, per_packet) in [
+        (&["-s"][..], 1),
+        (&["--writev", "-n"], 1),
+        (&["-c"], 1),
+        (&["--sendfile", "-c"], 1),
+        (&["--sendfile", "-n"], 2),
+        (&["-H", "-n"], 2),
+    ] {
+        client_says(&server, &[&["-N60"], words].concat());
+        let told = server.json();
+        assert_eq!(told["segments"], json!(60 * per_packet), "{words:?}: {told}");
+        assert_eq!(told["bytes"], json!(1800), "{told}");
+    }
 }
 
 #[test]

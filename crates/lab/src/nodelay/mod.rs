@@ -1,0 +1,14 @@
+//! The published small-write experiment: what a logical packet of many small writes costs, by what the
+//! program asks of TCP and by who else decides when the bytes leave.
+
+mod experiment;
+mod pattern;
+mod place;
+mod programs;
+mod setting;
+
+pub use experiment::{Measured, Plan, measure};
+pub use pattern::{Asks, Cut, Pattern};
+pub use place::Room;
+pub use programs::{Figures, Options, Program, Server, Stage, client_args, run_args, server_args};
+pub use setting::{Published, Setting, Who};
