@@ -133,14 +133,16 @@ fn measure(bed: &Bed<'_>, load: &Load, who: Who) -> Result<Vec<f64>> {
     ])
 }
 
-/// What a user would do on the sending host: the rate is for uncork to find out. Its target is that
-/// of one connection, and each other one adds as much.
+/// What a user would do on the sending host who knows how many send: the rate is for uncork to find
+/// out.
 fn tuned(bed: &Bed<'_>, place: &Place, load: &Load) -> Result<Tuning> {
     let tuning = Tuning::new(bed)?;
-    let target = target(load.rate, load.senders) / load.senders;
     let netns = place.near.name();
-    let target = format!("{}us", target.as_micros());
-    tuning.tune(&format!("small-queues --dev {DEVICE} --netns {netns} --target {target}"))?;
+    let target = target(load.rate, load.senders).as_micros();
+    let senders = load.senders;
+    tuning.tune(&format!(
+        "small-queues --dev {DEVICE} --netns {netns} --target {target}us --senders {senders}"
+    ))?;
     Ok(tuning)
 }
 
