@@ -30,6 +30,7 @@ const PAGES: [(&str, &str); 17] = [
     ("uncork-lab", include_str!("../man/uncork-lab.roff")),
     ("uncork-lab-tsq", include_str!("../man/uncork-lab-tsq.roff")),
     ("uncork-lab-quickack", include_str!("../man/uncork-lab-quickack.roff")),
+    ("uncork-lab-kernels", include_str!("../man/uncork-lab-kernels.roff")),
     ("uncork-lab-link", include_str!("../man/uncork-lab-link.roff")),
 ];
 const CLIENT: &str = include_str!("../man/tcp_nodelay_client.roff");

@@ -5,6 +5,7 @@
 //! Nothing here prints.
 #![deny(unsafe_code)]
 
+pub mod kernels;
 pub mod load;
 mod pacing;
 pub mod place;
