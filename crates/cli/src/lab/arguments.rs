@@ -159,7 +159,7 @@ pub(super) struct Kernels {
     #[arg(long)]
     pub(super) bisect: bool,
 
-    /// 35 segments instead of 100 each: 4 seconds
+    /// 40 segments instead of 100 each: 4 seconds
     #[arg(long)]
     pub(super) quick: bool,
 

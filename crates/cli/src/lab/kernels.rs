@@ -58,6 +58,8 @@ struct Rows<'a> {
     stop: &'a AtomicBool,
     bar: ProgressBar,
     rows: Vec<Row>,
+    /// Where each row belongs: in the order in which the kernels were named, this machine's first.
+    places: Vec<usize>,
 }
 
 pub(super) fn run(arguments: &Kernels) -> Result<i32, Failure> {
@@ -69,7 +71,7 @@ pub(super) fn run(arguments: &Kernels) -> Result<i32, Failure> {
     }
     let page = arguments.html.as_deref().map(open_page).transpose()?;
     let options = Options {
-        time: Duration::from_millis(if arguments.quick { 3500 } else { 10_000 }),
+        time: Duration::from_millis(if arguments.quick { 4000 } else { 10_000 }),
         emulate: arguments.emulate,
         limit: arguments.limit,
     };
@@ -77,15 +79,13 @@ pub(super) fn run(arguments: &Kernels) -> Result<i32, Failure> {
     let lab = Lab::prepare(&arguments.kernels, options)
         .map_err(|error| Failure::unusable(format!("{error:#}")))?;
     let steps = if arguments.bisect { 0 } else { lab.kernels.len() + 1 };
-    let mut rows = Rows { lab: &lab, stop: &stop, bar: bar(steps), rows: Vec::new() };
+    let mut rows =
+        Rows { lab: &lab, stop: &stop, bar: bar(steps), rows: Vec::new(), places: Vec::new() };
     let mut found = None;
-    let ended = if arguments.bisect {
-        rows.search().map(|it| found = Some(it))
-    } else {
-        rows.all()
-    };
+    let ended =
+        if arguments.bisect { rows.search().map(|it| found = Some(it)) } else { rows.all() };
     rows.bar.finish_and_clear();
-    let rows = rows.rows;
+    let rows = rows.in_order();
     if matches!(ended, Err(End::Interrupted)) {
         return Ok(INTERRUPTED);
     }
@@ -109,9 +109,9 @@ impl Rows<'_> {
         if uncork_netns::missing_capabilities().is_empty() {
             self.bar.set_message("this machine");
             match self.lab.here(self.stop) {
-                Ok(shown) => self.rows.push(Row::of(None, Ok(shown))),
+                Ok(shown) => self.push(0, Row::of(None, Ok(shown))),
                 Err(_) if self.stop.load(Relaxed) => return Err(End::Interrupted),
-                Err(error) => self.rows.push(Row::of(None, Err(unknown(&error)))),
+                Err(error) => self.push(0, Row::of(None, Err(unknown(&error)))),
             }
         }
         self.bar.inc(1);
@@ -131,8 +131,19 @@ impl Rows<'_> {
             Err(_) if self.stop.load(Relaxed) => return Err(End::Interrupted),
             Err(error) => Err(error.downcast().unwrap_or_else(|error| unknown(&error))),
         };
-        self.rows.push(Row::of(Some(kernel.name.clone()), row));
+        self.push(number + 1, Row::of(Some(kernel.name.clone()), row));
         Ok(self.rows.len() - 1)
+    }
+
+    fn push(&mut self, place: usize, row: Row) {
+        self.rows.push(row);
+        self.places.push(place);
+    }
+
+    fn in_order(self) -> Vec<Row> {
+        let mut rows: Vec<_> = self.places.into_iter().zip(self.rows).collect();
+        rows.sort_by_key(|(place, _)| *place);
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 
     /// Boots the first, and then what it takes to find the first that differs from it.
@@ -144,7 +155,8 @@ impl Rows<'_> {
         let mut found = Found::default();
         let mut up = |rows: &mut Self, number: usize| {
             let row = rows.boot(number)?;
-            let (Some(one), Some(other)) = (rows.rows[first].shown(), rows.rows[row].shown()) else {
+            let (Some(one), Some(other)) = (rows.rows[first].shown(), rows.rows[row].shown())
+            else {
                 return Err(End::NotUp);
             };
             let difference = difference(&one.runs, &other.runs);

@@ -72,9 +72,10 @@ impl fmt::Display for Pattern {
 /// The first run in which two kernels differ, and how each behaves in it.
 #[must_use]
 pub fn difference(one: &[Told], other: &[Told]) -> Option<(&'static str, Pattern, Pattern)> {
-    let patterns = one.iter().zip(other).map(|(a, b)| {
-        (a.run.name, Pattern::of(&a.verdict), Pattern::of(&b.verdict))
-    });
+    let patterns = one
+        .iter()
+        .zip(other)
+        .map(|(a, b)| (a.run.name, Pattern::of(&a.verdict), Pattern::of(&b.verdict)));
     patterns.into_iter().find(|(_, a, b)| a.differs(*b))
 }
 
@@ -128,7 +129,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_ends_the_search() {
-        assert_eq!(bisect(9, |number| if number == 4 { Err("broken") } else { Ok(true) }), Err("broken"));
+        assert_eq!(
+            bisect(9, |number| if number == 4 { Err("broken") } else { Ok(true) }),
+            Err("broken")
+        );
     }
 
     fn told(kinds: [Value; 4]) -> Vec<Told> {

@@ -74,9 +74,8 @@ impl<W: Write> Archive<W> {
         let name_length = u32::try_from(name.len() + 1).map_err(io::Error::other)?;
         // Inode, mode, user, group, links, time, length, the device that holds it, the device that
         // it is, length of the name with its NUL, checksum (of another format).
-        let fields = [
-            self.inode, mode, 0, 0, 1, 0, length, 0, 0, device.0, device.1, name_length, 0,
-        ];
+        let fields =
+            [self.inode, mode, 0, 0, 1, 0, length, 0, 0, device.0, device.1, name_length, 0];
         self.inode += 1;
         let mut header = MAGIC.to_owned();
         for field in fields {

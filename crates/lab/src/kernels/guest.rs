@@ -57,7 +57,9 @@ impl Identity {
 /// If it is not the first process, which would be about to restart somebody's machine.
 pub fn init(time: Duration) -> Result<()> {
     if std::process::id() != 1 {
-        bail!("`uncork guest` is what `uncork lab kernels` starts in a virtual machine, and nothing else");
+        bail!(
+            "`uncork guest` is what `uncork lab kernels` starts in a virtual machine, and nothing else"
+        );
     }
     let console = io::stdout();
     let say = |message: &Message| message.write(console.lock());

@@ -51,9 +51,7 @@ fn refuse(begin: &[u8]) -> Option<&'static str> {
         );
     }
     if begin.get(HEADER) != Some(b"HdrS") {
-        return Some(
-            "neither an x86 kernel image (vmlinuz, bzImage) nor a Debian package of one",
-        );
+        return Some("neither an x86 kernel image (vmlinuz, bzImage) nor a Debian package of one");
     }
     // The flags are there since version 2.12 of the boot protocol (Linux 3.8).
     let is_64_bit = match (word(VERSION), word(XLOADFLAGS)) {
@@ -66,7 +64,9 @@ fn refuse(begin: &[u8]) -> Option<&'static str> {
 /// Debian policy 5.6.1.
 fn is_package_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
-    name.len() > 1 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(legal)
+    name.len() > 1
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(legal)
 }
 
 /// Takes the kernel, and nothing else, out of a package.
@@ -99,7 +99,8 @@ fn unpack(package: &Path, to: &Path) -> Result<PathBuf> {
         let said = String::from_utf8_lossy(&said.stderr);
         bail!("{name}: dpkg-deb cannot read it: {}", said.trim().replace('\n', ", "));
     }
-    let depends = output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"), "dpkg");
+    let depends =
+        output(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends"), "dpkg");
     let depends = depends.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
     match depends.ok().as_deref().and_then(image_in) {
         Some(other) => bail!(
@@ -203,7 +204,9 @@ mod tests {
         let say = |name: &str| format!("{:#}", find(name, directory, 0).unwrap_err());
         assert!(say("/no/such/vmlinuz").starts_with("/no/such/vmlinuz: "));
         assert!(say("/proc/version").contains("neither an x86 kernel image"));
-        assert!(say("linux-image-of-nobody").starts_with("linux-image-of-nobody: neither a file nor"));
+        assert!(
+            say("linux-image-of-nobody").starts_with("linux-image-of-nobody: neither a file nor")
+        );
         assert!(is_package_name("linux-image-6.12.117+deb12-cloud-amd64"));
         assert!(!is_package_name("vmlinuz_x") && !is_package_name("a/b") && !is_package_name("-x"));
     }

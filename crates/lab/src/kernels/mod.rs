@@ -42,8 +42,7 @@ const PATIENCE: [(Accelerator, Duration, Duration); 2] = [
 /// What is asked for, other than the kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long each run takes; half as long again where the guest is emulated, as its clock is then
-    /// ahead of what it gets done.
+    /// How long each run takes, by the guest's clock.
     pub time: Duration,
     /// Do not even try KVM.
     pub emulate: bool,
@@ -152,17 +151,15 @@ impl Lab {
                     reasons.push(why.clone());
                     *self.no_kvm.borrow_mut() = Some(why);
                 }
-                Err(Trouble::Silent(why)) => reasons.push(format!(
-                    "{why} (a kernel needs CONFIG_SERIAL_8250_CONSOLE and CONFIG_BLK_DEV_INITRD, \
-                     built in)"
-                )),
+                Err(Trouble::Silent(why)) => reasons.push(why),
                 Err(Trouble::Guest { sentence, console }) => {
                     return Err(Failed { sentence, console }.into());
                 }
             }
         }
         let sentence = match reasons.as_slice() {
-            [kvm, emulated] => format!("{emulated}; by KVM: {kvm}"),
+            [kvm, emulated] if kvm != emulated => format!("{emulated}; with KVM: {kvm}"),
+            [_, other] => other.clone(),
             other => other.concat(),
         };
         Err(Failed { sentence, console: Vec::new() }.into())
@@ -177,10 +174,7 @@ impl Lab {
         let limit = self.options.limit;
         let boot = limit.unwrap_or(boot);
         let silence = limit.map_or(silence, |limit| limit.min(silence));
-        let time = match accelerator {
-            Accelerator::Kvm => self.options.time,
-            Accelerator::Emulation => self.options.time * 3 / 2,
-        };
+        let time = self.options.time;
         let patience = Patience { silence, boot, result: time + boot };
         let (kernel, initramfs) = (kernel.image.as_path(), &self.initramfs);
         Machine { kernel, initramfs, accelerator, time, patience }
@@ -210,11 +204,7 @@ impl Lab {
 }
 
 /// A guest's document: it was written by this same program.
-fn shown(
-    finished: Finished,
-    accelerator: Accelerator,
-    no_kvm: Option<String>,
-) -> Result<Shown> {
+fn shown(finished: Finished, accelerator: Accelerator, no_kvm: Option<String>) -> Result<Shown> {
     let Finished { boot, document } = finished;
     let text = |name: &str| document["identity"][name].as_str().unwrap_or_default().to_owned();
     let identity = Identity {
@@ -246,7 +236,11 @@ fn shown(
 ///
 /// # Errors
 /// If the parent is gone already, or the program cannot be executed.
-pub fn launch(parent: u32, program: &str, arguments: &[String]) -> Result<std::convert::Infallible> {
+pub fn launch(
+    parent: u32,
+    program: &str,
+    arguments: &[String],
+) -> Result<std::convert::Infallible> {
     use std::os::unix::process::CommandExt as _;
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     // It may have ended before that was set.

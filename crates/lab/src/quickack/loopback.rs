@@ -25,9 +25,8 @@ const MTU: u32 = 1500;
 pub fn prepare() -> Result<()> {
     let index = if_nametoindex("lo").context("there is no loopback device")?;
     let (kind, family) = (SockType::Raw, AddressFamily::Netlink);
-    let netlink =
-        socket(family, kind, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)
-            .context("there is no netlink socket to be had")?;
+    let netlink = socket(family, kind, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)
+        .context("there is no netlink socket to be had")?;
     let request = request(index);
     sendto(netlink.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
     let mut buffer = vec![0; 4096];

@@ -33,7 +33,8 @@ pub(super) fn render(rows: &[Row], found: Option<&Found>, width: Width) -> Strin
     if let Some(row) = rows.iter().filter_map(Row::shown).find(emulated) {
         let why = row.no_kvm.as_ref().map_or(String::new(), |why| format!(" (KVM: {why})"));
         text += &format!(
-            "* emulated{}: delays of less than a few milliseconds mean nothing.\n",
+            "* emulated{}: its clock counts instructions, so that delays of less than a millisecond \
+             mean little.\n",
             harmless(&why)
         );
     }
@@ -45,8 +46,10 @@ pub(super) fn render(rows: &[Row], found: Option<&Found>, width: Width) -> Strin
 }
 
 fn release(shown: &Shown) -> String {
-    let release = debian(&shown.identity.version)
-        .map_or_else(|| shown.identity.release.clone(), |it| format!("{} ({it})", shown.identity.release));
+    let release = debian(&shown.identity.version).map_or_else(
+        || shown.identity.release.clone(),
+        |it| format!("{} ({it})", shown.identity.release),
+    );
     match shown.accelerator {
         Some(Accelerator::Emulation) => format!("{release} *"),
         _ => release,
