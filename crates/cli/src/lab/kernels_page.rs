@@ -1,5 +1,7 @@
 //! What `uncork lab kernels` measured, as a page with plots.
 
+use uncork_lab::kernels::Accelerator;
+
 use super::kernels::{Found, HEADINGS, Row, found, has};
 use super::quickack::plot;
 use crate::page::document;
@@ -58,7 +60,15 @@ fn plots(body: &mut String, row: &Row) {
     let Some(shown) = row.shown() else { return };
     put!(body, "<section>\n<h2>{}</h2>", escape(&row.name()));
     let (release, version) = (&shown.identity.release, &shown.identity.version);
-    put!(body, "<p class=\"prose\">Linux {} {}</p>", escape(release), escape(version));
+    let how = match shown.accelerator {
+        None => "",
+        Some(Accelerator::Kvm) => ", in a virtual machine",
+        Some(Accelerator::Emulation) => {
+            ", emulated: its clock counts instructions, so that delays of less than a millisecond mean \
+             little"
+        }
+    };
+    put!(body, "<p class=\"prose\">Linux {} {}{how}</p>", escape(release), escape(version));
     put!(body, "<div class=\"pair\">");
     for told in &shown.runs {
         let name = escape(told.run.name);

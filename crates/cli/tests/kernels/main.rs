@@ -158,9 +158,10 @@ fn machine_of(pid: u32) -> Option<Pid> {
     .map(Pid::from_raw)
 }
 
-/// Starts it on a kernel that never comes up, and returns when there is a machine.
+/// Starts it on a kernel that never comes up, and returns when there is a machine. By emulation: a KVM that
+/// is broken would end the machine itself.
 fn started(scratch: &TempDir, file: &Path) -> (Child, Pid) {
-    let mut command = kernels("--bisect --limit 60s", scratch);
+    let mut command = kernels("--emulate --bisect --limit 60s", scratch);
     let child =
         command.args([file, file]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
