@@ -13,7 +13,7 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
