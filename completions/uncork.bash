@@ -88,6 +88,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__ack,server)
                 cmd="uncork__subcmd__help__subcmd__ack__subcmd__server"
                 ;;
+            uncork__subcmd__help__subcmd__lab,kernels)
+                cmd="uncork__subcmd__help__subcmd__lab__subcmd__kernels"
+                ;;
             uncork__subcmd__help__subcmd__lab,link)
                 cmd="uncork__subcmd__help__subcmd__lab__subcmd__link"
                 ;;
@@ -115,6 +118,9 @@ _uncork() {
             uncork__subcmd__lab,help)
                 cmd="uncork__subcmd__lab__subcmd__help"
                 ;;
+            uncork__subcmd__lab,kernels)
+                cmd="uncork__subcmd__lab__subcmd__kernels"
+                ;;
             uncork__subcmd__lab,link)
                 cmd="uncork__subcmd__lab__subcmd__link"
                 ;;
@@ -129,6 +135,9 @@ _uncork() {
                 ;;
             uncork__subcmd__lab__subcmd__help,help)
                 cmd="uncork__subcmd__lab__subcmd__help__subcmd__help"
+                ;;
+            uncork__subcmd__lab__subcmd__help,kernels)
+                cmd="uncork__subcmd__lab__subcmd__help__subcmd__kernels"
                 ;;
             uncork__subcmd__lab__subcmd__help,link)
                 cmd="uncork__subcmd__lab__subcmd__help__subcmd__link"
@@ -519,8 +528,22 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__lab)
-            opts="nodelay tsq quickack link"
+            opts="nodelay tsq quickack kernels link"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__lab__subcmd__kernels)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -701,7 +724,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab)
-            opts="-h --help nodelay tsq quickack link help"
+            opts="-h --help nodelay tsq quickack kernels link help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -715,7 +738,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab__subcmd__help)
-            opts="nodelay tsq quickack link help"
+            opts="nodelay tsq quickack kernels link help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -729,6 +752,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__lab__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__lab__subcmd__help__subcmd__kernels)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -791,6 +828,39 @@ _uncork() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__lab__subcmd__kernels)
+            opts="-h --bisect --quick --emulate --limit --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -148,12 +148,13 @@ complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "server" -d 'Send segments, and time the ACK of each'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "client" -d 'Receive what `uncork ack server` sends'
 complete -c uncork -n "__fish_uncork_using_subcommand ack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
-complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack link help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and not __fish_seen_subcommand_from nodelay tsq quickack kernels link help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l html -d 'Write a page with plots, too' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l quick -d 'Measure less, or less precisely, in less than 20 seconds'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from nodelay" -l json -d 'Print the result as JSON'
@@ -168,6 +169,13 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l quick -d 'Measure less, or less precisely, in less than 20 seconds'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -l json -d 'Print the result as JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from quickack" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l limit -d 'How long a kernel may take to come up [default: 60s, emulated 300s]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l html -d 'Write a page with plots, too' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l bisect -d 'The first kernel of an ordered list that differs from the first of all'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l quick -d '40 segments instead of 100 each: 4 seconds'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l emulate -d 'Do not use KVM, also where it may be used'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -l json -d 'Print the result as JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from kernels" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l delay -d 'From one end to the other: 0 to 10s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l rate -d 'Bits a second, with k, M or G: 1k to 100G [default: no limit]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from link" -l queue -d 'What may wait for the rate, in bytes; a frame that finds it full is lost' -r
@@ -182,6 +190,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
@@ -202,4 +211,5 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "nodelay" -d 'Measure what small writes cost, and what helps'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "tsq" -d 'Measure what a bulk sender does to everybody behind it'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'

@@ -53,6 +53,9 @@ pub(crate) enum Command {
     /// Write the man pages or the shell completions
     #[command(hide = true)]
     Generate(Generate),
+    /// What `uncork lab kernels` starts
+    #[command(hide = true)]
+    Guest(Guest),
 }
 
 const LIBRARY_HELP: &str = "\
@@ -174,6 +177,31 @@ pub(crate) struct Generate {
     /// Directory to write into
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Guest {
+    #[command(subcommand)]
+    pub(crate) part: GuestPart,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuestPart {
+    /// The only program of a virtual machine
+    Init {
+        /// How long each run takes
+        milliseconds: u64,
+    },
+    /// A program that ends when the one that started it does
+    Machine {
+        /// That one's process id
+        parent: u32,
+        /// The program
+        program: String,
+        /// And its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

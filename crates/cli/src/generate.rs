@@ -13,7 +13,7 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 18] = [
+const PAGES: [(&str, &str); 19] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
@@ -31,6 +31,7 @@ const PAGES: [(&str, &str); 18] = [
     ("uncork-lab-nodelay", include_str!("../man/uncork-lab-nodelay.roff")),
     ("uncork-lab-tsq", include_str!("../man/uncork-lab-tsq.roff")),
     ("uncork-lab-quickack", include_str!("../man/uncork-lab-quickack.roff")),
+    ("uncork-lab-kernels", include_str!("../man/uncork-lab-kernels.roff")),
     ("uncork-lab-link", include_str!("../man/uncork-lab-link.roff")),
 ];
 const CLIENT: &str = include_str!("../man/tcp_nodelay_client.roff");

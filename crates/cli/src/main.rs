@@ -48,6 +48,7 @@ fn uncork() -> i32 {
         Command::Lab(arguments) => lab::lab(&arguments),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
+        Command::Guest(arguments) => lab::guest(&arguments),
     };
     match done {
         Ok(code) => code,

@@ -7,6 +7,7 @@
 
 pub mod contest;
 pub mod cores;
+pub mod kernels;
 pub mod load;
 pub mod nodelay;
 mod pacing;

@@ -1,7 +1,10 @@
-//! When a receiver acknowledges: the runs of `uncork ack` that tell one kernel from another, made in
-//! two namespaces.
+//! When a receiver acknowledges: the runs of `uncork ack` that tell one kernel from another, made
+//! between two namespaces, or on the loopback device where there is nothing to make them with.
+
+mod loopback;
 
 use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -13,8 +16,12 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use loopback::prepare as prepare_loopback;
+
 use crate::place::{FAR, joined};
 use crate::stats::median;
+
+const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A server and a client, by their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -128,6 +135,13 @@ impl Drop for Running {
     }
 }
 
+/// How programs are started at either end, and where the far one is.
+struct Ends<'a> {
+    near: &'a (dyn Fn(&str) -> Command + Sync),
+    far: &'a (dyn Fn(&str) -> Command + Sync),
+    address: Ipv4Addr,
+}
+
 /// Makes all of these runs at once, each in namespaces of its own: they hardly send anything. `done` is
 /// called when one has ended.
 ///
@@ -155,28 +169,65 @@ pub fn measure_all(
     })
 }
 
-/// Makes one run for `time`; `uncork` is the program that has `ack`.
+/// Makes one run for `time` in two namespaces of its own; `uncork` is the program that has `ack`.
 ///
 /// # Errors
 /// Without the privilege, if a program fails, or soon after `stop` was set.
 pub fn measure(uncork: &Path, run: Run, time: Duration, stop: &AtomicBool) -> Result<Told> {
-    let uncork = uncork.to_str().context("the path of uncork is not UTF-8")?;
     let (near, far) = joined()?;
+    let ends =
+        Ends { near: &|name| near.command(name), far: &|name| far.command(name), address: FAR };
+    between(&ends, uncork, run, time, stop)
+}
+
+/// Makes these runs at once for `time`, on the loopback device of the namespace that the caller is in
+/// ([`prepare_loopback`]). Each sleeps nearly all of the time, so that they do not disturb each other.
+///
+/// # Errors
+/// If a program fails, or soon after `stop` was set.
+pub fn measure_on_loopback(
+    uncork: &Path,
+    runs: &[Run],
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<Vec<Told>> {
+    let ends =
+        Ends { near: &|name| Command::new(name), far: &|name| Command::new(name), address: LOCAL };
+    thread::scope(|scope| {
+        let ends = &ends;
+        let one = |run: &Run| {
+            let run = *run;
+            scope.spawn(move || between(ends, uncork, run, time, stop))
+        };
+        let threads: Vec<_> = runs.iter().map(one).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|told| told.unwrap_or_else(|_| bail!("a run panicked"))).collect()
+    })
+}
+
+fn between(
+    ends: &Ends<'_>,
+    uncork: &Path,
+    run: Run,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Result<Told> {
+    let uncork = uncork.to_str().context("the path of uncork is not UTF-8")?;
     let ack = |mut command: Command, role: &str, words: &str| -> Command {
         command.args(["ack", role]).args(words.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command
     };
-    let mut server = ack(far.command(uncork), "server", run.server);
+    let mut server = ack((ends.far)(uncork), "server", run.server);
     server.args(["-p", "0", "--json", "--connections", "1"]);
     let mut server = Running(server.spawn().context("cannot run uncork ack server")?);
     let stdout = server.0.stdout.take().context("uncork ack server has no output")?;
     let mut lines = BufReader::new(stdout).lines();
     let listening = event(&mut lines)?;
     let port = listening["port"].as_u64().context("uncork ack server does not say its port")?;
-    let mut client = ack(near.command(uncork), "client", run.client);
+    let mut client = ack((ends.near)(uncork), "client", run.client);
     client.args(["-t", &time.as_secs_f64().to_string(), "-p", &port.to_string()]);
-    client.arg(FAR.to_string());
+    client.arg(ends.address.to_string());
     let _client = Running(client.spawn().context("cannot run uncork ack client")?);
     let mut ack_delays_ms: Vec<Option<f64>> = Vec::new();
     loop {

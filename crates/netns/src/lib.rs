@@ -163,12 +163,17 @@ pub fn clear_leftovers() -> Result<()> {
             remove(name);
         }
     }
+    clear_scratch();
+    Ok(())
+}
+
+/// Removes the scratch directories that runs that were killed have left.
+pub fn clear_scratch() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         if is_left_over(&entry.file_name().to_string_lossy()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    Ok(())
 }
 
 /// Ends what runs in the namespace, and then the namespace.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use uncork_lab::kernels::QEMU;
 use uncork_lab::socket;
 use uncork_posix::config::parse_duration;
 
@@ -23,6 +24,7 @@ pub(super) enum Experiment {
     Nodelay(Nodelay),
     Tsq(Tsq),
     Quickack(Quickack),
+    Kernels(Kernels),
     Link(Link),
 }
 
@@ -32,6 +34,7 @@ impl Experiment {
             Self::Nodelay(_) => "nodelay",
             Self::Tsq(_) => "tsq",
             Self::Quickack(_) => "quickack",
+            Self::Kernels(_) => "kernels",
             Self::Link(_) => "link",
         }
     }
@@ -43,7 +46,13 @@ impl Experiment {
             Self::Nodelay(_) => &[IP, ("taskset", "util-linux")],
             Self::Tsq(_) => &[IP, ("tc", "iproute2"), ("ethtool", "ethtool")],
             Self::Quickack(_) | Self::Link(_) => &[IP],
+            Self::Kernels(_) => &[(QEMU, "qemu-system-x86")],
         }
+    }
+
+    /// Whether it is of no use without the privilege to make network namespaces.
+    pub(super) fn needs_namespaces(&self) -> bool {
+        !matches!(self, Self::Kernels(_))
     }
 }
 
@@ -144,6 +153,59 @@ pub(super) struct Quickack {
     pub(super) telling: Telling,
 }
 
+const KERNELS_HELP: &str = "\
+KERNEL is a kernel image (vmlinuz, bzImage), a Debian package of one (linux-image-….deb), or the
+name of an installed package. It needs a serial console and an initramfs, both built in, as
+distributions' kernels have them. No root is needed but for this machine's own row; /dev/kvm is
+used where it may be.
+
+Examples:
+  uncork lab kernels --quick linux-image-6.1.0-56-cloud-amd64_6.1.192-2_amd64.deb
+  sudo uncork lab kernels --html kernels.html /boot/vmlinuz-*
+  uncork lab kernels --bisect vmlinuz-6.1.55 vmlinuz-6.1.56 vmlinuz-6.1.57 vmlinuz-6.1.58
+
+Exit status: 0 done, 1 a kernel did not come up, 2 the command line is not understood or a
+KERNEL is none, 125 something failed, 130 interrupted.";
+
+/// Measure when other kernels acknowledge what they receive
+///
+/// Boots each kernel in a virtual machine (QEMU) whose only program is uncork itself, makes the
+/// runs of `uncork lab quickack` there over the loopback device, and prints a row for each kernel,
+/// beside one for this machine's own. Takes 10 seconds a kernel, and what it takes to boot.
+#[derive(Debug, Args)]
+#[command(after_help = KERNELS_HELP)]
+pub(super) struct Kernels {
+    /// The first kernel of an ordered list that differs from the first of all
+    ///
+    /// Boots the first and the last, and if they differ, as few as possible between them.
+    #[arg(long)]
+    pub(super) bisect: bool,
+
+    /// 40 segments instead of 100 each: 4 seconds
+    #[arg(long)]
+    pub(super) quick: bool,
+
+    /// Do not use KVM, also where it may be used
+    #[arg(long)]
+    pub(super) emulate: bool,
+
+    /// How long a kernel may take to come up [default: 60s, emulated 300s]
+    #[arg(long, value_name = "DURATION", value_parser = limit)]
+    pub(super) limit: Option<Duration>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) html: Option<PathBuf>,
+
+    /// What to boot
+    #[arg(required = true, value_name = "KERNEL", value_hint = ValueHint::FilePath)]
+    pub(super) kernels: Vec<String>,
+}
+
 const LINK_HELP: &str = "\
 A value holds for both directions; NEAR/FAR gives one for what the near end sends and one for
 what the far end does: --delay 5ms/20ms, --loss 0/0.01.
@@ -234,6 +296,13 @@ fn delay(text: &str) -> Result<Duration, String> {
     }
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     if time > LONGEST { Err("more than 10s".to_owned()) } else { Ok(time) }
+}
+
+fn limit(text: &str) -> Result<Duration, String> {
+    const RANGE: std::ops::RangeInclusive<Duration> =
+        Duration::from_secs(1)..=Duration::from_secs(3600);
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if RANGE.contains(&time) { Ok(time) } else { Err("not from 1s to 3600s".to_owned()) }
 }
 
 fn rate(text: &str) -> Result<u64, String> {

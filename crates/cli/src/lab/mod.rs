@@ -1,6 +1,8 @@
 //! `uncork lab`: the published experiments, made anew here.
 
 mod arguments;
+mod kernels;
+mod kernels_page;
 mod link;
 mod nodelay;
 mod page;
@@ -14,10 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::arguments::{Guest, GuestPart};
 use crate::failure::Failure;
 use crate::output;
 use arguments::Experiment;
@@ -29,8 +33,9 @@ pub(crate) const INTERRUPTED: i32 = 130;
 /// Runs the experiment, and returns the exit status.
 pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
     let name = arguments.experiment.name();
+    let alone = arguments.experiment.needs_namespaces();
     let missing = uncork_netns::missing_capabilities();
-    if !missing.is_empty() {
+    if alone && !missing.is_empty() {
         return Err(Failure::no_permission(format!(
             "uncork lab {name} makes network namespaces, for which it lacks {}: run it as root, \
              for example with `sudo uncork lab {name}`",
@@ -45,13 +50,31 @@ pub(crate) fn lab(arguments: &Lab) -> Result<i32, Failure> {
             )));
         }
     }
-    uncork_netns::clear_leftovers().map_err(|error| failed(&error))?;
+    if alone {
+        uncork_netns::clear_leftovers().map_err(|error| failed(&error))?;
+    } else {
+        uncork_netns::clear_scratch();
+    }
     match &arguments.experiment {
         Experiment::Nodelay(nodelay) => nodelay::run(nodelay),
         Experiment::Tsq(tsq) => tsq::run(tsq),
         Experiment::Quickack(quickack) => quickack::run(quickack),
+        Experiment::Kernels(kernels) => kernels::run(kernels),
         Experiment::Link(link) => link::run(link),
     }
+}
+
+/// What `uncork lab kernels` starts: a virtual machine, and the only program in it.
+pub(crate) fn guest(arguments: &Guest) -> Result<i32, Failure> {
+    let done = match &arguments.part {
+        GuestPart::Init { milliseconds } => {
+            uncork_lab::kernels::init(Duration::from_millis(*milliseconds))
+        }
+        GuestPart::Machine { parent, program, arguments } => {
+            uncork_lab::kernels::launch(*parent, program, arguments).map(|never| match never {})
+        }
+    };
+    done.map(|()| 0).map_err(|error| failed(&error))
 }
 
 fn path() -> Option<std::ffi::OsString> {

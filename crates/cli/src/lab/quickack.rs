@@ -141,7 +141,8 @@ fn render(runs: &[Told], kernel: &str) -> String {
     document("uncork lab quickack", &body)
 }
 
-fn plot(told: &Told) -> String {
+/// The delays by segment number.
+pub(super) fn plot(told: &Told) -> String {
     let mut picture = Picture::new(WIDTH);
     // The same for all, so that they can be compared.
     let scale = Scale::span([0.02, 60.0].into_iter());

@@ -1,0 +1,123 @@
+//! The rows as a table, and what is said below it.
+
+use uncork_ack::kernel::Side;
+use uncork_lab::kernels::{Accelerator, Shown};
+
+use super::row::HEADINGS;
+use super::{Found, Row};
+use crate::output::shown as harmless;
+use crate::tables::{Width, lines, table};
+
+pub(super) fn render(rows: &[Row], found: Option<&Found>, width: Width) -> String {
+    let mut header = vec!["kernel", "release"];
+    header.extend(HEADINGS);
+    header.extend(["059217c18be6", "4720852ed9af"]);
+    let mut table = table(&header, &[], width);
+    for row in rows {
+        let mut cells = vec![row.name()];
+        match (row.shown(), row.corrections()) {
+            (Some(shown), Some(both)) => {
+                cells.push(release(shown));
+                cells.extend(row.patterns().iter().map(ToString::to_string));
+                cells.push(has(both.measured.credit_counting, both.by_version.credit_counting));
+                cells.push(has(both.measured.mss_boundary, both.by_version.mss_boundary));
+            }
+            _ => cells.push("did not come up".to_owned()),
+        }
+        cells.resize(header.len(), String::new());
+        table.add_row(cells.iter().map(|cell| harmless(cell).into_owned()));
+    }
+    let mut text = lines(&table);
+    text.push('\n');
+    let emulated = |row: &&Shown| row.accelerator == Some(Accelerator::Emulation);
+    if let Some(row) = rows.iter().filter_map(Row::shown).find(emulated) {
+        let why = row.no_kvm.as_ref().map_or(String::new(), |why| format!(" (KVM: {why})"));
+        text += &format!(
+            "* emulated{}: its clock counts instructions, so that delays of less than a millisecond \
+             mean little.\n",
+            harmless(&why)
+        );
+    }
+    if let Some(found) = found {
+        text += &format!("{}\n", self::found(found));
+    }
+    text + "late from N: the ACK of segment N and of those behind it took 40 ms or so. Commits: whether \
+            the kernel behaves as since them.\ndocs/QUICKACK.md says what decides when an ACK is sent.\n"
+}
+
+fn release(shown: &Shown) -> String {
+    let release = debian(&shown.identity.version).map_or_else(
+        || shown.identity.release.clone(),
+        |it| format!("{} ({it})", shown.identity.release),
+    );
+    match shown.accelerator {
+        Some(Accelerator::Emulation) => format!("{release} *"),
+        _ => release,
+    }
+}
+
+/// The version of Debian's package, which its kernels tell.
+fn debian(version: &str) -> Option<&str> {
+    version.split_once(" Debian ").and_then(|(_, rest)| rest.split_whitespace().next())
+}
+
+/// Whether a kernel has a commit, and what its version says, if that is something else.
+pub(in crate::lab) fn has(measured: Side, by_version: Side) -> String {
+    let word = |side| match side {
+        Side::After => "yes",
+        Side::Before => "no",
+        Side::Unknown => "?",
+    };
+    if measured == by_version || by_version == Side::Unknown {
+        return word(measured).to_owned();
+    }
+    format!("{} (by version: {})", word(measured), word(by_version))
+}
+
+/// What `--bisect` found, as a sentence.
+pub(in crate::lab) fn found(found: &Found) -> String {
+    let (Some(first), Some(before)) = (&found.first, &found.before) else {
+        return "The last kernel behaves as the first one does: none was looked for between them."
+            .to_owned();
+    };
+    let (Some(run), Some(was), Some(is)) = (found.run, found.was, found.is) else {
+        return format!("The first that differs is {first}.");
+    };
+    format!(
+        "The first that differs is {first}: {run} is {is} there, and was {was}. {before}, before it, \
+         does not differ."
+    )
+}
+
+/// Why a kernel has no row, with the end of what it wrote.
+pub(super) fn failure(row: &Row) -> String {
+    let Some(error) = row.error() else { return String::new() };
+    let mut text = format!("{}: {}", row.whole_name(), error.sentence);
+    if !error.console.is_empty() {
+        text += "; the last lines of its console:";
+    }
+    for line in &error.console {
+        text += &format!("\n    {}", harmless(line));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_says_something_else_is_mentioned() {
+        assert_eq!(has(Side::After, Side::After), "yes");
+        assert_eq!(has(Side::Before, Side::Unknown), "no");
+        assert_eq!(has(Side::Unknown, Side::Unknown), "?");
+        assert_eq!(has(Side::Before, Side::After), "no (by version: yes)");
+    }
+
+    #[test]
+    fn debian_s_version_is_found() {
+        let version = "#1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)";
+        assert_eq!(debian(version), Some("6.1.192-2"));
+        assert_eq!(debian("#1 SMP"), None);
+    }
+}
