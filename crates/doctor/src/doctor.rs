@@ -72,31 +72,12 @@ impl Doctor {
         }
         self.first_seen.get_or_insert(at);
         self.last_seen = self.last_seen.max(at);
-        let settings = self.settings;
-        let new = || {
-            let mut ends = [segment.source, segment.destination];
-            ends.rotate_left(from);
-            Some(Box::new(Connection::new(ends, at)))
+        let heard = Heard { at, segment, from, settings: &self.settings };
+        // Not by `entry`, which would copy the key for every segment.
+        let Left { before, over } = match self.connections.get_mut(&ends) {
+            Some(place) => heard.at(place),
+            None => heard.at(self.connections.entry(ends).or_insert_with(|| heard.first())),
         };
-        let place = self.connections.entry(ends).or_insert_with(new);
-        let syn = segment.flags.has(Flags::SYN);
-        let mut before = None;
-        match place {
-            // Of what is over, an echo may still come.
-            None if !syn => return,
-            None => *place = new(),
-            Some(old) if syn && old.begins_anew(segment, from) => {
-                before = std::mem::replace(place, new());
-            }
-            Some(_) => {}
-        }
-        let mut over = None;
-        if let Some(connection) = place {
-            connection.segment(at, segment, from, &settings);
-            if connection.is_over() {
-                over = place.take();
-            }
-        }
         if let Some(connection) = before {
             self.end(*connection);
         }
@@ -171,6 +152,54 @@ impl Doctor {
     }
 }
 
+/// A segment, on its way to its connection.
+#[derive(Clone, Copy)]
+struct Heard<'a> {
+    at: Duration,
+    segment: &'a Segment,
+    /// Which end has sent it.
+    from: usize,
+    settings: &'a Settings,
+}
+
+/// Connections that a segment has brought to their end: the one that had these ends before, and this.
+#[derive(Default)]
+struct Left {
+    before: Option<Box<Connection>>,
+    over: Option<Box<Connection>>,
+}
+
+impl Heard<'_> {
+    /// The connection that it is the first segment of.
+    fn first(self) -> Option<Box<Connection>> {
+        let mut ends = [self.segment.source, self.segment.destination];
+        ends.rotate_left(self.from);
+        Some(Box::new(Connection::new(ends, self.at)))
+    }
+
+    /// Told to the connection at this place.
+    fn at(self, place: &mut Option<Box<Connection>>) -> Left {
+        let syn = self.segment.flags.has(Flags::SYN);
+        let mut left = Left::default();
+        match place {
+            // Of what is over, an echo may still come.
+            None if !syn => return left,
+            None => *place = self.first(),
+            Some(old) if syn && old.begins_anew(self.segment, self.from) => {
+                left.before = std::mem::replace(place, self.first());
+            }
+            Some(_) => {}
+        }
+        if let Some(connection) = place {
+            connection.segment(self.at, self.segment, self.from, self.settings);
+            if connection.is_over() {
+                left.over = place.take();
+            }
+        }
+        left
+    }
+}
+
 /// Says what to do about each finding.
 fn prescribe(connection: &mut report::Connection) {
     for finding in &mut connection.findings {
@@ -227,8 +256,10 @@ impl Ends {
 
 impl Hash for Ends {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Not as the slice that an array is: its length is always the same.
-        self.addresses.iter().for_each(|half| state.write_u64(*half));
+        // The halves of an address in one: of IPv4's the upper one is always the same.
+        let [a, b, c, d] = self.addresses;
+        state.write_u64(a.rotate_left(32) ^ b);
+        state.write_u64(c.rotate_left(32) ^ d);
         state.write_u32(self.ports);
     }
 }
