@@ -68,6 +68,14 @@ typedef struct {
 	long long counter;
 } atomic64_t;
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
+
 struct ns_common {
 	unsigned int inum;
 };
@@ -92,6 +100,7 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 	atomic64_t skc_cookie;
+	refcount_t skc_refcnt;
 };
 
 struct sock;
@@ -112,14 +121,6 @@ struct socket_alloc {
 	struct socket socket;
 	struct inode vfs_inode;
 };
-
-typedef struct {
-	int counter;
-} atomic_t;
-
-typedef struct refcount_struct {
-	atomic_t refs;
-} refcount_t;
 
 struct rb_node {
 	struct rb_node *rb_left;
@@ -329,6 +330,13 @@ struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_iter_meta *meta;
 	struct bpf_map *map;
 	struct sock *sk;
+	void *value;
+};
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
 	void *value;
 };
 

@@ -1,7 +1,7 @@
 /*
  * Setting options of other people's sockets. New connections are met where they are established
  * (sockops, on a cgroup), existing ones by an iterator, which holds the lock of each. What a socket
- * was before is kept with the socket, so it ends with it and outlives whoever loaded this.
+ * was before is kept in the kernel until it ends, so it outlives whoever loaded this.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -13,18 +13,12 @@
 #include "tune/tcp.h"
 #include "tune/scope.h"
 #include "tune/options.h"
+#include "tune/kept.h"
 #include "tune/processes.h"
 
-/* Sets the options on a socket if it is meant; `options` is what bpf_setsockopt takes here. */
-static __always_inline void meet(void *options, void *sk, struct tcp_sock *tp)
+static __always_inline bool is_meant(void *sk, struct tcp_sock *tp)
 {
-	struct kept *kept;
-
-	if (!tp || !meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0)))
-		return;
-	kept = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (kept)
-		claim_all(options, tp, kept);
+	return meant(tp, settings.by_process && bpf_sk_storage_get(&tags, sk, NULL, 0));
 }
 
 /* The socket that an iterator is at; none at its end. */
@@ -38,15 +32,23 @@ static __always_inline struct tcp_sock *shown(struct bpf_iter__tcp *ctx)
 SEC("sockops")
 int established(struct bpf_sock_ops *ctx)
 {
+	struct tcp_sock *tp;
 	struct bpf_sock *sk;
+	struct kept *kept;
 
 	/* The answer belongs to others that may be attached: it is not touched. */
 	if (ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
 	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
 	sk = ctx->sk;
-	if (sk)
-		meet(ctx, sk, bpf_skc_to_tcp_sock(sk));
+	if (!sk)
+		return 1;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp || !is_meant(sk, tp))
+		return 1;
+	kept = keep_new(ctx, sk, tp);
+	if (kept)
+		claim_all(ctx, tp, kept);
 	return 1;
 }
 
@@ -54,14 +56,20 @@ SEC("iter/tcp")
 int living(struct bpf_iter__tcp *ctx)
 {
 	struct tcp_sock *tp = shown(ctx);
+	struct kept *kept;
 	__u8 state;
 
 	if (!tp)
 		return 0;
 	/* What a listener accepts is met when it is established. */
 	state = tp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
-	if (state != TCP_LISTEN && state != TCP_CLOSE)
-		meet(tp, tp, tp);
+	if (state == TCP_LISTEN || state == TCP_CLOSE || !is_meant(tp, tp))
+		return 0;
+	kept = kept_of(tp);
+	if (!kept)
+		kept = bpf_sk_storage_get(&sockets, tp, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (kept)
+		claim_all(tp, tp, kept);
 	return 0;
 }
 
@@ -69,10 +77,12 @@ SEC("iter/tcp")
 int undoing(struct bpf_iter__tcp *ctx)
 {
 	struct tcp_sock *tp = shown(ctx);
-	struct kept *kept = tp ? bpf_sk_storage_get(&sockets, tp, NULL, 0) : NULL;
+	struct kept *kept = tp ? kept_of(tp) : NULL;
 
-	if (kept)
+	if (kept) {
 		release_all(tp, tp, kept);
+		forget(tp);
+	}
 	return 0;
 }
 
@@ -91,9 +101,9 @@ int wished(struct bpf_sockopt *ctx)
 		ctx->optlen = 0;
 		return 1;
 	}
-	if (!ctx->sk)
+	if (!is_ours(ctx->level, ctx->optname) || !ctx->sk)
 		return 1;
-	kept = bpf_sk_storage_get(&sockets, ctx->sk, NULL, 0);
+	kept = kept_of_opaque(ctx->sk);
 	if (!kept)
 		return 1;
 	if (ctx->level == SOL_SOCKET && ctx->optname == SO_MAX_PACING_RATE)
@@ -112,24 +122,32 @@ int wished(struct bpf_sockopt *ctx)
 	return 1;
 }
 
-/* What is in force: for each option of each socket, whose entry it is. */
+/*
+ * What is in force: for each option of each socket, whose entry it is. A connection that has ended
+ * has nothing in force, whoever still holds its descriptor.
+ */
 SEC("iter/bpf_sk_storage_map")
 int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct kept *kept = ctx->value;
 	struct sock *sk = ctx->sk;
-	__u32 told[2];
-	int i;
 
-	/* A connection that has ended has nothing in force, whoever still holds its descriptor. */
-	if (!kept || !sk || sk->__sk_common.skc_state == TCP_CLOSE)
+	if (kept && sk && sk->__sk_common.skc_state != TCP_CLOSE)
+		tell(ctx->meta->seq, kept);
+	return 0;
+}
+
+SEC("iter/bpf_map_elem")
+int touched_new(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct slot *slot = ctx->value;
+	struct sock_common *common;
+
+	if (!slot || !slot->cookie)
 		return 0;
-	for (i = 0; i < OPTIONS; i++) {
-		told[0] = kept->options[i].entry;
-		told[1] = i;
-		if (told[0])
-			bpf_seq_write(ctx->meta->seq, told, sizeof(told));
-	}
+	common = (void *)slot->socket;
+	if (is_there(common, slot->cookie) && BPF_CORE_READ(common, skc_state) != TCP_CLOSE)
+		tell(ctx->meta->seq, &slot->kept);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 //! Setting options of other people's sockets, and setting them back.
 //!
-//! Pinned below one directory of bpffs: `sockets`, the memory of what sockets were before, which
-//! all entries share, and for each entry a directory with its links and its `outcomes`. Whatever
+//! Pinned below one directory of bpffs: `sockets` and `connections`, the memory of what sockets were
+//! before, which all entries share, and for each entry a directory with its links and its `outcomes`. Whatever
 //! kills whoever set it up, what was touched can be found there.
 
 mod cure;
@@ -21,8 +21,7 @@ pub use pinned::{Pins, cgroup_root};
 pub use settings::{Outcome, Scope};
 
 use cure::NAMES;
-use object::Loaded;
-
+use object::{Loaded, MEMORY};
 /// The programs of one entry.
 pub struct Programs {
     loaded: Loaded,
@@ -61,10 +60,8 @@ impl Programs {
         }
         names.extend(&attached);
         pins.prepare(entry)?;
-        let sockets = pins.sockets();
-        let there = sockets.exists().then_some(sockets.as_path());
-        let loaded = Loaded::load(&names, (entry, cures, scope), there)?;
-        pins.pin_maps(entry, &loaded)?;
+        let loaded = Loaded::load(&names, (entry, cures, scope), Some(pins))?;
+        pins.pin_maps(entry, &loaded, new)?;
         let root = if new { Some(cgroup_root()?) } else { None };
         let programs = Self { loaded, cures: cures.to_vec() };
         for name in attached {
@@ -175,12 +172,11 @@ impl Undoing {
     /// # Errors
     /// If the kernel does not take it.
     pub fn start(pins: &Pins, entry: u32) -> Result<Option<Self>, Error> {
-        let sockets = pins.sockets();
-        if !sockets.exists() {
+        if !pins.has_memory() {
             return Ok(None);
         }
         let what = (entry, &[][..], &Scope::default());
-        let loaded = Loaded::load(&["undoing"], what, Some(&sockets))?;
+        let loaded = Loaded::load(&["undoing"], what, Some(pins))?;
         Ok(Some(Self { loaded }))
     }
 
@@ -207,12 +203,15 @@ impl Undoing {
 /// If the kernel does not tell.
 pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, BTreeMap<&'static str, u64>>, Error> {
     let mut counts: BTreeMap<u32, BTreeMap<&'static str, u64>> = BTreeMap::new();
-    let sockets = pins.sockets();
-    if !sockets.exists() {
+    if !pins.has_memory() {
         return Ok(counts);
     }
-    let loaded = Loaded::load(&["touched"], (0, &[], &Scope::default()), Some(&sockets))?;
-    let bytes = loaded.iterate_map("touched", "sockets")?;
+    let looks = ["touched", "touched_new"];
+    let loaded = Loaded::load(&looks, (0, &[], &Scope::default()), Some(pins))?;
+    let mut bytes = Vec::new();
+    for (program, map) in looks.into_iter().zip(MEMORY) {
+        bytes.extend(loaded.iterate_map(program, map)?);
+    }
     for told in bytes.chunks_exact(8) {
         let number = |at: usize| {
             told.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_ne_bytes)

@@ -4,16 +4,21 @@ use std::fs;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramMut};
 
 use super::cure::{Cure, NAMES};
 use super::error::Error;
+use super::pinned::Pins;
 use super::settings::{self, Outcome, Scope};
 use crate::tracer::is_section;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
+
+/// What connections were before that were met when they were established.
+pub(super) const CONNECTIONS: &str = "connections";
+/// What sockets were before: shared by all entries.
+pub(super) const MEMORY: [&str; 2] = ["sockets", CONNECTIONS];
 
 /// Loaded programs. They may be used in any thread: it is the network namespace of the thread
 /// that an iterator shows.
@@ -22,11 +27,12 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads these programs, with the sockets' memory that is pinned there, or one of their own.
+    /// Loads these programs, with the memory of what sockets were that is pinned there, or one of
+    /// their own.
     pub(super) fn load(
         programs: &[&'static str],
         (entry, cures, scope): (u32, &[Cure], &Scope),
-        sockets: Option<&Path>,
+        pins: Option<&Pins>,
     ) -> Result<Self, Error> {
         // What libbpf has to say is said by our own errors.
         libbpf_rs::set_print(None);
@@ -42,14 +48,17 @@ impl Loaded {
             {
                 place.copy_from_slice(&values);
             }
-            if map.name() == "sockets"
-                && let Some(path) = sockets
-            {
-                let there = MapHandle::from_pinned_path(path)?;
+            let Some(name) = MEMORY.into_iter().find(|name| map.name() == *name) else { continue };
+            let path = pins.map(|pins| pins.shared(name)).filter(|path| path.exists());
+            if let Some(path) = path {
+                let there = MapHandle::from_pinned_path(&path)?;
                 if there.value_size() != map.value_size() {
-                    return Err(Error::OtherVersion(path.to_owned()));
+                    return Err(Error::OtherVersion(path));
                 }
                 map.reuse_fd(there.as_fd())?;
+            } else if name == CONNECTIONS && !programs.contains(&"established") {
+                // Nothing is written to it: it need not take megabytes.
+                map.set_max_entries(1)?;
             }
         }
         let object = object.load().map_err(|error| Error::Refused { name: "tune", error })?;
@@ -140,5 +149,6 @@ mod tests {
         assert_eq!(bytes("outcomes"), settings::OUTCOME_BYTES);
         // What lives on in the kernel: a change needs another name of the map.
         assert_eq!(bytes("sockets"), NAMES.len() * 40);
+        assert_eq!(bytes("connections"), 16 + NAMES.len() * 40);
     }
 }

@@ -8,7 +8,7 @@ use libbpf_rs::{Link, MapHandle};
 
 use super::cure::NAMES;
 use super::error::Error;
-use super::object::{self, Loaded};
+use super::object::{self, CONNECTIONS, Loaded, MEMORY};
 use super::settings::Outcome;
 
 /// What the file of a link begins with.
@@ -28,9 +28,14 @@ impl Pins {
         Self { directory: bpffs.join("uncork") }
     }
 
-    /// Where what sockets were before is kept.
-    pub(super) fn sockets(&self) -> PathBuf {
-        self.directory.join("sockets")
+    /// Where a map of all entries is.
+    pub(super) fn shared(&self, map: &str) -> PathBuf {
+        self.directory.join(map)
+    }
+
+    /// Whether any socket can have been touched.
+    pub(super) fn has_memory(&self) -> bool {
+        MEMORY.iter().any(|map| self.shared(map).exists())
     }
 
     /// An entry's own.
@@ -48,10 +53,13 @@ impl Pins {
         fs::create_dir_all(&path).map_err(|error| Error::Pinned { path, error })
     }
 
-    /// Before anything is attached.
-    pub(super) fn pin_maps(&self, entry: u32, loaded: &Loaded) -> Result<(), Error> {
-        if !self.sockets().exists() {
-            loaded.map("sockets")?.pin(self.sockets())?;
+    /// Before anything is attached; if `new`, with what new connections need.
+    pub(super) fn pin_maps(&self, entry: u32, loaded: &Loaded, new: bool) -> Result<(), Error> {
+        for name in MEMORY {
+            let path = self.shared(name);
+            if !path.exists() && (new || name != CONNECTIONS) {
+                loaded.map(name)?.pin(path)?;
+            }
         }
         Ok(loaded.map(OUTCOMES)?.pin(self.of(entry).join(OUTCOMES))?)
     }
@@ -104,7 +112,9 @@ impl Pins {
         remove(&self.of(entry).join(OUTCOMES))?;
         remove_directory(&self.of(entry))?;
         if self.entries().is_empty() {
-            remove(&self.sockets())?;
+            for map in MEMORY {
+                remove(&self.shared(map))?;
+            }
             remove_directory(&self.directory)?;
         }
         Ok(())

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod kernel;
+mod met;
 mod place;
 mod program;
 mod routes;

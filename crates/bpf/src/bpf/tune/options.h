@@ -27,6 +27,15 @@ static __always_inline int name(int which)
 	}
 }
 
+/* Whether it is one of those that are set here. */
+static __always_inline bool is_ours(int of_level, int option)
+{
+	if (of_level == SOL_SOCKET)
+		return option == SO_MAX_PACING_RATE;
+	return of_level == SOL_TCP && (option == TCP_NODELAY || option == TCP_NOTSENT_LOWAT ||
+				       option == TCP_CONGESTION);
+}
+
 static __always_inline bool in_ticks(int which)
 {
 	return which == DELACK_MAX || which == RTO_MIN;
@@ -54,6 +63,11 @@ static __always_inline int get(void *sk, struct tcp_sock *tp, int which, struct 
 		if (!CONFIG_HZ)
 			return -95; /* EOPNOTSUPP */
 		into->words[0] = (__u64)ticks(tp, which) * 1000000 / (__u32)CONFIG_HZ;
+		return 0;
+	}
+	/* For each new connection: the kernel's own answer, without asking it. */
+	if (which == NODELAY) {
+		into->words[0] = BPF_CORE_READ_BITFIELD(tp, nonagle) & TCP_NAGLE_OFF;
 		return 0;
 	}
 	if (which == CONGESTION) {

@@ -6,10 +6,12 @@
 
 static __always_inline bool in_cgroup(struct tcp_sock *tp)
 {
-	struct cgroup *cgroup =
-		BPF_CORE_READ(tp, inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup);
+	struct cgroup *cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
 	int i;
 
+	/* Most often it is this one itself, and then nothing needs to be copied to know it. */
+	if (cgroup->kn->id == settings.cgroup_id)
+		return true;
 	for (i = 0; i < DEEPEST && cgroup; i++) {
 		if (BPF_CORE_READ(cgroup, kn, id) == settings.cgroup_id)
 			return true;
@@ -25,6 +27,9 @@ static __always_inline bool to_peer(struct tcp_sock *tp)
 	__u32 address[4] = { 0, 0, bpf_htonl(0xffff), 0 };
 	int i;
 
+	/* Any: a mask has its first bits set, or none. */
+	if (!settings.peer_mask[0])
+		return true;
 	if (BPF_CORE_READ(common, skc_family) == AF_INET6)
 		BPF_CORE_READ_INTO(&address, common, skc_v6_daddr.in6_u.u6_addr32);
 	else

@@ -16,6 +16,9 @@ enum {
 	TCP_BPF_RTO_MIN = 1004,
 };
 
+/* net/tcp.h: a bit of tcp_sock's nonagle */
+enum { TCP_NAGLE_OFF = 1 };
+
 /* The options, as they are numbered in every table here. */
 enum { NODELAY, DELACK_MAX, NOTSENT_LOWAT, RTO_MIN, PACING, CONGESTION, OPTIONS };
 
@@ -34,6 +37,13 @@ struct claim {
 
 struct kept {
 	struct claim options[OPTIONS];
+};
+
+/* What is kept of a new connection; another's as soon as that has ended. */
+struct slot {
+	__u64 cookie;		/* whose it is */
+	__u64 socket;		/* its address, only to be looked at where the cookie is still its own */
+	struct kept kept;
 };
 
 const volatile struct settings {
@@ -69,6 +79,20 @@ struct {
 	__type(key, int);
 	__type(value, struct kept);
 } sockets SEC(".maps");
+
+/*
+ * The same of connections that were met when they were established, in the slot that their cookies
+ * name; cookies are not given twice. Most of them end soon, and what the memory of a socket costs,
+ * which is allocated for each and freed after a grace period of RCU, is more than all else here.
+ * Those whose slot is taken have it in `sockets`.
+ */
+#define SLOTS 8192
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct slot);
+} connections SEC(".maps");
 
 /* Sockets of the processes that are meant. What a listener accepts inherits it. */
 struct {

@@ -1,0 +1,186 @@
+//! Connections that are met when they are established: what is kept of them, and how they are set
+//! back.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{set_tcp_nodelay, socket_cookie};
+
+use crate::place::Place;
+
+/// As many as `settings.h` has.
+const SLOTS: u64 = 8192;
+
+fn new_ones(place: &Place) -> String {
+    format!("--new --netns {} --peer 127.0.0.1", place.name)
+}
+
+fn is_set(stream: &TcpStream) -> bool {
+    stream.nodelay().unwrap()
+}
+
+/// How many connections are said to be as the first entry has set them.
+fn in_force(place: &Place) -> u64 {
+    let (list, _) = place.tuned("list --json", 0);
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    list[0]["connections"]["TCP_NODELAY"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn two_entries_over_new_connections_are_undone_in_any_order() {
+    let Some(place) = Place::make("two_entries_over_new_connections_are_undone_in_any_order")
+    else {
+        return;
+    };
+    let scope = new_ones(&place);
+    for first_undone in [1, 2] {
+        let _ = std::fs::remove_dir_all(place.state());
+        place.tuned(&format!("--nodelay {scope}"), 0);
+        place.tuned(&format!("--nodelay --notsent-lowat 64k {scope}"), 0);
+        let (client, server, _listener) = place.connection();
+        assert!(is_set(&client) && is_set(&server));
+        place.tuned(&format!("undo {first_undone}"), 0);
+        // The first entry has set it.
+        let stands = first_undone == 2;
+        assert!(is_set(&client) == stands && is_set(&server) == stands);
+        let (later, _peer, _its) = place.connection();
+        assert!(is_set(&later), "the other entry is in force");
+        place.tuned(&format!("undo {}", 3 - first_undone), 0);
+        for stream in [&client, &server, &later] {
+            assert!(!is_set(stream), "undone {first_undone} first");
+        }
+    }
+}
+
+#[test]
+fn connections_that_were_there_are_set_back_by_the_entry_that_has_set_them() {
+    let name = "connections_that_were_there_are_set_back_by_the_entry_that_has_set_them";
+    let Some(place) = Place::make(name) else { return };
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    let (client, _server, _listener) = place.connection();
+    // The second one looks at what is there, and finds it claimed.
+    let live = format!("--live --netns {} --peer 127.0.0.1", place.name);
+    let (_, said) = place.tuned(&format!("--nodelay {live}"), 1);
+    assert!(said.contains("2 sockets left to another entry"), "{said}");
+    place.tuned("undo 2", 0);
+    assert!(is_set(&client));
+    place.tuned("undo 1", 0);
+    assert!(!is_set(&client));
+}
+
+#[test]
+fn what_a_listener_gives_what_it_accepts_is_not_undone() {
+    let Some(place) = Place::make("what_a_listener_gives_what_it_accepts_is_not_undone") else {
+        return;
+    };
+    let listener = place.within(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    set_tcp_nodelay(&listener, true).unwrap();
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    let client = place.within(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+    let server = listener.accept().unwrap().0;
+    assert!(is_set(&client) && is_set(&server));
+    assert_eq!(in_force(&place), 1, "the accepted one had it");
+    place.tuned("undo 1", 0);
+    assert!(!is_set(&client) && is_set(&server));
+}
+
+#[test]
+fn what_is_asked_for_after_a_connection_was_met_is_not_undone() {
+    let Some(place) = Place::make("what_is_asked_for_after_a_connection_was_met_is_not_undone")
+    else {
+        return;
+    };
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    let (asks, wavers, _a) = place.connection();
+    let (declines, silent, _b) = place.connection();
+    asks.set_nodelay(true).unwrap();
+    wavers.set_nodelay(true).unwrap();
+    wavers.set_nodelay(false).unwrap();
+    declines.set_nodelay(false).unwrap();
+    assert!(is_set(&asks) && !is_set(&wavers) && !is_set(&declines) && is_set(&silent));
+    place.tuned("undo 1", 0);
+    assert!(is_set(&asks), "it was its own wish");
+    assert!(!is_set(&wavers) && !is_set(&declines) && !is_set(&silent));
+}
+
+/// A slot is another's when its owner has ended, and not before: who finds it taken is set back all
+/// the same.
+#[test]
+fn connections_of_one_slot_are_all_set_back() {
+    let Some(place) = Place::make("connections_of_one_slot_are_all_set_back") else { return };
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    let held = place.connection();
+    let slot = |stream: &TcpStream| socket_cookie(stream).unwrap() % SLOTS;
+    let (mut same, mut ends) = (Vec::new(), 0);
+    let begin = Instant::now();
+    while same.len() < 2 {
+        let other = place.connection();
+        ends += 2;
+        if slot(&other.0) == slot(&held.0) || slot(&other.1) == slot(&held.0) {
+            same.push(other);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "none in {ends}");
+    }
+    let all = || same.iter().chain([&held]).flat_map(|(client, server, _)| [client, server]);
+    assert!(all().all(is_set));
+    // Those that have ended meanwhile do not count: a reset takes no time.
+    assert_eq!(in_force(&place), 6);
+    place.tuned("undo 1", 0);
+    assert!(!all().any(is_set), "after {ends} ends of connections");
+}
+
+#[test]
+fn a_connection_that_was_met_and_reset_has_nothing_in_force() {
+    let Some(place) = Place::make("a_connection_that_was_met_and_reset_has_nothing_in_force")
+    else {
+        return;
+    };
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    let (mut client, server, _listener) = place.connection();
+    assert_eq!(in_force(&place), 2);
+    // What is closed with unread octets in it is reset.
+    client.write_all(b"unread").unwrap();
+    thread::sleep(Duration::from_millis(50));
+    drop(server);
+    assert!(client.read(&mut [0]).is_err(), "it was not reset");
+    assert_eq!(in_force(&place), 0);
+    place.tuned("undo 1", 0);
+    assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
+}
+
+#[test]
+fn connections_made_while_a_run_is_killed_are_set_back() {
+    let Some(place) = Place::make("connections_made_while_a_run_is_killed_are_set_back") else {
+        return;
+    };
+    let words = format!("--nodelay --netns {} --peer 127.0.0.1", place.name);
+    let begin = Instant::now();
+    place.tuned(&words, 0);
+    let whole = begin.elapsed();
+    place.tuned("undo --all", 0);
+    let mut met = 0;
+    for round in 0..8 {
+        // The programs are attached near the end.
+        let part = 0.5 + f64::from(round) * 0.07;
+        let mut child =
+            place.tune(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let (begin, mut made) = (Instant::now(), Vec::new());
+        while begin.elapsed() < whole.mul_f64(part) {
+            made.push(place.connection());
+            thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        made.push(place.connection());
+        let ends = || made.iter().flat_map(|(client, server, _)| [client, server]);
+        met += ends().filter(|end| is_set(end)).count();
+        place.tuned("undo --all", 0);
+        assert!(!ends().any(is_set), "killed after {part:.2}");
+        let (client, _server, _listener) = place.connection();
+        assert!(!is_set(&client), "its programs are attached still");
+    }
+    assert!(met > 0, "no connection was ever met");
+}
