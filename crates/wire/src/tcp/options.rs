@@ -132,7 +132,7 @@ impl OptionSet {
             (MSS, 2) => self.mss = be16(value, 0).ok(),
             (WINDOW_SCALE, 1) => self.window_scale = octet(value, 0).ok(),
             (SACK_PERMITTED, 0) => self.sack_permitted = true,
-            (SACK, 8..) if value.len() % 8 == 0 => {
+            (SACK, 8..) if value.len().is_multiple_of(8) => {
                 for block in value.chunks_exact(8) {
                     let (left, right) = block.split_at(4);
                     let edge = |octets| array(octets, 0).map_or(0, u32::from_be_bytes);
@@ -222,7 +222,7 @@ impl Writer<'_> {
     }
 
     fn pad(&mut self) {
-        while self.at % 4 != 0 {
+        while !self.at.is_multiple_of(4) {
             self.put(&[NO_OPERATION]);
         }
     }
