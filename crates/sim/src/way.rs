@@ -170,8 +170,8 @@ impl Way {
 
     /// What has left by now.
     pub(crate) fn completion(&mut self, now: Instant) -> Option<Completion> {
-        let due = self.leaving.peek().is_some_and(|Reverse(leaving)| leaving.0 <= now);
-        let Reverse((_, _, owner, bytes)) = self.leaving.pop().filter(|_| due)?;
+        self.leaving.peek().filter(|Reverse(leaving)| leaving.0 <= now)?;
+        let Reverse((_, _, owner, bytes)) = self.leaving.pop()?;
         Some(Completion { owner: uncork_packet::Owner(owner), bytes })
     }
 

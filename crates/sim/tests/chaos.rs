@@ -9,7 +9,9 @@ use common::{PORT, pattern};
 use proptest::prelude::*;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
-use uncork_stack::{Algorithm, Config, RecvError, SendError, Shutdown, SocketId, SocketOption};
+use uncork_stack::{
+    Algorithm, Config, KeepAlive, RecvError, SendError, Shutdown, SocketId, SocketOption,
+};
 
 /// What a program does with its end.
 #[derive(Debug, Clone)]
@@ -196,6 +198,14 @@ fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>) {
         finished: false,
     };
     let mut ends = [end(0, client), end(1, server)];
+    // A reset can be lost, and whoever has nothing to send would never know.
+    let (idle, interval) = (Duration::from_secs(600), Duration::from_secs(10));
+    let keep_alive = KeepAlive { idle, interval, probes: 9 };
+    for end in &ends {
+        let now = pair.now;
+        let option = SocketOption::KeepAlive(Some(keep_alive));
+        pair.hosts[end.host].stack.set_option(now, end.socket, option);
+    }
     for (index, (which, step)) in steps.iter().enumerate() {
         if abort == Some(index) {
             ends[usize::from(*which)].act(&mut pair, &Step::Abort);

@@ -63,10 +63,10 @@ impl Connection {
             return;
         }
         let retransmit = (self.recovery.progress_at + timeout).max(cx.now);
-        let probe = self.tail_probe_delay().map(|delay| cx.now + delay);
-        match probe {
-            Some(probe) if probe < retransmit => self.timers.set_loss(LossTimer::Probe, probe),
-            _ => {
+        match self.tail_probe_delay() {
+            // Never later than the timeout, in whose place it comes then (RFC 8985 §7.2).
+            Some(delay) => self.timers.set_loss(LossTimer::Probe, retransmit.min(cx.now + delay)),
+            None => {
                 let deadline = self.within_user_timeout(retransmit);
                 self.timers.set_loss(LossTimer::Retransmit, deadline);
             }
@@ -99,8 +99,10 @@ impl Connection {
             LossTimer::Probe => {
                 cx.counters.tail_probes += 1;
                 self.owed.add(Owed::TAIL_PROBE);
-                let deadline = self.recovery.progress_at + self.timeout(cx).as_duration();
-                self.timers.set_loss(LossTimer::Retransmit, deadline.max(cx.now));
+                // The timeout counts from the probe (§7.3).
+                self.recovery.progress_at = cx.now;
+                let deadline = cx.now + self.timeout(cx).as_duration();
+                self.timers.set_loss(LossTimer::Retransmit, deadline);
             }
             LossTimer::Reorder => self.on_reorder_timer(cx),
             LossTimer::Window => self.on_window_timer(cx),

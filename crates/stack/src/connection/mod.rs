@@ -256,7 +256,7 @@ impl Connection {
     pub(crate) fn begin_from_cookie(&mut self, iss: SeqNumber, now: Instant) {
         self.sender = Sender::new(iss);
         self.sender.nxt = iss + 1;
-        self.sender.window = 0;
+        self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
         self.owed.clear(Owed::SYN_ACK);
         self.recovery.progress_at = now;
         // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.

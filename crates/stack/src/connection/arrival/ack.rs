@@ -218,9 +218,9 @@ impl Connection {
         let lost_before = self.sender.flight.lost_segments();
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
-        if news.progress {
-            self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
-        }
+        // The ACK that ends a recovery leaves the window where that has brought it.
+        let recovered =
+            news.progress && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
         self.judge_tail_probe(news);
         if self.proves_unnecessary(news) {
             cx.counters.undone += 1;
@@ -246,7 +246,11 @@ impl Connection {
             self.recovery.phase = Phase::Open;
         }
         self.counts.delivered += u64::from(arrived);
-        self.adjust_window(cx, news, arrived, newly_lost);
+        if !recovered || self.recovery.is_recovering() {
+            self.adjust_window(cx, news, arrived, newly_lost);
+        }
+        let out = self.sender.flight.out_segments();
+        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
         self.arm_after_ack(cx, news, wait);
     }
 
@@ -271,8 +275,6 @@ impl Connection {
             }
             Phase::Open | Phase::Disorder | Phase::Loss => {}
         }
-        let out = self.sender.flight.out_segments();
-        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
     }
 
     /// A peer without SACK can say only that something has arrived out of order (RFC 5681 §3.2,

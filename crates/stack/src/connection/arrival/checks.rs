@@ -95,7 +95,7 @@ impl Connection {
         } else {
             self.repeat_ack(segment);
         }
-        // A FIN that is repeated starts the wait anew (§3.10.7.4, eighth step, TIME-WAIT).
+        // A FIN that comes again starts the wait anew (§3.10.7.4, eighth step, TIME-WAIT).
         if self.state == State::TimeWait && segment.flags.has(Flags::FIN) {
             self.enter_time_wait(cx);
         }

@@ -88,10 +88,10 @@ impl Connection {
     fn decide_on_ack(&mut self, cx: &Context<'_>) {
         let receiver = &self.receiver;
         let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();
-        // Either the program has read nearly everything, or the window can stay as large as it was;
-        // else its reading will send an ACK (__tcp_ack_snd_check).
+        // While the window is wide an ACK helps the sender on; when it closes because nobody reads, the
+        // reading will send one (__tcp_ack_snd_check).
         let offer = receiver.window_to_offer(self.ack.segment_bytes(), self.peer.receive_shift);
-        let moved = receiver.readable_bytes() <= 1 || offer >= receiver.window;
+        let moved = offer >= receiver.window.min(receiver.limit / 2);
         let standing = self.timers.deadline(Timer::Ack);
         let smoothed = self.rtt.smoothed();
         let deadline = self.ack.decide(unacknowledged, moved, cx.now, smoothed, standing);
@@ -115,12 +115,15 @@ impl Connection {
     }
 
     pub(super) fn take_fin(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
-        if segment.flags.has(Flags::FIN) && self.state.may_receive() {
+        if segment.flags.has(Flags::FIN) {
             let seq = segment.seq + segment.data_bytes();
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
                 self.receiver.note_fin(seq);
             }
             self.ack.demand();
+            if self.state == State::TimeWait {
+                self.enter_time_wait(cx);
+            }
         }
         if !self.state.may_receive() || !self.receiver.take_fin() {
             return;

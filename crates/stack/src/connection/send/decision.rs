@@ -120,7 +120,8 @@ impl Connection {
             return Err(Blocked::CongestionWindow);
         }
         let limit = self.device_limit(cx);
-        if self.device.bytes() >= limit {
+        // What was all acknowledged has left, whatever the device says or forgets to say.
+        if self.device.bytes() >= limit && !self.sender.flight.is_empty() {
             return Err(Blocked::SmallQueue);
         }
         if cx.config.pacing && self.pacer.wait_until(cx.now).is_some() {

@@ -51,7 +51,7 @@ impl Connection {
         if segment.flags.has(Flags::ACK) {
             self.on_ack_sent(cx, segments);
         }
-        if segment.bytes > 0 {
+        if segment.bytes > 0 && cx.device.reports_completions {
             self.device.add(transmit.frame_bytes);
         }
         Ok(transmit)
@@ -219,7 +219,8 @@ impl Connection {
             self.on_sent_new(cx, plan, tail_probe);
         }
         let frame_bytes = plan.bytes + u32::from(plan.segments) * self.header_bytes();
-        self.pacer.on_sent(frame_bytes, cx.now);
+        let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
+        self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
         self.counts.bytes_sent += u64::from(plan.bytes);
         self.counts.data_segments_out += u64::from(plan.segments);
         self.ack.on_data_sent(cx.now);

@@ -13,9 +13,6 @@ use crate::units::Micros;
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
 
-/// A train at least, however slow: a millisecond's worth, as for segmentation offload in Linux.
-const TRAIN: Duration = Duration::from_millis(1);
-
 /// The rate, and when the next frame may leave.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pacer {
@@ -48,9 +45,8 @@ impl Pacer {
         (self.rate > 0).then_some(self.rate)
     }
 
-    /// What leaves in a millisecond.
+    /// What leaves in a millisecond: as long as a train may be, and as much as a device should hold.
     pub(crate) fn bytes_in_a_millisecond(&self) -> Option<u32> {
-        debug_assert_eq!(TRAIN.as_millis(), 1);
         self.rate().map(|rate| u32::try_from(rate / 1000).unwrap_or(u32::MAX))
     }
 
@@ -59,14 +55,14 @@ impl Pacer {
         (self.next > now).then_some(self.next)
     }
 
-    /// A frame leaves. Time that was not used is credit for half its length, as with sch_fq: timers
-    /// are late.
-    pub(crate) fn on_sent(&mut self, bytes: u32, now: Instant) {
+    /// A frame leaves. Whoever was quiet may send `burst_bytes` at once, as with sch_fq's initial
+    /// quantum: a short answer gains nothing by being spread, and timers are late.
+    pub(crate) fn on_sent(&mut self, bytes: u32, burst_bytes: u32, now: Instant) {
         let Some(rate) = self.rate() else { return };
-        let nanos = u64::from(bytes) * 1_000_000_000 / rate;
-        let credit = now.since(self.next).min(Duration::from_nanos(nanos / 2));
-        let length = Duration::from_nanos(nanos) - credit;
-        self.next = now.max(self.next) + length;
+        let time_for = |bytes: u32| u64::from(bytes) * 1_000_000_000 / rate;
+        let earliest = now.as_nanos().saturating_sub(time_for(burst_bytes));
+        let next = self.next.max(Instant::from_nanos(earliest));
+        self.next = next + Duration::from_nanos(time_for(bytes));
     }
 }
 
@@ -94,14 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_at_the_rate_and_lost_time_is_made_up_for_by_half() {
+    fn a_burst_leaves_at_once_and_then_frames_leave_at_the_rate() {
         let mut pacer = Pacer { rate: 1_000_000, next: Instant::ZERO };
         let start = Instant::from_millis(1000);
-        assert_eq!(pacer.wait_until(start), None);
-        pacer.on_sent(2000, start);
-        let next = start + Duration::from_millis(1);
+        for _ in 0..3 {
+            assert_eq!(pacer.wait_until(start), None);
+            pacer.on_sent(2000, 4000, start);
+        }
+        let next = start + Duration::from_millis(2);
         assert_eq!(pacer.wait_until(start), Some(next));
-        pacer.on_sent(2000, next);
+        pacer.on_sent(2000, 4000, next);
         assert_eq!(pacer.wait_until(next), Some(next + Duration::from_millis(2)));
     }
 }
