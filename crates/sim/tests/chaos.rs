@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{PORT, pattern};
+use common::PORT;
 use proptest::prelude::*;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
@@ -116,7 +116,7 @@ impl End {
         }
         let chunk = common::bytes(self.sent, bytes);
         let now = pair.now;
-        match pair.hosts[self.host].stack.send(now, self.socket, &chunk, more) {
+        match pair.hosts[self.host].stack.send(now, self.socket, chunk, more) {
             Ok(taken) => self.sent += taken,
             Err(SendError::WouldBlock) => {}
             Err(_) => self.failed = true,
@@ -132,9 +132,7 @@ impl End {
                 0
             }
             Ok(count) => {
-                for (n, &byte) in buffer[..count].iter().enumerate() {
-                    assert_eq!(byte, pattern(self.received + n), "byte {}", self.received + n);
-                }
+                common::check(self.received, &buffer[..count]);
                 self.received += count;
                 count
             }

@@ -47,7 +47,7 @@ fn a_megabyte_through_every_kind_of_trouble() {
     let jitter = Duration::from_millis(5);
     for (name, conditions) in [
         ("loss", Conditions { loss: 0.02, ..calm }),
-        ("much loss", Conditions { loss: 0.2, ..calm }),
+        ("much loss", Conditions { loss: 0.1, ..calm }),
         ("reordering", Conditions { reorder: 0.1, jitter, ..calm }),
         ("duplicates", Conditions { duplicate: 0.1, ..calm }),
         ("corruption", Conditions { corrupt: 0.02, ..calm }),
