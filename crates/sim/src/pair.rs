@@ -73,7 +73,10 @@ pub struct Pair {
     record: Option<Recorder>,
 }
 
-struct Recorder(Box<dyn FnMut(Instant, usize, &[u8])>);
+/// When, by whom, and which octets.
+type Each = dyn FnMut(Instant, usize, &[u8]);
+
+struct Recorder(Box<Each>);
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -93,7 +93,6 @@ struct Slot {
 
 const EMPTY: Slot = Slot { tag: 0, place: u32::MAX };
 
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is meant")]
 fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32
 }

@@ -60,8 +60,6 @@ impl Secrets {
     pub(crate) fn cookie(&self, tuple: &Tuple, irs: SeqNumber, count: u64, extra: u64) -> u32 {
         let [a, b, c, d, e] = tuple.words();
         let words = [a, b, c, d, e, u64::from(irs.0), count, extra];
-        #[expect(clippy::cast_possible_truncation, reason = "24 bits are meant")]
-        let bits = (hash::strong(self.sequence, &words) >> 40) as u32;
-        bits
+        (hash::strong(self.sequence, &words) >> 40) as u32
     }
 }

@@ -75,7 +75,6 @@ pub(crate) fn hide_options(stamp: u32, options: &OptionSet, ecn: bool) -> u32 {
 /// and ECN.
 pub(crate) fn find_options(echo: Option<u32>, stamps: Option<(u32, u32)>) -> (OptionSet, bool) {
     let Some(bits) = echo else { return (OptionSet::default(), false) };
-    #[expect(clippy::cast_possible_truncation, reason = "four bits")]
     let scale = (bits & 0xf) as u8;
     let options = OptionSet {
         window_scale: (u32::from(scale) != NO_SCALE).then_some(scale),

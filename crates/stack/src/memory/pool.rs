@@ -16,6 +16,7 @@ pub(crate) struct Pool {
     kept_bytes: usize,
     limit_bytes: usize,
     records: Vec<std::collections::VecDeque<Record>>,
+    #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
     reassemblies: Vec<Box<Reassembly>>,
 }
 

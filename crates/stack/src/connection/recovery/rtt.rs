@@ -123,8 +123,7 @@ mod tests {
     #[test]
     fn doubling_ends_at_the_longest() {
         // Rules 2.5 and 5.5.
-        let mut rtt = Rtt::default();
-        rtt.backoff = 3;
+        let mut rtt = Rtt { backoff: 3, ..Rtt::default() };
         assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(8000));
         rtt.backoff = 200;
         assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(120_000));

@@ -250,7 +250,7 @@ impl Connection {
         sender.flight.push(plan.seq, end, plan.segments, cx.now, cx.pool);
         sender.nxt = end;
         sender.fin_sent |= plan.fin;
-        if plan.bytes % mss != 0 {
+        if !plan.bytes.is_multiple_of(mss) {
             sender.small_end = plan.seq + plan.bytes;
         }
         if !sender.nxt.before(sender.end) {
