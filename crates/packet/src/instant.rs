@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A moment, in nanoseconds since a beginning that whoever passes it in has chosen.
 ///
-/// `std::time::Instant` cannot be made up, and virtual time must be.
+/// The standard library has one that cannot be made up, and virtual time must be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -57,7 +57,9 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        // Not by way of `as_nanos`, which has 128 bits.
+        let nanos = duration.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(duration.subsec_nanos().into());
         Self(self.0.saturating_add(nanos))
     }
 }

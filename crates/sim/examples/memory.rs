@@ -1,5 +1,6 @@
 //! Two stacks in one thread, back to back over the port in memory, against the real clock, in time on the processor:
 //! `cargo run --release -p uncork-sim --example memory`.
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 use std::net::SocketAddr;
 use std::time::Instant as Clock;

@@ -1,4 +1,5 @@
 //! Throughput by loss, delay and reordering: a snapshot, so that a change of any of the algorithms shows.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod common;
 

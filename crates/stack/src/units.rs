@@ -17,7 +17,9 @@ impl Micros {
 
     /// Rounded up: a deadline that is early by less than a microsecond would still be early.
     pub(crate) fn from_duration(duration: Duration) -> Self {
-        Self(u32::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX))
+        let seconds = duration.as_secs().saturating_mul(1_000_000);
+        let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
+        Self(u32::try_from(micros).unwrap_or(u32::MAX))
     }
 
     pub(crate) const fn as_duration(self) -> Duration {

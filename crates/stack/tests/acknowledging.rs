@@ -1,5 +1,7 @@
 //! When data is acknowledged (RFC 9293 §3.8.6.3, RFC 5681 §4.2, Linux 059217c18be6).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use common::Lab;

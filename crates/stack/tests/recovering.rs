@@ -1,6 +1,8 @@
 //! Losses: found by what arrives, by time, by a probe or by a timeout (RFC 5681, 6298, 6582, 6675, 6937,
 //! 8985).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use common::Lab;

@@ -1,6 +1,8 @@
 //! What holds bytes back and what lets them go: Nagle, cork, MSG_MORE, autocork, small queues, windows,
 //! pacing, and the user's own hold.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,11 @@
 //! What the scenarios have in common.
-#![allow(dead_code, reason = "each scenario uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests too, and each scenario uses a part of them"
+)]
 
 use std::sync::LazyLock;
 use std::time::Duration;

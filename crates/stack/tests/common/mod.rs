@@ -2,7 +2,13 @@
 //!
 //! Segments are written as tcpdump writes them, with numbers relative to both sides' first:
 //! `S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK,ts 5 0,ws 7>`.
-#![allow(dead_code, reason = "each scenario uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests too, and each scenario uses a part of them"
+)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
