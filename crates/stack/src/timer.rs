@@ -16,6 +16,10 @@ const SLOTS: usize = 1 << BITS;
 /// Levels. Together with the ticks they span 2⁶⁰ ns: 36 years.
 const LEVELS: usize = 8;
 
+/// Entries of a coarse slot that are looked at to find the earliest; with more it is gone through when
+/// its time begins.
+const MOST_LOOKS: usize = 16;
+
 const NOWHERE: u32 = u32::MAX;
 
 /// Which entries are due when.
@@ -123,18 +127,21 @@ impl Wheel {
         }
     }
 
-    /// When to look again: no later than the first deadline, and not much before it.
+    /// When to look again: at the first deadline, or before it where too many are close together to
+    /// look at them all.
     pub(crate) fn next(&self) -> Option<Instant> {
         let (level, slot, start) = self.first_slot()?;
-        if level > 0 {
-            return Some(Instant::from_nanos(start << TICK));
-        }
         let mut earliest = Instant::NEVER;
         let mut place = self.heads[level][slot];
+        let mut looked = 0;
         while place != NOWHERE {
             let node = &self.nodes[place as usize];
             earliest = earliest.min(node.deadline);
             place = node.next;
+            looked += 1;
+            if looked > MOST_LOOKS && level > 0 {
+                return Some(Instant::from_nanos(start << TICK));
+            }
         }
         Some(earliest)
     }

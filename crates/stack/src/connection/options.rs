@@ -65,6 +65,9 @@ const BUFFER_BYTES: (u32, u32) = (4096, 1 << 30);
 /// Segments are between these (TCP_MIN_MSS, MAX_TCP_WINDOW).
 const SEGMENT_BYTES: (u16, u16) = (88, 32_767);
 
+/// Nobody is asked more often whether he is there (TCP_KEEPIDLE and TCP_KEEPINTVL count in seconds).
+const LEAST_SILENCE: Duration = Duration::from_secs(1);
+
 impl Connection {
     /// Sets an option. Values out of range are taken to its end, as Linux does for buffers.
     pub(crate) fn set_option(&mut self, cx: &mut Context<'_>, option: SocketOption) {
@@ -88,7 +91,11 @@ impl Connection {
             }
             SocketOption::QuickAck(on) => self.ack.set_quick(on),
             SocketOption::KeepAlive(keep_alive) => {
-                options.keep_alive = keep_alive;
+                options.keep_alive = keep_alive.map(|asked| KeepAlive {
+                    idle: asked.idle.max(LEAST_SILENCE),
+                    interval: asked.interval.max(LEAST_SILENCE),
+                    ..asked
+                });
                 self.arm_idle_timer(cx);
             }
             SocketOption::UserTimeout(timeout) => options.user_timeout = timeout,
