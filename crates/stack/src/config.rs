@@ -64,14 +64,12 @@ pub struct Config {
     pub time_wait: Duration,
     /// How long a connection that its user has closed waits for the peer's FIN (tcp_fin_timeout).
     pub fin_wait_2: Duration,
-    /// Idle time before the first keepalive probe, time between probes, and their number
-    /// (tcp_keepalive_time, _intvl, _probes).
-    pub keepalive: (Duration, Duration, u8),
     /// Ports that active opens choose from, first and last (ip_local_port_range).
     pub ports: (u16, u16),
-    /// Answers to segments that are out of order in the state's eyes (challenge ACKs, RFC 5961 §7),
-    /// per second.
-    pub challenge_acks_per_second: u32,
+    /// Time that a connection lets pass between two answers to segments that it does not believe, or
+    /// that are not in its window (tcp_invalid_ratelimit; RFC 5961 §7). A limit for all connections
+    /// together would tell one peer what another one gets.
+    pub challenge_interval: Duration,
 }
 
 impl Default for Config {
@@ -95,9 +93,8 @@ impl Default for Config {
             data_retries: 15,
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
-            keepalive: (Duration::from_secs(7200), Duration::from_secs(75), 9),
             ports: (32_768, 60_999),
-            challenge_acks_per_second: 1000,
+            challenge_interval: Duration::from_millis(500),
         }
     }
 }

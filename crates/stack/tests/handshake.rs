@@ -152,6 +152,10 @@ fn a_syn_and_a_reset_inside_the_window_are_challenged_and_exact_resets_believed(
     let socket = lab.accepted("mss 1460");
     lab.send("S 9:9(0) win 5000");
     assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+    // Not too often (§7): two ends that do not believe each other would never stop.
+    lab.send("S 9:9(0) win 5000");
+    assert_eq!(lab.take(), NOTHING);
+    lab.wait(500);
     lab.send("R 9:9(0) win 0");
     assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
     lab.send("R 70000:70000(0) win 0");

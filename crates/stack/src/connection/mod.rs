@@ -144,6 +144,8 @@ pub(crate) struct Counts {
     /// When data was sent last, and when anything came.
     pub(crate) last_sent: Instant,
     pub(crate) last_heard: Instant,
+    /// When something that was not believed was answered last.
+    pub(crate) challenged_at: Option<Instant>,
     /// Keepalive probes without an answer.
     pub(crate) unanswered: u8,
     /// Something new was sent since the stack turned to this connection.

@@ -17,6 +17,13 @@ pub struct KeepAlive {
     pub probes: u8,
 }
 
+/// Linux's: two hours, then nine probes 75 seconds apart.
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
+    }
+}
+
 /// An option to be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOption {

@@ -231,6 +231,11 @@ impl Lab {
         text
     }
 
+    /// Our number `seq` as it is on the wire.
+    pub fn absolute(&self, seq: u32) -> u32 {
+        (self.iss.unwrap() + seq).0
+    }
+
     /// The peer says this.
     pub fn send(&mut self, text: &str) {
         let frame = self.frame(text);

@@ -69,7 +69,7 @@ impl Connection {
             return Ok(());
         }
         cx.counters.old_timestamps += 1;
-        self.repeat_ack(segment);
+        self.repeat_ack(cx, segment);
         Err(Outcome::Done)
     }
 
@@ -93,7 +93,7 @@ impl Connection {
         if segment.flags.has(Flags::SYN) {
             self.challenge(cx);
         } else {
-            self.repeat_ack(segment);
+            self.repeat_ack(cx, segment);
         }
         // A FIN that comes again starts the wait anew (§3.10.7.4, eighth step, TIME-WAIT).
         if self.state == State::TimeWait && segment.flags.has(Flags::FIN) {
@@ -119,21 +119,35 @@ impl Connection {
         self.finish(Cause::ResetReceived, error, cx);
     }
 
-    /// An ACK that asks the peer to prove that he meant it, not too often (RFC 5961 §7).
+    /// An ACK that asks the peer to prove that he meant it (RFC 5961).
     pub(super) fn challenge(&mut self, cx: &mut Context<'_>) {
-        cx.counters.challenge_acks += 1;
-        self.ack.demand();
+        if self.may_answer(cx) {
+            cx.counters.challenge_acks += 1;
+            self.ack.demand();
+        }
+    }
+
+    /// Not too often: two ends that do not believe each other would go on for ever.
+    fn may_answer(&mut self, cx: &Context<'_>) -> bool {
+        let last = self.counts.challenged_at;
+        let soon = last.is_some_and(|last| cx.now.since(last) < cx.config.challenge_interval);
+        if !soon {
+            self.counts.challenged_at = Some(cx.now);
+        }
+        !soon
     }
 
     /// What comes again, or from outside of the window, is answered with an ACK at once, and what of it was
-    /// had already is reported (RFC 2883).
-    fn repeat_ack(&mut self, segment: &Segment<'_>) {
+    /// had already is reported (RFC 2883). Data is always: its sender waits for that ACK.
+    fn repeat_ack(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
         let nxt = self.receiver.nxt;
         let data_end: SeqNumber = segment.seq + segment.data_bytes();
         if segment.data_bytes() > 0 && segment.seq.before(nxt) {
             let end = if data_end.after(nxt) { nxt } else { data_end };
             self.receiver.report_duplicate(segment.seq, end);
         }
-        self.ack.demand();
+        if segment.len() > 0 || self.may_answer(cx) {
+            self.ack.demand();
+        }
     }
 }
