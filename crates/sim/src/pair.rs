@@ -137,6 +137,11 @@ impl Pair {
         self.ways[from].tally
     }
 
+    /// Begins counting anew in a direction.
+    pub fn reset_tally(&mut self, from: usize) {
+        self.ways[from].tally = Tally::default();
+    }
+
     /// Lets both send all that they can now, and take what has arrived by now, until nothing moves.
     pub fn drive(&mut self) {
         loop {

@@ -51,11 +51,15 @@ impl Connection {
             return Err(Outcome::Done);
         }
         self.note_timestamp(cx, segment);
+        let out_before = self.sender.flight.out_segments();
         let news = self.learn(cx, segment, ack);
         if news.progress {
             self.advance(cx, ack);
         }
         self.measure(cx.now, &news);
+        if let Some(oldest) = news.delivered.oldest_sent.filter(|_| news.progress) {
+            self.pacer.observe(out_before, self.segment_bytes(), cx.now.since(oldest));
+        }
         self.note_congestion_echo(segment, &news);
         self.respond(cx, &news);
         if self.sender.is_fin_acknowledged() {

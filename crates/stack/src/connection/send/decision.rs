@@ -119,9 +119,12 @@ impl Connection {
         if room == 0 {
             return Err(Blocked::CongestionWindow);
         }
+        let headers = self.header_bytes();
         let limit = self.device_limit(cx);
         // What was all acknowledged has left, whatever the device says or forgets to say.
-        if self.device.bytes() >= limit && !self.sender.flight.is_empty() {
+        let held = if self.sender.flight.is_empty() { 0 } else { self.device.bytes() };
+        let device_room = limit.saturating_sub(held);
+        if device_room < mss + headers {
             return Err(Blocked::SmallQueue);
         }
         if cx.config.pacing && self.pacer.wait_until(cx.now).is_some() {
@@ -129,7 +132,6 @@ impl Connection {
         }
         // A train is at most half of the limit, so that the next one can be made while it leaves.
         let half = limit / 2;
-        let headers = self.header_bytes();
         let paced = self.pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX).max(2 * mss);
         let train =
             cx.device.max_train_bytes.min(slot_bytes).saturating_sub(headers).min(half).min(paced);

@@ -24,11 +24,11 @@ impl DeviceQueue {
         self.bytes
     }
 
-    /// The limit: a millisecond's worth at the pace of the connection, between two segments and what
-    /// is configured. More than that only adds to everybody's delay.
+    /// The limit: less than a millisecond of what the connection gets through, between two
+    /// segments and what is configured. More than that only adds to everybody's delay.
     pub(crate) fn limit(pacer: &Pacer, configured: u32, segment_bytes: u32) -> u32 {
         let least = 2 * segment_bytes;
-        let worth = pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX);
+        let worth = pacer.device_bytes().unwrap_or(u32::MAX);
         worth.min(configured).max(least)
     }
 

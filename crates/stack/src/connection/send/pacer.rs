@@ -18,6 +18,9 @@ const AVOIDANCE_PERCENT: u64 = 120;
 pub(crate) struct Pacer {
     /// Bytes a second; zero before a round trip was measured: no pacing.
     rate: u64,
+    /// Bytes a second that get through: what is out, in a round trip (Little's law). Unlike `rate` it
+    /// has nothing of windows that are not used or are about to grow.
+    through: u64,
     next: Instant,
 }
 
@@ -40,12 +43,25 @@ impl Pacer {
         self.rate = window.saturating_mul(percent * 10_000) / u64::from(smoothed.0);
     }
 
+    /// An ACK came while `segments_out` were out, for what was sent a `round_trip` ago.
+    pub(crate) fn observe(&mut self, segments_out: u32, mss: u32, round_trip: Duration) {
+        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let window = u64::from(segments_out) * u64::from(mss);
+        self.through = window.saturating_mul(1_000_000_000) / nanos;
+    }
+
+    /// What gets through in three quarters of a millisecond: as much as a device may hold, so that
+    /// with what the estimate is wrong by nobody waits for longer than one.
+    pub(crate) fn device_bytes(&self) -> Option<u32> {
+        (self.through > 0).then(|| u32::try_from(self.through / 4000 * 3).unwrap_or(u32::MAX))
+    }
+
     /// Bytes a second, if a rate is known.
     pub(crate) fn rate(&self) -> Option<u64> {
         (self.rate > 0).then_some(self.rate)
     }
 
-    /// What leaves in a millisecond: as long as a train may be, and as much as a device should hold.
+    /// What leaves in a millisecond: as long as a train may be.
     pub(crate) fn bytes_in_a_millisecond(&self) -> Option<u32> {
         self.rate().map(|rate| u32::try_from(rate / 1000).unwrap_or(u32::MAX))
     }
@@ -91,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_burst_leaves_at_once_and_then_frames_leave_at_the_rate() {
-        let mut pacer = Pacer { rate: 1_000_000, next: Instant::ZERO };
+        let mut pacer = Pacer { rate: 1_000_000, ..Pacer::default() };
         let start = Instant::from_millis(1000);
         for _ in 0..3 {
             assert_eq!(pacer.wait_until(start), None);
