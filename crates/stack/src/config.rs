@@ -60,6 +60,9 @@ pub struct Config {
     pub syn_ack_retries: u8,
     /// How often data is sent again before a connection is given up (tcp_retries2).
     pub data_retries: u8,
+    /// The same for a connection that its user has closed, and how often its peer may say that its
+    /// window is still shut (tcp_orphan_retries): nobody is there to lose patience.
+    pub orphan_retries: u8,
     /// How long TIME-WAIT lasts: twice the longest life of a segment.
     pub time_wait: Duration,
     /// How long a connection that its user has closed waits for the peer's FIN (tcp_fin_timeout).
@@ -91,6 +94,7 @@ impl Default for Config {
             syn_retries: 6,
             syn_ack_retries: 5,
             data_retries: 15,
+            orphan_retries: 8,
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
             ports: (32_768, 60_999),

@@ -117,6 +117,26 @@ fn a_closed_connection_does_not_wait_for_ever_for_the_peers_fin() {
 }
 
 #[test]
+fn a_peer_that_keeps_its_window_shut_does_not_keep_a_closed_connection() {
+    let (mut lab, socket) = open();
+    lab.send(". 1:0(0) ack 1 win 0 <ts 201 0>");
+    lab.write(socket, 500);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), NOTHING);
+    let mut probes = 0;
+    loop {
+        let (_, sent) = lab.until_something();
+        assert_eq!(sent.len(), 1);
+        if sent[0].starts_with('R') {
+            break;
+        }
+        probes += 1;
+        lab.send(". 1:0(0) ack 1 win 0 <ts 202 0>");
+    }
+    assert_eq!((probes, lab.stack.connection_count()), (8, 0));
+}
+
+#[test]
 fn an_abort_resets_and_a_reset_fails_what_the_user_does_next() {
     let (mut lab, socket) = open();
     lab.stack.abort(lab.now, socket);
@@ -173,7 +193,6 @@ fn shutting_the_read_side_keeps_what_comes() {
     lab.send("P. 1:0(10) ack 1 win 5000 <ts 201 0>");
     assert_eq!((lab.read(socket), lab.read(socket)), (Ok(10), Ok(0)));
     assert_eq!(lab.take().len(), 1);
-    let _ = NOTHING;
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Opening: what is said, what is agreed on, and what is refused (RFC 9293 §3.5, §3.10.7).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use common::{Lab, PEER, PEER_PORT};

@@ -109,6 +109,11 @@ impl Connection {
         }
     }
 
+    fn retries(&self, cx: &Context<'_>) -> u8 {
+        let (data, orphan) = (cx.config.data_retries, cx.config.orphan_retries);
+        if self.user.attached { data } else { orphan.min(data) }
+    }
+
     /// Has the user's patience ended (RFC 9293 §3.8.3)?
     fn is_given_up(&mut self, cx: &Context<'_>, retries: u8) -> bool {
         let since = *self.recovery.silent_since.get_or_insert(self.recovery.progress_at);
@@ -132,7 +137,7 @@ impl Connection {
 
     /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        if self.is_given_up(cx, cx.config.data_retries) {
+        if self.is_given_up(cx, self.retries(cx)) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
@@ -168,9 +173,13 @@ impl Connection {
 
     /// The window is shut, or too small for a segment: send what fits, or ask.
     fn on_window_timer(&mut self, cx: &mut Context<'_>) {
-        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1).
+        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless
+        // nobody is left whose patience could end.
         let silent = self.counts.last_heard < self.recovery.progress_at;
-        if silent && self.recovery.timeouts > 0 && self.is_given_up(cx, cx.config.data_retries) {
+        let retries = self.retries(cx);
+        let orphaned = !self.user.attached && self.rtt.backoff >= retries;
+        if orphaned || silent && self.recovery.timeouts > 0 && self.is_given_up(cx, retries) {
+            self.owed.add(Owed::RESET);
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }

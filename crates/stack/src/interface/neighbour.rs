@@ -111,10 +111,8 @@ impl Neighbours {
 
     /// `place` has something for him once his address is known.
     pub(crate) fn wait(&mut self, id: NeighbourId, place: u32) {
-        let waiting = &mut self.entries[id.place as usize].waiting;
-        if !waiting.contains(&place) {
-            waiting.push(place);
-        }
+        // Twice does no harm: it is only looked at again.
+        self.entries[id.place as usize].waiting.push(place);
     }
 
     fn ask(&mut self, place: usize, now: Instant) {

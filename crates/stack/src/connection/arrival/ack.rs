@@ -9,6 +9,7 @@ use uncork_wire::SeqNumber;
 use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
+use crate::connection::congestion::Round;
 use crate::connection::recovery::rack::DUPLICATE_THRESHOLD;
 use crate::connection::recovery::{Delivered, Phase};
 use crate::connection::timers::{LossTimer, Timer};
@@ -62,6 +63,9 @@ impl Connection {
         }
         self.note_congestion_echo(segment, &news);
         self.respond(cx, &news);
+        if self.recovery.phase == Phase::Open {
+            self.watch_slow_start(cx, &news);
+        }
         if self.sender.is_fin_acknowledged() {
             self.on_fin_acknowledged(cx);
         }
@@ -204,6 +208,17 @@ impl Connection {
                 self.rtt.backoff = 0;
             }
         }
+    }
+
+    fn watch_slow_start(&mut self, cx: &Context<'_>, news: &News) {
+        let newest = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
+        self.congestion.watch_slow_start(Round {
+            now: cx.now,
+            took: newest.map(|sent| cx.now.since(sent)),
+            una: self.sender.una,
+            nxt: self.sender.nxt,
+            paced: cx.config.pacing,
+        });
     }
 
     /// RFC 3168 §6.1.2: an echo counts as a loss, once in a window of data.

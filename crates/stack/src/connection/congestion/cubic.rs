@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use uncork_packet::Instant;
 
+use super::hystart::{HyStart, Round};
 use crate::connection::recovery::Rtt;
 
+/// Time after a cut in which slow start is not judged.
+const SETTLING: Duration = Duration::from_secs(1);
 /// How steep the function is, in segments a second³ (C, RFC 9438 §5).
 const STEEPNESS: f64 = 0.4;
 /// What is left of the window after a cut (beta, §4.6).
@@ -28,6 +31,7 @@ pub(super) struct Cubic {
     inflection: f64,
     /// What a NewReno flow would have now, in segments (W_est).
     friendly: f64,
+    hystart: HyStart,
 }
 
 impl Cubic {
@@ -75,9 +79,17 @@ impl Cubic {
         target
     }
 
-    /// The path may be another one now.
+    /// The path may be another one now, and slow start begins anew.
     pub(super) fn reset(&mut self) {
         self.begun = None;
+        self.hystart.reset();
+    }
+
+    /// Whether slow start has gone on for long enough.
+    pub(super) fn leaves_slow_start(&mut self, window: u32, round: Round) -> bool {
+        // Round trips right after a recovery are those of its queue.
+        let recovered = self.begun.is_some_and(|begun| round.now.since(begun) < SETTLING);
+        !recovered && self.hystart.leaves(window, round)
     }
 
     /// The latest cut was wrong (§4.9).

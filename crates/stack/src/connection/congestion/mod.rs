@@ -5,12 +5,14 @@
 //! during recovery, are the same for all.
 
 mod cubic;
+mod hystart;
 mod newreno;
 
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use cubic::Cubic;
+pub(crate) use hystart::Round;
 use newreno::NewReno;
 
 use super::recovery::Rtt;
@@ -93,6 +95,16 @@ impl Congestion {
     /// as long as half of it is used).
     fn may_grow(&self) -> bool {
         self.limited || self.in_slow_start() && self.window < 2 * self.most_in_flight
+    }
+
+    /// Something was acknowledged in slow start: has it gone on for long enough?
+    pub(crate) fn watch_slow_start(&mut self, round: Round) {
+        if let Controller::Cubic(cubic) = &mut self.algorithm
+            && self.window < self.threshold
+            && cubic.leaves_slow_start(self.window, round)
+        {
+            self.threshold = self.window;
+        }
     }
 
     /// Segments were acknowledged outside of recovery.
