@@ -119,9 +119,10 @@ impl Driver for Port {
     }
 
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
-        let Some(mut frame) = lock(&self.outgoing).empty.pop() else { return Ok(Offer::Full) };
-        frame.transmit = fill(&mut frame.bytes);
+        // The other side waits while a frame is written: one lock for a frame instead of two.
         let mut way = lock(&self.outgoing);
+        let Some(mut frame) = way.empty.pop() else { return Ok(Offer::Full) };
+        frame.transmit = fill(&mut frame.bytes);
         Ok(if frame.transmit.is_some() {
             way.queued.push_back(frame);
             Offer::Taken
