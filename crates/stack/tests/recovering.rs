@@ -202,6 +202,24 @@ fn a_timeout_that_was_wrong_is_taken_back() {
 }
 
 #[test]
+fn a_recovery_that_duplicates_prove_wrong_is_taken_back() {
+    // RFC 3708 §2, with the report of RFC 2883.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    // It was late, not lost; and so says the peer when the second one comes.
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 5);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535 <sack 1:1001>");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.window_segments, lab.stack.counters().undone), (10, 1));
+}
+
+#[test]
 fn what_was_sacked_and_forgotten_is_sent_again_after_a_timeout() {
     // RFC 2018 §8: reneging.
     let (mut lab, socket) = open("mss 1000,sackOK");

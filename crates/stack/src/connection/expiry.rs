@@ -143,7 +143,8 @@ impl Connection {
         }
         cx.counters.timeouts += 1;
         let again = self.recovery.timeouts > 0;
-        self.recovery.enter_loss(self.sender.nxt, &mut self.congestion, again);
+        let space = (self.sender.una, self.sender.nxt);
+        self.recovery.enter_loss(space, &mut self.congestion, again);
         self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         let mss = self.segment_bytes();

@@ -25,8 +25,9 @@ struct News {
     progress: bool,
     /// It says nothing that was not known: a segment has arrived out of order (RFC 5681 §2).
     repeats: bool,
-    /// Segments that the peer says it got twice (RFC 2883).
+    /// Segments that the peer says it got twice (RFC 2883), and where they end.
     duplicates: u32,
+    duplicates_end: SeqNumber,
     /// Timestamp that it echoes.
     echo: Option<u32>,
 }
@@ -142,6 +143,7 @@ impl Connection {
                 });
                 if index == 0 && left.before(right) && (!right.after(ack) || within) {
                     news.duplicates = (right - left).unsigned_abs().div_ceil(mss);
+                    news.duplicates_end = right;
                     continue;
                 }
                 // RFC 2018 §8 trusts nothing that was not sent.
@@ -274,7 +276,8 @@ impl Connection {
     }
 
     fn proves_unnecessary(&mut self, news: &News) -> bool {
-        let explained = news.duplicates > 0 && self.recovery.on_duplicate_report(news.duplicates);
+        let explained = news.duplicates > 0
+            && self.recovery.on_duplicate_report(news.duplicates, news.duplicates_end);
         // Eifel: only in the phases in which something was sent again for a loss.
         let original = news.progress
             && self.recovery.is_recovering()
@@ -352,7 +355,8 @@ impl Connection {
     /// Losses are proven.
     pub(crate) fn begin_recovery(&mut self, cx: &mut Context<'_>) {
         cx.counters.recoveries += 1;
-        self.recovery.enter(self.sender.nxt, &mut self.congestion);
+        let space = (self.sender.una, self.sender.nxt);
+        self.recovery.enter(space, &mut self.congestion);
         let in_flight = self.in_flight();
         self.recovery.reduce_window(&mut self.congestion, in_flight, 0, false);
     }

@@ -47,6 +47,8 @@ pub(crate) struct Probe {
 /// What to go back to should a recovery prove unnecessary (RFC 3522, RFC 3708).
 #[derive(Debug, Clone, Copy)]
 struct Before {
+    /// SND.UNA then: what is reported twice from before it was sent again for another reason.
+    una: SeqNumber,
     window: u32,
     threshold: u32,
     /// Segments that were sent again and not reported as duplicates.
@@ -82,10 +84,14 @@ impl Recovery {
     }
 
     /// Losses are proven: the window comes down, and what is lost goes out again.
-    pub(crate) fn enter(&mut self, next: SeqNumber, congestion: &mut Congestion) {
+    pub(crate) fn enter(
+        &mut self,
+        (una, next): (SeqNumber, SeqNumber),
+        congestion: &mut Congestion,
+    ) {
         // A mark in the same window has cut it already.
         if self.phase != Phase::Reduced {
-            self.reduce(congestion);
+            self.reduce(una, congestion);
         }
         self.phase = Phase::Recovery;
         self.point = next;
@@ -97,20 +103,21 @@ impl Recovery {
         if !matches!(self.phase, Phase::Open | Phase::Disorder) {
             return;
         }
-        self.reduce(congestion);
+        self.reduce(next, congestion);
         self.before = None;
         self.phase = Phase::Reduced;
         self.point = next;
     }
 
-    fn reduce(&mut self, congestion: &mut Congestion) {
-        self.remember(congestion);
+    fn reduce(&mut self, una: SeqNumber, congestion: &mut Congestion) {
+        self.remember(una, congestion);
         self.prr = Prr::new(congestion.window);
         congestion.on_congestion();
     }
 
-    fn remember(&mut self, congestion: &Congestion) {
+    fn remember(&mut self, una: SeqNumber, congestion: &Congestion) {
         self.before = Some(Before {
+            una,
             window: congestion.window,
             threshold: congestion.threshold,
             unexplained: 0,
@@ -119,9 +126,14 @@ impl Recovery {
     }
 
     /// A timeout has fired. `again` says that it is not the first for what is in flight.
-    pub(crate) fn enter_loss(&mut self, next: SeqNumber, congestion: &mut Congestion, again: bool) {
+    pub(crate) fn enter_loss(
+        &mut self,
+        (una, next): (SeqNumber, SeqNumber),
+        congestion: &mut Congestion,
+        again: bool,
+    ) {
         if !self.is_recovering() || self.phase == Phase::Recovery && !again {
-            self.remember(congestion);
+            self.remember(una, congestion);
             congestion.on_congestion();
         }
         congestion.on_timeout();
@@ -146,12 +158,12 @@ impl Recovery {
         self.prr.on_sent(segments);
     }
 
-    /// The peer reports that it got `segments` twice. Whether everything that was sent again has
+    /// The peer reports that it got `segments` twice, which end at `right`. Whether everything that was sent again has
     /// been, so that the recovery was unnecessary (RFC 3708 §2).
-    pub(crate) fn on_duplicate_report(&mut self, segments: u32) -> bool {
+    pub(crate) fn on_duplicate_report(&mut self, segments: u32, right: SeqNumber) -> bool {
         self.rack.duplicate_reported();
         let Some(before) = &mut self.before else { return false };
-        if before.first_stamp.is_none() {
+        if before.first_stamp.is_none() || !right.after(before.una) {
             return false;
         }
         before.unexplained = before.unexplained.saturating_sub(segments);
