@@ -199,6 +199,8 @@ fn a_timeout_that_was_wrong_is_taken_back() {
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert!(info.window_segments >= 10, "{}", info.window_segments);
     assert_eq!(lab.stack.counters().undone, 1);
+    // Nothing was lost, so nothing more is sent again.
+    assert_eq!((lab.take(), info.lost_segments), (vec![], 0));
 }
 
 #[test]

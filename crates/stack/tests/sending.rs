@@ -171,27 +171,32 @@ fn two_segments_may_always_be_in_the_device() {
 }
 
 #[test]
-fn a_train_is_at_most_half_of_the_limit() {
+fn a_train_is_at_most_half_of_the_limit_and_all_together_at_most_the_limit() {
     let device = Capabilities {
         max_train_bytes: 65_000,
         completes_checksums: true,
         ..Capabilities::plain(Medium::Ip, 1500)
     };
-    let config = Config {
-        small_queue_bytes: 8400,
-        initial_window_segments: 40,
-        pacing: false,
-        ..Config::default()
-    };
-    let mut lab = Lab::with_device(config, device);
-    lab.round_trip = 1;
-    let socket = lab.accepted("mss 1000");
-    lab.completes = false;
-    lab.write(socket, 30_000);
-    // And with a third one there would be more than the limit in the device.
-    assert_eq!(lab.take(), [". 1:4001(4000) ack 1", ". 4001:8001(4000) ack 1"]);
-    let train = lab.last.and_then(|transmit| transmit.segmentation).unwrap();
-    assert_eq!((train.segment_bytes, train.header_bytes), (1000, 40));
+    for (small_queue_bytes, expected) in [(8400, vec![4, 4]), (10_000, vec![4, 4, 1])] {
+        let config = Config {
+            small_queue_bytes,
+            initial_window_segments: 40,
+            pacing: false,
+            ..Config::default()
+        };
+        let mut lab = Lab::with_device(config, device);
+        lab.round_trip = 1;
+        let socket = lab.accepted("mss 1000");
+        lab.completes = false;
+        lab.write(socket, 30_000);
+        let sent: Vec<_> =
+            lab.take().iter().map(|line| line.matches("(4000)").count() * 3 + 1).collect();
+        assert_eq!(sent, expected);
+        lab.complete_first();
+        assert_eq!(lab.take().len(), 1);
+        let train = lab.last.and_then(|transmit| transmit.segmentation).unwrap();
+        assert_eq!((train.segment_bytes, train.header_bytes), (1000, 40));
+    }
 }
 
 #[test]

@@ -236,7 +236,6 @@ impl Connection {
 
     /// Acts on it: phases, what is lost, window, rate, timers.
     fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
-        let lost_before = self.sender.flight.lost_segments();
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
         // The ACK that ends a recovery leaves the window where that has brought it.
@@ -246,7 +245,9 @@ impl Connection {
         if self.proves_unnecessary(news) {
             cx.counters.undone += 1;
             self.recovery.undo(&mut self.congestion);
+            self.sender.flight.forget_losses();
         }
+        let lost_before = self.sender.flight.lost_segments();
         let wait = if self.peer.sacks {
             let recovering = self.recovery.is_recovering();
             let flight = &mut self.sender.flight;

@@ -388,6 +388,15 @@ impl Flight {
         self.sacked = 0;
     }
 
+    /// Nothing was lost: everything is in flight, once.
+    pub(crate) fn forget_losses(&mut self) {
+        for record in &mut self.records {
+            record.marks &= !(LOST | RETRANSMITTED);
+        }
+        self.lost = 0;
+        self.retransmitted = 0;
+    }
+
     /// The first record that is lost and not sent again since.
     pub(crate) fn next_lost(&self) -> Option<&Record> {
         if self.lost == 0 {
@@ -465,6 +474,7 @@ mod tests {
         LoseFirst,
         Retransmit(u16),
         Renege,
+        Undo,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -476,6 +486,7 @@ mod tests {
             1 => Just(Step::LoseFirst),
             2 => (1u16..9).prop_map(Step::Retransmit),
             1 => Just(Step::Renege),
+            1 => Just(Step::Undo),
         ]
     }
 
@@ -528,6 +539,7 @@ mod tests {
                         }
                     }
                     Step::Renege => flight.forget_sacks(MSS),
+                    Step::Undo => flight.forget_losses(),
                 }
                 if !matches!(step, Step::Renege) {
                     delivered_in_all += delivered.segments;

@@ -91,7 +91,9 @@ impl Recovery {
     ) {
         // A mark in the same window has cut it already.
         if self.phase != Phase::Reduced {
-            self.reduce(una, congestion);
+            self.remember(una, congestion);
+            self.prr = Prr::new(congestion.window);
+            congestion.on_congestion();
         }
         self.phase = Phase::Recovery;
         self.point = next;
@@ -103,16 +105,12 @@ impl Recovery {
         if !matches!(self.phase, Phase::Open | Phase::Disorder) {
             return;
         }
-        self.reduce(next, congestion);
+        // It was no guess, and will not be taken back.
         self.before = None;
-        self.phase = Phase::Reduced;
-        self.point = next;
-    }
-
-    fn reduce(&mut self, una: SeqNumber, congestion: &mut Congestion) {
-        self.remember(una, congestion);
         self.prr = Prr::new(congestion.window);
         congestion.on_congestion();
+        self.phase = Phase::Reduced;
+        self.point = next;
     }
 
     fn remember(&mut self, una: SeqNumber, congestion: &Congestion) {
@@ -183,6 +181,7 @@ impl Recovery {
             congestion.undo(before.window, before.threshold);
         }
         self.phase = Phase::Open;
+        self.duplicates = 0;
         self.timeouts = 0;
     }
 

@@ -133,8 +133,8 @@ impl Connection {
         // A train is at most half of the limit, so that the next one can be made while it leaves.
         let half = limit / 2;
         let paced = self.pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX).max(2 * mss);
-        let train =
-            cx.device.max_train_bytes.min(slot_bytes).saturating_sub(headers).min(half).min(paced);
+        let packet = cx.device.max_train_bytes.min(slot_bytes).min(half).min(device_room);
+        let train = packet.saturating_sub(headers).min(paced);
         let segments = (train / mss).min(room).clamp(1, u32::from(u16::MAX));
         Ok(Limits { mss, segments })
     }
