@@ -209,7 +209,7 @@ impl Connection {
 
     /// Chooses how long silence may last.
     pub(crate) fn arm_idle_timer(&mut self, cx: &Context<'_>) {
-        let deadline = match (self.state, self.options.keep_alive) {
+        let deadline = match (self.state, self.options.keep_alive.as_deref()) {
             (State::TimeWait, _) => return,
             (State::FinWait2, _) if !self.user.attached => Some(cx.now + cx.config.fin_wait_2),
             (state, Some(keep_alive)) if state.is_synchronised() => {
@@ -237,7 +237,7 @@ impl Connection {
 
     /// RFC 9293 §3.8.4.
     fn on_keep_alive(&mut self, cx: &mut Context<'_>) {
-        let Some(keep_alive) = self.options.keep_alive else { return };
+        let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
         let silence = cx.now.since(self.counts.last_heard);
         // What is in flight has its own timer, and whoever speaks is alive.
         if silence < keep_alive.idle || !self.sender.flight.is_empty() {

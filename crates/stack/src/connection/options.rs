@@ -54,7 +54,7 @@ pub enum SocketOption {
 }
 
 /// Options in force.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) no_delay: bool,
     pub(crate) cork: bool,
@@ -63,7 +63,8 @@ pub(crate) struct Options {
     pub(crate) send_buffer_bytes: Option<u32>,
     pub(crate) receive_buffer_bytes: Option<u32>,
     pub(crate) not_sent_low_water: Option<u32>,
-    pub(crate) keep_alive: Option<KeepAlive>,
+    /// Boxed, as most connections have none.
+    pub(crate) keep_alive: Option<Box<KeepAlive>>,
     pub(crate) user_timeout: Option<Duration>,
 }
 
@@ -98,10 +99,12 @@ impl Connection {
             }
             SocketOption::QuickAck(on) => self.ack.set_quick(on),
             SocketOption::KeepAlive(keep_alive) => {
-                options.keep_alive = keep_alive.map(|asked| KeepAlive {
-                    idle: asked.idle.max(LEAST_SILENCE),
-                    interval: asked.interval.max(LEAST_SILENCE),
-                    ..asked
+                options.keep_alive = keep_alive.map(|asked| {
+                    Box::new(KeepAlive {
+                        idle: asked.idle.max(LEAST_SILENCE),
+                        interval: asked.interval.max(LEAST_SILENCE),
+                        ..asked
+                    })
                 });
                 self.arm_idle_timer(cx);
             }

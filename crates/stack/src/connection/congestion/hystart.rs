@@ -7,6 +7,8 @@ use std::time::Duration;
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
+use crate::units::Micros;
+
 /// Below this many segments it is not looked at (hystart_low_window).
 const LEAST_WINDOW: u32 = 16;
 /// Round trips of a round that are measured before they are compared (HYSTART_MIN_SAMPLES).
@@ -39,14 +41,14 @@ pub(super) struct HyStart {
     began: Instant,
     last_ack: Instant,
     /// Shortest round trip of this round, and of all.
-    round: Option<Duration>,
-    shortest: Option<Duration>,
+    round: Option<Micros>,
+    shortest: Option<Micros>,
 }
 
 impl HyStart {
     /// An ACK has come in slow start. Whether to leave it.
     pub(super) fn leaves(&mut self, window: u32, round: Round) -> bool {
-        let Some(took) = round.took else { return false };
+        let Some(took) = round.took.map(Micros::from_duration) else { return false };
         let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
         self.shortest = Some(shortest);
         if self.found || window < LEAST_WINDOW {
@@ -69,27 +71,28 @@ impl HyStart {
         self.began = round.now;
         self.last_ack = round.now;
         self.samples = 0;
-        self.round = Some(Duration::MAX);
+        self.round = Some(Micros::MAX);
     }
 
-    fn is_train_long(&mut self, shortest: Duration, round: Round) -> bool {
+    fn is_train_long(&mut self, shortest: Micros, round: Round) -> bool {
         if round.now.since(self.last_ack) > TRAIN_GAP {
             return false;
         }
         self.last_ack = round.now;
         // Unpaced, a window arrives as fast as the bottleneck lets it, there and back.
-        let long = if round.paced { shortest } else { shortest / 2 };
+        let long = shortest.as_duration() / if round.paced { 1 } else { 2 };
         round.now.since(self.began) > long
     }
 
-    fn is_delay_long(&mut self, shortest: Duration, took: Duration) -> bool {
+    fn is_delay_long(&mut self, shortest: Micros, took: Micros) -> bool {
         let least = self.round.map_or(took, |least| least.min(took));
         self.round = Some(least);
         if self.samples < SAMPLES {
             self.samples += 1;
             return false;
         }
-        least > shortest + (shortest / 8).clamp(DELAYS.0, DELAYS.1)
+        let shortest = shortest.as_duration();
+        least.as_duration() > shortest + (shortest / 8).clamp(DELAYS.0, DELAYS.1)
     }
 }
 
