@@ -11,7 +11,7 @@ BENCH_ARGS ?=
 
 # Seconds that `make fuzz` spends on each target, and which; and those of the short run in `make test`.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= capture frame doctor
+FUZZ_TARGETS ?= capture frame doctor segments conversation
 TEST_FUZZ_SECONDS ?= 20
 
 DENY_VERSION := 0.20.2
@@ -71,6 +71,7 @@ soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory build
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
+	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
 	$(CARGO) build --release --locked --package uncork-corpus

@@ -7,21 +7,54 @@
 //! ```text
 //! frame ─▶ link::strip ─▶ ip::Packet ─▶ tcp::Header ─▶ Segment
 //! ```
+//!
+//! That is the way of captures, which are cut, padded and full of trains. A host that answers reads
+//! and writes headers as values instead, into and out of slices that somebody else owns:
+//!
+//! ```text
+//! ethernet ─▶ arp
+//!          ─▶ ipv4, ipv6 ─▶ icmpv4, icmpv6, udp, tcp (Fields, OptionSet)      checksum
+//! ```
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
+pub mod arp;
 mod bytes;
+pub mod checksum;
+pub mod ethernet;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod ip;
+pub mod ipv4;
+pub mod ipv6;
 pub mod link;
+#[cfg(test)]
+mod round_trip;
 mod segment;
 mod seq;
 pub mod tcp;
 #[cfg(test)]
 mod tests;
+pub mod udp;
 
 pub use segment::{Endpoint, Segment, read_frame};
 pub use seq::SeqNumber;
+
+/// A protocol over IP (IANA's registry of protocol numbers).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP.
+    pub const ICMP: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// ICMPv6.
+    pub const ICMPV6: Self = Self(58);
+}
 
 /// Why a frame has no TCP segment that could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +80,14 @@ pub enum Malformed {
     TcpOffset,
     /// An option whose length is impossible (RFC 9293 §3.1).
     TcpOption,
+    /// A checksum that does not fit the octets it covers.
+    Checksum,
+    /// An ARP packet about other addresses than Ethernet's and IPv4's, or of no known operation.
+    Arp,
+    /// A UDP length below the header's or above the packet's.
+    UdpLength,
+    /// An option of neighbour discovery whose length is impossible.
+    Icmp,
 }
 
 impl fmt::Display for Malformed {
@@ -57,6 +98,10 @@ impl fmt::Display for Malformed {
             Self::Ipv6Length => "an IPv6 length that lies",
             Self::TcpOffset => "a TCP header length that lies",
             Self::TcpOption => "a TCP option whose length lies",
+            Self::Checksum => "a checksum that does not fit",
+            Self::Arp => "an ARP packet about other addresses",
+            Self::UdpLength => "a UDP length that lies",
+            Self::Icmp => "an option of neighbour discovery whose length lies",
         })
     }
 }

@@ -1,5 +1,11 @@
 //! The TCP header and its options (RFC 9293 §3.1).
 
+mod emit;
+mod options;
+
+pub use emit::{CHECKSUM_OFFSET, Fields, HEADER_BYTES};
+pub use options::{Cookie, MAX_BYTES as MAX_OPTION_BYTES, MAX_COOKIE_BYTES, OptionSet, SackBlocks};
+
 use crate::bytes::{array, be16, be32, octet};
 use crate::{Malformed, SeqNumber, Unread};
 
@@ -29,6 +35,12 @@ impl Flags {
     #[must_use]
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 
@@ -101,6 +113,12 @@ impl<'a> Header<'a> {
     #[must_use]
     pub fn window(&self) -> u16 {
         be16(self.bytes, 14).unwrap_or_default()
+    }
+
+    /// All the options at once (see [`OptionSet::read`]).
+    #[must_use]
+    pub fn option_set(&self) -> OptionSet {
+        OptionSet::read(self.bytes.get(HEADER_BYTES..).unwrap_or_default())
     }
 
     /// The options, as far as they were captured.

@@ -1,0 +1,69 @@
+//! Where frames go to and come from.
+//!
+//! A [`Driver`] owns the memory of its frames and lends it, one call at a time (see
+//! [`uncork_packet`]). Nothing in here knows what is in a frame.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use uncork_packet::{Capabilities, Completion, Received, Transmit};
+
+pub mod memory;
+
+/// What became of an offer to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// The slot was filled and will be sent.
+    Taken,
+    /// There was a slot, and nothing to send.
+    Declined,
+    /// Every slot is in the device's hands: offer again when completions have come.
+    Full,
+}
+
+/// A device, or something that acts as one.
+///
+/// One turn of an engine is `receive`, `complete`, `offer` until it is no longer taken, `flush`,
+/// and then, if there was nothing to do, sleeping until [`Driver::wakes`] is readable or a timer is
+/// due.
+pub trait Driver {
+    /// What the device can do. Does not change while it is in use.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Hands at most `budget` frames that have come to `each`, oldest first, and gives how many they
+    /// were.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize>;
+
+    /// Tells `each` what has left the device since it was asked last.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()>;
+
+    /// Lends the next empty slot to `fill`, which writes a frame into it or says that there is none.
+    /// The slot is the octets of the frame alone: headers that a device wants in front of it
+    /// (struct virtio_net_hdr) are the driver's to write, from what the [`Transmit`] says.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer>;
+
+    /// Makes the device look at what was filled: one system call for many frames, where it takes
+    /// one at all.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// What becomes readable when frames or completions are there to be fetched; nothing for a
+    /// driver that has to be asked.
+    fn wakes(&self) -> Option<BorrowedFd<'_>>;
+}

@@ -1,0 +1,130 @@
+//! What the scenarios have in common.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests too, and each scenario uses a part of them"
+)]
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use uncork_sim::{Conditions, Pair, Setup};
+use uncork_stack::{Instant, ListenerId, RecvError, SendError, SocketId};
+
+pub const PORT: u16 = 80;
+
+/// A pair with these conditions and a connection.
+pub fn connected(setup: &Setup) -> (Pair, SocketId, SocketId, ListenerId) {
+    let mut pair = Pair::new(setup);
+    let listener = pair.listen(PORT);
+    let (client, server) = pair.connect(listener, PORT);
+    (pair, client, server, listener)
+}
+
+/// A delay in each direction.
+pub fn delayed(millis: u64) -> Setup {
+    Setup::both(Conditions { delay: Duration::from_millis(millis), ..Conditions::default() })
+}
+
+/// A prime, so that no place in the stream looks like another one that a segment away.
+const PERIOD: usize = 65_521;
+
+/// Byte `n` of a stream that is the same every time.
+pub fn pattern(n: usize) -> u8 {
+    let n = n % PERIOD;
+    (n ^ (n >> 8)) as u8
+}
+
+static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| (0..2 * PERIOD).map(pattern).collect());
+
+/// At most a period of the stream.
+pub fn bytes(from: usize, count: usize) -> &'static [u8] {
+    let from = from % PERIOD;
+    &PATTERN[from..from + count.min(PERIOD)]
+}
+
+/// Fails unless `seen` is the stream from there on.
+pub fn check(from: usize, seen: &[u8]) {
+    let mut at = from;
+    for piece in seen.chunks(PERIOD) {
+        assert!(
+            piece == bytes(at, piece.len()),
+            "something is wrong in {at}..{}",
+            at + piece.len()
+        );
+        at += piece.len();
+    }
+}
+
+/// Sends `total` bytes of the pattern from one host to the other, checks them, and gives the time
+/// that it took until the last was read.
+pub fn transfer(
+    pair: &mut Pair,
+    from: (usize, SocketId),
+    to: (usize, SocketId),
+    total: usize,
+    patience: Duration,
+) -> Option<Duration> {
+    let began = pair.now;
+    let (mut sent, mut read) = (0, 0);
+    let mut buffer = vec![0; 65_536];
+    let deadline = pair.now + patience;
+    let done = pair.run_while(deadline, |pair| {
+        let now = pair.now;
+        while sent < total {
+            let chunk = bytes(sent, total - sent);
+            match pair.hosts[from.0].stack.send(now, from.1, chunk, false) {
+                Ok(taken) => sent += taken,
+                Err(SendError::WouldBlock) => break,
+                Err(error) => panic!("sending failed after {sent}: {error}"),
+            }
+        }
+        loop {
+            match pair.hosts[to.0].stack.recv(now, to.1, &mut buffer) {
+                Ok(0) => panic!("the end after {read}"),
+                Ok(count) => {
+                    check(read, &buffer[..count]);
+                    read += count;
+                }
+                Err(RecvError::WouldBlock) => break,
+                Err(error) => panic!("receiving failed after {read}: {error}"),
+            }
+        }
+        read < total
+    });
+    done.then(|| pair.now.since(began))
+}
+
+/// A line for each frame, much as packetdrill writes them.
+pub fn describe(now: Instant, from: usize, frame: &[u8]) -> String {
+    use uncork_wire::link::LinkType;
+    use uncork_wire::tcp::Flags;
+    let Ok(segment) = uncork_wire::read_frame(LinkType::Raw, frame, frame.len()) else {
+        return format!("{now:>12?} {} ?", ["->", "<-"][from]);
+    };
+    let letters = [
+        (Flags::SYN, 'S'),
+        (Flags::FIN, 'F'),
+        (Flags::RST, 'R'),
+        (Flags::PSH, 'P'),
+        (Flags::ACK, '.'),
+        (Flags::ECE, 'E'),
+        (Flags::CWR, 'W'),
+    ];
+    let flags: String = letters
+        .iter()
+        .filter(|(flag, _)| segment.flags.has(*flag))
+        .map(|(_, letter)| letter)
+        .collect();
+    format!(
+        "{now:>12?} {} {flags} seq {} len {} ack {:?} win {} sack {:?}",
+        ["->", "<-"][from],
+        segment.seq.0,
+        segment.payload_bytes,
+        segment.ack.map(|ack| ack.0),
+        segment.window,
+        segment.sack,
+    )
+}

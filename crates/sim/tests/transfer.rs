@@ -1,0 +1,130 @@
+//! Bytes arrive, whatever the path does to them.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{PORT, connected, delayed, transfer};
+use uncork_sim::{Conditions, Pair, Setup};
+use uncork_stack::{ConnectionError, Event, Ready, RecvError, State};
+
+const MINUTES: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_megabyte_over_a_path_that_loses_nothing() {
+    let (mut pair, client, server, _) = connected(&delayed(10));
+    let took = transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+    // Slow start from ten segments: seven round trips.
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    assert_eq!(pair.hosts[0].stack.counters().retransmitted, 0);
+    let took = transfer(&mut pair, (1, server), (0, client), 1 << 20, MINUTES).unwrap();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+}
+
+#[test]
+fn a_megabyte_in_ipv6() {
+    let setup = Setup { ipv6: true, ..delayed(10) };
+    let (mut pair, client, server, _) = connected(&setup);
+    transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+}
+
+#[test]
+fn a_megabyte_over_ethernet_after_asking_who_is_there() {
+    for ipv6 in [false, true] {
+        let mut setup = Setup { ipv6, ..delayed(1) };
+        for device in &mut setup.devices {
+            device.medium = uncork_packet::Medium::Ethernet;
+        }
+        let (mut pair, client, server, _) = connected(&setup);
+        transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+    }
+}
+
+#[test]
+fn a_megabyte_through_every_kind_of_trouble() {
+    let delay = Duration::from_millis(10);
+    let calm = Conditions { delay, ..Conditions::default() };
+    let jitter = Duration::from_millis(5);
+    for (name, conditions) in [
+        ("loss", Conditions { loss: 0.02, ..calm }),
+        ("much loss", Conditions { loss: 0.1, ..calm }),
+        ("reordering", Conditions { reorder: 0.1, jitter, ..calm }),
+        ("duplicates", Conditions { duplicate: 0.1, ..calm }),
+        ("corruption", Conditions { corrupt: 0.02, ..calm }),
+        ("a slow link", Conditions { rate: Some(10_000_000), queue_bytes: Some(30_000), ..calm }),
+    ] {
+        for seed in 0..3 {
+            let setup = Setup { seed, ..Setup::both(conditions) };
+            let (mut pair, client, server, _) = connected(&setup);
+            let took = transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES);
+            assert!(took.is_some(), "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn without_sack_or_timestamps_losses_are_repaired_too() {
+    // A peer without extensions is not to be had from our own stack; a MTU of 576 and loss of ACKs
+    // at least makes every segment count.
+    let conditions =
+        Conditions { delay: Duration::from_millis(5), loss: 0.05, ..Conditions::default() };
+    let mut setup = Setup::both(conditions);
+    for device in &mut setup.devices {
+        (device.mtu, device.max_train_bytes) = (576, 576);
+    }
+    let (mut pair, client, server, _) = connected(&setup);
+    transfer(&mut pair, (0, client), (1, server), 300_000, MINUTES).unwrap();
+}
+
+#[test]
+fn closing_goes_through_all_states_on_both_sides() {
+    let (mut pair, client, server, _) = connected(&delayed(10));
+    let now = pair.now;
+    pair.hosts[0].stack.close(now, client);
+    pair.run_for(Duration::from_millis(25));
+    let state = |pair: &mut Pair, host: usize, socket| {
+        let now = pair.now;
+        pair.hosts[host].stack.info(now, socket).map(|info| info.state)
+    };
+    assert_eq!(state(&mut pair, 0, client), Some(State::FinWait2));
+    assert_eq!(state(&mut pair, 1, server), Some(State::CloseWait));
+    let now = pair.now;
+    let mut buffer = [0; 10];
+    assert_eq!(pair.hosts[1].stack.recv(now, server, &mut buffer), Ok(0));
+    pair.hosts[1].stack.close(now, server);
+    pair.drive();
+    assert_eq!(state(&mut pair, 1, server), Some(State::LastAck));
+    pair.run_for(Duration::from_millis(25));
+    assert_eq!(state(&mut pair, 0, client), Some(State::TimeWait));
+    assert_eq!(state(&mut pair, 1, server), None);
+    pair.run_for(Duration::from_secs(61));
+    assert_eq!(state(&mut pair, 0, client), None);
+    assert_eq!(pair.hosts[0].stack.connection_count(), 0);
+}
+
+#[test]
+fn nobody_listens() {
+    let mut pair = Pair::new(&delayed(10));
+    let client = pair.begin_connect(PORT);
+    pair.run_for(Duration::from_millis(30));
+    assert!(pair.hosts[0].events.iter().any(|event| {
+        matches!(event, Event::Socket(socket, ready) if *socket == client && ready.has(Ready::ERROR))
+    }));
+    let now = pair.now;
+    let refused = Err(RecvError::Failed(ConnectionError::Refused));
+    assert_eq!(pair.hosts[0].stack.recv(now, client, &mut [0]), refused);
+    pair.hosts[0].stack.close(now, client);
+    assert_eq!(pair.hosts[0].stack.connection_count(), 0);
+}
+
+#[test]
+fn nobody_answers() {
+    let gone = Conditions { loss: 1.0, ..Conditions::default() };
+    let mut pair = Pair::new(&Setup::both(gone));
+    let client = pair.begin_connect(PORT);
+    // Seven SYNs: after 1, 3, 7, 15, 31, 63 seconds, and given up after 127.
+    pair.run_for(Duration::from_secs(126));
+    assert_eq!((pair.tally(0).sent, pair.hosts[0].stack.take_error(client)), (7, None));
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(pair.hosts[0].stack.take_error(client), Some(ConnectionError::TimedOut));
+}

@@ -1,0 +1,104 @@
+//! What can be set for a stack as a whole. Defaults are Linux's where Linux has the setting.
+
+use std::time::Duration;
+
+/// Which congestion controller connections begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// NewReno (RFC 5681, RFC 6582).
+    NewReno,
+}
+
+/// How quick-ACK credits are spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QuickAckCounting {
+    /// One for an ACK that acknowledges new data, as Linux does since commit 059217c18be6 (6.8).
+    #[default]
+    AcksOfNewData,
+    /// One for every segment that is sent and has an ACK in it, as Linux did before: a server that
+    /// answers in several segments ran out of credits it had never used.
+    EverySegmentSent,
+}
+
+/// Settings of a stack.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Congestion control of new connections.
+    pub congestion: Algorithm,
+    /// Segments that may be sent at first (RFC 6928).
+    pub initial_window_segments: u32,
+    /// Most bytes of one connection that may sit in the device queue (tcp_limit_output_bytes before
+    /// Linux raised it). Two segments always may; a train is at most half of it.
+    pub small_queue_bytes: u32,
+    /// Whether a write below one segment waits for the completion of earlier bytes
+    /// (tcp_autocorking).
+    pub autocork: bool,
+    /// Whether segments leave at the congestion controller's rate rather than as fast as they can.
+    pub pacing: bool,
+    /// How quick-ACK credits are spent.
+    pub quick_ack_counting: QuickAckCounting,
+    /// Quick-ACK credits of a new connection, at most (TCP_MAX_QUICKACKS).
+    pub quick_acks: u8,
+    /// Send buffer at first and at most, in bytes, unless the user sets it (tcp_wmem).
+    pub send_buffer_bytes: (u32, u32),
+    /// Receive buffer, and so the window, at first and at most, in bytes (tcp_rmem).
+    pub receive_buffer_bytes: (u32, u32),
+    /// Bytes of storage that are kept for the next connection that needs some.
+    pub kept_storage_bytes: usize,
+    /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
+    pub ecn: bool,
+    /// Shortest retransmission timeout (RFC 6298 says a second; Linux 200 ms).
+    pub min_rto: Duration,
+    /// Longest retransmission timeout.
+    pub max_rto: Duration,
+    /// How often a SYN is sent again (tcp_syn_retries).
+    pub syn_retries: u8,
+    /// How often a SYN-ACK is sent again (tcp_synack_retries).
+    pub syn_ack_retries: u8,
+    /// How often data is sent again before a connection is given up (tcp_retries2).
+    pub data_retries: u8,
+    /// The same for a connection that its user has closed, and how often its peer may say that its
+    /// window is still shut (tcp_orphan_retries): nobody is there to lose patience.
+    pub orphan_retries: u8,
+    /// How long TIME-WAIT lasts: twice the longest life of a segment.
+    pub time_wait: Duration,
+    /// How long a connection that its user has closed waits for the peer's FIN (tcp_fin_timeout).
+    pub fin_wait_2: Duration,
+    /// Ports that active opens choose from, first and last (ip_local_port_range).
+    pub ports: (u16, u16),
+    /// Time that a connection lets pass between two answers to segments that it does not believe, or
+    /// that are not in its window (tcp_invalid_ratelimit; RFC 5961 §7). A limit for all connections
+    /// together would tell one peer what another one gets.
+    pub challenge_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            congestion: Algorithm::Cubic,
+            initial_window_segments: 10,
+            small_queue_bytes: 128 << 10,
+            autocork: true,
+            pacing: true,
+            quick_ack_counting: QuickAckCounting::default(),
+            quick_acks: 16,
+            send_buffer_bytes: (64 << 10, 4 << 20),
+            receive_buffer_bytes: (64 << 10, 6 << 20),
+            kept_storage_bytes: 64 << 20,
+            ecn: false,
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(120),
+            syn_retries: 6,
+            syn_ack_retries: 5,
+            data_retries: 15,
+            orphan_retries: 8,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Duration::from_secs(60),
+            ports: (32_768, 60_999),
+            challenge_interval: Duration::from_millis(500),
+        }
+    }
+}

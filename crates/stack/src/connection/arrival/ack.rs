@@ -1,0 +1,388 @@
+//! The acknowledgment of a segment: what it says has arrived, and what follows from that for the
+//! window, for what is lost, and for how much may be out (RFC 9293 §3.10.7.4, fifth step; RFC 5681;
+//! RFC 6675; RFC 8985).
+
+use std::time::Duration;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::Flags;
+
+use super::{Outcome, Segment};
+use crate::connection::congestion::Round;
+use crate::connection::recovery::rack::DUPLICATE_THRESHOLD;
+use crate::connection::recovery::{Delivered, Phase};
+use crate::connection::timers::{LossTimer, Timer};
+use crate::connection::{Cause, Connection, State};
+use crate::context::Context;
+use crate::event::Ready;
+
+/// What one ACK says, gathered before it is acted upon.
+#[derive(Debug, Default)]
+struct News {
+    delivered: Delivered,
+    /// It acknowledges what was not acknowledged before.
+    progress: bool,
+    /// It says nothing that was not known: a segment has arrived out of order (RFC 5681 §2).
+    repeats: bool,
+    /// Segments that the peer says it got twice (RFC 2883), and where they end.
+    duplicates: u32,
+    duplicates_end: SeqNumber,
+    /// Timestamp that it echoes.
+    echo: Option<u32>,
+}
+
+impl Connection {
+    pub(super) fn take_ack(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+        ack: SeqNumber,
+    ) -> Result<(), Outcome> {
+        if self.state == State::SynReceived {
+            self.finish_handshake(cx, segment, ack)?;
+        }
+        if ack.after(self.sender.nxt) {
+            // "If the ACK acks something not yet sent then send an ACK".
+            self.challenge(cx);
+            return Err(Outcome::Done);
+        }
+        // RFC 5961 §5.2: older than anything that can still be on its way.
+        if ack.before(self.sender.una - self.sender.max_window) {
+            self.challenge(cx);
+            return Err(Outcome::Done);
+        }
+        self.note_timestamp(cx, segment);
+        let out_before = self.sender.flight.out_segments();
+        let news = self.learn(cx, segment, ack);
+        if news.progress {
+            self.advance(cx, ack);
+        }
+        self.measure(cx.now, &news);
+        if let Some(oldest) = news.delivered.oldest_sent.filter(|_| news.progress) {
+            self.pacer.observe(out_before, self.segment_bytes(), cx.now.since(oldest));
+        }
+        self.note_congestion_echo(segment, &news);
+        self.respond(cx, &news);
+        if self.recovery.phase == Phase::Open {
+            self.watch_slow_start(cx, &news);
+        }
+        if self.sender.is_fin_acknowledged() {
+            self.on_fin_acknowledged(cx);
+        }
+        if self.user.wants_room && self.is_writable(cx) {
+            self.user.wants_room = false;
+            self.user.news |= Ready::WRITABLE;
+        }
+        Ok(())
+    }
+
+    /// The third segment of a handshake.
+    fn finish_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+        ack: SeqNumber,
+    ) -> Result<(), Outcome> {
+        if !self.is_acceptable_ack(ack) {
+            return Err(Outcome::Reset);
+        }
+        self.note_handshake_round_trip(cx);
+        self.sender.una = self.sender.iss + 1;
+        self.sender.window = self.scaled(segment.window);
+        self.sender.max_window = self.sender.window;
+        self.sender.window_seq = segment.seq;
+        self.sender.window_ack = ack;
+        self.become_established(cx);
+        Ok(())
+    }
+
+    fn scaled(&self, window: u16) -> u32 {
+        u32::from(window) << self.peer.send_shift
+    }
+
+    /// RFC 7323 §4.3: the timestamp to echo is that of the segment which the last ACK has waited for.
+    fn note_timestamp(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+        if let Some((value, _)) = segment.options.timestamps
+            && self.peer.stamps
+            && !segment.seq.after(self.receiver.acknowledged)
+            && !self.peer.is_old_stamp(value, cx.now)
+        {
+            self.peer.note_stamp(value, cx.now);
+        }
+    }
+
+    /// Reads window, acknowledgment and SACK blocks into the scoreboard.
+    fn learn(&mut self, cx: &Context<'_>, segment: &Segment<'_>, ack: SeqNumber) -> News {
+        let una = self.sender.una;
+        let outstanding = !self.sender.flight.is_empty();
+        let same_window = !self.update_window(segment, ack);
+        let bare = segment.len() == 0;
+        let mut news = News {
+            progress: ack.after(una),
+            repeats: ack == una && outstanding && bare && same_window,
+            echo: segment.options.timestamps.map(|(_, echo)| echo).filter(|_| self.peer.stamps),
+            ..News::default()
+        };
+        let mss = self.segment_bytes();
+        let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
+        let peer = self.peer;
+        let rack = &mut self.recovery.rack;
+        let mut arrived = |record: &crate::connection::Record| {
+            let stale = echo.is_some_and(|echo| {
+                echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
+            });
+            rack.deliver(record, now, &rtt, stale);
+        };
+        let flight = &mut self.sender.flight;
+        if peer.sacks {
+            let blocks = segment.options.sack.as_slice();
+            for (index, &(left, right)) in blocks.iter().enumerate() {
+                let within = blocks.get(1).is_some_and(|outer| {
+                    index == 0 && !left.before(outer.0) && !right.after(outer.1)
+                });
+                if index == 0 && left.before(right) && (!right.after(ack) || within) {
+                    news.duplicates = (right - left).unsigned_abs().div_ceil(mss);
+                    news.duplicates_end = right;
+                    continue;
+                }
+                // RFC 2018 §8 trusts nothing that was not sent.
+                if left.before(right) && left.after(una) && !right.after(self.sender.nxt) {
+                    flight.sack((left, right), mss, &mut news.delivered, &mut arrived);
+                }
+            }
+        }
+        if news.progress {
+            flight.acknowledge(ack, mss, &mut news.delivered, &mut arrived);
+        }
+        news
+    }
+
+    /// Takes over the window if the segment is newer than the one that told the last
+    /// (RFC 9293 §3.10.7.4). Whether it has changed.
+    fn update_window(&mut self, segment: &Segment<'_>, ack: SeqNumber) -> bool {
+        let window = self.scaled(segment.window);
+        let sender = &mut self.sender;
+        if ack.before(sender.una) {
+            return false;
+        }
+        let newer = segment.seq.after(sender.window_seq)
+            || segment.seq == sender.window_seq && !ack.before(sender.window_ack);
+        if !newer {
+            return false;
+        }
+        (sender.window_seq, sender.window_ack) = (segment.seq, ack);
+        // The window counts from this ACK on; `una` follows right after.
+        let changed = sender.window != window;
+        sender.window = window;
+        sender.max_window = sender.max_window.max(window);
+        if changed && self.timers.loss == LossTimer::Window {
+            // RFC 9293 §3.8.6.1: it has opened, or is still shut but the peer lives.
+            self.timers.stop(Timer::Loss);
+            self.rtt.backoff = 0;
+        }
+        changed
+    }
+
+    /// SND.UNA moves.
+    fn advance(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
+        let octets = (ack - self.sender.una).unsigned_abs();
+        self.counts.bytes_acked += u64::from(octets);
+        self.sender.acknowledge(ack, cx.pool);
+        self.recovery.timeouts = 0;
+        self.recovery.silent_since = None;
+    }
+
+    /// RFC 6298 §3 and RFC 7323 §4: what was sent once gives an exact measurement; a timestamp one
+    /// to the millisecond.
+    fn measure(&mut self, now: Instant, news: &News) {
+        let delivered = &news.delivered;
+        if let (Some(oldest), false) = (delivered.oldest_sent, delivered.ambiguous) {
+            self.rtt.sample(now.since(oldest));
+            if let Some(newest) = delivered.newest_sent {
+                self.rtt.note_shortest(now.since(newest));
+            }
+            self.rtt.backoff = 0;
+        } else if let Some(echo) = news.echo.filter(|&echo| news.progress && echo != 0) {
+            let millis = self.peer.stamp(now).wrapping_sub(echo);
+            if millis.cast_signed() >= 0 {
+                self.rtt.sample(Duration::from_millis(millis.max(1).into()));
+                self.rtt.backoff = 0;
+            }
+        }
+    }
+
+    fn watch_slow_start(&mut self, cx: &Context<'_>, news: &News) {
+        let newest = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
+        self.congestion.watch_slow_start(Round {
+            now: cx.now,
+            took: newest.map(|sent| cx.now.since(sent)),
+            una: self.sender.una,
+            nxt: self.sender.nxt,
+            paced: cx.config.pacing,
+        });
+    }
+
+    /// RFC 3168 §6.1.2: an echo counts as a loss, once in a window of data.
+    fn note_congestion_echo(&mut self, segment: &Segment<'_>, news: &News) {
+        if self.peer.ecn && segment.flags.has(Flags::ECE) && news.progress {
+            let before = self.recovery.phase;
+            self.recovery.enter_reduced(self.sender.nxt, &mut self.congestion);
+            if before != self.recovery.phase {
+                self.peer.owes_cwr = true;
+            }
+        }
+    }
+
+    /// Acts on it: phases, what is lost, window, rate, timers.
+    fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
+        let una = self.sender.una;
+        let mut arrived = news.delivered.segments;
+        // The ACK that ends a recovery leaves the window where that has brought it.
+        let recovered =
+            news.progress && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
+        self.judge_tail_probe(news);
+        if self.proves_unnecessary(news) {
+            cx.counters.undone += 1;
+            self.recovery.undo(&mut self.congestion);
+            self.sender.flight.forget_losses();
+        }
+        let lost_before = self.sender.flight.lost_segments();
+        let wait = if self.peer.sacks {
+            let recovering = self.recovery.is_recovering();
+            let flight = &mut self.sender.flight;
+            self.recovery.rack.detect(flight, cx.now, &self.rtt, recovering, false)
+        } else {
+            arrived += self.count_duplicates(news);
+            None
+        };
+        let newly_lost = self.sender.flight.lost_segments() > lost_before;
+        if newly_lost && !self.recovery.is_recovering() {
+            self.begin_recovery(cx);
+        } else if self.recovery.phase == Phase::Open && self.sender.flight.sacked_segments() > 0 {
+            self.recovery.phase = Phase::Disorder;
+        } else if self.recovery.phase == Phase::Disorder
+            && self.sender.flight.sacked_segments() == 0
+            && self.recovery.duplicates == 0
+        {
+            self.recovery.phase = Phase::Open;
+        }
+        self.counts.delivered += u64::from(arrived);
+        if !recovered || self.recovery.is_recovering() {
+            self.adjust_window(cx, news, arrived, newly_lost);
+        }
+        let out = self.sender.flight.out_segments();
+        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
+        self.arm_after_ack(cx, news, wait);
+    }
+
+    fn proves_unnecessary(&mut self, news: &News) -> bool {
+        let explained = news.duplicates > 0
+            && self.recovery.on_duplicate_report(news.duplicates, news.duplicates_end);
+        // Eifel: only in the phases in which something was sent again for a loss.
+        let original = news.progress
+            && self.recovery.is_recovering()
+            && self.recovery.proves_original(news.echo);
+        explained || original
+    }
+
+    fn adjust_window(&mut self, cx: &Context<'_>, news: &News, arrived: u32, newly_lost: bool) {
+        match self.recovery.phase {
+            Phase::Recovery | Phase::Reduced => {
+                let in_flight = self.in_flight();
+                let good = news.progress && !newly_lost;
+                self.recovery.reduce_window(&mut self.congestion, in_flight, arrived, good);
+            }
+            Phase::Open | Phase::Disorder | Phase::Loss if news.progress => {
+                self.congestion.on_ack(arrived, cx.now, &self.rtt);
+            }
+            Phase::Open | Phase::Disorder | Phase::Loss => {}
+        }
+    }
+
+    /// A peer without SACK can say only that something has arrived out of order (RFC 5681 §3.2,
+    /// RFC 6582). Gives how many segments this ACK stands for.
+    fn count_duplicates(&mut self, news: &News) -> u32 {
+        let mss = self.segment_bytes();
+        let flight = &mut self.sender.flight;
+        if news.progress {
+            let acked = news.delivered.acked_segments;
+            let recovery = &mut self.recovery;
+            if recovery.phase == Phase::Recovery {
+                // A partial acknowledgment: what is first now was lost as well (RFC 6582 §3.2).
+                recovery.duplicates = recovery.duplicates.saturating_sub(acked.saturating_sub(1));
+                flight.lose_first_segment(mss);
+            } else {
+                recovery.duplicates = 0;
+            }
+            return 0;
+        }
+        if !news.repeats {
+            return 0;
+        }
+        let most = flight.out_segments().saturating_sub(flight.lost_segments().max(1));
+        if self.recovery.duplicates >= most {
+            return 0;
+        }
+        self.recovery.duplicates += 1;
+        if self.recovery.duplicates >= DUPLICATE_THRESHOLD && !self.recovery.is_recovering() {
+            flight.lose_first_segment(mss);
+        } else if self.recovery.phase == Phase::Open {
+            self.recovery.phase = Phase::Disorder;
+        }
+        1
+    }
+
+    /// What has become of a probe for the tail (RFC 8985 §7.4).
+    fn judge_tail_probe(&mut self, news: &News) {
+        let Some(probe) = self.recovery.probe else { return };
+        if self.sender.una.before(probe.end) {
+            return;
+        }
+        self.recovery.probe = None;
+        // Both copies have arrived, or it was no copy: nothing was lost.
+        if !probe.repeats || news.duplicates > 0 {
+            return;
+        }
+        // The probe has repaired a loss that would have been noticed otherwise: it counts as one.
+        let next = self.sender.nxt;
+        if matches!(self.recovery.phase, Phase::Open | Phase::Disorder) {
+            self.recovery.enter_reduced(next, &mut self.congestion);
+            self.congestion.window = self.congestion.threshold.min(self.congestion.window);
+            self.recovery.phase = Phase::Open;
+        }
+    }
+
+    /// Losses are proven.
+    pub(crate) fn begin_recovery(&mut self, cx: &mut Context<'_>) {
+        cx.counters.recoveries += 1;
+        let space = (self.sender.una, self.sender.nxt);
+        self.recovery.enter(space, &mut self.congestion);
+        let in_flight = self.in_flight();
+        self.recovery.reduce_window(&mut self.congestion, in_flight, 0, false);
+    }
+
+    fn arm_after_ack(&mut self, cx: &Context<'_>, news: &News, wait: Option<Duration>) {
+        let moved = news.progress || news.delivered.segments > 0;
+        if moved {
+            self.recovery.progress_at = cx.now;
+        }
+        if let Some(wait) = wait {
+            self.timers.set_loss(LossTimer::Reorder, cx.now + wait);
+        } else if moved {
+            self.timers.stop(Timer::Loss);
+            self.arm_loss_timer(cx);
+        }
+    }
+
+    fn on_fin_acknowledged(&mut self, cx: &mut Context<'_>) {
+        if !self.change_state(Cause::FinAcknowledged) {
+            return;
+        }
+        match self.state {
+            State::TimeWait => self.enter_time_wait(cx),
+            State::Closed => self.finish(Cause::FinAcknowledged, None, cx),
+            _ => self.arm_idle_timer(cx),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a segment must pass before its acknowledgment and data are looked at: timestamp, sequence
+//! number, RST, SYN (RFC 9293 §3.10.7.4, first to fourth step; RFC 7323 §5; RFC 5961).
+
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::Flags;
+
+use super::{Outcome, Segment};
+use crate::connection::{Cause, Connection, ConnectionError, Owed, State};
+use crate::context::Context;
+
+impl Connection {
+    pub(super) fn check(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        if self.state == State::SynReceived && self.repeats_syn(segment) {
+            self.owed.add(Owed::SYN_ACK);
+            return Err(Outcome::Done);
+        }
+        if self.state == State::TimeWait && self.begins_anew(cx, segment) {
+            return Err(Outcome::Restart);
+        }
+        self.check_timestamp(cx, segment)?;
+        self.check_sequence(cx, segment)?;
+        if segment.flags.has(Flags::RST) {
+            self.take_reset(cx, segment);
+            return Err(Outcome::Done);
+        }
+        if segment.flags.has(Flags::SYN) {
+            // RFC 5961 §4.2: whoever has really restarted answers this with a reset.
+            self.challenge(cx);
+            return Err(Outcome::Done);
+        }
+        Ok(())
+    }
+
+    /// Our SYN-ACK was lost, or is late.
+    fn repeats_syn(&self, segment: &Segment<'_>) -> bool {
+        segment.flags.has(Flags::SYN)
+            && segment.ack.is_none()
+            && !segment.flags.has(Flags::RST)
+            && segment.seq == self.receiver.irs
+    }
+
+    /// A SYN that can only be a new connection's: its numbers or its timestamps are later than
+    /// everything that the old one had (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
+    fn begins_anew(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
+        let plain = segment.flags.has(Flags::SYN)
+            && !segment.flags.has(Flags::RST)
+            && segment.ack.is_none();
+        let later_stamp = self.peer.stamps
+            && segment.options.timestamps.is_some_and(|(value, _)| {
+                value != self.peer.recent && !self.peer.is_old_stamp(value, cx.now)
+            });
+        plain && (segment.seq.after(self.receiver.nxt) || later_stamp)
+    }
+
+    /// PAWS (RFC 7323 §5.3). A reset is not held against its clock (§5.2).
+    fn check_timestamp(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        let Some((value, _)) = segment.options.timestamps.filter(|_| self.peer.stamps) else {
+            return Ok(());
+        };
+        if segment.flags.has(Flags::RST) || !self.peer.is_old_stamp(value, cx.now) {
+            return Ok(());
+        }
+        cx.counters.old_timestamps += 1;
+        self.repeat_ack(cx, segment);
+        Err(Outcome::Done)
+    }
+
+    /// First step: something of it must be in the window. What ends at or behind the last ACK is let
+    /// through as Linux does: its data is cut off later, and its acknowledgment may be news.
+    fn check_sequence(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        let receiver = &self.receiver;
+        let end = segment.end();
+        let old = end.before(receiver.acknowledged);
+        let beyond = segment.seq.after(receiver.window_end());
+        if !old && !beyond {
+            return Ok(());
+        }
+        if segment.flags.has(Flags::RST) {
+            return Err(Outcome::Done);
+        }
+        if segment.flags.has(Flags::SYN) {
+            self.challenge(cx);
+        } else {
+            self.repeat_ack(cx, segment);
+        }
+        // A FIN that comes again starts the wait anew (§3.10.7.4, eighth step, TIME-WAIT).
+        if self.state == State::TimeWait && segment.flags.has(Flags::FIN) {
+            self.enter_time_wait(cx);
+        }
+        Err(Outcome::Done)
+    }
+
+    /// Second step, with RFC 5961 §3.2: only a reset that hits the next number exactly is believed;
+    /// one that is elsewhere in the window is answered with an ACK, to which a peer that has really
+    /// reset answers with one that does.
+    fn take_reset(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        if segment.seq != self.receiver.nxt {
+            self.challenge(cx);
+            return;
+        }
+        let error = match self.state {
+            // Nobody has been told of it yet, or everybody has closed.
+            State::TimeWait => None,
+            State::SynReceived if self.listener.is_none() => Some(ConnectionError::Refused),
+            _ => Some(ConnectionError::Reset),
+        };
+        self.finish(Cause::ResetReceived, error, cx);
+    }
+
+    /// An ACK that asks the peer to prove that he meant it (RFC 5961).
+    pub(super) fn challenge(&mut self, cx: &mut Context<'_>) {
+        if self.may_answer(cx) {
+            cx.counters.challenge_acks += 1;
+            self.ack.demand();
+        }
+    }
+
+    /// Not too often: two ends that do not believe each other would go on for ever.
+    fn may_answer(&mut self, cx: &Context<'_>) -> bool {
+        let last = self.counts.challenged_at;
+        let soon = last.is_some_and(|last| cx.now.since(last) < cx.config.challenge_interval);
+        if !soon {
+            self.counts.challenged_at = Some(cx.now);
+        }
+        !soon
+    }
+
+    /// What comes again, or from outside of the window, is answered with an ACK at once, and what of it was
+    /// had already is reported (RFC 2883). Data is always: its sender waits for that ACK.
+    fn repeat_ack(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+        let nxt = self.receiver.nxt;
+        let data_end: SeqNumber = segment.seq + segment.data_bytes();
+        if segment.data_bytes() > 0 && segment.seq.before(nxt) {
+            let end = if data_end.after(nxt) { nxt } else { data_end };
+            self.receiver.report_duplicate(segment.seq, end);
+        }
+        if segment.len() > 0 || self.may_answer(cx) {
+            self.ack.demand();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The data of a segment, its FIN, and when to acknowledge them (RFC 9293 §3.10.7.4, seventh and
+//! eighth step).
+
+use uncork_wire::tcp::Flags;
+
+use super::{Outcome, Segment};
+use crate::connection::receive::Taken;
+use crate::connection::receive::ack_policy::Arrival;
+use crate::connection::timers::Timer;
+use crate::connection::{Cause, Connection, ConnectionError, State};
+use crate::context::Context;
+use crate::event::Ready;
+
+impl Connection {
+    pub(super) fn take_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        if segment.data.is_empty() {
+            return Ok(());
+        }
+        if !self.state.may_receive() {
+            // The peer's FIN was taken: it can only be old, and is acknowledged once more.
+            self.ack.demand();
+            return Ok(());
+        }
+        // Nobody will ever read it, and the peer must know (RFC 9293 §3.6.1, RFC 2525 §2.17).
+        let data_end = segment.seq + segment.data_bytes();
+        if !self.user.attached && self.listener.is_none() && data_end.after(self.receiver.nxt) {
+            self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
+            return Err(Outcome::Reset);
+        }
+        self.note_mark(cx, segment);
+        // What is beyond the window is cut off; the peer will send it again.
+        let room = (self.receiver.window_end() - segment.seq).max(0).unsigned_abs() as usize;
+        let data = &segment.data[..segment.data.len().min(room)];
+        if data.is_empty() {
+            self.ack.demand();
+            return Ok(());
+        }
+        let before = self.receiver.nxt;
+        let taken = self.receiver.take(segment.seq, data, cx.pool);
+        let new = (self.receiver.nxt - before).unsigned_abs();
+        self.counts.bytes_received += u64::from(new);
+        self.counts.data_segments_in += u64::from(segment.segments());
+        if new > 0 {
+            self.user.news |= Ready::READABLE;
+        }
+        self.acknowledge(cx, segment, taken);
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, cx: &Context<'_>, segment: &Segment<'_>, taken: Taken) {
+        let window = self.receiver.window;
+        match taken {
+            Taken::Duplicate | Taken::Dropped => {
+                // RFC 5681 §4.2: at once, so that the sender's recovery goes on.
+                self.ack.quicken(window, cx.config.quick_acks);
+                self.ack.demand();
+                return;
+            }
+            Taken::InOrder | Taken::Filled | Taken::Ahead => {}
+        }
+        let each = segment.segment_bytes.map_or(segment.data_bytes(), u32::from);
+        self.ack.on_data(Arrival {
+            now: cx.now,
+            segment_bytes: each,
+            window,
+            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto),
+            most_bytes: self.path.mtu,
+            credits: cx.config.quick_acks,
+        });
+        match taken {
+            Taken::Ahead => {
+                // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
+                self.ack.demand();
+                if !self.peer.sacks {
+                    let segments = u8::try_from(segment.segments()).unwrap_or(u8::MAX);
+                    self.owed.duplicate_acks = self.owed.duplicate_acks.saturating_add(segments);
+                }
+            }
+            Taken::Filled => self.ack.demand(),
+            _ => self.decide_on_ack(cx),
+        }
+    }
+
+    fn decide_on_ack(&mut self, cx: &Context<'_>) {
+        let receiver = &self.receiver;
+        let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();
+        // While the window is wide an ACK helps the sender on; when it closes because nobody reads, the
+        // reading will send one (__tcp_ack_snd_check).
+        let offer = receiver.window_to_offer(self.ack.segment_bytes(), self.peer.receive_shift);
+        let moved = offer >= receiver.window.min(receiver.limit / 2);
+        let standing = self.timers.deadline(Timer::Ack);
+        let smoothed = self.rtt.smoothed();
+        let deadline = self.ack.decide(unacknowledged, moved, cx.now, smoothed, standing);
+        if let Some(deadline) = deadline {
+            self.timers.set(Timer::Ack, deadline);
+        }
+    }
+
+    /// RFC 3168 §6.1.3: a mark is echoed until the sender says that it has slowed down.
+    fn note_mark(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+        if !self.peer.ecn {
+            return;
+        }
+        if segment.flags.has(Flags::CWR) {
+            self.peer.echoes_congestion = false;
+        }
+        if segment.congestion && !self.peer.echoes_congestion {
+            self.peer.echoes_congestion = true;
+            self.ack.quicken(self.receiver.window, cx.config.quick_acks);
+        }
+    }
+
+    pub(super) fn take_fin(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        if segment.flags.has(Flags::FIN) {
+            let seq = segment.seq + segment.data_bytes();
+            if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
+                self.receiver.note_fin(seq);
+            }
+            self.ack.demand();
+            if self.state == State::TimeWait {
+                self.enter_time_wait(cx);
+            }
+        }
+        if !self.state.may_receive() || !self.receiver.take_fin() {
+            return;
+        }
+        self.ack.demand();
+        self.user.news |= Ready::READABLE | Ready::PEER_CLOSED;
+        self.change_state(Cause::FinReceived);
+        if self.state == State::TimeWait {
+            self.enter_time_wait(cx);
+        }
+    }
+}

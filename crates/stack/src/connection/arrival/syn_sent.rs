@@ -1,0 +1,91 @@
+//! A segment comes in SYN-SENT (RFC 9293 §3.10.7.3).
+
+use uncork_wire::tcp::Flags;
+
+use super::{Outcome, Segment};
+use crate::connection::receive::window::shift_for;
+use crate::connection::{Cause, Connection, ConnectionError, Owed};
+use crate::context::Context;
+use crate::event::Ready;
+
+impl Connection {
+    pub(super) fn arrive_in_syn_sent(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        let reset = segment.flags.has(Flags::RST);
+        // First step: an ACK of something that was never sent.
+        if segment.ack.is_some_and(|ack| !self.is_acceptable_ack(ack)) {
+            return Err(if reset { Outcome::Done } else { Outcome::Reset });
+        }
+        // Second step.
+        if reset {
+            if segment.ack.is_some() {
+                self.finish(Cause::ResetReceived, Some(ConnectionError::Refused), cx);
+            }
+            return Ok(());
+        }
+        // Fourth step.
+        if !segment.flags.has(Flags::SYN) {
+            return Ok(());
+        }
+        self.take_syn(cx, segment);
+        let Some(ack) = segment.ack else {
+            // Simultaneous open: <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>.
+            self.change_state(Cause::SynReceived);
+            self.owed.clear(Owed::SYN);
+            self.owed.add(Owed::SYN_ACK);
+            return Ok(());
+        };
+        self.note_handshake_round_trip(cx);
+        self.sender.una = ack;
+        self.sender.window_seq = segment.seq;
+        self.sender.window_ack = ack;
+        self.peer.ecn =
+            cx.config.ecn && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
+        self.become_established(cx);
+        self.ack.demand();
+        Ok(())
+    }
+
+    /// The peer's SYN tells where its numbers begin and what it knows.
+    pub(crate) fn take_syn(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+        self.receiver.begin(segment.seq);
+        let shift = shift_for(self.most_receive_bytes(cx));
+        self.peer.agree(&segment.options, self.tuple.is_ipv6(), shift, cx.now);
+        // The window of a SYN is not scaled (RFC 7323 §2.2).
+        self.sender.window = segment.window.into();
+        self.sender.max_window = self.sender.window;
+        self.sender.window_seq = segment.seq;
+        self.counts.last_heard = cx.now;
+    }
+
+    /// Karn: only if the SYN was sent once.
+    pub(super) fn note_handshake_round_trip(&mut self, cx: &Context<'_>) {
+        if self.recovery.timeouts == 0 {
+            self.rtt.sample(cx.now.since(self.recovery.progress_at));
+        } else if self.congestion.window > 1 {
+            // RFC 5681 §3.1: after a lost SYN the first window is one segment; RFC 6298 §5.7.
+            self.congestion.window = 1;
+        }
+        self.rtt.backoff = 0;
+        self.recovery.timeouts = 0;
+        self.recovery.silent_since = None;
+    }
+
+    /// The handshake is over for this side.
+    pub(super) fn become_established(&mut self, cx: &mut Context<'_>) {
+        self.change_state(Cause::SynAcknowledged);
+        if self.sender.fin_queued {
+            self.change_state(Cause::Close);
+        }
+        self.timers.stop_all();
+        self.owed.clear(Owed::SYN | Owed::SYN_ACK);
+        self.ack.begin(self.segment_bytes(), self.receiver.window);
+        let out = self.sender.flight.out_segments();
+        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
+        self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
+        self.arm_idle_timer(cx);
+    }
+}

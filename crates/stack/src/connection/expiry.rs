@@ -1,0 +1,263 @@
+//! The timers: what arms them, and what they do.
+
+use std::time::Duration;
+
+use super::recovery::Phase;
+use super::recovery::flight::Judgement;
+use super::timers::{LossTimer, Timer};
+use super::{Cause, Connection, ConnectionError, Owed, State};
+use crate::context::Context;
+use crate::units::Micros;
+
+/// What a tail's probe waits beyond two round trips for a lone segment, whose ACK the peer may delay
+/// (TLP.max_ack_delay, RFC 8985 §7.2: 200 ms for a peer of unknown habits).
+const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
+/// And for several, of which the second is acknowledged at once.
+const SLACK: Micros = Micros::from_millis(2);
+
+impl Connection {
+    /// Does what is due.
+    pub(crate) fn handle_timers(&mut self, cx: &mut Context<'_>) {
+        while let Some(timer) = self.timers.expire(cx.now) {
+            match timer {
+                Timer::Loss => self.on_loss_timer(cx),
+                Timer::Ack => {
+                    cx.counters.delayed_acks += 1;
+                    let timeout = self.timeout(cx);
+                    self.ack.on_timer(timeout);
+                }
+                Timer::Idle => self.on_idle_timer(cx),
+                // What was held has been held long enough.
+                Timer::Cork => self.sender.hurried = self.sender.end,
+                // The next decision finds that the time has come.
+                Timer::Pace => {}
+            }
+        }
+    }
+
+    fn timeout(&self, cx: &Context<'_>) -> Micros {
+        self.rtt.timeout(cx.config.min_rto, cx.config.max_rto)
+    }
+
+    /// A SYN or SYN-ACK leaves.
+    pub(crate) fn start_handshake_timer(&mut self, cx: &Context<'_>) {
+        self.recovery.progress_at = cx.now;
+        let deadline = cx.now + self.timeout(cx).as_duration();
+        self.timers.set_loss(LossTimer::Retransmit, deadline);
+    }
+
+    /// Chooses what to wait for, now that something was sent or acknowledged.
+    pub(crate) fn arm_loss_timer(&mut self, cx: &Context<'_>) {
+        let timeout = self.timeout(cx).as_duration();
+        if self.sender.flight.is_empty() {
+            let waits = self.state.transmits_data()
+                && (self.sender.unsent_bytes() > 0 || self.sender.owes_fin());
+            // RFC 9293 §3.8.6.1: nobody else will say when the window opens.
+            if waits && !self.timers.is_running(Timer::Loss) {
+                let deadline = cx.now + timeout;
+                self.timers.set_loss(LossTimer::Window, self.within_user_timeout(deadline));
+            }
+            return;
+        }
+        if self.timers.loss == LossTimer::Reorder && self.timers.is_running(Timer::Loss) {
+            return;
+        }
+        let retransmit = (self.recovery.progress_at + timeout).max(cx.now);
+        match self.tail_probe_delay() {
+            // Never later than the timeout, in whose place it comes then (RFC 8985 §7.2).
+            Some(delay) => self.timers.set_loss(LossTimer::Probe, retransmit.min(cx.now + delay)),
+            None => {
+                let deadline = self.within_user_timeout(retransmit);
+                self.timers.set_loss(LossTimer::Retransmit, deadline);
+            }
+        }
+    }
+
+    fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
+        let limit = self.options.user_timeout.zip(self.recovery.silent_since);
+        limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
+    }
+
+    /// How long to wait before the tail is probed (RFC 8985 §7.2), if it is to be at all.
+    fn tail_probe_delay(&self) -> Option<Duration> {
+        let flight = &self.sender.flight;
+        let quiet = self.recovery.phase == Phase::Open && flight.sacked_segments() == 0;
+        if !self.peer.sacks || !quiet || self.recovery.probe.is_some() || self.recovery.timeouts > 0
+        {
+            return None;
+        }
+        let smoothed = self.rtt.smoothed()?;
+        let extra = if flight.out_segments() == 1 { ACK_DELAY } else { SLACK };
+        Some(smoothed.saturating_mul(2).saturating_add(extra).as_duration())
+    }
+
+    fn on_loss_timer(&mut self, cx: &mut Context<'_>) {
+        match std::mem::take(&mut self.timers.loss) {
+            LossTimer::None => {}
+            LossTimer::Retransmit if self.state.is_synchronised() => self.on_timeout(cx),
+            LossTimer::Retransmit => self.on_handshake_timeout(cx),
+            LossTimer::Probe => {
+                cx.counters.tail_probes += 1;
+                self.owed.add(Owed::TAIL_PROBE);
+                // The timeout counts from the probe (§7.3).
+                self.recovery.progress_at = cx.now;
+                let deadline = cx.now + self.timeout(cx).as_duration();
+                self.timers.set_loss(LossTimer::Retransmit, deadline);
+            }
+            LossTimer::Reorder => self.on_reorder_timer(cx),
+            LossTimer::Window => self.on_window_timer(cx),
+        }
+    }
+
+    fn retries(&self, cx: &Context<'_>) -> u8 {
+        let (data, orphan) = (cx.config.data_retries, cx.config.orphan_retries);
+        if self.user.attached { data } else { orphan.min(data) }
+    }
+
+    /// Has the user's patience ended (RFC 9293 §3.8.3)?
+    fn is_given_up(&mut self, cx: &Context<'_>, retries: u8) -> bool {
+        let since = *self.recovery.silent_since.get_or_insert(self.recovery.progress_at);
+        match self.options.user_timeout {
+            Some(timeout) => cx.now.since(since) >= timeout,
+            None => self.recovery.timeouts >= retries,
+        }
+    }
+
+    fn on_handshake_timeout(&mut self, cx: &mut Context<'_>) {
+        let opens = self.state == State::SynSent;
+        let retries = if opens { cx.config.syn_retries } else { cx.config.syn_ack_retries };
+        if self.is_given_up(cx, retries) {
+            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            return;
+        }
+        self.recovery.timeouts += 1;
+        self.rtt.backoff = self.rtt.backoff.saturating_add(1);
+        self.owed.add(if opens { Owed::SYN } else { Owed::SYN_ACK });
+    }
+
+    /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        if self.is_given_up(cx, self.retries(cx)) {
+            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            return;
+        }
+        cx.counters.timeouts += 1;
+        let again = self.recovery.timeouts > 0;
+        let space = (self.sender.una, self.sender.nxt);
+        self.recovery.enter_loss(space, &mut self.congestion, again);
+        self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
+        self.rtt.backoff = self.rtt.backoff.saturating_add(1);
+        let mss = self.segment_bytes();
+        let flight = &mut self.sender.flight;
+        if flight.first().is_some_and(super::Record::is_sacked) {
+            flight.forget_sacks(mss);
+        }
+        flight.judge(|_| Judgement::Lost);
+        self.owed.clear(Owed::TAIL_PROBE);
+        self.recovery.progress_at = cx.now;
+        self.arm_loss_timer(cx);
+    }
+
+    fn on_reorder_timer(&mut self, cx: &mut Context<'_>) {
+        let recovering = self.recovery.is_recovering();
+        let lost = self.sender.flight.lost_segments();
+        let flight = &mut self.sender.flight;
+        let wait = self.recovery.rack.detect(flight, cx.now, &self.rtt, recovering, true);
+        if self.sender.flight.lost_segments() > lost && !recovering {
+            self.begin_recovery(cx);
+        }
+        match wait {
+            Some(wait) => self.timers.set_loss(LossTimer::Reorder, cx.now + wait),
+            None => self.arm_loss_timer(cx),
+        }
+    }
+
+    /// The window is shut, or too small for a segment: send what fits, or ask.
+    fn on_window_timer(&mut self, cx: &mut Context<'_>) {
+        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless
+        // nobody is left whose patience could end.
+        let silent = self.counts.last_heard < self.recovery.progress_at;
+        let retries = self.retries(cx);
+        let orphaned = !self.user.attached && self.rtt.backoff >= retries;
+        if orphaned || silent && self.recovery.timeouts > 0 && self.is_given_up(cx, retries) {
+            self.owed.add(Owed::RESET);
+            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            return;
+        }
+        if !silent {
+            self.recovery.timeouts = 0;
+            self.recovery.silent_since = None;
+        }
+        if self.options.user_timeout.is_some() && self.is_given_up(cx, u8::MAX) {
+            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            return;
+        }
+        self.recovery.progress_at = cx.now;
+        self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
+        self.rtt.backoff = self.rtt.backoff.saturating_add(1);
+        let fits = self.sender.window_room() > 0;
+        self.owed.add(if fits { Owed::WINDOW_FILL } else { Owed::PROBE });
+        self.arm_loss_timer(cx);
+    }
+
+    /// All is done; wait until nothing old can still be on its way (RFC 9293 §3.4.2).
+    pub(crate) fn enter_time_wait(&mut self, cx: &mut Context<'_>) {
+        self.timers.stop_all();
+        self.sender.release(cx.pool);
+        self.timers.set(Timer::Idle, cx.now + cx.config.time_wait);
+    }
+
+    /// Chooses how long silence may last.
+    pub(crate) fn arm_idle_timer(&mut self, cx: &Context<'_>) {
+        let deadline = match (self.state, self.options.keep_alive.as_deref()) {
+            (State::TimeWait, _) => return,
+            (State::FinWait2, _) if !self.user.attached => Some(cx.now + cx.config.fin_wait_2),
+            (state, Some(keep_alive)) if state.is_synchronised() => {
+                let unanswered = self.counts.unanswered > 0;
+                let wait = if unanswered { keep_alive.interval } else { keep_alive.idle };
+                Some(if unanswered { cx.now } else { self.counts.last_heard } + wait)
+            }
+            _ => None,
+        };
+        match deadline {
+            Some(deadline) => self.timers.set(Timer::Idle, deadline.max(cx.now)),
+            None => self.timers.stop(Timer::Idle),
+        }
+    }
+
+    fn on_idle_timer(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            State::TimeWait => self.finish(Cause::TimeWaitOver, None, cx),
+            State::FinWait2 if !self.user.attached => {
+                self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            }
+            _ => self.on_keep_alive(cx),
+        }
+    }
+
+    /// RFC 9293 §3.8.4.
+    fn on_keep_alive(&mut self, cx: &mut Context<'_>) {
+        let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
+        let silence = cx.now.since(self.counts.last_heard);
+        // What is in flight has its own timer, and whoever speaks is alive.
+        if silence < keep_alive.idle || !self.sender.flight.is_empty() {
+            self.counts.unanswered = 0;
+            let deadline = self.counts.last_heard + keep_alive.idle;
+            let deadline = if deadline > cx.now { deadline } else { cx.now + keep_alive.idle };
+            self.timers.set(Timer::Idle, deadline);
+            return;
+        }
+        let given_up = match self.options.user_timeout {
+            Some(timeout) => self.counts.unanswered > 0 && silence >= timeout,
+            None => self.counts.unanswered >= keep_alive.probes,
+        };
+        if given_up {
+            self.owed.add(Owed::RESET);
+            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
+            return;
+        }
+        self.counts.unanswered += 1;
+        self.owed.add(Owed::PROBE);
+        self.timers.set(Timer::Idle, cx.now + keep_alive.interval);
+    }
+}

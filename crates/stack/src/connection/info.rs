@@ -1,0 +1,150 @@
+//! What can be seen of a connection (TCP_INFO, ss(8), `uncork stack stat`).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Blocked, Connection, Phase, State};
+use crate::context::Context;
+
+/// A connection at one moment. Segments are counted as Linux counts them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Info {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// State.
+    pub state: State,
+    /// What the sender believes of the path (tcpi_ca_state).
+    pub phase: Phase,
+    /// Why it is not sending; none if it is about to.
+    pub blocked: Option<Blocked>,
+    /// Congestion controller.
+    pub congestion: &'static str,
+    /// Congestion window, in segments (tcpi_snd_cwnd).
+    pub window_segments: u32,
+    /// Slow start threshold, in segments; none before there is one (tcpi_snd_ssthresh).
+    pub threshold_segments: Option<u32>,
+    /// Data of a full segment, in octets (tcpi_snd_mss).
+    pub segment_bytes: u32,
+    /// The same of the peer's, as far as was seen (tcpi_rcv_mss).
+    pub peer_segment_bytes: u32,
+    /// Largest packet on the path (tcpi_pmtu).
+    pub path_mtu: u16,
+    /// Smoothed round-trip time (tcpi_rtt).
+    pub round_trip: Option<Duration>,
+    /// Its mean deviation (tcpi_rttvar).
+    pub deviation: Duration,
+    /// Shortest round trip (tcpi_min_rtt).
+    pub shortest_round_trip: Option<Duration>,
+    /// Retransmission timeout (tcpi_rto).
+    pub timeout: Duration,
+    /// How often it was doubled (tcpi_backoff).
+    pub backoff: u8,
+    /// Timeouts in a row (tcpi_retransmits).
+    pub timeouts: u8,
+    /// Segments sent and not acknowledged (tcpi_unacked).
+    pub unacknowledged_segments: u32,
+    /// Of those, that the peer has out of order (tcpi_sacked).
+    pub sacked_segments: u32,
+    /// Of those, that are thought lost (tcpi_lost).
+    pub lost_segments: u32,
+    /// Retransmissions in flight (tcpi_retrans).
+    pub retransmitted_segments: u32,
+    /// Segments ever sent again (tcpi_total_retrans).
+    pub all_retransmitted_segments: u64,
+    /// Whether reordering was seen on the path.
+    pub reordering: bool,
+    /// Delay of the next delayed ACK (tcpi_ato).
+    pub ack_delay: Duration,
+    /// Quick ACKs left.
+    pub quick_acks: u8,
+    /// Whether answers carry the ACKs, so that none is quick.
+    pub ping_pong: bool,
+    /// Octets in the send buffer that are not acknowledged.
+    pub queued_bytes: u32,
+    /// Octets of those that were never sent (tcpi_notsent_bytes).
+    pub unsent_bytes: u32,
+    /// Octets of frames in the device.
+    pub device_bytes: u32,
+    /// How many there may be.
+    pub device_limit_bytes: u32,
+    /// Octets that wait to be read.
+    pub readable_bytes: u32,
+    /// The peer's window, in octets (tcpi_snd_wnd).
+    pub send_window_bytes: u32,
+    /// Our window, in octets (tcpi_rcv_wnd).
+    pub receive_window_bytes: u32,
+    /// Rate at which segments leave, in bytes a second (tcpi_pacing_rate).
+    pub pacing_rate: Option<u64>,
+    /// Octets sent, those sent again included (tcpi_bytes_sent).
+    pub bytes_sent: u64,
+    /// Octets acknowledged (tcpi_bytes_acked).
+    pub bytes_acknowledged: u64,
+    /// Octets received in order (tcpi_bytes_received).
+    pub bytes_received: u64,
+    /// Segments in and out (tcpi_segs_in, tcpi_segs_out).
+    pub segments: (u64, u64),
+    /// Segments with data in and out (tcpi_data_segs_in, tcpi_data_segs_out).
+    pub data_segments: (u64, u64),
+    /// Segments that have arrived at the peer (tcpi_delivered).
+    pub delivered_segments: u64,
+    /// Time since data was sent (tcpi_last_data_sent).
+    pub since_sent: Duration,
+    /// Time since data came (tcpi_last_data_recv).
+    pub since_received: Duration,
+    /// Whether both use timestamps, SACK, window scaling, ECN (tcpi_options).
+    pub extensions: (bool, bool, bool, bool),
+}
+
+impl Connection {
+    pub(crate) fn info(&self, cx: &Context<'_>) -> Info {
+        let flight = &self.sender.flight;
+        let threshold = self.congestion.threshold;
+        Info {
+            local: self.tuple.local(),
+            remote: self.tuple.remote(),
+            state: self.state,
+            phase: self.recovery.phase,
+            blocked: self.blocked(cx),
+            congestion: self.congestion.name(),
+            window_segments: self.congestion.window,
+            threshold_segments: (threshold != u32::MAX).then_some(threshold),
+            segment_bytes: self.segment_bytes(),
+            peer_segment_bytes: self.ack.segment_bytes(),
+            path_mtu: self.path.mtu,
+            round_trip: self.rtt.smoothed().map(crate::units::Micros::as_duration),
+            deviation: self.rtt.deviation().as_duration(),
+            shortest_round_trip: self.rtt.shortest().map(crate::units::Micros::as_duration),
+            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto).as_duration(),
+            backoff: self.rtt.backoff,
+            timeouts: self.recovery.timeouts,
+            unacknowledged_segments: flight.out_segments(),
+            sacked_segments: flight.sacked_segments().max(self.recovery.duplicates),
+            lost_segments: flight.lost_segments(),
+            retransmitted_segments: flight.retransmitted_segments(),
+            all_retransmitted_segments: self.counts.retransmitted,
+            reordering: self.recovery.rack.reordering_seen,
+            ack_delay: self.ack.delay().as_duration(),
+            quick_acks: self.ack.credits(),
+            ping_pong: self.ack.is_ping_pong(),
+            queued_bytes: self.sender.queued_bytes(),
+            unsent_bytes: self.sender.unsent_bytes(),
+            device_bytes: self.device.bytes(),
+            device_limit_bytes: self.device_limit(cx),
+            readable_bytes: self.receiver.readable_bytes(),
+            send_window_bytes: self.sender.window,
+            receive_window_bytes: self.receiver.window,
+            pacing_rate: self.pacer.rate(),
+            bytes_sent: self.counts.bytes_sent,
+            bytes_acknowledged: self.counts.bytes_acked,
+            bytes_received: self.counts.bytes_received,
+            segments: (self.counts.segments_in, self.counts.segments_out),
+            data_segments: (self.counts.data_segments_in, self.counts.data_segments_out),
+            delivered_segments: self.counts.delivered,
+            since_sent: cx.now.since(self.counts.last_sent),
+            since_received: cx.now.since(self.ack.received_at()),
+            extensions: (self.peer.stamps, self.peer.sacks, self.peer.scales, self.peer.ecn),
+        }
+    }
+}

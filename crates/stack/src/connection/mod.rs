@@ -1,0 +1,305 @@
+//! One connection: everything that RFC 9293 calls a transmission control block.
+//!
+//! ```text
+//!  arrival/   a segment comes ─▶ checks ─▶ ack ─▶ data ─▶ fin
+//!                                          │       └──▶ receive/   buffer, gaps, window, ack policy
+//!                                          └──────────▶ recovery/  what arrived, what is lost
+//!                                                       congestion/ how much may be out
+//!  user.rs    the program sends ─▶ send/ buffer ─▶ decision ─▶ emit ─▶ a frame in the driver's slot
+//!  expiry.rs  a timer fires
+//! ```
+//!
+//! Nothing here reaches for other connections, the device or the time: [`Context`] has what is lent.
+
+pub(crate) mod arrival;
+pub(crate) mod congestion;
+mod expiry;
+mod info;
+mod options;
+mod peer;
+pub(crate) mod receive;
+pub(crate) mod recovery;
+pub(crate) mod send;
+mod state;
+pub(crate) mod timers;
+mod user;
+
+use std::time::Duration;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
+use congestion::Congestion;
+pub use info::Info;
+pub(crate) use options::Options;
+pub use options::{KeepAlive, SocketOption};
+use peer::Peer;
+pub(crate) use receive::Reassembly;
+use receive::Receiver;
+use receive::ack_policy::AckPolicy;
+pub use recovery::Phase;
+pub(crate) use recovery::Record;
+use recovery::{Recovery, Rtt};
+use send::Sender;
+pub use send::decision::Blocked;
+use send::device_queue::DeviceQueue;
+use send::pacer::Pacer;
+pub use state::{Cause, State};
+use timers::Timers;
+pub(crate) use user::User;
+pub use user::{ConnectionError, RecvError, SendError};
+
+use crate::context::Context;
+use crate::demux::Tuple;
+use crate::handle::{ListenerId, SocketId};
+use crate::interface::NeighbourId;
+
+/// How long a cork holds at most (tcp(7), TCP_CORK).
+pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
+
+/// The way that its packets go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Path {
+    /// Whose hardware address they get; none where packets have none.
+    pub(crate) neighbour: Option<NeighbourId>,
+    /// Largest packet that gets through, as far as is known.
+    pub(crate) mtu: u16,
+}
+
+/// A transmission control block.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: SocketId,
+    pub(crate) tuple: Tuple,
+    pub(crate) state: State,
+    /// Whose accept queue it waits for, if it came to a listener.
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) path: Path,
+    pub(crate) peer: Peer,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) ack: AckPolicy,
+    pub(crate) rtt: Rtt,
+    pub(crate) recovery: Recovery,
+    pub(crate) congestion: Congestion,
+    pub(crate) pacer: Pacer,
+    pub(crate) device: DeviceQueue,
+    pub(crate) options: Options,
+    pub(crate) timers: Timers,
+    pub(crate) owed: Owed,
+    pub(crate) user: User,
+    pub(crate) counts: Counts,
+}
+
+/// Segments that have to leave whatever the user does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Owed {
+    bits: u8,
+    /// ACKs that repeat what was said, one for each segment out of order: a peer without SACK counts
+    /// them (RFC 5681 §3.2).
+    pub(crate) duplicate_acks: u8,
+}
+
+impl Owed {
+    pub(crate) const RESET: u8 = 1;
+    pub(crate) const SYN: u8 = 2;
+    pub(crate) const SYN_ACK: u8 = 4;
+    pub(crate) const PROBE: u8 = 8;
+    pub(crate) const TAIL_PROBE: u8 = 16;
+    pub(crate) const WINDOW_FILL: u8 = 32;
+
+    pub(crate) fn has(self, what: u8) -> bool {
+        self.bits & what != 0
+    }
+
+    pub(crate) fn add(&mut self, what: u8) {
+        self.bits |= what;
+    }
+
+    pub(crate) fn clear(&mut self, what: u8) {
+        self.bits &= !what;
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.bits == 0 && self.duplicate_acks == 0
+    }
+
+    pub(crate) fn clear_all(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What is counted, and what is asked of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) segments_in: u64,
+    pub(crate) segments_out: u64,
+    pub(crate) data_segments_in: u64,
+    pub(crate) data_segments_out: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) delivered: u64,
+    /// When data was sent last, and when anything came.
+    pub(crate) last_sent: Instant,
+    pub(crate) last_heard: Instant,
+    /// When something that was not believed was answered last.
+    pub(crate) challenged_at: Option<Instant>,
+    /// Keepalive probes without an answer.
+    pub(crate) unanswered: u8,
+    /// Something new was sent since the stack turned to this connection.
+    pub(crate) sent_in_turn: bool,
+}
+
+impl Connection {
+    /// A connection that does not exist yet.
+    pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context<'_>) -> Self {
+        Self {
+            id,
+            tuple,
+            state: State::Closed,
+            listener: None,
+            path,
+            peer: Peer::new(cx.secrets.stamp_offset(&tuple)),
+            sender: Sender::new(cx.secrets.initial_sequence(&tuple, cx.now)),
+            receiver: Receiver::new(cx.config.receive_buffer_bytes.0),
+            ack: AckPolicy::default(),
+            rtt: Rtt::default(),
+            recovery: Recovery::default(),
+            congestion: Congestion::new(cx.config.congestion, cx.config.initial_window_segments),
+            pacer: Pacer::default(),
+            device: DeviceQueue::default(),
+            options: Options::default(),
+            timers: Timers::default(),
+            owed: Owed::default(),
+            user: User::default(),
+            counts: Counts { last_sent: cx.now, last_heard: cx.now, ..Counts::default() },
+        }
+    }
+
+    /// Takes the way that `cause` leads, if it leads anywhere.
+    pub(crate) fn change_state(&mut self, cause: Cause) -> bool {
+        let Some(next) = self.state.after(cause) else { return false };
+        self.state = next;
+        true
+    }
+
+    /// Octets of data in a full segment: what peer, path and user allow, less what every header has
+    /// (RFC 9293 §3.7.1, RFC 6691).
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        let headers = crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20;
+        let path = u32::from(self.path.mtu).saturating_sub(headers);
+        let mut bytes = path.min(u32::from(self.peer.mss));
+        if let Some(most) = self.options.most_segment_bytes {
+            bytes = bytes.min(u32::from(most));
+        }
+        let stamps = if self.peer.stamps { peer::TIMESTAMP_BYTES } else { 0 };
+        // A peer whose whole window is not much more than a segment gets halves of it: otherwise no
+        // segment would ever fit beside another (Linux's tcp_bound_to_half_wnd).
+        let window = self.sender.max_window;
+        let half = if window > 536 { window / 2 } else { window };
+        if half > 0 {
+            bytes = bytes.min(half);
+        }
+        bytes.saturating_sub(stamps).max(8)
+    }
+
+    /// IP and TCP headers of a data segment.
+    pub(crate) fn header_bytes(&self) -> u32 {
+        let stamps = if self.peer.stamps { peer::TIMESTAMP_BYTES } else { 0 };
+        crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20 + stamps
+    }
+
+    /// Segments that are believed to be on their way.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.sender.flight.in_flight().saturating_sub(self.recovery.duplicates)
+    }
+
+    /// The receive buffer at its largest.
+    pub(crate) fn most_receive_bytes(&self, cx: &Context<'_>) -> u32 {
+        self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
+    }
+
+    /// How many bytes the send buffer may hold: twice the window, so that a full one can be refilled
+    /// while it is acknowledged.
+    pub(crate) fn send_limit(&self, cx: &Context<'_>) -> u32 {
+        if let Some(bytes) = self.options.send_buffer_bytes {
+            return bytes;
+        }
+        let (least, most) = cx.config.send_buffer_bytes;
+        let window = self.congestion.window.saturating_mul(self.segment_bytes());
+        window.saturating_mul(2).clamp(least, most)
+    }
+
+    /// Ends it, and tells the user why; nothing is sent any more but what is owed.
+    pub(crate) fn finish(
+        &mut self,
+        cause: Cause,
+        error: Option<ConnectionError>,
+        cx: &mut Context<'_>,
+    ) {
+        self.change_state(cause);
+        self.state = State::Closed;
+        self.timers.stop_all();
+        let reset = self.owed.has(Owed::RESET);
+        self.owed.clear_all();
+        if reset {
+            self.owed.add(Owed::RESET);
+        }
+        self.sender.release(cx.pool);
+        if error.is_some() || !self.user.attached {
+            self.receiver.release(cx.pool);
+        }
+        self.user.note_end(error);
+    }
+
+    /// The SYN-ACK was a cookie: what it said is taken up.
+    pub(crate) fn begin_from_cookie(&mut self, iss: SeqNumber, now: Instant) {
+        self.sender = Sender::new(iss);
+        self.sender.nxt = iss + 1;
+        self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
+        self.owed.clear(Owed::SYN_ACK);
+        self.recovery.progress_at = now;
+        // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.
+        self.recovery.timeouts = 1;
+    }
+
+    /// A router takes no packets longer than `mtu`: what is in flight counts as lost, once, and goes
+    /// out again in smaller segments (RFC 1191 §6.4; no congestion, RFC 8899 §3).
+    pub(crate) fn shrink_path(&mut self, cx: &mut Context<'_>, mtu: u32) {
+        let Ok(mtu) = u16::try_from(mtu) else { return };
+        if mtu >= self.path.mtu {
+            return;
+        }
+        self.path.mtu = mtu;
+        let segment_bytes = self.segment_bytes();
+        self.sender.flight.resegment(segment_bytes);
+        self.arm_loss_timer(cx);
+    }
+
+    /// Begins an active open (RFC 9293 §3.10.1).
+    pub(crate) fn open(&mut self) {
+        self.change_state(Cause::ActiveOpen);
+        self.owed.add(Owed::SYN);
+    }
+
+    /// Everything sent so far has arrived, or will be told of again: the number that the peer should
+    /// acknowledge at most.
+    pub(crate) fn is_acceptable_ack(&self, ack: SeqNumber) -> bool {
+        ack.after(self.sender.una) && !ack.after(self.sender.nxt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Connection;
+
+    /// A million idle connections at a kibibyte each: with its entries in slab, wheel and table, and
+    /// what those have in reserve, a connection has about a hundred octets more than its own.
+    #[test]
+    fn a_connection_stays_small() {
+        let bytes = size_of::<Connection>();
+        assert!(bytes <= 880, "{bytes}");
+    }
+}

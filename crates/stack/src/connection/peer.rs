@@ -1,0 +1,117 @@
+//! What the two SYNs have agreed on.
+
+use uncork_packet::Instant;
+use uncork_wire::tcp::OptionSet;
+
+use super::receive::window::LARGEST_SHIFT;
+
+/// Segment size of a peer that has said nothing (RFC 9293 §3.7.1, MUST-15), IPv4 and IPv6.
+const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
+
+/// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5).
+const STALE_STAMP_SECONDS: u64 = 24 * 24 * 3600;
+
+/// Octets of the timestamp option with its padding.
+pub(crate) const TIMESTAMP_BYTES: u32 = 12;
+
+/// What is in force between the two.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Peer {
+    /// Largest segment that the peer takes (its MSS option), in octets.
+    pub(crate) mss: u16,
+    /// Shift of the windows that it announces.
+    pub(crate) send_shift: u8,
+    /// Shift of ours.
+    pub(crate) receive_shift: u8,
+    /// Both have sent a window scale option.
+    pub(crate) scales: bool,
+    /// Both have sent timestamps.
+    pub(crate) stamps: bool,
+    /// Both can make sense of SACK.
+    pub(crate) sacks: bool,
+    /// Both know ECN (RFC 3168 §6.1.1).
+    pub(crate) ecn: bool,
+    /// A mark has come that the sender has not yet answered with CWR.
+    pub(crate) echoes_congestion: bool,
+    /// The window was cut for an echo; the next new data says so.
+    pub(crate) owes_cwr: bool,
+    /// Latest timestamp to be echoed (TS.Recent), and when it came, in milliseconds.
+    pub(crate) recent: u32,
+    recent_millis: u64,
+    has_recent: bool,
+    /// Where our timestamp clock began.
+    pub(crate) stamp_offset: u32,
+}
+
+impl Peer {
+    /// Before anything is known of the peer.
+    pub(crate) fn new(stamp_offset: u32) -> Self {
+        Self { mss: u16::MAX, stamp_offset, ..Self::default() }
+    }
+
+    /// Takes over what the peer's SYN offers; `shift` is ours, should both scale.
+    pub(crate) fn agree(&mut self, options: &OptionSet, ipv6: bool, shift: u8, now: Instant) {
+        let default = if ipv6 { DEFAULT_SEGMENT.1 } else { DEFAULT_SEGMENT.0 };
+        self.mss = options.mss.filter(|&mss| mss > 0).unwrap_or(default);
+        self.sacks = options.sack_permitted;
+        self.scales = options.window_scale.is_some();
+        self.send_shift = options.window_scale.unwrap_or(0).min(LARGEST_SHIFT);
+        self.receive_shift = if self.scales { shift } else { 0 };
+        self.stamps = options.timestamps.is_some();
+        if let Some((value, _)) = options.timestamps {
+            self.note_stamp(value, now);
+        }
+    }
+
+    /// Remembers a timestamp to be echoed.
+    pub(crate) fn note_stamp(&mut self, value: u32, now: Instant) {
+        self.recent = value;
+        self.recent_millis = now.as_millis();
+        self.has_recent = true;
+    }
+
+    /// Whether a segment with this timestamp is older than what has come already
+    /// (PAWS, RFC 7323 §5.3 rule R1).
+    pub(crate) fn is_old_stamp(&self, value: u32, now: Instant) -> bool {
+        let age = now.as_millis().saturating_sub(self.recent_millis) / 1000;
+        self.has_recent
+            && age < STALE_STAMP_SECONDS
+            && value.wrapping_sub(self.recent).cast_signed() < 0
+    }
+
+    /// Our timestamp clock: milliseconds.
+    #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
+    pub(crate) fn stamp(&self, now: Instant) -> u32 {
+        (now.as_millis() as u32).wrapping_add(self.stamp_offset)
+    }
+
+    /// The option for a segment that leaves now.
+    pub(crate) fn stamps_option(&self, now: Instant) -> Option<(u32, u32)> {
+        self.stamps.then(|| (self.stamp(now), if self.has_recent { self.recent } else { 0 }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_packet::Instant;
+    use uncork_wire::tcp::OptionSet;
+
+    use super::Peer;
+
+    #[test]
+    fn a_peer_that_says_nothing_gets_the_default_and_no_extension() {
+        let mut peer = Peer::new(0);
+        peer.agree(&OptionSet::default(), false, 7, Instant::ZERO);
+        assert_eq!((peer.mss, peer.receive_shift, peer.stamps, peer.sacks), (536, 0, false, false));
+        assert!(!peer.is_old_stamp(u32::MAX, Instant::ZERO));
+    }
+
+    #[test]
+    fn stamps_are_compared_across_the_wrap_and_forgotten_after_24_days() {
+        let mut peer = Peer::new(0);
+        peer.note_stamp(5, Instant::ZERO);
+        assert!(peer.is_old_stamp(u32::MAX, Instant::ZERO));
+        assert!(!peer.is_old_stamp(5, Instant::ZERO));
+        assert!(!peer.is_old_stamp(u32::MAX, Instant::from_millis(24 * 86_400_000)));
+    }
+}

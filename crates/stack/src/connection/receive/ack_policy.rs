@@ -1,0 +1,382 @@
+//! When to acknowledge: at once, or later together with something else (RFC 9293 §3.8.6.3,
+//! RFC 5681 §4.2), as Linux decides it.
+//!
+//! A connection begins with credits for quick ACKs, so that a sender in slow start is not held up.
+//! Once they are spent an ACK waits for a second segment, for data that goes the other way, or for a
+//! timer that adapts to how densely segments come. Who answers soon after he was asked is in
+//! "ping-pong" with his peer: his answers carry the ACKs.
+//!
+//! **What a credit is spent on** is the point where stacks go wrong: here, as in Linux since commit
+//! 059217c18be6, one is spent by an ACK that newly acknowledges data, never by the segments of an
+//! answer. The old counting is there to be shown (`QuickAckCounting`).
+
+use uncork_packet::Instant;
+
+use crate::config::QuickAckCounting;
+use crate::units::Micros;
+
+/// Shortest delay (TCP_DELACK_MIN and TCP_ATO_MIN).
+pub(crate) const SHORTEST: Micros = Micros::from_millis(40);
+/// Longest delay (TCP_DELACK_MAX).
+pub(crate) const LONGEST: Micros = Micros::from_millis(200);
+/// Longest delay where neither an answer nor a small segment says that a reply is to come.
+const LONGEST_ONE_WAY: Micros = Micros::from_millis(500);
+/// Segment size to reckon with before any was seen (TCP_MSS_DEFAULT).
+const FIRST_GUESS: u16 = 536;
+
+/// What the policy knows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AckPolicy {
+    /// Quick ACKs left.
+    quick: u8,
+    /// The user answers what it is asked: its data carries the ACKs.
+    ping_pong: bool,
+    /// Delay that fits the pace of what comes; none before the first data.
+    delay: Option<Micros>,
+    /// When data came last.
+    received_at: Instant,
+    /// Data has come that no ACK has told of.
+    scheduled: bool,
+    /// An ACK must go out now.
+    now: bool,
+    /// A segment below full size has come, and a second one.
+    pushed: u8,
+    /// What the peer's full segments seem to hold, in octets.
+    segment_bytes: u16,
+    last_bytes: u16,
+}
+
+impl Default for AckPolicy {
+    fn default() -> Self {
+        Self {
+            quick: 0,
+            ping_pong: false,
+            delay: None,
+            received_at: Instant::ZERO,
+            scheduled: false,
+            now: false,
+            pushed: 0,
+            segment_bytes: FIRST_GUESS,
+            last_bytes: 0,
+        }
+    }
+}
+
+/// What has come, for [`AckPolicy::on_data`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) now: Instant,
+    /// Data of one segment, as it was on the wire.
+    pub(crate) segment_bytes: u32,
+    /// The receive window that the peer has.
+    pub(crate) window: u32,
+    /// Retransmission timeout in force.
+    pub(crate) timeout: Micros,
+    /// Largest segment that was announced.
+    pub(crate) most_bytes: u16,
+    /// Credits that may be given.
+    pub(crate) credits: u8,
+}
+
+impl AckPolicy {
+    /// First guess of the peer's segments, once the handshake has told something
+    /// (tcp_initialize_rcv_mss).
+    pub(crate) fn begin(&mut self, mss: u32, window: u32) {
+        let guess = mss.min(window / 2).min(u32::from(FIRST_GUESS)).max(88);
+        self.segment_bytes = u16::try_from(guess).unwrap_or(FIRST_GUESS);
+    }
+
+    /// Size of the peer's full segments.
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.segment_bytes.into()
+    }
+
+    /// New data has come, in order or not.
+    pub(crate) fn on_data(&mut self, arrival: Arrival) {
+        self.scheduled = true;
+        self.measure(arrival);
+        let gap = Micros::from_duration(arrival.now.since(self.received_at));
+        match self.delay {
+            None => {
+                self.grant(arrival);
+                self.delay = Some(SHORTEST);
+            }
+            Some(delay) if gap.0 <= SHORTEST.0 / 2 => {
+                self.delay = Some(Micros(delay.0 / 2 + SHORTEST.0 / 2));
+            }
+            Some(delay) if gap < delay => {
+                self.delay = Some(Micros(delay.0 / 2).saturating_add(gap).min(arrival.timeout));
+            }
+            // So long a gap means that the sender has begun with a small window again.
+            Some(_) if gap > arrival.timeout => self.grant(arrival),
+            Some(_) => {}
+        }
+        self.received_at = arrival.now;
+    }
+
+    /// Learns how large the peer's segments are (tcp_measure_rcv_mss).
+    fn measure(&mut self, arrival: Arrival) {
+        let bytes = u16::try_from(arrival.segment_bytes).unwrap_or(u16::MAX);
+        if bytes >= self.segment_bytes {
+            self.segment_bytes = bytes.min(arrival.most_bytes);
+            return;
+        }
+        // Two of one size in a row, and no runts, are full segments of a smaller size.
+        let repeated = bytes == self.last_bytes;
+        self.last_bytes = bytes;
+        if repeated && bytes >= FIRST_GUESS {
+            self.segment_bytes = bytes;
+            return;
+        }
+        self.pushed = (self.pushed + 1).min(2);
+    }
+
+    fn grant(&mut self, arrival: Arrival) {
+        let fitting = arrival.window / (2 * u32::from(self.segment_bytes.max(1)));
+        let credits = u8::try_from(fitting).unwrap_or(u8::MAX).max(2).min(arrival.credits);
+        self.quick = self.quick.max(credits);
+    }
+
+    /// The peer is in trouble and needs to hear of every segment: out of order, twice, marked
+    /// (tcp_enter_quickack_mode).
+    pub(crate) fn quicken(&mut self, window: u32, credits: u8) {
+        let fitting = window / (2 * u32::from(self.segment_bytes.max(1)));
+        let credits = u8::try_from(fitting).unwrap_or(u8::MAX).max(2).min(credits);
+        self.quick = self.quick.max(credits);
+        self.ping_pong = false;
+        self.delay = Some(SHORTEST);
+    }
+
+    /// TCP_QUICKACK: 1 leaves ping-pong, 0 enters it.
+    pub(crate) fn set_quick(&mut self, quick: bool) {
+        self.ping_pong = !quick;
+        if quick && self.scheduled {
+            self.now = true;
+        }
+    }
+
+    /// Whether each segment is acknowledged at once.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick > 0 && !self.ping_pong
+    }
+
+    /// Quick ACKs left.
+    pub(crate) fn credits(&self) -> u8 {
+        self.quick
+    }
+
+    /// Whether answers carry the ACKs.
+    pub(crate) fn is_ping_pong(&self) -> bool {
+        self.ping_pong
+    }
+
+    /// Delay of the next ACK that is delayed.
+    pub(crate) fn delay(&self) -> Micros {
+        self.delay.unwrap_or_default()
+    }
+
+    /// When data came last.
+    pub(crate) fn received_at(&self) -> Instant {
+        self.received_at
+    }
+
+    /// Demands an ACK.
+    pub(crate) fn demand(&mut self) {
+        self.now = true;
+    }
+
+    /// Whether one was demanded.
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.now
+    }
+
+    /// Data has come. Decides: now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
+    /// received since the last ACK; `window_moved` says that an ACK would open the window again,
+    /// without which the program's reading sends one soon.
+    pub(crate) fn decide(
+        &mut self,
+        unacknowledged: u32,
+        window_moved: bool,
+        now: Instant,
+        smoothed: Option<Micros>,
+        standing: Option<Instant>,
+    ) -> Option<Instant> {
+        if !self.scheduled || self.now {
+            return None;
+        }
+        // RFC 9293 §3.8.6.3: at least every second full segment.
+        if unacknowledged > u32::from(self.segment_bytes) && window_moved || self.is_quick() {
+            self.now = true;
+            return None;
+        }
+        let mut delay = self.delay.unwrap_or(SHORTEST);
+        if delay > SHORTEST {
+            let mut most =
+                if self.ping_pong || self.pushed > 0 { LONGEST } else { LONGEST_ONE_WAY };
+            if let Some(smoothed) = smoothed {
+                most = most.min(smoothed.max(SHORTEST));
+            }
+            delay = delay.min(most);
+        }
+        delay = delay.min(LONGEST);
+        let deadline = now + delay.as_duration();
+        match standing {
+            // It is nearly over: no use in waiting for the rest.
+            Some(standing) if standing <= now + delay.as_duration() / 4 => {
+                self.now = true;
+                None
+            }
+            Some(standing) => Some(standing.min(deadline)),
+            None => Some(deadline),
+        }
+    }
+
+    /// The delay is over (tcp_delack_timer_handler).
+    pub(crate) fn on_timer(&mut self, timeout: Micros) {
+        if !self.scheduled {
+            return;
+        }
+        if self.ping_pong {
+            // No answer came: there is no ping-pong.
+            self.ping_pong = false;
+            self.delay = Some(SHORTEST);
+        } else {
+            // The peer sends more slowly than was thought.
+            let delay = self.delay.unwrap_or(SHORTEST);
+            self.delay = Some(delay.saturating_mul(2).min(timeout));
+        }
+        self.now = true;
+    }
+
+    /// The user has read (tcp_cleanup_rbuf). `drained` says that nothing is left.
+    pub(crate) fn on_read(&mut self, unacknowledged: u32, drained: bool) {
+        if !self.scheduled {
+            return;
+        }
+        let small = self.pushed == 2 || self.pushed == 1 && !self.ping_pong;
+        if unacknowledged > u32::from(self.segment_bytes) || drained && small {
+            self.now = true;
+        }
+    }
+
+    /// Data is sent. Soon after data came, that is an answer (tcp_event_data_sent).
+    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+        let answers =
+            self.delay.is_some_and(|delay| now.since(self.received_at) < delay.as_duration());
+        if answers {
+            self.ping_pong = true;
+        }
+    }
+
+    /// `segments` with an ACK in them leave; all that has come is told.
+    pub(crate) fn on_ack_sent(&mut self, segments: u32, counting: QuickAckCounting) {
+        let spent = match counting {
+            QuickAckCounting::AcksOfNewData => u32::from(self.scheduled),
+            QuickAckCounting::EverySegmentSent => segments,
+        };
+        if self.quick > 0 && spent > 0 {
+            let spent = u8::try_from(spent).unwrap_or(u8::MAX);
+            self.quick = self.quick.saturating_sub(spent);
+            if self.quick == 0 {
+                self.delay = Some(SHORTEST);
+            }
+        }
+        self.scheduled = false;
+        self.now = false;
+        self.pushed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_packet::Instant;
+
+    use super::{AckPolicy, Arrival, Micros, QuickAckCounting, SHORTEST};
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn arrive(policy: &mut AckPolicy, now: Instant, segment_bytes: u32) -> Option<Instant> {
+        policy.on_data(Arrival {
+            now,
+            segment_bytes,
+            window: 65_535,
+            timeout: Micros::from_millis(200),
+            most_bytes: 1460,
+            credits: 16,
+        });
+        policy.decide(segment_bytes, true, now, None, None)
+    }
+
+    /// One segment of 100 octets is asked and answered with `answer` segments, ten times; gives
+    /// the credits left after each.
+    fn exchange(counting: QuickAckCounting, answer: u32) -> Vec<u8> {
+        let mut policy = AckPolicy::default();
+        policy.begin(1460, 65_535);
+        (0..10)
+            .map(|n| {
+                arrive(&mut policy, at(n), 100);
+                policy.on_data_sent(at(n));
+                policy.on_ack_sent(answer, counting);
+                policy.credits()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_credit_is_spent_by_an_ack_of_new_data_and_not_by_the_segments_of_an_answer() {
+        // Linux 059217c18be6.
+        let new = exchange(QuickAckCounting::AcksOfNewData, 8);
+        assert_eq!(new, [15, 14, 13, 12, 11, 10, 9, 8, 7, 6]);
+        let old = exchange(QuickAckCounting::EverySegmentSent, 8);
+        assert_eq!(old, [8, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn sixteen_lone_segments_are_acknowledged_at_once_and_the_next_after_40_ms() {
+        let mut policy = AckPolicy::default();
+        policy.begin(1460, 65_535);
+        for n in 0..16 {
+            assert_eq!(arrive(&mut policy, at(n), 100), None);
+            assert!(policy.is_demanded(), "segment {n}");
+            policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
+        }
+        assert_eq!(arrive(&mut policy, at(16), 100), Some(at(16) + SHORTEST.as_duration()));
+        assert!(!policy.is_demanded());
+    }
+
+    #[test]
+    fn the_second_full_segment_is_acknowledged_at_once() {
+        // RFC 9293 §3.8.6.3, RFC 5681 §4.2.
+        let mut policy = AckPolicy { delay: Some(SHORTEST), ..AckPolicy::default() };
+        assert!(arrive(&mut policy, at(1), 1460).is_some());
+        policy.on_data(Arrival {
+            now: at(1),
+            segment_bytes: 1460,
+            window: 65_535,
+            timeout: Micros::from_millis(200),
+            most_bytes: 1460,
+            credits: 16,
+        });
+        assert_eq!(policy.decide(2920, true, at(1), None, None), None);
+        assert!(policy.is_demanded());
+    }
+
+    #[test]
+    fn a_delay_that_no_answer_has_used_ends_ping_pong() {
+        let mut policy = AckPolicy { delay: Some(SHORTEST), ..AckPolicy::default() };
+        arrive(&mut policy, at(1), 100);
+        policy.on_data_sent(at(2));
+        policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
+        assert!(policy.is_ping_pong());
+        arrive(&mut policy, at(3), 100);
+        policy.on_timer(Micros::from_millis(200));
+        assert!(!policy.is_ping_pong() && policy.is_demanded());
+        policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
+        // Missed again without an answer: the sender is slow, wait longer.
+        arrive(&mut policy, at(103), 100);
+        policy.on_timer(Micros::from_millis(200));
+        assert_eq!(policy.delay(), Micros::from_millis(80));
+    }
+}

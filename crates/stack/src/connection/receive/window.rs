@@ -1,0 +1,143 @@
+//! The receive window: what to offer, and how large the buffer behind it should be.
+
+use std::time::Duration;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
+use super::Receiver;
+
+/// Largest shift of the window scale option (RFC 7323 §2.3).
+pub(crate) const LARGEST_SHIFT: u8 = 14;
+
+/// The shift that lets a window of `most` octets be told.
+pub(crate) fn shift_for(most: u32) -> u8 {
+    (0..LARGEST_SHIFT).find(|shift| most >> shift <= u32::from(u16::MAX)).unwrap_or(LARGEST_SHIFT)
+}
+
+/// Dynamic right-sizing: the buffer follows what the user reads in a round trip.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tuning {
+    /// When this round began, and what had been read by then.
+    began: Option<(Instant, SeqNumber)>,
+    /// Octets read in the best round so far.
+    best: u32,
+}
+
+impl Receiver {
+    /// What of the latest window is left, in octets (RFC 9293: RCV.NXT to its right edge).
+    pub(crate) fn window_left(&self) -> u32 {
+        u32::try_from((self.acknowledged + self.window) - self.nxt).unwrap_or(0)
+    }
+
+    /// Right edge of the window.
+    pub(crate) fn window_end(&self) -> SeqNumber {
+        self.nxt + self.window_left()
+    }
+
+    /// The window that an ACK should offer now: never less than the last one (RFC 9293 §3.8.6), and
+    /// more only if it is worth a segment or half the buffer (§3.8.6.2.2).
+    pub(crate) fn window_to_offer(&self, segment_bytes: u32, shift: u8) -> u32 {
+        let left = self.window_left();
+        let free = self.limit.saturating_sub(self.readable_bytes());
+        let silly = free < self.limit / 2 && (free < segment_bytes || free < self.limit / 16);
+        let offered = if silly { 0 } else { free };
+        // The shift cuts off what is less than a unit; the right edge must not move left for it.
+        let unit = 1u32 << shift;
+        let offered = (offered / unit * unit).max(left.next_multiple_of(unit));
+        offered.min(u32::from(u16::MAX) << shift)
+    }
+
+    /// The user has read: makes the buffer larger if he reads as fast as the peer sends (Linux's
+    /// tcp_rcv_space_adjust, after Fisk and Feng's dynamic right-sizing).
+    pub(crate) fn tune(
+        &mut self,
+        now: Instant,
+        round_trip: Duration,
+        segment_bytes: u32,
+        most: u32,
+    ) {
+        let read = self.nxt - self.readable_bytes();
+        let Some((began, from)) = self.tuning.began else {
+            self.tuning.began = Some((now, read));
+            return;
+        };
+        if now.since(began) < round_trip {
+            return;
+        }
+        let copied = (read - from).max(0).unsigned_abs();
+        self.tuning.began = Some((now, read));
+        if copied <= self.tuning.best {
+            return;
+        }
+        self.tuning.best = copied;
+        // Twice of what was read, for a sender in slow start, and some for the first of them.
+        let wanted = copied.saturating_mul(2).saturating_add(16 * segment_bytes);
+        self.limit = self.limit.max(wanted.min(most));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uncork_packet::Instant;
+    use uncork_wire::SeqNumber;
+
+    use super::shift_for;
+    use crate::connection::receive::Receiver;
+    use crate::memory::Pool;
+
+    fn receiver(limit: u32) -> Receiver {
+        let mut receiver = Receiver::new(limit);
+        receiver.begin(SeqNumber(0));
+        receiver.window = limit;
+        receiver
+    }
+
+    #[test]
+    fn the_shift_fits_the_largest_window() {
+        assert_eq!(shift_for(65_535), 0);
+        assert_eq!(shift_for(65_536), 1);
+        assert_eq!(shift_for(6 << 20), 7);
+        assert_eq!(shift_for(u32::MAX), 14);
+    }
+
+    #[test]
+    fn the_right_edge_never_moves_left_and_opens_in_worthwhile_steps() {
+        let mut pool = Pool::new(0);
+        let mut receiver = receiver(32_768);
+        receiver.take(SeqNumber(1), &[0; 32_768], &mut pool);
+        assert_eq!(receiver.window_left(), 0);
+        assert_eq!(receiver.window_to_offer(1460, 0), 0);
+        // One segment's worth read is silly, half of the buffer is not.
+        receiver.consume(1459, &mut pool);
+        assert_eq!(receiver.window_to_offer(1460, 0), 0);
+        receiver.consume(14_925, &mut pool);
+        assert_eq!(receiver.window_to_offer(1460, 0), 16_384);
+    }
+
+    #[test]
+    fn a_window_that_is_told_in_units_is_rounded_up_where_it_would_shrink() {
+        let mut pool = Pool::new(0);
+        let mut receiver = receiver(65_536);
+        receiver.take(SeqNumber(1), &[0; 1], &mut pool);
+        assert_eq!(receiver.window_to_offer(1460, 7), 65_536);
+    }
+
+    #[test]
+    fn the_buffer_follows_what_is_read_in_a_round_trip() {
+        let mut pool = Pool::new(0);
+        let mut receiver = receiver(65_536);
+        let round = Duration::from_millis(10);
+        receiver.tune(Instant::ZERO, round, 1000, 1 << 20);
+        receiver.take(SeqNumber(1), &[0; 60_000], &mut pool);
+        receiver.consume(60_000, &mut pool);
+        receiver.tune(Instant::from_millis(9), round, 1000, 1 << 20);
+        assert_eq!(receiver.limit, 65_536);
+        receiver.tune(Instant::from_millis(10), round, 1000, 1 << 20);
+        assert_eq!(receiver.limit, 136_000);
+        receiver.tune(Instant::from_millis(20), round, 1000, 1 << 20);
+        assert_eq!(receiver.limit, 136_000);
+    }
+}

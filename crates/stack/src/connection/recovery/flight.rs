@@ -1,0 +1,575 @@
+//! What has been sent and is not yet acknowledged: the scoreboard (RFC 6675 §4, RFC 8985 §5.2).
+//!
+//! One record for each transmission, which may be a train of many segments; it is split where an
+//! acknowledgment or a loss divides it. Neighbours that have both been SACKed become one record again,
+//! so that a look at all records is a look at holes.
+
+use std::collections::VecDeque;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
+use crate::memory::Pool;
+
+/// Segments that left together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    /// When they left last.
+    pub(crate) sent_at: Instant,
+    /// Sequence number of the first octet.
+    pub(crate) seq: SeqNumber,
+    /// The number after the last one, a FIN counted.
+    pub(crate) end: SeqNumber,
+    /// How many segments they are on the wire.
+    pub(crate) segments: u16,
+    marks: u8,
+}
+
+const SACKED: u8 = 1;
+const LOST: u8 = 2;
+/// It was sent again and that transmission is in flight.
+const RETRANSMITTED: u8 = 4;
+/// It was sent again at some time, so that an acknowledgment may be for either (Karn).
+const AMBIGUOUS: u8 = 8;
+
+impl Record {
+    pub(crate) fn is_sacked(&self) -> bool {
+        self.marks & SACKED != 0
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.marks & LOST != 0
+    }
+
+    /// Whether it is lost and was not sent again since.
+    pub(crate) fn wants_retransmission(&self) -> bool {
+        self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
+    }
+
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.marks & AMBIGUOUS != 0
+    }
+
+    /// Octets of sequence space.
+    pub(crate) fn len(&self) -> u32 {
+        (self.end - self.seq).unsigned_abs()
+    }
+}
+
+/// What one ACK has newly told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delivered {
+    /// Segments that are now known to have arrived, and were not before.
+    pub(crate) segments: u32,
+    /// Segments below SND.UNA that were not below it before, SACKed or not.
+    pub(crate) acked_segments: u32,
+    /// Segments that were newly SACKed.
+    pub(crate) sacked_segments: u32,
+    /// When the oldest and the newest of the segments left that were sent once only.
+    pub(crate) oldest_sent: Option<Instant>,
+    /// See above.
+    pub(crate) newest_sent: Option<Instant>,
+    /// Something that was sent again was acknowledged.
+    pub(crate) ambiguous: bool,
+}
+
+impl Delivered {
+    fn note(&mut self, record: &Record) {
+        self.segments += u32::from(record.segments);
+        if record.is_ambiguous() {
+            self.ambiguous = true;
+        } else {
+            self.oldest_sent =
+                Some(self.oldest_sent.map_or(record.sent_at, |sent| sent.min(record.sent_at)));
+            self.newest_sent =
+                Some(self.newest_sent.map_or(record.sent_at, |sent| sent.max(record.sent_at)));
+        }
+    }
+}
+
+/// The scoreboard. Counts are in segments.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    records: VecDeque<Record>,
+    /// Not cumulatively acknowledged.
+    out: u32,
+    sacked: u32,
+    lost: u32,
+    retransmitted: u32,
+    /// No record before this one wants a retransmission.
+    hint: SeqNumber,
+}
+
+impl Flight {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Segments sent and not cumulatively acknowledged.
+    pub(crate) fn out_segments(&self) -> u32 {
+        self.out
+    }
+
+    /// Segments that the peer holds out of order.
+    pub(crate) fn sacked_segments(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Segments thought lost, sent again or not.
+    pub(crate) fn lost_segments(&self) -> u32 {
+        self.lost
+    }
+
+    /// Retransmissions in flight.
+    pub(crate) fn retransmitted_segments(&self) -> u32 {
+        self.retransmitted
+    }
+
+    /// Segments that are believed to be on their way (pipe in RFC 6675 §4).
+    pub(crate) fn in_flight(&self) -> u32 {
+        (self.out + self.retransmitted).saturating_sub(self.sacked + self.lost)
+    }
+
+    #[cfg(test)]
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Record> {
+        self.records.front()
+    }
+
+    /// The record that ends last.
+    pub(crate) fn last(&self) -> Option<&Record> {
+        self.records.back()
+    }
+
+    /// Adds what was sent for the first time.
+    pub(crate) fn push(
+        &mut self,
+        seq: SeqNumber,
+        end: SeqNumber,
+        segments: u16,
+        now: Instant,
+        pool: &mut Pool,
+    ) {
+        if self.records.capacity() == 0 {
+            self.records = pool.take_records();
+        }
+        if self.records.is_empty() {
+            self.hint = seq;
+        }
+        self.records.push_back(Record { sent_at: now, seq, end, segments, marks: 0 });
+        self.out += u32::from(segments);
+    }
+
+    /// Gives the list back once nothing is in flight.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        if self.records.is_empty() && self.records.capacity() > 0 {
+            pool.give_records(std::mem::take(&mut self.records));
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self, pool: &mut Pool) {
+        self.records.clear();
+        self.release(pool);
+        *self = Self::default();
+    }
+
+    /// All before `una` has arrived. `each` sees what was not known to have.
+    pub(crate) fn acknowledge(
+        &mut self,
+        una: SeqNumber,
+        mss: u32,
+        delivered: &mut Delivered,
+        mut each: impl FnMut(&Record),
+    ) {
+        while let Some(first) = self.records.front() {
+            if !first.seq.before(una) {
+                break;
+            }
+            let whole = !first.end.after(una);
+            if !whole && !self.split(0, una, mss) {
+                // Less than a segment of it: what is left begins here, and counts as before.
+                if let Some(first) = self.records.front_mut() {
+                    first.seq = una;
+                }
+                break;
+            }
+            let Some(record) = self.records.pop_front() else { break };
+            self.uncount(&record);
+            delivered.acked_segments += u32::from(record.segments);
+            if !record.is_sacked() {
+                delivered.note(&record);
+                each(&record);
+            }
+            if !whole {
+                // The rest of a segment that was cut in the middle.
+                if let Some(first) = self.records.front_mut() {
+                    first.seq = una;
+                }
+            }
+        }
+    }
+
+    fn uncount(&mut self, record: &Record) {
+        let segments = u32::from(record.segments);
+        self.out -= segments;
+        if record.marks & SACKED != 0 {
+            self.sacked -= segments;
+        }
+        if record.marks & LOST != 0 {
+            self.lost -= segments;
+        }
+        if record.marks & RETRANSMITTED != 0 {
+            self.retransmitted -= segments;
+        }
+    }
+
+    /// The peer holds `left..right`, as whole segments of ours. `each` sees what is news.
+    pub(crate) fn sack(
+        &mut self,
+        (left, right): (SeqNumber, SeqNumber),
+        mss: u32,
+        delivered: &mut Delivered,
+        mut each: impl FnMut(&Record),
+    ) {
+        let mut index = self.records.partition_point(|record| !record.end.after(left));
+        while let Some(record) = self.records.get(index) {
+            if !record.seq.before(right) {
+                break;
+            }
+            if record.is_sacked() {
+                index += 1;
+                continue;
+            }
+            if record.seq.before(left) {
+                // The first whole segment at or behind the left edge.
+                let into = (left - record.seq).unsigned_abs().next_multiple_of(mss.max(1));
+                if into >= record.len() {
+                    index += 1;
+                    continue;
+                }
+                self.split(index, record.seq + into, mss);
+                index += 1;
+                continue;
+            }
+            if record.end.after(right) && !self.split(index, right, mss) {
+                break;
+            }
+            let Some(record) = self.records.get_mut(index) else { break };
+            let segments = u32::from(record.segments);
+            delivered.sacked_segments += segments;
+            delivered.note(record);
+            each(record);
+            let before = *record;
+            record.marks = SACKED | record.marks & AMBIGUOUS;
+            self.uncount(&before);
+            self.out += segments;
+            self.sacked += segments;
+            index = self.merge(index);
+        }
+    }
+
+    /// Joins a SACKed record with SACKed neighbours; gives the place behind it.
+    fn merge(&mut self, mut index: usize) -> usize {
+        if index > 0 && self.join(index - 1) {
+            index -= 1;
+        }
+        self.join(index);
+        index + 1
+    }
+
+    fn join(&mut self, index: usize) -> bool {
+        let (Some(&one), Some(&other)) = (self.records.get(index), self.records.get(index + 1))
+        else {
+            return false;
+        };
+        let Some(segments) = one.segments.checked_add(other.segments) else { return false };
+        if !one.is_sacked() || !other.is_sacked() {
+            return false;
+        }
+        self.records.remove(index + 1);
+        if let Some(record) = self.records.get_mut(index) {
+            record.end = other.end;
+            record.segments = segments;
+            record.marks |= other.marks;
+        }
+        true
+    }
+
+    /// Divides a record before the segment that has `at` in it; whether there was one to divide
+    /// before.
+    fn split(&mut self, index: usize, at: SeqNumber, mss: u32) -> bool {
+        let Some(record) = self.records.get_mut(index) else { return false };
+        let segments = (at - record.seq).unsigned_abs() / mss.max(1);
+        let Ok(segments) = u16::try_from(segments) else { return false };
+        if segments == 0 || segments >= record.segments {
+            return false;
+        }
+        let mut second = *record;
+        let cut = record.seq + u32::from(segments) * mss;
+        if !cut.before(record.end) {
+            return false;
+        }
+        record.segments = segments;
+        record.end = cut;
+        second.segments -= segments;
+        second.seq = cut;
+        self.records.insert(index + 1, second);
+        true
+    }
+
+    /// Looks at what is neither SACKed nor known lost, oldest first, until `judge` says stop.
+    pub(crate) fn judge(&mut self, mut judge: impl FnMut(&Record) -> Judgement) {
+        for record in &mut self.records {
+            if record.is_sacked() || record.wants_retransmission() {
+                continue;
+            }
+            match judge(record) {
+                Judgement::Lost => {
+                    let segments = u32::from(record.segments);
+                    if record.marks & LOST == 0 {
+                        self.lost += segments;
+                    }
+                    if record.marks & RETRANSMITTED != 0 {
+                        self.retransmitted -= segments;
+                    }
+                    record.marks = record.marks & !RETRANSMITTED | LOST;
+                    if record.seq.before(self.hint) {
+                        self.hint = record.seq;
+                    }
+                }
+                Judgement::Wait => {}
+                Judgement::Stop => break,
+            }
+        }
+    }
+
+    /// The first segment is lost: all that duplicate ACKs without SACK can tell (RFC 6582).
+    pub(crate) fn lose_first_segment(&mut self, mss: u32) {
+        let Some(&first) = self.records.front() else { return };
+        if first.segments > 1 {
+            self.split(0, first.seq + mss, mss);
+        }
+        let seq = first.seq;
+        self.judge(|record| if record.seq == seq { Judgement::Lost } else { Judgement::Stop });
+    }
+
+    /// Segments are of another size from now on: counts anew, and what was longer is lost.
+    pub(crate) fn resegment(&mut self, mss: u32) {
+        let Self { records, hint, .. } = std::mem::take(self);
+        for mut record in records {
+            let segments = u16::try_from(record.len().div_ceil(mss.max(1))).unwrap_or(u16::MAX);
+            if segments != record.segments && !record.is_sacked() {
+                record.marks = record.marks & !RETRANSMITTED | LOST;
+            }
+            record.segments = segments;
+            let segments = u32::from(segments);
+            self.out += segments;
+            self.sacked += if record.is_sacked() { segments } else { 0 };
+            self.lost += if record.is_lost() { segments } else { 0 };
+            self.retransmitted += if record.marks & RETRANSMITTED != 0 { segments } else { 0 };
+            self.records.push_back(record);
+        }
+        self.hint = self.records.front().map_or(hint, |first| first.seq);
+    }
+
+    /// The peer has forgotten what it had SACKed (RFC 2018 §8). What was joined then is counted in
+    /// segments as it will be sent again.
+    pub(crate) fn forget_sacks(&mut self, mss: u32) {
+        for record in self.records.iter_mut().filter(|record| record.is_sacked()) {
+            record.marks &= !SACKED;
+            let segments = record.len().div_ceil(mss.max(1)).min(u32::from(record.segments));
+            self.out -= u32::from(record.segments) - segments;
+            record.segments = u16::try_from(segments).unwrap_or(u16::MAX);
+        }
+        self.sacked = 0;
+    }
+
+    /// Nothing was lost: everything is in flight, once.
+    pub(crate) fn forget_losses(&mut self) {
+        for record in &mut self.records {
+            record.marks &= !(LOST | RETRANSMITTED);
+        }
+        self.lost = 0;
+        self.retransmitted = 0;
+    }
+
+    /// The first record that is lost and not sent again since.
+    pub(crate) fn next_lost(&self) -> Option<&Record> {
+        if self.lost == 0 {
+            return None;
+        }
+        let from = self.records.partition_point(|record| record.seq.before(self.hint));
+        self.records.range(from..).find(|record| record.wants_retransmission())
+    }
+
+    /// What begins at `seq` was sent again, as far as `segments` go.
+    pub(crate) fn retransmitted(&mut self, seq: SeqNumber, segments: u16, mss: u32, now: Instant) {
+        let index = self.records.partition_point(|record| record.seq.before(seq));
+        let Some(&record) = self.records.get(index) else { return };
+        if segments < record.segments {
+            self.split(index, seq + u32::from(segments) * mss, mss);
+        }
+        let Some(record) = self.records.get_mut(index) else { return };
+        record.sent_at = now;
+        record.marks |= AMBIGUOUS;
+        // A probe of what is not known lost is a copy: the original still counts, and nothing else.
+        if record.is_lost() && record.marks & RETRANSMITTED == 0 {
+            record.marks |= RETRANSMITTED;
+            self.retransmitted += u32::from(record.segments);
+            if self.hint == seq {
+                self.hint = record.end;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn check(&self) {
+        let count = |which: &dyn Fn(&Record) -> bool| -> u32 {
+            self.records.iter().filter(|record| which(record)).map(|r| u32::from(r.segments)).sum()
+        };
+        assert_eq!(self.out, count(&|_| true));
+        assert_eq!(self.sacked, count(&|record| record.is_sacked()));
+        assert_eq!(self.lost, count(&|record| record.is_lost()));
+        assert_eq!(self.retransmitted, count(&|record| record.marks & RETRANSMITTED != 0));
+        for (one, next) in self.records.iter().zip(self.records.iter().skip(1)) {
+            assert_eq!(one.end, next.seq);
+        }
+        let first = self.records.iter().find(|record| record.wants_retransmission());
+        assert_eq!(first.map(|record| record.seq), self.next_lost().map(|record| record.seq));
+    }
+}
+
+/// What is thought of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// It will not arrive.
+    Lost,
+    /// It still may.
+    Wait,
+    /// So may all behind it.
+    Stop,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uncork_packet::Instant;
+    use uncork_wire::SeqNumber;
+
+    use super::{Delivered, Flight, Judgement};
+    use crate::memory::Pool;
+
+    const MSS: u32 = 100;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Send(u16, u32),
+        Sack(u32, u32),
+        Ack(u32),
+        Lose(u32),
+        LoseFirst,
+        Retransmit(u16),
+        Renege,
+        Undo,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (1u16..20, 1u32..=MSS).prop_map(|(segments, last)| Step::Send(segments, last)),
+            3 => (0u32..6000, 1u32..900).prop_map(|(at, bytes)| Step::Sack(at, bytes)),
+            2 => (0u32..900).prop_map(Step::Ack),
+            1 => (0u32..3000).prop_map(Step::Lose),
+            1 => Just(Step::LoseFirst),
+            2 => (1u16..9).prop_map(Step::Retransmit),
+            1 => Just(Step::Renege),
+            1 => Just(Step::Undo),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_counts_hold_whatever_is_acknowledged_lost_and_sent_again(
+            start in any::<u32>(),
+            steps in proptest::collection::vec(step(), 1..80),
+        ) {
+            let mut pool = Pool::new(0);
+            let mut flight = Flight::default();
+            let (mut una, mut nxt) = (SeqNumber(start), SeqNumber(start));
+            let mut sent = 0;
+            let mut delivered_in_all = 0;
+            for (time, step) in (0..).zip(steps) {
+                let now = Instant::from_millis(time);
+                let mut delivered = Delivered::default();
+                match step {
+                    Step::Send(segments, last) => {
+                        let end = nxt + (u32::from(segments) - 1) * MSS + last;
+                        flight.push(nxt, end, segments, now, &mut pool);
+                        nxt = end;
+                        sent += u32::from(segments);
+                    }
+                    Step::Sack(at, bytes) => {
+                        let left = una + at;
+                        let right = left + bytes;
+                        if !right.after(nxt) {
+                            flight.sack((left, right), MSS, &mut delivered, |_| ());
+                        }
+                    }
+                    Step::Ack(bytes) => {
+                        let ack = una + bytes;
+                        if !ack.after(nxt) {
+                            flight.acknowledge(ack, MSS, &mut delivered, |_| ());
+                            una = ack;
+                        }
+                    }
+                    Step::Lose(bytes) => {
+                        let limit = una + bytes;
+                        flight.judge(|record| {
+                            if record.end.after(limit) { Judgement::Stop } else { Judgement::Lost }
+                        });
+                    }
+                    Step::LoseFirst => flight.lose_first_segment(MSS),
+                    Step::Retransmit(most) => {
+                        if let Some(&record) = flight.next_lost() {
+                            let segments = record.segments.min(most);
+                            flight.retransmitted(record.seq, segments, MSS, now);
+                        }
+                    }
+                    Step::Renege => flight.forget_sacks(MSS),
+                    Step::Undo => flight.forget_losses(),
+                }
+                if !matches!(step, Step::Renege) {
+                    delivered_in_all += delivered.segments;
+                } else {
+                    // What was forgotten will be delivered again, perhaps in fewer segments.
+                    sent = sent.min(delivered_in_all) + flight.out_segments();
+                    delivered_in_all = sent - flight.out_segments();
+                }
+                flight.check();
+                prop_assert_eq!(delivered_in_all, sent - flight.out_segments() + flight.sacked_segments());
+                if let Some(first) = flight.first() {
+                    prop_assert_eq!(first.seq, una);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hole_in_a_train_divides_it_and_filling_it_joins_it_again() {
+        let mut pool = Pool::new(0);
+        let mut flight = Flight::default();
+        flight.push(SeqNumber(0), SeqNumber(1000), 10, Instant::ZERO, &mut pool);
+        let mut news = Delivered::default();
+        flight.sack((SeqNumber(200), SeqNumber(300)), MSS, &mut news, |_| ());
+        flight.sack((SeqNumber(400), SeqNumber(500)), MSS, &mut news, |_| ());
+        assert_eq!((flight.records().count(), news.sacked_segments), (5, 2));
+        flight.sack((SeqNumber(200), SeqNumber(500)), MSS, &mut news, |_| ());
+        assert_eq!((flight.records().count(), news.sacked_segments), (3, 3));
+        // An edge within a segment says nothing of that segment.
+        flight.sack((SeqNumber(550), SeqNumber(799)), MSS, &mut news, |_| ());
+        assert_eq!((flight.sacked_segments(), news.sacked_segments), (4, 4));
+    }
+}

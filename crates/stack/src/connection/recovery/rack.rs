@@ -1,0 +1,229 @@
+//! RACK: what was sent before something that has arrived, and has had time enough, is lost
+//! (RFC 8985 §6).
+
+use std::time::Duration;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
+use super::flight::{Flight, Judgement, Record};
+use super::rtt::Rtt;
+use crate::units::Micros;
+
+/// Duplicate ACKs or SACKed segments that prove a loss where reordering was never seen
+/// (RFC 5681 §3.2, RFC 8985 §6.2 step 4).
+pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
+
+/// Round trips for which a wider window is kept after a DSACK (RFC 8985 §6.2, RACK.reo_wnd_persist).
+const PERSISTENCE: u8 = 16;
+
+/// State of the algorithm (RFC 8985 §5.3).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rack {
+    /// When the latest of the segments was sent that have arrived (RACK.xmit_ts).
+    sent_at: Instant,
+    /// Where it ends (RACK.end_seq).
+    end: SeqNumber,
+    /// How long it took (RACK.rtt).
+    rtt: Micros,
+    /// Highest number that has arrived (RACK.fack).
+    forward: SeqNumber,
+    /// Whether something has ever arrived.
+    started: bool,
+    /// Whether an original was seen to arrive behind a later one (RACK.reordering_seen).
+    pub(crate) reordering_seen: bool,
+    /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
+    quarters: u8,
+    /// Recoveries until that goes back to one.
+    persistence: u8,
+    /// Whether `sent_at` moved since losses were looked for.
+    advanced: bool,
+}
+
+impl Rack {
+    /// Something has arrived (step 2 and step 3). `echo_sent_before` says whether a timestamp proves
+    /// that it was not the latest transmission that did.
+    pub(crate) fn deliver(&mut self, record: &Record, now: Instant, rtt: &Rtt, stale_echo: bool) {
+        if !self.started || record.end.after(self.forward) {
+            self.forward = record.end;
+        } else if !record.is_ambiguous() {
+            self.reordering_seen = true;
+        }
+        let took = now.since(record.sent_at);
+        if record.is_ambiguous() {
+            let too_fast = rtt.shortest().is_some_and(|shortest| took < shortest.as_duration());
+            if too_fast || stale_echo {
+                return;
+            }
+        }
+        if !self.started || sent_after((record.sent_at, record.end), (self.sent_at, self.end)) {
+            self.started = true;
+            (self.sent_at, self.end) = (record.sent_at, record.end);
+            self.rtt = Micros::from_duration(took);
+            self.advanced = true;
+        }
+    }
+
+    /// The peer says that it got something twice: what was thought lost was late. Wait longer, once a
+    /// round trip (step 4).
+    pub(crate) fn duplicate_reported(&mut self) {
+        self.quarters = self.quarters.saturating_add(1);
+        self.persistence = PERSISTENCE;
+    }
+
+    /// A recovery has ended.
+    pub(crate) fn recovered(&mut self) {
+        self.persistence = self.persistence.saturating_sub(1);
+        if self.persistence == 0 {
+            self.quarters = 0;
+        }
+    }
+
+    /// How long what comes out of order may take (RACK.reo_wnd).
+    fn reordering_window(&self, rtt: &Rtt, recovering: bool, sacked: u32) -> Duration {
+        if !self.reordering_seen && (recovering || sacked >= DUPLICATE_THRESHOLD) {
+            return Duration::ZERO;
+        }
+        let shortest = rtt.shortest().unwrap_or_default().as_duration();
+        let window = shortest / 4 * (u32::from(self.quarters) + 1);
+        window.min(rtt.smoothed().unwrap_or_default().as_duration())
+    }
+
+    /// Marks what is lost (step 5), and gives the time after which to look again if something else
+    /// may be.
+    pub(crate) fn detect(
+        &mut self,
+        flight: &mut Flight,
+        now: Instant,
+        rtt: &Rtt,
+        recovering: bool,
+        on_timer: bool,
+    ) -> Option<Duration> {
+        if !self.advanced && !on_timer {
+            return None;
+        }
+        self.advanced = false;
+        let window = self.reordering_window(rtt, recovering, flight.sacked_segments());
+        let patience = self.rtt.as_duration() + window;
+        let newest = (self.sent_at, self.end);
+        let mut wait = None;
+        flight.judge(|record| {
+            if !sent_after(newest, (record.sent_at, record.end)) {
+                // Those behind an original were sent later still; behind a retransmission stand
+                // originals that may be older.
+                return if record.is_ambiguous() { Judgement::Wait } else { Judgement::Stop };
+            }
+            let elapsed = now.since(record.sent_at);
+            if elapsed >= patience {
+                return Judgement::Lost;
+            }
+            wait = wait.max(Some(patience - elapsed));
+            Judgement::Wait
+        });
+        wait
+    }
+}
+
+/// RACK_sent_after: at equal times the higher number counts as later.
+fn sent_after(one: (Instant, SeqNumber), other: (Instant, SeqNumber)) -> bool {
+    one.0 > other.0 || one.0 == other.0 && one.1.after(other.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uncork_packet::Instant;
+    use uncork_wire::SeqNumber;
+
+    use super::super::flight::Delivered;
+    use super::{Flight, Rack, Rtt};
+    use crate::memory::Pool;
+
+    const MSS: u32 = 1000;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    struct Path {
+        flight: Flight,
+        rack: Rack,
+        rtt: Rtt,
+    }
+
+    impl Path {
+        /// Segments 0, 1, 2 … each sent one millisecond after the one before, and 40 ms of round trip.
+        fn new(segments: u32) -> Self {
+            let mut flight = Flight::default();
+            let mut pool = Pool::new(0);
+            for n in 0..segments {
+                let seq = SeqNumber(n * MSS);
+                flight.push(seq, seq + MSS, 1, at(n.into()), &mut pool);
+            }
+            let mut rtt = Rtt::default();
+            rtt.sample(Duration::from_millis(40));
+            Self { flight, rack: Rack::default(), rtt }
+        }
+
+        fn sack(&mut self, segment: u32, now: Instant) -> Option<Duration> {
+            let seq = SeqNumber(segment * MSS);
+            let Self { flight, rack, rtt } = self;
+            let mut delivered = Delivered::default();
+            flight.sack((seq, seq + MSS), MSS, &mut delivered, |record| {
+                rack.deliver(record, now, rtt, false);
+            });
+            rack.detect(flight, now, rtt, false, false)
+        }
+    }
+
+    #[test]
+    fn a_hole_is_lost_after_the_reordering_window_only() {
+        // RFC 8985 §6.2 step 5: a quarter of the shortest round trip is waited.
+        let mut path = Path::new(3);
+        let wait = path.sack(1, at(41)).unwrap();
+        assert_eq!((wait, path.flight.lost_segments()), (Duration::from_millis(9), 0));
+        let Path { flight, rack, rtt } = &mut path;
+        assert_eq!(rack.detect(flight, at(41) + wait, rtt, false, true), None);
+        assert_eq!(
+            (flight.lost_segments(), flight.next_lost().map(|r| r.seq)),
+            (1, Some(SeqNumber(0)))
+        );
+    }
+
+    #[test]
+    fn three_segments_behind_a_hole_prove_it_at_once_if_nothing_was_ever_reordered() {
+        let mut path = Path::new(5);
+        path.sack(1, at(41));
+        path.sack(2, at(42));
+        assert_eq!(path.flight.lost_segments(), 0);
+        path.sack(3, at(43));
+        assert_eq!(path.flight.lost_segments(), 1);
+    }
+
+    #[test]
+    fn where_reordering_was_seen_three_segments_prove_nothing() {
+        let mut path = Path::new(8);
+        path.sack(2, at(42));
+        path.sack(1, at(42));
+        assert!(path.rack.reordering_seen);
+        path.sack(3, at(43));
+        path.sack(4, at(43));
+        assert_eq!(path.flight.lost_segments(), 0);
+    }
+
+    #[test]
+    fn a_retransmission_that_is_lost_too_is_noticed() {
+        let mut path = Path::new(10);
+        for segment in 1..4 {
+            path.sack(segment, at(41));
+        }
+        path.flight.retransmitted(SeqNumber(0), 1, MSS, at(43));
+        assert_eq!(path.flight.next_lost().map(|r| r.seq), None);
+        // What was sent after it arrives, and more than a round trip later it has not.
+        let mut pool = Pool::new(0);
+        path.flight.push(SeqNumber(10 * MSS), SeqNumber(11 * MSS), 1, at(44), &mut pool);
+        path.sack(10, at(95));
+        assert_eq!(path.flight.next_lost().map(|r| r.seq), Some(SeqNumber(0)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Round-trip time and retransmission timeout (RFC 6298).
+
+use std::time::Duration;
+
+use crate::units::Micros;
+
+/// The first retransmission timeout, before there is a measurement (RFC 6298 §2, rule 2.1).
+const INITIAL_RTO: Micros = Micros::from_millis(1000);
+
+/// The timeout's clock does not tick finer than this (G in RFC 6298 §2).
+const GRANULARITY: Micros = Micros::from_millis(1);
+
+/// What is known of the path's round trip.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rtt {
+    /// Smoothed round-trip time (SRTT); none before the first measurement.
+    smoothed: Option<Micros>,
+    /// Its mean deviation (RTTVAR).
+    deviation: Micros,
+    /// Shortest ever measured.
+    shortest: Micros,
+    /// How often the timeout has been doubled since something was acknowledged (rule 5.5).
+    pub(crate) backoff: u8,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self { smoothed: None, deviation: Micros::ZERO, shortest: Micros::MAX, backoff: 0 }
+    }
+}
+
+impl Rtt {
+    /// Takes a measurement in (rules 2.2 and 2.3).
+    pub(crate) fn sample(&mut self, measured: Duration) {
+        let measured = Micros::from_duration(measured).max(Micros(1));
+        self.shortest = self.shortest.min(measured);
+        let Some(smoothed) = self.smoothed else {
+            self.smoothed = Some(measured);
+            self.deviation = Micros(measured.0 / 2);
+            return;
+        };
+        let error = measured.0.abs_diff(smoothed.0);
+        // Beta is a quarter, alpha an eighth.
+        self.deviation = Micros(self.deviation.0 - self.deviation.0 / 4 + error / 4);
+        self.smoothed = Some(Micros(smoothed.0 - smoothed.0 / 8 + measured.0 / 8));
+    }
+
+    /// Takes in a round trip that is too special to be smoothed, but shorter than others.
+    pub(crate) fn note_shortest(&mut self, measured: Duration) {
+        self.shortest = self.shortest.min(Micros::from_duration(measured).max(Micros(1)));
+    }
+
+    /// Smoothed round-trip time.
+    pub(crate) fn smoothed(&self) -> Option<Micros> {
+        self.smoothed
+    }
+
+    /// Mean deviation.
+    pub(crate) fn deviation(&self) -> Micros {
+        self.deviation
+    }
+
+    /// Shortest that was measured.
+    pub(crate) fn shortest(&self) -> Option<Micros> {
+        (self.shortest != Micros::MAX).then_some(self.shortest)
+    }
+
+    /// The timeout without doubling (rule 2.3). Linux bounds the deviation's part from below by the
+    /// shortest timeout rather than the sum, which keeps the timer clear of delayed ACKs on long
+    /// paths; so does this.
+    pub(crate) fn base_timeout(&self, least: Duration, most: Duration) -> Micros {
+        let timeout = self.smoothed.map_or(INITIAL_RTO, |smoothed| {
+            let least = Micros::from_duration(least);
+            let margin = self.deviation.saturating_mul(4).max(GRANULARITY).max(least);
+            smoothed.saturating_add(margin)
+        });
+        timeout.min(Micros::from_duration(most))
+    }
+
+    /// The timeout in force (rules 2.4, 2.5 and 5.5).
+    pub(crate) fn timeout(&self, least: Duration, most: Duration) -> Micros {
+        let base = self.base_timeout(least, most);
+        base.doubled(self.backoff.into()).min(Micros::from_duration(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Micros, Rtt};
+
+    const LEAST: Duration = Duration::from_millis(200);
+    const MOST: Duration = Duration::from_secs(120);
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_first_timeout_is_a_second_and_the_first_measurement_counts_whole() {
+        // RFC 6298 §2, rules 2.1 and 2.2.
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(1000));
+        rtt.sample(millis(100));
+        assert_eq!(rtt.smoothed(), Some(Micros::from_millis(100)));
+        assert_eq!(rtt.deviation(), Micros::from_millis(50));
+        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(300));
+    }
+
+    #[test]
+    fn later_measurements_are_smoothed() {
+        // Rule 2.3: SRTT + (R' - SRTT)/8, RTTVAR + (|SRTT - R'| - RTTVAR)/4.
+        let mut rtt = Rtt::default();
+        rtt.sample(millis(800));
+        rtt.sample(millis(1600));
+        assert_eq!(rtt.smoothed(), Some(Micros::from_millis(900)));
+        assert_eq!(rtt.deviation(), Micros::from_millis(500));
+        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(2900));
+        assert_eq!(rtt.shortest(), Some(Micros::from_millis(800)));
+    }
+
+    #[test]
+    fn doubling_ends_at_the_longest() {
+        // Rules 2.5 and 5.5.
+        let mut rtt = Rtt { backoff: 3, ..Rtt::default() };
+        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(8000));
+        rtt.backoff = 200;
+        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(120_000));
+    }
+}

@@ -1,0 +1,342 @@
+//! From a decision to a frame in the driver's slot, and what sending it changes.
+
+use uncork_packet::{Owner, Transmit};
+use uncork_wire::tcp::{Fields, Flags, OptionSet, SackBlocks};
+use uncork_wire::{Protocol, SeqNumber};
+
+use super::decision::{Action, Blocked, DataPlan};
+use crate::connection::receive::window::shift_for;
+use crate::connection::recovery::Probe;
+use crate::connection::timers::Timer;
+use crate::connection::{Connection, Owed};
+use crate::context::Context;
+use crate::frame::{Link, Packet, TcpFrame};
+
+/// ECN's codepoint for "this transport understands" (ECT(0), RFC 3168 §5).
+const ECT0: u8 = 0b10;
+
+/// What is special about one segment.
+struct Segment {
+    seq: SeqNumber,
+    flags: Flags,
+    bytes: u32,
+    segments: u16,
+    options: OptionSet,
+    window: u16,
+    capable: bool,
+}
+
+impl Connection {
+    /// Writes the next frame into `slot`, or says why there is none.
+    pub(crate) fn transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: Link,
+        slot: &mut [u8],
+    ) -> Result<Transmit, Blocked> {
+        let link_bytes = Link::header_bytes(cx.device.medium);
+        let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        let segment = match self.decide(cx, room)? {
+            Action::Reset => self.make_reset(),
+            Action::Syn => self.make_syn(cx, false),
+            Action::SynAck => self.make_syn(cx, true),
+            Action::Probe => self.make_probe(cx),
+            Action::Ack => self.make_ack(cx),
+            Action::Data(plan) => self.make_data(cx, plan),
+        };
+        let transmit = self.write(cx, link, slot, &segment);
+        let segments = u32::from(segment.segments.max(1));
+        cx.counters.segments_out += u64::from(segments);
+        self.counts.segments_out += u64::from(segments);
+        if segment.flags.has(Flags::ACK) {
+            self.on_ack_sent(cx, segments);
+        }
+        if segment.bytes > 0 && cx.device.reports_completions {
+            self.device.add(transmit.frame_bytes);
+        }
+        Ok(transmit)
+    }
+
+    fn write(&self, cx: &Context<'_>, link: Link, slot: &mut [u8], segment: &Segment) -> Transmit {
+        let (local, remote) = (self.tuple.local(), self.tuple.remote());
+        let mut packet = Packet::new(local.ip(), remote.ip(), Protocol::TCP);
+        packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
+        let has_ack = segment.flags.has(Flags::ACK);
+        let mss = self.segment_bytes();
+        TcpFrame {
+            packet,
+            fields: Fields {
+                source_port: local.port(),
+                destination_port: remote.port(),
+                seq: segment.seq,
+                ack: if has_ack { self.receiver.nxt } else { SeqNumber(0) },
+                flags: segment.flags,
+                window: segment.window,
+            },
+            options: &segment.options,
+            data: if segment.bytes > 0 {
+                self.sender.bytes(segment.seq, segment.bytes)
+            } else {
+                (&[], &[])
+            },
+            train: (segment.bytes > mss).then(|| u16::try_from(mss).unwrap_or(u16::MAX)),
+            owner: (segment.bytes > 0).then(|| Owner(self.id.as_u64())),
+        }
+        .emit(slot, link, cx.device)
+    }
+
+    fn make_reset(&mut self) -> Segment {
+        self.owed.clear(Owed::RESET);
+        // RFC 9293 §3.10.5: with the number that the peer expects next.
+        Segment {
+            seq: self.sender.nxt,
+            flags: Flags::RST.with(Flags::ACK),
+            bytes: 0,
+            segments: 0,
+            options: OptionSet::default(),
+            window: 0,
+            capable: false,
+        }
+    }
+
+    fn make_syn(&mut self, cx: &Context<'_>, answers: bool) -> Segment {
+        self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
+        let ipv6 = self.tuple.is_ipv6();
+        let headers = crate::frame::ip_header_bytes(ipv6) + 20;
+        let mss = u32::from(self.path.mtu).saturating_sub(headers);
+        let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+        let shift = shift_for(self.most_receive_bytes(cx));
+        let options = OptionSet {
+            mss: Some(self.options.most_segment_bytes.map_or(mss, |most| most.min(mss))),
+            window_scale: (!answers || self.peer.scales).then_some(shift),
+            sack_permitted: !answers || self.peer.sacks,
+            timestamps: (!answers || self.peer.stamps)
+                .then(|| (self.peer.stamp(cx.now), if answers { self.peer.recent } else { 0 })),
+            ..OptionSet::default()
+        };
+        let mut flags = Flags::SYN;
+        if answers {
+            flags = flags.with(Flags::ACK);
+            if self.peer.ecn {
+                flags = flags.with(Flags::ECE);
+            }
+        } else if cx.config.ecn && self.recovery.timeouts == 0 {
+            // A path that drops SYNs with ECN gets one without (RFC 3168 §6.1.1.1).
+            flags = flags.with(Flags::ECE).with(Flags::CWR);
+        }
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        let window = self.receiver.limit.min(u32::from(u16::MAX));
+        self.receiver.window = window;
+        self.sender.nxt = self.sender.nxt.max(self.sender.iss + 1);
+        self.start_handshake_timer(cx);
+        Segment {
+            seq: self.sender.iss,
+            flags,
+            bytes: 0,
+            segments: 0,
+            options,
+            window: u16::try_from(window).unwrap_or(u16::MAX),
+            capable: false,
+        }
+    }
+
+    /// A segment that the peer must answer with an ACK, because it is outside of its window.
+    fn make_probe(&mut self, cx: &Context<'_>) -> Segment {
+        self.owed.clear(Owed::PROBE);
+        let mut probe = self.make_ack(cx);
+        probe.seq = self.sender.una - 1;
+        probe
+    }
+
+    fn make_ack(&mut self, cx: &Context<'_>) -> Segment {
+        self.owed.duplicate_acks = self.owed.duplicate_acks.saturating_sub(1);
+        let mut options =
+            OptionSet { timestamps: self.peer.stamps_option(cx.now), ..OptionSet::default() };
+        if self.peer.sacks {
+            options.sack = self.sack_blocks();
+        }
+        self.receiver.duplicate = None;
+        Segment {
+            // RFC 9293 §3.10.7.4: <SEQ=SND.NXT><ACK=RCV.NXT>.
+            seq: self.sender.nxt,
+            flags: Flags::ACK.with(self.echo_flag()),
+            bytes: 0,
+            segments: 0,
+            options,
+            window: self.offer_window(),
+            capable: false,
+        }
+    }
+
+    /// What came twice first (RFC 2883 §4), then what is held out of order.
+    fn sack_blocks(&self) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        let most = if self.peer.stamps { SackBlocks::WITH_TIMESTAMPS } else { SackBlocks::MOST };
+        if let Some((left, right)) = self.receiver.duplicate {
+            blocks.push(left, right);
+        }
+        if let Some(gaps) = self.receiver.gaps() {
+            gaps.sack_blocks(&mut blocks, most);
+        }
+        blocks
+    }
+
+    fn echo_flag(&self) -> Flags {
+        if self.peer.echoes_congestion { Flags::ECE } else { Flags(0) }
+    }
+
+    /// Chooses the window to announce, and remembers it.
+    fn offer_window(&mut self) -> u16 {
+        let shift = self.peer.receive_shift;
+        let window = self.receiver.window_to_offer(self.ack.segment_bytes(), shift);
+        self.receiver.acknowledged = self.receiver.nxt;
+        self.receiver.window = window;
+        u16::try_from(window >> shift).unwrap_or(u16::MAX)
+    }
+
+    fn make_data(&mut self, cx: &mut Context<'_>, plan: DataPlan) -> Segment {
+        let end = plan.seq + plan.bytes;
+        let mut flags = Flags::ACK.with(self.echo_flag());
+        if plan.fin {
+            flags = flags.with(Flags::FIN);
+        }
+        // The user's write ends in here, or there is nothing behind it.
+        let pushed = self.sender.pushed;
+        if plan.bytes > 0
+            && (pushed.after(plan.seq) && !pushed.after(end) || end == self.sender.end)
+        {
+            flags = flags.with(Flags::PSH);
+        }
+        let tail_probe = self.owed.has(Owed::TAIL_PROBE);
+        self.owed.clear(Owed::TAIL_PROBE | Owed::WINDOW_FILL);
+        if plan.again {
+            self.on_sent_again(cx, plan, tail_probe);
+        } else {
+            if self.peer.owes_cwr {
+                self.peer.owes_cwr = false;
+                flags = flags.with(Flags::CWR);
+            }
+            self.on_sent_new(cx, plan, tail_probe);
+        }
+        let frame_bytes = plan.bytes + u32::from(plan.segments) * self.header_bytes();
+        let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
+        self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
+        self.counts.bytes_sent += u64::from(plan.bytes);
+        self.counts.data_segments_out += u64::from(plan.segments);
+        self.ack.on_data_sent(cx.now);
+        Segment {
+            seq: plan.seq,
+            flags,
+            bytes: plan.bytes,
+            segments: plan.segments,
+            options: OptionSet {
+                timestamps: self.peer.stamps_option(cx.now),
+                ..OptionSet::default()
+            },
+            window: self.offer_window(),
+            // A retransmission is never marked (RFC 3168 §6.1.5).
+            capable: self.peer.ecn && !plan.again,
+        }
+    }
+
+    fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
+        self.restart_if_idle(cx);
+        let mss = self.segment_bytes();
+        let end = plan.seq + plan.bytes + u32::from(plan.fin);
+        let sender = &mut self.sender;
+        if sender.flight.is_empty() {
+            self.recovery.progress_at = cx.now;
+        }
+        sender.flight.push(plan.seq, end, plan.segments, cx.now, cx.pool);
+        sender.nxt = end;
+        sender.fin_sent |= plan.fin;
+        if !plan.bytes.is_multiple_of(mss) {
+            sender.small_end = plan.seq + plan.bytes;
+        }
+        if !sender.nxt.before(sender.end) {
+            self.timers.stop(Timer::Cork);
+            self.sender.more = false;
+        }
+        self.counts.sent_in_turn = true;
+        self.recovery.on_new_data(plan.segments.into());
+        self.counts.last_sent = cx.now;
+        if tail_probe {
+            self.note_tail_probe(false);
+        }
+        self.arm_loss_timer(cx);
+    }
+
+    fn on_sent_again(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
+        let mss = self.segment_bytes();
+        cx.counters.retransmitted += u64::from(plan.segments);
+        self.counts.retransmitted += u64::from(plan.segments);
+        self.sender.flight.retransmitted(plan.seq, plan.segments, mss, cx.now);
+        if tail_probe {
+            self.note_tail_probe(true);
+        } else {
+            let stamp = self.peer.stamp(cx.now);
+            self.recovery.on_retransmission(plan.segments.into(), stamp);
+        }
+        self.recovery.progress_at = cx.now;
+        self.arm_loss_timer(cx);
+    }
+
+    fn note_tail_probe(&mut self, repeats: bool) {
+        self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
+    }
+
+    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew.
+    fn restart_if_idle(&mut self, cx: &Context<'_>) {
+        if !self.sender.flight.is_empty() {
+            return;
+        }
+        let idle = cx.now.since(self.counts.last_sent);
+        let timeout = self.rtt.base_timeout(cx.config.min_rto, cx.config.max_rto).as_duration();
+        if idle > timeout && self.counts.data_segments_out > 0 {
+            let timeouts = idle.as_micros() / timeout.as_micros().max(1);
+            let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
+            self.congestion.on_idle(timeouts, cx.config.initial_window_segments);
+        }
+        self.congestion.on_restart(idle);
+    }
+
+    fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {
+        self.ack.on_ack_sent(segments, cx.config.quick_ack_counting);
+        self.timers.stop(Timer::Ack);
+        self.receiver.acknowledged = self.receiver.nxt;
+    }
+
+    /// Whether something may have been left behind that only a timer or the peer can set off.
+    pub(crate) fn note_blocked(&mut self, cx: &mut Context<'_>, blocked: Blocked) {
+        match blocked {
+            Blocked::SmallQueue => {
+                cx.counters.throttled += 1;
+                self.device.wait();
+            }
+            Blocked::Autocork => {
+                cx.counters.autocorked += 1;
+                self.device.wait();
+            }
+            Blocked::Pacing => {
+                if let Some(until) = self.paced_until(cx.now) {
+                    self.timers.set(Timer::Pace, until);
+                }
+            }
+            Blocked::Cork if !self.timers.is_running(Timer::Cork) => {
+                self.timers.set(Timer::Cork, cx.now + super::super::CORK_CEILING);
+            }
+            Blocked::Window if self.sender.flight.is_empty() => self.arm_loss_timer(cx),
+            _ => {}
+        }
+        if std::mem::take(&mut self.counts.sent_in_turn) {
+            let full = self.in_flight() >= self.congestion.window;
+            let sender = &self.sender;
+            self.congestion.note_usage(
+                full || blocked == Blocked::CongestionWindow,
+                sender.una,
+                sender.nxt,
+                sender.flight.out_segments(),
+            );
+        }
+    }
+}

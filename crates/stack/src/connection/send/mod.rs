@@ -1,0 +1,141 @@
+//! The way of bytes out: from the user's call into a [`Sender`]'s buffer, past what may hold them
+//! back ([`decision`]), into a frame ([`emit`]).
+
+pub(crate) mod decision;
+pub(crate) mod device_queue;
+pub(crate) mod emit;
+pub(crate) mod pacer;
+
+use uncork_wire::SeqNumber;
+
+use super::recovery::Flight;
+use crate::memory::{Pool, Ring};
+
+/// Send sequence space (RFC 9293 §3.3.1) and the bytes in it.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// Initial send sequence number (ISS).
+    pub(crate) iss: SeqNumber,
+    /// First octet that is not acknowledged (SND.UNA).
+    pub(crate) una: SeqNumber,
+    /// Next one to be sent (SND.NXT).
+    pub(crate) nxt: SeqNumber,
+    /// The peer's window from `una` on, in octets (SND.WND).
+    pub(crate) window: u32,
+    /// Segment and acknowledgment that told the window (SND.WL1, SND.WL2).
+    pub(crate) window_seq: SeqNumber,
+    pub(crate) window_ack: SeqNumber,
+    /// Largest window the peer has ever had, in octets (MAX.SND.WND, RFC 5961 §5.2).
+    pub(crate) max_window: u32,
+    /// The number behind the last octet that the user gave.
+    pub(crate) end: SeqNumber,
+    /// Where the latest write ended that had no MSG_MORE: there a segment says PSH.
+    pub(crate) pushed: SeqNumber,
+    /// Octets before this are held back by neither Nagle's algorithm nor a cork: somebody has asked
+    /// for them to leave.
+    pub(crate) hurried: SeqNumber,
+    /// Where the latest segment below full size ended (Minshall's variant of Nagle's algorithm).
+    pub(crate) small_end: SeqNumber,
+    /// The latest write said that more is to come (MSG_MORE).
+    pub(crate) more: bool,
+    /// The user has no more to send: a FIN follows the last octet.
+    pub(crate) fin_queued: bool,
+    /// It was sent, once at least.
+    pub(crate) fin_sent: bool,
+    pub(crate) buffer: Ring,
+    pub(crate) flight: Flight,
+}
+
+impl Sender {
+    pub(crate) fn new(iss: SeqNumber) -> Self {
+        let first = iss + 1;
+        Self {
+            iss,
+            una: iss,
+            nxt: iss,
+            window: 0,
+            window_seq: SeqNumber(0),
+            window_ack: SeqNumber(0),
+            max_window: 0,
+            end: first,
+            pushed: first,
+            hurried: first,
+            small_end: iss,
+            more: false,
+            fin_queued: false,
+            fin_sent: false,
+            buffer: Ring::default(),
+            flight: Flight::default(),
+        }
+    }
+
+    /// Octets that were never sent.
+    pub(crate) fn unsent_bytes(&self) -> u32 {
+        if self.nxt == self.iss {
+            return self.buffer.len();
+        }
+        u32::try_from(self.end - self.nxt).unwrap_or(0)
+    }
+
+    /// Whether a FIN is queued that was never sent.
+    pub(crate) fn owes_fin(&self) -> bool {
+        self.fin_queued && !self.fin_sent
+    }
+
+    /// Octets in the buffer: not acknowledged, sent or not.
+    pub(crate) fn queued_bytes(&self) -> u32 {
+        self.buffer.len()
+    }
+
+    /// Number of the first octet in the buffer.
+    pub(crate) fn buffer_start(&self) -> SeqNumber {
+        if self.una == self.iss { self.iss + 1 } else { self.una }
+    }
+
+    /// What the peer's window has left for what was not sent, in octets.
+    pub(crate) fn window_room(&self) -> u32 {
+        u32::try_from((self.una + self.window) - self.nxt).unwrap_or(0)
+    }
+
+    /// Whether the FIN was acknowledged.
+    pub(crate) fn is_fin_acknowledged(&self) -> bool {
+        self.fin_sent && self.una.after(self.end)
+    }
+
+    /// The octets from `seq` on.
+    pub(crate) fn bytes(&self, seq: SeqNumber, bytes: u32) -> (&[u8], &[u8]) {
+        let offset = (seq - self.buffer_start()).unsigned_abs();
+        self.buffer.slices(offset, bytes)
+    }
+
+    /// Adds what the user gives.
+    pub(crate) fn push(&mut self, bytes: &[u8], more: bool, pool: &mut Pool) {
+        self.buffer.push(bytes, pool);
+        #[expect(clippy::cast_possible_truncation, reason = "a buffer is smaller than 4 GiB")]
+        let bytes = bytes.len() as u32;
+        self.end += bytes;
+        self.more = more;
+        if !more {
+            self.pushed = self.end;
+        }
+    }
+
+    /// Everything before `una` was acknowledged: its octets go.
+    pub(crate) fn acknowledge(&mut self, una: SeqNumber, pool: &mut Pool) {
+        let octets = (una - self.buffer_start()).max(0).unsigned_abs().min(self.buffer.len());
+        self.buffer.consume(octets);
+        self.una = una;
+        if self.buffer.len() == 0 {
+            self.buffer.release(pool);
+        }
+        self.flight.release(pool);
+    }
+
+    /// Gives everything back.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        self.buffer.release(pool);
+        self.flight.clear(pool);
+        self.end = self.nxt;
+        self.fin_queued = false;
+    }
+}

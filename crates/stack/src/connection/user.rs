@@ -1,0 +1,255 @@
+//! What the user does: sending, receiving, ending (RFC 9293 §3.10.2 to §3.10.5).
+
+use thiserror::Error;
+
+use super::{Cause, Connection, Owed, State};
+use crate::context::Context;
+use crate::event::Ready;
+
+/// Why a connection is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+pub enum ConnectionError {
+    /// A reset answered the SYN: nobody listens there.
+    #[error("the peer refused the connection")]
+    Refused,
+    /// A reset came.
+    #[error("the peer reset the connection")]
+    Reset,
+    /// The peer has not answered for too long.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// The user has aborted it.
+    #[error("the connection was aborted")]
+    Aborted,
+    /// A router says that the way is barred, and the connection was not open yet.
+    #[error("the peer's host cannot be reached")]
+    Unreachable,
+}
+
+/// Why nothing was taken to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// There is no such connection.
+    #[error("no such connection")]
+    NoSocket,
+    /// The buffer is full: wait until it is writable.
+    #[error("the send buffer is full")]
+    WouldBlock,
+    /// This side has closed, or the connection is over.
+    #[error("this side of the connection is closed")]
+    Closed,
+    /// The connection failed.
+    #[error(transparent)]
+    Failed(#[from] ConnectionError),
+}
+
+/// Why nothing was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum RecvError {
+    /// There is no such connection.
+    #[error("no such connection")]
+    NoSocket,
+    /// Nothing is there: wait until it is readable.
+    #[error("nothing to be read")]
+    WouldBlock,
+    /// The connection failed.
+    #[error(transparent)]
+    Failed(#[from] ConnectionError),
+}
+
+/// The user's side of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct User {
+    /// Somebody has a name for it; without one it lives only until the peer is done.
+    pub(crate) attached: bool,
+    /// He wants no more of what the peer sends.
+    pub(crate) closed_reading: bool,
+    /// He holds it: nothing leaves until he lets go.
+    pub(crate) held: bool,
+    /// Something was to leave meanwhile.
+    pub(crate) held_back: bool,
+    /// He was refused room in the send buffer and wants to know when there is some.
+    pub(crate) wants_room: bool,
+    /// Why it is over, if it failed and he was not told.
+    error: Option<ConnectionError>,
+    /// What he is to be told.
+    pub(crate) news: Ready,
+    /// In the queue of those with news.
+    pub(crate) in_news: bool,
+    /// In the queue of those with something to send.
+    pub(crate) in_ready: bool,
+}
+
+impl User {
+    pub(crate) fn note_end(&mut self, error: Option<ConnectionError>) {
+        self.error = self.error.or(error);
+        self.news |= Ready::READABLE | Ready::WRITABLE | Ready::CLOSED;
+        if error.is_some() {
+            self.news |= Ready::ERROR;
+        }
+    }
+
+    /// The error, told once (SO_ERROR).
+    pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
+        self.error.take()
+    }
+}
+
+impl Connection {
+    /// Takes bytes to be sent, as many as there is room for (RFC 9293 §3.10.2).
+    pub(crate) fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
+        if let Some(error) = self.user.take_error() {
+            return Err(error.into());
+        }
+        if !self.state.may_send() || self.sender.fin_queued {
+            return Err(SendError::Closed);
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let room = self.send_room(cx) as usize;
+        if room == 0 {
+            self.user.wants_room = true;
+            return Err(SendError::WouldBlock);
+        }
+        let taken = bytes.len().min(room);
+        self.user.wants_room = taken < bytes.len();
+        // A write that is cut short goes on, whatever it said.
+        self.sender.push(&bytes[..taken], more, cx.pool);
+        Ok(taken)
+    }
+
+    fn send_room(&self, cx: &Context<'_>) -> u32 {
+        let room = self.send_limit(cx).saturating_sub(self.sender.queued_bytes());
+        match self.options.not_sent_low_water {
+            // One write is taken whole once there is less than that (tcp_sendmsg and
+            // sk_stream_memory_free).
+            Some(bytes) if self.sender.unsent_bytes() >= bytes => 0,
+            _ => room,
+        }
+    }
+
+    /// Whether the user is to be told that he can write: when a third of the buffer is free, so that
+    /// he is not woken for every ACK (sk_stream_is_writeable).
+    pub(crate) fn is_writable(&self, cx: &Context<'_>) -> bool {
+        if !self.state.may_send() || self.sender.fin_queued {
+            return false;
+        }
+        let room = self.send_room(cx);
+        room > 0 && room >= self.sender.queued_bytes() / 2
+    }
+
+    /// Hands bytes over that have come, and forgets them unless it is a look only
+    /// (RFC 9293 §3.10.3). Zero means that the peer has sent all it ever will.
+    pub(crate) fn recv(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+        look: bool,
+    ) -> Result<usize, RecvError> {
+        let (front, back) = self.receiver.readable();
+        if front.is_empty() {
+            return self.nothing_to_read();
+        }
+        let first = front.len().min(into.len());
+        into[..first].copy_from_slice(&front[..first]);
+        let second = back.len().min(into.len() - first);
+        into[first..first + second].copy_from_slice(&back[..second]);
+        let bytes = first + second;
+        if !look {
+            self.on_read(cx, u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        Ok(bytes)
+    }
+
+    fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        if let Some(error) = self.user.take_error() {
+            return Err(error.into());
+        }
+        let over = self.receiver.is_finished() || self.user.closed_reading;
+        if over || self.state == State::Closed { Ok(0) } else { Err(RecvError::WouldBlock) }
+    }
+
+    /// Whether receiving would give something at once, be it the end or an error.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.receiver.readable_bytes() > 0
+            || self.receiver.is_finished()
+            || self.user.closed_reading
+            || self.state == State::Closed
+    }
+
+    /// The user has taken `bytes` octets: the window opens, and perhaps an ACK is worth sending.
+    pub(crate) fn on_read(&mut self, cx: &mut Context<'_>, bytes: u32) {
+        self.receiver.consume(bytes, cx.pool);
+        if self.options.receive_buffer_bytes.is_none() {
+            let round_trip = self.rtt.smoothed().unwrap_or_default().as_duration();
+            let most = cx.config.receive_buffer_bytes.1;
+            self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
+        }
+        if !self.state.may_receive() {
+            return;
+        }
+        let unacknowledged = (self.receiver.nxt - self.receiver.acknowledged).unsigned_abs();
+        self.ack.on_read(unacknowledged, self.receiver.readable_bytes() == 0);
+        // A window that has become twice as large is worth telling (tcp_cleanup_rbuf).
+        let left = self.receiver.window_left();
+        if left <= self.receiver.limit / 2 {
+            let shift = self.peer.receive_shift;
+            let offer = self.receiver.window_to_offer(self.ack.segment_bytes(), shift);
+            if offer > 0 && offer >= left.saturating_mul(2) {
+                self.ack.demand();
+            }
+        }
+    }
+
+    /// The user has no more to send (shutdown(SHUT_WR), RFC 9293 §3.10.4).
+    pub(crate) fn shut_sending(&mut self, cx: &mut Context<'_>) {
+        if self.state == State::SynSent {
+            self.finish(Cause::Close, None, cx);
+            return;
+        }
+        if self.change_state(Cause::Close) || self.state == State::SynReceived {
+            self.sender.fin_queued = true;
+            self.sender.more = false;
+            self.sender.hurried = self.sender.end;
+        }
+    }
+
+    /// The user gives his name for it back (close). What was to be sent is sent; what was not read
+    /// means that the peer must know that it was not (RFC 2525 §2.17, RFC 9293 §3.6.1).
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
+        self.user.attached = false;
+        self.user.closed_reading = true;
+        if self.state == State::Closed {
+            return;
+        }
+        if self.receiver.readable_bytes() > 0 && self.state.is_synchronised() {
+            self.owed.add(Owed::RESET);
+            self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
+            return;
+        }
+        self.shut_sending(cx);
+        // Nobody will read what still comes: do not wait for ever for its end.
+        self.arm_idle_timer(cx);
+    }
+
+    /// The user gives it up (ABORT, RFC 9293 §3.10.5).
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+        let tells = self.state.is_synchronised() && self.state != State::TimeWait
+            || self.state == State::SynReceived;
+        if tells {
+            self.owed.add(Owed::RESET);
+        }
+        self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
+    }
+
+    /// Whether nothing is left of it for anybody.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.state == State::Closed && !self.user.attached && !self.owed.has(Owed::RESET)
+    }
+}

@@ -1,0 +1,18 @@
+//! What a connection may reach beside itself.
+
+use uncork_packet::{Capabilities, Instant};
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::memory::Pool;
+use crate::secrets::Secrets;
+
+/// Lent to a connection for one call.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) config: &'a Config,
+    pub(crate) device: &'a Capabilities,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) counters: &'a mut Counters,
+}

@@ -1,0 +1,59 @@
+//! What the user is told, in the terms in which he waits.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use crate::handle::{ListenerId, SocketId};
+
+/// What has become possible. Like an edge: told when it happens, not while it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ready(u8);
+
+impl Ready {
+    /// There is something to read, or the end, or an error.
+    pub const READABLE: Self = Self(1);
+    /// There is room to write after a write was refused or cut short, or there never will be.
+    pub const WRITABLE: Self = Self(2);
+    /// The connection is open.
+    pub const CONNECTED: Self = Self(4);
+    /// The peer has sent its last.
+    pub const PEER_CLOSED: Self = Self(8);
+    /// The connection is over.
+    pub const CLOSED: Self = Self(16);
+    /// It has failed; sending or receiving says how.
+    pub const ERROR: Self = Self(32);
+
+    /// Whether all of `other` holds.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Ready {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Ready {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// Something to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A connection has become ready for something.
+    Socket(SocketId, Ready),
+    /// A listener has a connection to accept.
+    Incoming(ListenerId),
+}

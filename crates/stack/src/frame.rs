@@ -1,0 +1,249 @@
+//! Putting a frame together in the slot that a driver gives: link, IP and transport headers, data,
+//! and the checksum, or what the device needs to complete it.
+
+use std::net::IpAddr;
+
+use uncork_packet::{Capabilities, Checksum, Medium, Owner, Segmentation, Transmit};
+use uncork_wire::checksum::Sum;
+use uncork_wire::ethernet::{self, EtherType, Mac};
+use uncork_wire::tcp::{self, Fields, OptionSet};
+use uncork_wire::{Protocol, ipv4, ipv6};
+
+/// What an IP header begins with here (RFC 1700's recommendation, and Linux's default).
+const HOPS: u8 = 64;
+
+/// The link-layer part of a way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Nothing in front of IP.
+    Bare,
+    /// From one hardware address to another.
+    Ethernet { source: Mac, destination: Mac },
+}
+
+impl Link {
+    pub(crate) fn header_bytes(medium: Medium) -> usize {
+        match medium {
+            Medium::Ethernet => ethernet::HEADER_BYTES,
+            Medium::Ip => 0,
+        }
+    }
+
+    /// Writes its header, and gives its length.
+    pub(crate) fn emit(self, frame: &mut [u8], ethertype: EtherType) -> usize {
+        match self {
+            Self::Bare => 0,
+            Self::Ethernet { source, destination } => {
+                ethernet::Header { destination, source, ethertype }.emit(frame);
+                ethernet::HEADER_BYTES
+            }
+        }
+    }
+}
+
+/// Octets of an IP header.
+pub(crate) const fn ip_header_bytes(ipv6: bool) -> u32 {
+    if ipv6 { 40 } else { 20 }
+}
+
+/// Ends, and how routers are to treat the packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packet {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: Protocol,
+    /// Traffic class with ECN.
+    pub(crate) tos: u8,
+    pub(crate) hops: u8,
+}
+
+impl Packet {
+    pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: Protocol) -> Self {
+        Self { source, destination, protocol, tos: 0, hops: HOPS }
+    }
+
+    /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
+    pub(crate) fn emit(&self, frame: &mut [u8], link: Link, payload_bytes: usize) -> usize {
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let link_bytes = link.emit(frame, EtherType::IPV4);
+                let total = ipv4::HEADER_BYTES + payload_bytes;
+                ipv4::Header {
+                    tos: self.tos,
+                    total_bytes: u16::try_from(total).unwrap_or(0),
+                    // Never fragmented, so of no meaning (RFC 6864 §4.1).
+                    id: 0,
+                    dont_fragment: true,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    ttl: self.hops,
+                    protocol: self.protocol,
+                    source,
+                    destination,
+                }
+                .emit(&mut frame[link_bytes..]);
+                link_bytes + ipv4::HEADER_BYTES
+            }
+            (source, destination) => {
+                let link_bytes = link.emit(frame, EtherType::IPV6);
+                ipv6::Header {
+                    traffic_class: self.tos,
+                    flow_label: 0,
+                    payload_bytes: u16::try_from(payload_bytes).unwrap_or(0),
+                    next_header: self.protocol,
+                    hop_limit: self.hops,
+                    source: to_v6(source),
+                    destination: to_v6(destination),
+                }
+                .emit(&mut frame[link_bytes..]);
+                link_bytes + ipv6::HEADER_BYTES
+            }
+        }
+    }
+
+    /// The sum of the pseudo-header in front of `bytes` octets of transport.
+    pub(crate) fn pseudo(&self, bytes: usize) -> Sum {
+        let mut sum = Sum::default();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                sum.add_pseudo_v4(source, destination, self.protocol.0, bytes);
+            }
+            (source, destination) => {
+                sum.add_pseudo_v6(to_v6(source), to_v6(destination), self.protocol.0, bytes);
+            }
+        }
+        sum
+    }
+}
+
+fn to_v6(address: IpAddr) -> std::net::Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// A TCP segment, or a train of them, to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TcpFrame<'a> {
+    pub(crate) packet: Packet,
+    pub(crate) fields: Fields,
+    pub(crate) options: &'a OptionSet,
+    /// The data, in the two pieces in which a ring has it.
+    pub(crate) data: (&'a [u8], &'a [u8]),
+    /// Data of each segment, if this is a train.
+    pub(crate) train: Option<u16>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl TcpFrame<'_> {
+    /// Writes it into `slot`, which must have room for it.
+    pub(crate) fn emit(&self, slot: &mut [u8], link: Link, device: &Capabilities) -> Transmit {
+        let data_bytes = self.data.0.len() + self.data.1.len();
+        let tcp_bytes = tcp::HEADER_BYTES + self.options.wire_bytes() + data_bytes;
+        let start = self.packet.emit(slot, link, tcp_bytes);
+        let segment = &mut slot[start..start + tcp_bytes];
+        let header_bytes = self.fields.emit(self.options, segment);
+        let mut sum = self.packet.pseudo(tcp_bytes);
+        let checksum = if device.completes_checksums {
+            let (front, back) = segment[header_bytes..].split_at_mut(self.data.0.len());
+            front.copy_from_slice(self.data.0);
+            back.copy_from_slice(self.data.1);
+            put_checksum(segment, sum.folded());
+            #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
+            Checksum::Partial { start: start as u16, offset: tcp::CHECKSUM_OFFSET as u16 }
+        } else {
+            let (header, data) = segment.split_at_mut(header_bytes);
+            sum.add(header);
+            sum.copy(data, self.data.0);
+            sum.copy(&mut data[self.data.0.len()..], self.data.1);
+            put_checksum(segment, sum.finish());
+            Checksum::Complete
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64 KiB and some headers")]
+        Transmit {
+            frame_bytes: (start + tcp_bytes) as u32,
+            checksum,
+            segmentation: self.train.map(|segment_bytes| Segmentation {
+                segment_bytes,
+                header_bytes: (start + header_bytes) as u16,
+                ipv6: self.packet.destination.is_ipv6(),
+                ecn: self.fields.flags.has(tcp::Flags::CWR),
+            }),
+            owner: self.owner,
+        }
+    }
+}
+
+fn put_checksum(segment: &mut [u8], value: u16) {
+    segment[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_packet::{Capabilities, Checksum, Medium};
+    use uncork_wire::checksum::Sum;
+    use uncork_wire::link::LinkType;
+    use uncork_wire::tcp::{Fields, Flags, OptionSet};
+    use uncork_wire::{Protocol, SeqNumber, read_frame};
+
+    use super::{Link, Packet, TcpFrame};
+
+    fn frame(source: &str, destination: &str, completes: bool) -> (Vec<u8>, Checksum) {
+        let device = Capabilities {
+            completes_checksums: completes,
+            ..Capabilities::plain(Medium::Ip, 1500)
+        };
+        let packet =
+            Packet::new(source.parse().unwrap(), destination.parse().unwrap(), Protocol::TCP);
+        let options = OptionSet { timestamps: Some((1, 2)), ..OptionSet::default() };
+        let fields = Fields {
+            source_port: 80,
+            destination_port: 40_000,
+            seq: SeqNumber(7),
+            ack: SeqNumber(9),
+            flags: Flags::ACK,
+            window: 500,
+        };
+        let mut slot = [0xee; 200];
+        let transmit = TcpFrame {
+            packet,
+            fields,
+            options: &options,
+            data: (b"odd", b"wrapped"),
+            train: None,
+            owner: None,
+        }
+        .emit(&mut slot, Link::Bare, &device);
+        (slot[..transmit.frame_bytes as usize].to_vec(), transmit.checksum)
+    }
+
+    #[test]
+    fn a_frame_is_whole_with_its_checksum_or_as_the_device_wants_it() {
+        for (source, destination, ip_bytes) in
+            [("10.0.0.1", "10.0.0.2", 20), ("fd00::1", "fd00::2", 40)]
+        {
+            let (bytes, checksum) = frame(source, destination, false);
+            assert_eq!(checksum, Checksum::Complete);
+            let segment = read_frame(LinkType::Raw, &bytes, bytes.len()).unwrap();
+            assert_eq!((segment.seq, segment.payload_bytes), (SeqNumber(7), 10));
+            assert_eq!(&bytes[bytes.len() - 10..], b"oddwrapped");
+            let packet =
+                Packet::new(segment.source.address, segment.destination.address, Protocol::TCP);
+            let mut sum = packet.pseudo(bytes.len() - ip_bytes);
+            sum.add(&bytes[ip_bytes..]);
+            assert!(sum.is_good());
+
+            // What a device does with a partial one gives the same octets.
+            let (mut partial, checksum) = frame(source, destination, true);
+            let Checksum::Partial { start, offset } = checksum else { panic!("complete") };
+            assert_eq!(usize::from(start), ip_bytes);
+            let mut sum = Sum::default();
+            sum.add(&partial[start.into()..]);
+            let at = usize::from(start + offset);
+            partial[at..at + 2].copy_from_slice(&sum.finish().to_be_bytes());
+            assert_eq!(partial, bytes);
+        }
+    }
+}

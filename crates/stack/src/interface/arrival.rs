@@ -1,0 +1,267 @@
+//! A frame has come: what is it about, is it for us, and who takes it?
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use uncork_packet::{Instant, Medium};
+use uncork_wire::ethernet::{self, EtherType, Mac};
+use uncork_wire::{Protocol, Unread, arp, icmpv4, icmpv6, ipv4, ipv6};
+
+use super::Interface;
+use super::reply::{Reply, echo_fits};
+use crate::frame::Link;
+
+/// An IP packet for us that somebody else has to deal with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    /// The way back to who has handed it to us.
+    pub(crate) back: Link,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) payload: &'a [u8],
+    /// A router has marked it (RFC 3168 §5).
+    pub(crate) congestion: bool,
+}
+
+/// A message about a packet that we have sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Complaint {
+    /// It is longer than this next hop takes.
+    TooBig(u32),
+    /// It cannot be delivered.
+    Unreachable,
+}
+
+/// What a frame was.
+#[derive(Debug)]
+pub(crate) enum Frame<'a> {
+    /// A TCP segment.
+    Tcp(Incoming<'a>),
+    /// An ICMP error with the beginning of the packet that it is about.
+    Complaint(Complaint, &'a [u8]),
+    /// It has told where a neighbour is: these connections can go on.
+    Neighbour(Vec<u32>),
+    /// It was dealt with.
+    Done,
+    /// It was for others, or about something that is not spoken here.
+    NotForUs,
+}
+
+impl Interface {
+    /// Reads a frame, and answers it if that needs no connection.
+    pub(crate) fn arrive<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        now: Instant,
+    ) -> Result<Frame<'a>, Unread> {
+        match self.device.medium {
+            Medium::Ethernet => {
+                let (header, packet) = ethernet::Header::read(bytes)?;
+                let group = header.destination.0[0] & 1 == 1;
+                if header.destination != self.mac && !group {
+                    return Ok(Frame::NotForUs);
+                }
+                let back = Link::Ethernet { source: self.mac, destination: header.source };
+                match header.ethertype {
+                    EtherType::IPV4 => self.arrive_v4(packet, back),
+                    EtherType::IPV6 => self.arrive_v6(packet, back, now),
+                    EtherType::ARP => self.arrive_arp(packet, back, now),
+                    _ => Ok(Frame::NotForUs),
+                }
+            }
+            Medium::Ip => match bytes.first().map(|first| first >> 4) {
+                Some(6) => self.arrive_v6(bytes, Link::Bare, now),
+                _ => self.arrive_v4(bytes, Link::Bare),
+            },
+        }
+    }
+
+    fn arrive_v4<'a>(&mut self, packet: &'a [u8], back: Link) -> Result<Frame<'a>, Unread> {
+        let (header, payload) = ipv4::Header::read(packet)?;
+        let (source, destination) = (header.source, header.destination);
+        // Fragments are not put together: TCP never needs it, as it never asks for any.
+        if !self.is_ours(destination.into()) || !header.is_whole() || !is_host(source) {
+            return Ok(Frame::NotForUs);
+        }
+        match header.protocol {
+            Protocol::TCP => Ok(Frame::Tcp(Incoming {
+                back,
+                source: source.into(),
+                destination: destination.into(),
+                payload,
+                congestion: header.tos & 3 == 3,
+            })),
+            Protocol::ICMP => self.arrive_icmp(source, destination, payload, back),
+            _ => Ok(Frame::NotForUs),
+        }
+    }
+
+    fn arrive_icmp<'a>(
+        &mut self,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        payload: &'a [u8],
+        back: Link,
+    ) -> Result<Frame<'a>, Unread> {
+        use icmpv4::Message;
+        let (message, body) = Message::read(payload)?;
+        Ok(match message {
+            Message::EchoRequest(id, seq) => {
+                self.echo((destination.into(), source.into()), (id, seq), body, back)
+            }
+            Message::Unreachable { code: icmpv4::FRAGMENTATION_NEEDED, next_hop_mtu } => {
+                Frame::Complaint(Complaint::TooBig(next_hop_mtu.into()), body)
+            }
+            Message::Unreachable { .. } => Frame::Complaint(Complaint::Unreachable, body),
+            _ => Frame::Done,
+        })
+    }
+
+    fn arrive_v6<'a>(
+        &mut self,
+        packet: &'a [u8],
+        back: Link,
+        now: Instant,
+    ) -> Result<Frame<'a>, Unread> {
+        let (header, rest) = ipv6::Header::read(packet)?;
+        let (protocol, payload) = ipv6::upper_layer(header.next_header, rest)?;
+        let (source, destination) = (header.source, header.destination);
+        let for_us = self.is_ours(destination.into());
+        let group = destination.is_multicast() && self.listens_to(destination);
+        if !for_us && !group || source.is_multicast() {
+            return Ok(Frame::NotForUs);
+        }
+        match protocol {
+            Protocol::TCP if for_us => Ok(Frame::Tcp(Incoming {
+                back,
+                source: source.into(),
+                destination: destination.into(),
+                payload,
+                congestion: header.traffic_class & 3 == 3,
+            })),
+            Protocol::ICMPV6 => {
+                let near = header.hop_limit == icmpv6::NEIGHBOUR_HOP_LIMIT;
+                self.arrive_icmpv6(source, destination, payload, (back, near, now))
+            }
+            _ => Ok(Frame::NotForUs),
+        }
+    }
+
+    fn arrive_icmpv6<'a>(
+        &mut self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        payload: &'a [u8],
+        (back, near, now): (Link, bool, Instant),
+    ) -> Result<Frame<'a>, Unread> {
+        use icmpv6::Message;
+        let (message, body) = Message::read(payload, source, destination)?;
+        Ok(match message {
+            Message::EchoRequest(id, seq) if !destination.is_multicast() => {
+                self.echo((destination.into(), source.into()), (id, seq), body, back)
+            }
+            Message::PacketTooBig(mtu) => Frame::Complaint(Complaint::TooBig(mtu), body),
+            Message::Unreachable(_) => Frame::Complaint(Complaint::Unreachable, body),
+            // RFC 4861 §7.1: whoever is on another link cannot have sent this.
+            Message::NeighbourSolicitation { target, source: asker } if near => {
+                self.answer_solicitation(source, target, asker, back, now)
+            }
+            Message::NeighbourAdvertisement { target, mac: Some(mac), .. }
+                if near && mac.is_unicast() =>
+            {
+                Frame::Neighbour(self.neighbours.learn(target.into(), mac, now, false))
+            }
+            _ => Frame::Done,
+        })
+    }
+
+    fn answer_solicitation(
+        &mut self,
+        asker: Ipv6Addr,
+        target: Ipv6Addr,
+        mac: Option<Mac>,
+        back: Link,
+        now: Instant,
+    ) -> Frame<'static> {
+        if !self.is_ours(target.into()) {
+            return Frame::NotForUs;
+        }
+        // Who asks from nowhere wants to know whether the address is free: tell everybody
+        // (RFC 4861 §7.2.4).
+        let all: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let (destination, solicited, link) = if asker.is_unspecified() {
+            let mac = icmpv6::multicast_mac(all);
+            (all, false, Link::Ethernet { source: self.mac, destination: mac })
+        } else {
+            (asker, true, back)
+        };
+        self.replies.push(Reply::Advertisement {
+            link,
+            source: target,
+            destination,
+            solicited,
+            target,
+        });
+        match mac {
+            Some(mac) if solicited && mac.is_unicast() => {
+                Frame::Neighbour(self.neighbours.learn(asker.into(), mac, now, true))
+            }
+            _ => Frame::Done,
+        }
+    }
+
+    fn arrive_arp(
+        &mut self,
+        packet: &[u8],
+        back: Link,
+        now: Instant,
+    ) -> Result<Frame<'static>, Unread> {
+        let packet = arp::Packet::read(packet)?;
+        let for_us = self.is_ours(packet.target.into());
+        if for_us && packet.operation == arp::Operation::Request {
+            self.replies.push(Reply::Arp {
+                link: back,
+                packet: arp::Packet {
+                    operation: arp::Operation::Reply,
+                    sender_mac: self.mac,
+                    sender: packet.target,
+                    target_mac: packet.sender_mac,
+                    target: packet.sender,
+                },
+            });
+        }
+        if !packet.sender_mac.is_unicast() || !is_host(packet.sender) {
+            return Ok(Frame::Done);
+        }
+        // RFC 826: who is known is updated; who asks for us is remembered, we will answer him.
+        let waiting = self.neighbours.learn(packet.sender.into(), packet.sender_mac, now, for_us);
+        Ok(Frame::Neighbour(waiting))
+    }
+
+    fn echo(
+        &mut self,
+        (source, destination): (IpAddr, IpAddr),
+        (id, seq): (u16, u16),
+        data: &[u8],
+        link: Link,
+    ) -> Frame<'static> {
+        if echo_fits(&self.device, data.len(), source.is_ipv6()) {
+            let mut body = self.replies.body();
+            body.extend_from_slice(data);
+            self.replies.push(Reply::Echo { link, source, destination, id, seq, body });
+        }
+        Frame::Done
+    }
+
+    /// Groups of neighbour discovery: all nodes, and those of our addresses (RFC 4291 §2.8).
+    fn listens_to(&self, group: Ipv6Addr) -> bool {
+        group == Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)
+            || self.addresses.iter().any(|ours| {
+                matches!(ours.address, IpAddr::V6(address) if icmpv6::solicited_node(address) == group)
+            })
+    }
+}
+
+/// Whether somebody can be there (RFC 1122 §3.2.1.3).
+fn is_host(address: Ipv4Addr) -> bool {
+    !address.is_unspecified() && !address.is_broadcast() && !address.is_multicast()
+}

@@ -1,0 +1,87 @@
+//! The host's side of the link: which addresses are ours, which way a packet goes, who is behind an
+//! address, and what is answered without any connection.
+
+pub(crate) mod arrival;
+pub(crate) mod neighbour;
+pub(crate) mod reply;
+mod route;
+
+use std::net::IpAddr;
+
+use uncork_packet::{Capabilities, Medium};
+use uncork_wire::ethernet::Mac;
+
+pub(crate) use neighbour::{NeighbourId, Neighbours};
+use reply::Replies;
+pub use route::{Cidr, Route};
+
+/// Addresses, routes and neighbours.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub(crate) device: Capabilities,
+    pub(crate) mac: Mac,
+    addresses: Vec<Cidr>,
+    routes: Vec<Route>,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) replies: Replies,
+}
+
+impl Interface {
+    pub(crate) fn new(device: Capabilities, mac: Mac) -> Self {
+        Self {
+            device,
+            mac,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            neighbours: Neighbours::default(),
+            replies: Replies::default(),
+        }
+    }
+
+    /// Adds an address, and with it the route to its network.
+    pub(crate) fn add_address(&mut self, address: Cidr) {
+        self.addresses.push(address);
+    }
+
+    pub(crate) fn add_route(&mut self, route: Route) {
+        self.routes.push(route);
+    }
+
+    pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|ours| ours.address == address)
+    }
+
+    /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest
+    /// prefix that fits.
+    pub(crate) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
+        let here = self.addresses.iter().filter(|ours| ours.contains(remote));
+        let here = here.map(|ours| (ours.prefix, remote)).max_by_key(|(prefix, _)| *prefix);
+        let there = self.routes.iter().filter(|route| route.destination.contains(remote));
+        let there = there.map(|route| (route.destination.prefix, route.gateway.unwrap_or(remote)));
+        let there = there.max_by_key(|(prefix, _)| *prefix);
+        let longest = [here, there].into_iter().flatten().max_by_key(|(prefix, _)| *prefix);
+        longest.map(|(_, hop)| hop)
+    }
+
+    /// The address to speak to `remote` from: one of the network of the next hop, or any.
+    pub(crate) fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        let hop = self.next_hop(remote)?;
+        let near = self.addresses.iter().find(|ours| ours.contains(hop));
+        let family = self.addresses.iter().find(|ours| ours.address.is_ipv4() == remote.is_ipv4());
+        near.or(family).map(|ours| ours.address)
+    }
+
+    /// The neighbour through whom `remote` is reached, where there are neighbours.
+    pub(crate) fn neighbour_for(&mut self, remote: IpAddr) -> Option<NeighbourId> {
+        if self.device.medium == Medium::Ip {
+            return None;
+        }
+        let hop = self.next_hop(remote)?;
+        Some(self.neighbours.find_or_add(hop))
+    }
+
+    /// Whether there is a way to `remote` at all.
+    pub(crate) fn reaches(&self, remote: IpAddr) -> bool {
+        self.next_hop(remote).is_some()
+    }
+}

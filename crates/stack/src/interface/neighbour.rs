@@ -1,0 +1,254 @@
+//! Who is behind an address on the link: ARP (RFC 826) and neighbour discovery (RFC 4861 §7.3) with
+//! the states of the latter for both.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use uncork_packet::Instant;
+use uncork_wire::ethernet::Mac;
+
+/// How long an answer is believed without a sign of life (REACHABLE_TIME, RFC 4861 §10).
+const REACHABLE: Duration = Duration::from_secs(30);
+/// Time between questions (RETRANS_TIMER).
+const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
+/// Questions before nobody is thought to be there (MAX_MULTICAST_SOLICIT).
+const QUESTIONS: u8 = 3;
+/// Neighbours that are kept. More than that are made up.
+const MOST: usize = 4096;
+
+/// A neighbour; stays the same as long as he is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NeighbourId {
+    place: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Neighbour {
+    address: IpAddr,
+    generation: u32,
+    mac: Option<Mac>,
+    /// Until when `mac` is believed.
+    fresh_until: Instant,
+    /// Questions that were asked and not answered, and when the next is due.
+    asked: u8,
+    ask_at: Option<Instant>,
+    /// Connections that have something to send to him.
+    waiting: Vec<u32>,
+}
+
+/// A question to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) address: IpAddr,
+    /// Where he was; everybody is asked if that is not known.
+    pub(crate) mac: Option<Mac>,
+}
+
+/// All that are remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbours {
+    entries: Vec<Neighbour>,
+    places: BTreeMap<IpAddr, u32>,
+    questions: Vec<Question>,
+    next_question: Option<Instant>,
+}
+
+impl Neighbours {
+    pub(crate) fn find_or_add(&mut self, address: IpAddr) -> NeighbourId {
+        if let Some(&place) = self.places.get(&address) {
+            let generation = self.entries[place as usize].generation;
+            return NeighbourId { place, generation };
+        }
+        let fresh = Neighbour {
+            address,
+            generation: 0,
+            mac: None,
+            fresh_until: Instant::ZERO,
+            asked: 0,
+            ask_at: None,
+            waiting: Vec::new(),
+        };
+        let place = if self.entries.len() < MOST {
+            self.entries.push(fresh);
+            self.entries.len() - 1
+        } else {
+            // Whoever was heard of longest ago makes room.
+            let oldest =
+                (0..self.entries.len()).min_by_key(|&place| self.entries[place].fresh_until);
+            let place = oldest.unwrap_or(0);
+            let old = &mut self.entries[place];
+            let generation = old.generation.wrapping_add(1);
+            self.places.remove(&old.address);
+            *old = Neighbour { generation, ..fresh };
+            place
+        };
+        let generation = self.entries[place].generation;
+        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        self.places.insert(address, place);
+        NeighbourId { place, generation }
+    }
+
+    /// Whether this is still who it was.
+    pub(crate) fn is_current(&self, id: NeighbourId) -> bool {
+        self.entries.get(id.place as usize).is_some_and(|entry| entry.generation == id.generation)
+    }
+
+    /// His hardware address. If it is not known he is asked for it, and if it is old he is asked
+    /// whether it still holds.
+    pub(crate) fn mac(&mut self, id: NeighbourId, now: Instant) -> Option<Mac> {
+        let entry = &mut self.entries[id.place as usize];
+        if now < entry.fresh_until {
+            return entry.mac;
+        }
+        if entry.ask_at.is_none() {
+            entry.asked = 0;
+            self.ask(id.place as usize, now);
+        }
+        self.entries[id.place as usize].mac
+    }
+
+    /// `place` has something for him once his address is known.
+    pub(crate) fn wait(&mut self, id: NeighbourId, place: u32) {
+        // Twice does no harm: it is only looked at again.
+        self.entries[id.place as usize].waiting.push(place);
+    }
+
+    fn ask(&mut self, place: usize, now: Instant) {
+        let entry = &mut self.entries[place];
+        entry.asked += 1;
+        let next = now + QUESTION_INTERVAL;
+        entry.ask_at = Some(next);
+        self.questions.push(Question { address: entry.address, mac: entry.mac });
+        self.next_question = Some(self.next_question.map_or(next, |first| first.min(next)));
+    }
+
+    /// He has said where he is. Gives the connections that have waited for that. With `make_known`
+    /// he is remembered although nobody has asked.
+    pub(crate) fn learn(
+        &mut self,
+        address: IpAddr,
+        mac: Mac,
+        now: Instant,
+        make_known: bool,
+    ) -> Vec<u32> {
+        if !make_known && !self.places.contains_key(&address) {
+            return Vec::new();
+        }
+        let id = self.find_or_add(address);
+        let entry = &mut self.entries[id.place as usize];
+        entry.mac = Some(mac);
+        entry.fresh_until = now + REACHABLE;
+        entry.ask_at = None;
+        entry.asked = 0;
+        std::mem::take(&mut entry.waiting)
+    }
+
+    /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1).
+    pub(crate) fn confirm(&mut self, id: NeighbourId, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(id.place as usize)
+            && entry.generation == id.generation
+            && entry.mac.is_some()
+        {
+            entry.fresh_until = now + REACHABLE;
+            entry.ask_at = None;
+        }
+    }
+
+    /// Asks again whom it is time to ask. Gives the connections whose neighbour does not answer.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<u32> {
+        let mut unreachable = Vec::new();
+        if self.next_question.is_none_or(|next| next > now) {
+            return unreachable;
+        }
+        self.next_question = None;
+        for place in 0..self.entries.len() {
+            let entry = &mut self.entries[place];
+            match entry.ask_at {
+                Some(due) if due <= now && entry.asked >= QUESTIONS => {
+                    entry.ask_at = None;
+                    entry.asked = 0;
+                    entry.mac = None;
+                    unreachable.append(&mut entry.waiting);
+                }
+                Some(due) if due <= now => self.ask(place, now),
+                Some(due) => {
+                    self.next_question =
+                        Some(self.next_question.map_or(due, |first| first.min(due)));
+                }
+                None => {}
+            }
+        }
+        unreachable
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.next_question
+    }
+
+    /// A question to be sent, if there is one.
+    pub(crate) fn poll_question(&mut self) -> Option<Question> {
+        self.questions.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use uncork_packet::Instant;
+    use uncork_wire::ethernet::Mac;
+
+    use super::{Neighbours, Question};
+
+    const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
+
+    fn address() -> IpAddr {
+        "10.0.0.7".parse().unwrap()
+    }
+
+    #[test]
+    fn who_is_not_known_is_asked_three_times_and_then_not_reachable() {
+        let mut neighbours = Neighbours::default();
+        let id = neighbours.find_or_add(address());
+        let mut now = Instant::ZERO;
+        assert_eq!(neighbours.mac(id, now), None);
+        neighbours.wait(id, 5);
+        for _ in 0..3 {
+            let question = Question { address: address(), mac: None };
+            assert_eq!(neighbours.poll_question(), Some(question));
+            assert_eq!(neighbours.poll_question(), None);
+            now = neighbours.next_timeout().unwrap();
+            let unreachable = neighbours.handle_timeout(now);
+            assert_eq!(unreachable.is_empty(), now < Instant::from_millis(3000));
+        }
+        assert_eq!(neighbours.next_timeout(), None);
+    }
+
+    #[test]
+    fn an_address_that_is_old_is_used_while_it_is_asked_for() {
+        let mut neighbours = Neighbours::default();
+        let id = neighbours.find_or_add(address());
+        neighbours.mac(id, Instant::ZERO);
+        neighbours.wait(id, 5);
+        assert_eq!(neighbours.learn(address(), MAC, Instant::ZERO, false), [5]);
+        neighbours.poll_question();
+        let later = Instant::from_millis(29_000);
+        assert_eq!((neighbours.mac(id, later), neighbours.poll_question()), (Some(MAC), None));
+        neighbours.confirm(id, later);
+        let later = later + Duration::from_secs(31);
+        assert_eq!(neighbours.mac(id, later), Some(MAC));
+        assert_eq!(neighbours.poll_question().and_then(|question| question.mac), Some(MAC));
+    }
+
+    #[test]
+    fn an_answer_that_nobody_has_asked_for_is_not_kept() {
+        let mut neighbours = Neighbours::default();
+        neighbours.learn(address(), MAC, Instant::ZERO, false);
+        assert!(neighbours.places.is_empty());
+        let id = neighbours.find_or_add(address());
+        assert!(neighbours.is_current(id));
+    }
+}

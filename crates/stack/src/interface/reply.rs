@@ -1,0 +1,185 @@
+//! Answers that need no connection: resets, SYN cookies, echoes, and who has an address. They are
+//! kept until there is a slot for them, and dropped when too many are.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+
+use uncork_packet::{Capabilities, Checksum, Transmit};
+use uncork_wire::ethernet::{EtherType, Mac};
+use uncork_wire::tcp::{Fields, OptionSet};
+use uncork_wire::{Protocol, arp, icmpv4, icmpv6};
+
+use super::Interface;
+use super::neighbour::Question;
+use crate::frame::{Link, Packet, TcpFrame};
+
+/// Answers that are kept. Whoever sends more than this before a slot is free gets fewer.
+const MOST: usize = 256;
+
+/// An answer to be sent.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// A TCP segment without data.
+    Tcp { link: Link, source: IpAddr, destination: IpAddr, fields: Fields, options: OptionSet },
+    /// "I have it."
+    Arp { link: Link, packet: arp::Packet },
+    /// The same in IPv6.
+    Advertisement {
+        link: Link,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        solicited: bool,
+        target: Ipv6Addr,
+    },
+    /// What was sent comes back.
+    Echo { link: Link, source: IpAddr, destination: IpAddr, id: u16, seq: u16, body: Vec<u8> },
+}
+
+/// Answers that wait, and bodies of echoes to be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    waiting: VecDeque<Reply>,
+    bodies: Vec<Vec<u8>>,
+}
+
+impl Replies {
+    /// Keeps an answer; whether there was room.
+    pub(crate) fn push(&mut self, reply: Reply) -> bool {
+        let room = self.waiting.len() < MOST;
+        if room {
+            self.waiting.push_back(reply);
+        }
+        room
+    }
+
+    /// An empty body to be filled.
+    pub(crate) fn body(&mut self) -> Vec<u8> {
+        self.bodies.pop().unwrap_or_default()
+    }
+}
+
+impl Interface {
+    /// Writes the next answer or question into `slot`, if there is one.
+    pub(crate) fn transmit(&mut self, slot: &mut [u8]) -> Option<Transmit> {
+        while let Some(question) = self.neighbours.poll_question() {
+            if let Some(transmit) = self.ask(question, slot) {
+                return Some(transmit);
+            }
+        }
+        let reply = self.replies.waiting.pop_front()?;
+        Some(match reply {
+            Reply::Tcp { link, source, destination, fields, options } => {
+                let packet = Packet::new(source, destination, Protocol::TCP);
+                let frame = TcpFrame {
+                    packet,
+                    fields,
+                    options: &options,
+                    data: (&[], &[]),
+                    train: None,
+                    owner: None,
+                };
+                frame.emit(slot, link, &self.device)
+            }
+            Reply::Arp { link, packet } => emit_arp(slot, link, &packet),
+            Reply::Advertisement { link, source, destination, solicited, target } => {
+                let message = icmpv6::Message::NeighbourAdvertisement {
+                    target,
+                    solicited,
+                    overrides: true,
+                    mac: Some(self.mac),
+                };
+                emit_neighbour(slot, link, (source, destination), &message)
+            }
+            Reply::Echo { link, source, destination, id, seq, mut body } => {
+                let transmit = emit_echo(slot, link, (source, destination), (id, seq), &body);
+                body.clear();
+                self.replies.bodies.push(body);
+                transmit
+            }
+        })
+    }
+
+    /// "Who has it?", to him whose address is old, or to everybody.
+    fn ask(&self, question: Question, slot: &mut [u8]) -> Option<Transmit> {
+        let source = self.source_for(question.address)?;
+        Some(match (source, question.address) {
+            (IpAddr::V4(sender), IpAddr::V4(target)) => {
+                let destination = question.mac.unwrap_or(Mac::BROADCAST);
+                let packet = arp::Packet {
+                    operation: arp::Operation::Request,
+                    sender_mac: self.mac,
+                    sender,
+                    target_mac: Mac::default(),
+                    target,
+                };
+                emit_arp(slot, Link::Ethernet { source: self.mac, destination }, &packet)
+            }
+            (IpAddr::V6(source), IpAddr::V6(target)) => {
+                let group = icmpv6::solicited_node(target);
+                let (address, mac) = match question.mac {
+                    Some(mac) => (target, mac),
+                    None => (group, icmpv6::multicast_mac(group)),
+                };
+                let message =
+                    icmpv6::Message::NeighbourSolicitation { target, source: Some(self.mac) };
+                let link = Link::Ethernet { source: self.mac, destination: mac };
+                emit_neighbour(slot, link, (source, address), &message)
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn emit_arp(slot: &mut [u8], link: Link, packet: &arp::Packet) -> Transmit {
+    let start = link.emit(slot, EtherType::ARP);
+    packet.emit(&mut slot[start..]);
+    whole(start + arp::PACKET_BYTES)
+}
+
+fn emit_neighbour(
+    slot: &mut [u8],
+    link: Link,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    message: &icmpv6::Message,
+) -> Transmit {
+    let mut packet = Packet::new(source.into(), destination.into(), Protocol::ICMPV6);
+    packet.hops = icmpv6::NEIGHBOUR_HOP_LIMIT;
+    let start = packet.emit(slot, link, icmpv6::NEIGHBOUR_BYTES);
+    message.emit(&mut slot[start..start + icmpv6::NEIGHBOUR_BYTES], source, destination);
+    whole(start + icmpv6::NEIGHBOUR_BYTES)
+}
+
+fn emit_echo(
+    slot: &mut [u8],
+    link: Link,
+    (source, destination): (IpAddr, IpAddr),
+    (id, seq): (u16, u16),
+    body: &[u8],
+) -> Transmit {
+    let bytes = icmpv4::HEADER_BYTES + body.len();
+    let protocol = if source.is_ipv4() { Protocol::ICMP } else { Protocol::ICMPV6 };
+    let start = Packet::new(source, destination, protocol).emit(slot, link, bytes);
+    let message = &mut slot[start..start + bytes];
+    message[icmpv4::HEADER_BYTES..].copy_from_slice(body);
+    if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
+        icmpv6::Message::EchoReply(id, seq).emit(message, source, destination);
+    } else {
+        icmpv4::Message::EchoReply(id, seq).emit(message);
+    }
+    whole(start + bytes)
+}
+
+fn whole(bytes: usize) -> Transmit {
+    Transmit {
+        frame_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        checksum: Checksum::Complete,
+        segmentation: None,
+        owner: None,
+    }
+}
+
+/// Whether a slot of this device has room for an echo of so many octets.
+pub(crate) fn echo_fits(device: &Capabilities, body_bytes: usize, ipv6: bool) -> bool {
+    let headers = crate::frame::ip_header_bytes(ipv6) as usize + icmpv4::HEADER_BYTES;
+    headers + body_bytes <= usize::from(device.mtu)
+}

@@ -1,0 +1,50 @@
+//! TCP/IP as a state machine: segments in, segments out, timers asked for, time passed in.
+//!
+//! There is no thread in here, no clock, no socket, no source of randomness and no `unsafe`; nothing
+//! is allocated for a packet. Whoever owns a [`Stack`] drives it, in this order:
+//!
+//! 1. **handle**: [`Stack::handle_frame`] for each frame that came, [`Stack::handle_completion`] for what
+//!    has left the device, [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so;
+//! 2. **do** what the user wants: [`Stack::connect`], [`Stack::send`], [`Stack::recv`] and their kin;
+//! 3. **poll**: [`Stack::poll_transmit`] until it gives nothing more, each time with an empty slot;
+//!    [`Stack::poll_event`] for who has become ready; [`Stack::poll_timeout`] for when to come again.
+//!
+//! ```text
+//! frame ─▶ interface/ ─▶ demux ─▶ connection/arrival ─▶ receive/ ─▶ recv()
+//!              │           └─▶ listener/ (SYN)              └─▶ recovery/, congestion/
+//!              └─▶ replies (ARP, NDP, ICMP, resets, cookies)        │
+//! send() ─▶ connection/send ─▶ decision ─▶ emit ─▶ frame ─▶ the driver's slot
+//!                                 └─ Blocked: why not
+//! ```
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+mod context;
+mod counters;
+mod demux;
+mod event;
+mod frame;
+mod handle;
+mod hash;
+mod interface;
+mod listener;
+mod memory;
+mod secrets;
+mod stack;
+mod timer;
+mod units;
+
+pub use config::{Algorithm, Config, QuickAckCounting};
+pub use connection::{
+    Blocked, Cause, ConnectionError, Info, KeepAlive, Phase, RecvError, SendError, SocketOption,
+    State,
+};
+pub use counters::Counters;
+pub use event::{Event, Ready};
+pub use handle::{ListenerId, SocketId};
+pub use interface::{Cidr, Route};
+pub use listener::ListenError;
+pub use stack::{ConnectError, Shutdown, Stack};
+pub use uncork_packet::Instant;
+pub use uncork_wire::ethernet::Mac;

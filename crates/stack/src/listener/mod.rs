@@ -1,0 +1,149 @@
+//! Listeners: who waits for connections, where, and how many may wait for him.
+
+pub(crate) mod cookie;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::connection::SocketOption;
+use crate::handle::{ListenerId, SocketId};
+
+/// Why a listener could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// Somebody listens there.
+    #[error("another listener has this address and port")]
+    AddressInUse,
+    /// The address is none of the stack's.
+    #[error("the address is not one of this stack")]
+    NotOurs,
+}
+
+/// Waits for connections.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) id: ListenerId,
+    /// One address, or all.
+    address: Option<IpAddr>,
+    port: u16,
+    /// Connections that may wait to be accepted, and handshakes that may be under way.
+    backlog: u32,
+    /// Handshakes under way (the SYN queue).
+    pub(crate) handshakes: u32,
+    /// Connections that wait to be accepted.
+    accept: VecDeque<SocketId>,
+    /// Options that its connections begin with.
+    pub(crate) options: Vec<SocketOption>,
+}
+
+/// What can be done with a SYN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is room for a handshake.
+    Free,
+    /// Too many handshakes are under way: answer with a cookie.
+    Cookie,
+    /// Too many connections wait to be accepted: nothing can be done.
+    None,
+}
+
+impl Listener {
+    pub(crate) fn room(&self) -> Room {
+        // Linux lets one more in than the backlog says (sk_acceptq_is_full).
+        if self.is_full() {
+            Room::None
+        } else if self.handshakes >= self.backlog.max(1) {
+            Room::Cookie
+        } else {
+            Room::Free
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.accept.len() > self.backlog as usize
+    }
+
+    /// A handshake is over.
+    pub(crate) fn queue(&mut self, socket: SocketId) {
+        self.accept.push_back(socket);
+    }
+
+    pub(crate) fn accept(&mut self) -> Option<SocketId> {
+        self.accept.pop_front()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.accept.len()
+    }
+}
+
+/// All listeners, by port.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    entries: Vec<Option<Listener>>,
+    generation: u32,
+    ports: BTreeMap<u16, Vec<u32>>,
+}
+
+impl Listeners {
+    pub(crate) fn add(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+    ) -> Result<ListenerId, ListenError> {
+        let address = Some(local.ip()).filter(|address| !address.is_unspecified());
+        let port = local.port();
+        let others = self.ports.entry(port).or_default();
+        let taken = others.iter().any(|&place| {
+            self.entries[place as usize].as_ref().is_some_and(|other| other.address == address)
+        });
+        if taken {
+            return Err(ListenError::AddressInUse);
+        }
+        let free = self.entries.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.entries.len());
+        self.generation = self.generation.wrapping_add(1);
+        let id = ListenerId {
+            place: u32::try_from(place).unwrap_or(u32::MAX),
+            generation: self.generation,
+        };
+        let accept = VecDeque::new();
+        let options = Vec::new();
+        let listener = Listener { id, address, port, backlog, handshakes: 0, accept, options };
+        match self.entries.get_mut(place) {
+            Some(entry) => *entry = Some(listener),
+            None => self.entries.push(Some(listener)),
+        }
+        others.push(id.place);
+        Ok(id)
+    }
+
+    /// Who listens there: for that address, or for all.
+    pub(crate) fn find(&mut self, local: SocketAddr) -> Option<&mut Listener> {
+        let places = self.ports.get(&local.port())?;
+        let at = |address: Option<IpAddr>| {
+            places.iter().copied().find(|&place| {
+                self.entries[place as usize].as_ref().is_some_and(|other| other.address == address)
+            })
+        };
+        let place = at(Some(local.ip())).or_else(|| at(None))?;
+        self.entries[place as usize].as_mut()
+    }
+
+    pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        let entry = self.entries.get_mut(id.place as usize)?.as_mut();
+        entry.filter(|listener| listener.id == id)
+    }
+
+    /// Takes a listener away; gives those that have waited for him.
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<VecDeque<SocketId>> {
+        let port = self.get(id)?.port;
+        if let Some(places) = self.ports.get_mut(&port) {
+            places.retain(|&place| place != id.place);
+            if places.is_empty() {
+                self.ports.remove(&port);
+            }
+        }
+        self.entries[id.place as usize].take().map(|listener| listener.accept)
+    }
+}

@@ -1,0 +1,10 @@
+//! What holds bytes and connections: nothing is allocated for a packet, and nothing is kept for a
+//! connection that has no data.
+
+mod pool;
+mod ring;
+mod slab;
+
+pub(crate) use pool::Pool;
+pub(crate) use ring::Ring;
+pub(crate) use slab::Slab;

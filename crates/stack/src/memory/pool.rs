@@ -1,0 +1,104 @@
+//! Storage that a connection has while it holds data, and that is warm in the cache when the next
+//! one gets it.
+
+use crate::connection::{Reassembly, Record};
+
+/// The smallest storage, as a power of two: 2 KiB, so that one segment fits.
+const SMALLEST: u32 = 11;
+/// Sizes that are kept for later: up to 8 MiB.
+const SIZES: usize = 13;
+
+/// Lists of storage by size, last in, first out.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: [Vec<Box<[u8]>>; SIZES],
+    /// Bytes in the lists, and how many they may be.
+    kept_bytes: usize,
+    limit_bytes: usize,
+    records: Vec<std::collections::VecDeque<Record>>,
+    #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
+    reassemblies: Vec<Box<Reassembly>>,
+}
+
+/// Lists of segments in flight that are kept, and how long they may be.
+const KEPT_LISTS: usize = 1024;
+const KEPT_RECORDS: usize = 1024;
+
+impl Pool {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        Self {
+            free: Default::default(),
+            kept_bytes: 0,
+            limit_bytes,
+            records: Vec::new(),
+            reassemblies: Vec::new(),
+        }
+    }
+
+    /// Storage for at least so many bytes: the next power of two. What is in it is of no meaning.
+    pub(crate) fn take(&mut self, bytes: usize) -> Box<[u8]> {
+        let bits = bytes.next_power_of_two().trailing_zeros().max(SMALLEST);
+        let list = self.free.get_mut((bits - SMALLEST) as usize);
+        if let Some(storage) = list.and_then(Vec::pop) {
+            self.kept_bytes -= storage.len();
+            return storage;
+        }
+        vec![0; 1 << bits].into_boxed_slice()
+    }
+
+    /// Gives storage back.
+    pub(crate) fn give(&mut self, storage: Box<[u8]>) {
+        if storage.is_empty() || self.kept_bytes + storage.len() > self.limit_bytes {
+            return;
+        }
+        let size = storage.len().trailing_zeros() - SMALLEST;
+        if let Some(list) = self.free.get_mut(size as usize) {
+            self.kept_bytes += storage.len();
+            list.push(storage);
+        }
+    }
+
+    /// An empty list of segments in flight.
+    pub(crate) fn take_records(&mut self) -> std::collections::VecDeque<Record> {
+        self.records.pop().unwrap_or_default()
+    }
+
+    /// Gives a list back that has become empty.
+    pub(crate) fn give_records(&mut self, list: std::collections::VecDeque<Record>) {
+        debug_assert!(list.is_empty());
+        if (1..=KEPT_RECORDS).contains(&list.capacity()) && self.records.len() < KEPT_LISTS {
+            self.records.push(list);
+        }
+    }
+
+    pub(crate) fn take_reassembly(&mut self) -> Box<Reassembly> {
+        self.reassemblies.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_reassembly(&mut self, mut reassembly: Box<Reassembly>) {
+        if self.reassemblies.len() < KEPT_LISTS {
+            reassembly.clear();
+            self.reassemblies.push(reassembly);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pool;
+
+    #[test]
+    fn storage_comes_back_up_to_the_limit() {
+        let mut pool = Pool::new(6 << 10);
+        let (small, large) = (pool.take(1), pool.take(2049));
+        assert_eq!((small.len(), large.len()), (2048, 4096));
+        let address = large.as_ptr();
+        pool.give(small);
+        pool.give(large);
+        pool.give(vec![0; 2048].into_boxed_slice());
+        assert_eq!(pool.kept_bytes, 6 << 10);
+        let again = pool.take(4096);
+        assert_eq!(again.as_ptr(), address);
+        assert_eq!(pool.kept_bytes, 2 << 10);
+    }
+}

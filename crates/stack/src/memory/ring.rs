@@ -1,0 +1,186 @@
+//! The bytes of one direction of a connection: a ring that grows, shrinks to nothing when it is
+//! empty, and can be written ahead of its end.
+
+use super::Pool;
+
+/// A ring of bytes. Its storage is a power of two long, or nothing at all.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    storage: Box<[u8]>,
+    /// Where the first byte is.
+    start: u32,
+    /// How many bytes there are.
+    bytes: u32,
+}
+
+impl Ring {
+    /// How many bytes there are.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.bytes
+    }
+
+    /// How many it could hold without growing.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.storage.len()
+    }
+
+    /// Puts bytes behind the last one.
+    pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut Pool) {
+        self.write_ahead(0, bytes, pool);
+        self.bytes += length(bytes);
+    }
+
+    /// Writes bytes `gap` octets behind the last one, where they count only once [`Self::extend`]
+    /// has been called.
+    pub(crate) fn write_ahead(&mut self, gap: u32, bytes: &[u8], pool: &mut Pool) {
+        let from = self.bytes + gap;
+        self.reserve(from + length(bytes), pool);
+        let (head, tail) = self.place(from, bytes.len());
+        let (front, back) = bytes.split_at(head.1 - head.0);
+        self.storage[head.0..head.1].copy_from_slice(front);
+        self.storage[..tail].copy_from_slice(back);
+    }
+
+    /// Lets `bytes` octets behind the last one count, which have been written ahead.
+    pub(crate) fn extend(&mut self, bytes: u32) {
+        self.bytes += bytes;
+        debug_assert!(self.bytes as usize <= self.storage.len());
+    }
+
+    /// The bytes from `offset` on, in the at most two pieces that they lie in.
+    #[inline]
+    pub(crate) fn slices(&self, offset: u32, bytes: u32) -> (&[u8], &[u8]) {
+        debug_assert!(offset + bytes <= self.bytes);
+        let (head, tail) = self.place(offset, bytes as usize);
+        (&self.storage[head.0..head.1], &self.storage[..tail])
+    }
+
+    /// Drops the first bytes. The storage of a ring that is empty goes back to the pool, unless
+    /// something is written ahead in it.
+    pub(crate) fn consume(&mut self, bytes: u32) {
+        debug_assert!(bytes <= self.bytes);
+        self.bytes -= bytes;
+        let mask = self.storage.len().wrapping_sub(1);
+        self.start = index((self.start as usize + bytes as usize) & mask);
+    }
+
+    /// Gives the storage back. What was in it is gone.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        pool.give(std::mem::take(&mut self.storage));
+        self.start = 0;
+        self.bytes = 0;
+    }
+
+    /// The first piece as a range, and how much wraps round to the beginning.
+    #[inline]
+    fn place(&self, offset: u32, bytes: usize) -> ((usize, usize), usize) {
+        let capacity = self.storage.len();
+        if bytes == 0 {
+            return ((0, 0), 0);
+        }
+        let from = (self.start as usize + offset as usize) & (capacity - 1);
+        let to = (from + bytes).min(capacity);
+        ((from, to), bytes - (to - from))
+    }
+
+    /// Grows to hold at least `wanted` bytes. What lies ahead of the end is moved too.
+    fn reserve(&mut self, wanted: u32, pool: &mut Pool) {
+        let capacity = self.storage.len();
+        if wanted as usize <= capacity {
+            return;
+        }
+        let mut larger = pool.take(wanted as usize);
+        if capacity > 0 {
+            let (end, beginning) = self.storage.split_at(self.start as usize);
+            larger[..beginning.len()].copy_from_slice(beginning);
+            larger[beginning.len()..capacity].copy_from_slice(end);
+        }
+        pool.give(std::mem::replace(&mut self.storage, larger));
+        self.start = 0;
+    }
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    index(bytes.len())
+}
+
+/// Buffers are limited far below 4 GiB (`Config`).
+#[expect(clippy::cast_possible_truncation, reason = "see above")]
+fn index(place: usize) -> u32 {
+    place as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::{Pool, Ring};
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(Vec<u8>),
+        Ahead(u32, Vec<u8>),
+        Consume(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 1..3000);
+        let step = prop_oneof![
+            bytes().prop_map(Step::Push),
+            (0u32..3000, bytes()).prop_map(|(gap, bytes)| Step::Ahead(gap, bytes)),
+            (0u32..6000).prop_map(Step::Consume),
+        ];
+        proptest::collection::vec(step, 1..40)
+    }
+
+    proptest! {
+        #[test]
+        fn a_ring_is_a_queue(steps in steps()) {
+            let mut pool = Pool::new(1 << 20);
+            let mut ring = Ring::default();
+            let mut model = VecDeque::new();
+            for step in steps {
+                match step {
+                    Step::Push(bytes) => {
+                        ring.push(&bytes, &mut pool);
+                        model.extend(bytes);
+                    }
+                    Step::Ahead(gap, bytes) => {
+                        // First the far part, then what closes the gap, as segments do.
+                        ring.write_ahead(gap, &bytes, &mut pool);
+                        let filler = vec![0xa5; gap as usize];
+                        ring.write_ahead(0, &filler, &mut pool);
+                        ring.extend(gap + u32::try_from(bytes.len()).unwrap());
+                        model.extend(filler);
+                        model.extend(bytes);
+                    }
+                    Step::Consume(bytes) => {
+                        let bytes = bytes.min(ring.len());
+                        ring.consume(bytes);
+                        model.drain(..bytes as usize);
+                    }
+                }
+                let (head, tail) = ring.slices(0, ring.len());
+                prop_assert!(head.iter().chain(tail).eq(model.iter()));
+                let from = ring.len() / 3;
+                let (head, tail) = ring.slices(from, ring.len() - from);
+                prop_assert!(head.iter().chain(tail).eq(model.iter().skip(from as usize)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_owns_nothing() {
+        let mut pool = Pool::new(1 << 20);
+        let mut ring = Ring::default();
+        ring.push(b"x", &mut pool);
+        assert!(ring.capacity() > 0);
+        ring.release(&mut pool);
+        assert_eq!((ring.capacity(), ring.len()), (0, 0));
+        assert_eq!(ring.slices(0, 0), (&[][..], &[][..]));
+    }
+}

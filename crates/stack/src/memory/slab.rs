@@ -1,0 +1,112 @@
+//! Values at places that stay, in chunks: a million connections are never moved to grow by one.
+
+/// Values in a chunk.
+const CHUNK: usize = 256;
+
+/// Values with a place and a generation: a place that was freed and filled again is another one.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    chunks: Vec<Vec<Entry<T>>>,
+    free: Vec<u32>,
+    live: u32,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new(), live: 0 }
+    }
+
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.live as usize
+    }
+
+    /// How many places there are, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+    }
+
+    /// Puts a value that is told its place and generation; gives the place.
+    pub(crate) fn insert(&mut self, make: impl FnOnce(u32, u32) -> T) -> u32 {
+        self.live += 1;
+        if let Some(place) = self.free.pop() {
+            let entry = self.entry_mut(place);
+            if let Some(entry) = entry {
+                entry.value = Some(make(place, entry.generation));
+            }
+            return place;
+        }
+        let place = u32::try_from(self.places()).unwrap_or(u32::MAX);
+        if self.chunks.last().is_none_or(|last| last.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let value = Some(make(place, 0));
+        if let Some(last) = self.chunks.last_mut() {
+            last.push(Entry { generation: 0, value });
+        }
+        place
+    }
+
+    /// Takes the value out of a place.
+    pub(crate) fn remove(&mut self, place: u32) -> Option<T> {
+        let entry = self.entry_mut(place)?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(place);
+        self.live -= 1;
+        Some(value)
+    }
+
+    /// The value at a place, whatever its generation.
+    #[inline]
+    pub(crate) fn get(&self, place: u32) -> Option<&T> {
+        let place = place as usize;
+        self.chunks.get(place / CHUNK)?.get(place % CHUNK)?.value.as_ref()
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+        self.entry_mut(place)?.value.as_mut()
+    }
+
+    /// All values, by place.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..)
+            .zip(self.chunks.iter().flatten())
+            .filter_map(|(place, entry)| entry.value.as_ref().map(|value| (place, value)))
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, place: u32) -> Option<&mut Entry<T>> {
+        let place = place as usize;
+        self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK, Slab};
+
+    #[test]
+    fn a_place_that_was_freed_is_used_again_under_another_generation() {
+        let mut slab = Slab::new();
+        let places: Vec<_> = (0..2 * CHUNK + 1)
+            .map(|_| slab.insert(|place, generation| (place, generation)))
+            .collect();
+        assert_eq!((slab.len(), slab.places()), (places.len(), places.len()));
+        assert_eq!(slab.remove(places[CHUNK]), Some((places[CHUNK], 0)));
+        assert_eq!(slab.remove(places[CHUNK]), None);
+        assert_eq!(slab.get(places[CHUNK]), None);
+        assert_eq!(slab.iter().count(), places.len() - 1);
+        let again = slab.insert(|place, generation| (place, generation));
+        assert_eq!(again, places[CHUNK]);
+        assert_eq!(slab.get_mut(again), Some(&mut (again, 1)));
+    }
+}

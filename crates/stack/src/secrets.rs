@@ -1,0 +1,65 @@
+//! What somebody who cannot see the traffic must not be able to guess.
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+
+use crate::demux::Tuple;
+use crate::hash::{self, Key};
+
+/// Random octets from whoever makes the stack: there is no source of them in here.
+pub(crate) struct Secrets {
+    /// For the table of connections.
+    pub(crate) table: Key,
+    sequence: Key,
+    stamps: Key,
+    ports: Key,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+impl Secrets {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        let word =
+            |at: usize| seed[at..].first_chunk().map_or(0, |&octets| u64::from_le_bytes(octets));
+        let root = Key(word(0), word(8));
+        let half = |purpose, which| hash::strong(root, &[word(16), word(24), purpose, which]);
+        let derive = |purpose| Key(half(purpose, 0), half(purpose, 1));
+        Self { table: derive(1), sequence: derive(2), stamps: derive(3), ports: derive(4) }
+    }
+
+    /// Initial sequence number (RFC 6528 §3): a clock of 4 µs, and a function of the connection that
+    /// nobody else can compute.
+    pub(crate) fn initial_sequence(&self, tuple: &Tuple, now: Instant) -> SeqNumber {
+        let clock = now.as_nanos() >> 12;
+        let function = hash::strong(self.sequence, &tuple.words());
+        #[expect(clippy::cast_possible_truncation, reason = "sequence numbers wrap")]
+        let number = function.wrapping_add(clock) as u32;
+        SeqNumber(number)
+    }
+
+    /// Where the timestamp clock of a connection begins (RFC 7323 §5.4), so that it tells no uptime.
+    #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
+    pub(crate) fn stamp_offset(&self, tuple: &Tuple) -> u32 {
+        let [local, local_rest, remote, remote_rest, _] = tuple.words();
+        // The same for all connections between two hosts: then a new connection's timestamps are
+        // later than an old one's, and TIME-WAIT can be cut short by them (RFC 6191).
+        hash::strong(self.stamps, &[local, local_rest, remote, remote_rest]) as u32
+    }
+
+    /// Where to begin looking for a free port, for this destination (RFC 6056 §3.3.3).
+    #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
+    pub(crate) fn port_offset(&self, tuple: &Tuple) -> u32 {
+        hash::strong(self.ports, &tuple.words()) as u32
+    }
+
+    /// 24 bits that authenticate a SYN cookie made in the minute `count` (RFC 4987 §3.6).
+    pub(crate) fn cookie(&self, tuple: &Tuple, irs: SeqNumber, count: u64, extra: u64) -> u32 {
+        let [a, b, c, d, e] = tuple.words();
+        let words = [a, b, c, d, e, u64::from(irs.0), count, extra];
+        (hash::strong(self.sequence, &words) >> 40) as u32
+    }
+}

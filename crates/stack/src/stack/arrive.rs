@@ -1,0 +1,306 @@
+//! The way of a frame in, as far as its connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use uncork_packet::{Instant, Received, Trust};
+use uncork_wire::tcp::{Fields, Flags, Header, OptionSet};
+use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
+
+use super::Stack;
+use crate::connection::arrival::{Outcome, Segment};
+use crate::connection::{Cause, ConnectionError, State};
+use crate::demux::Tuple;
+use crate::frame::Packet;
+use crate::interface::arrival::{Complaint, Frame, Incoming};
+use crate::interface::reply::Reply;
+use crate::listener::{Room, cookie};
+
+/// No path is believed to have a smaller MTU than this (Linux's min_pmtu; IPv6 has 1280 as its least).
+const LEAST_MTU: (u32, u32) = (552, 1280);
+
+impl Stack {
+    pub(super) fn arrive(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Unread> {
+        match self.interface.arrive(frame.bytes, now)? {
+            Frame::Tcp(incoming) => self.arrive_tcp(now, frame, &incoming)?,
+            Frame::Neighbour(waiting) => self.resume(waiting),
+            Frame::Complaint(complaint, about) => self.arrive_complaint(now, complaint, about)?,
+            Frame::Done => {}
+            Frame::NotForUs => self.shared.counters.not_for_us += 1,
+        }
+        Ok(())
+    }
+
+    fn arrive_tcp(
+        &mut self,
+        now: Instant,
+        frame: &Received<'_>,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), Unread> {
+        let bytes = incoming.payload;
+        if frame.trust == Trust::Unknown {
+            let packet = Packet::new(incoming.source, incoming.destination, Protocol::TCP);
+            let mut sum = packet.pseudo(bytes.len());
+            sum.add(bytes);
+            if !sum.is_good() {
+                return Err(Unread::Malformed(Malformed::Checksum));
+            }
+        }
+        let header = Header::read(bytes, bytes.len())?;
+        let segment = Segment {
+            seq: header.seq(),
+            ack: header.ack(),
+            flags: header.flags(),
+            window: header.window(),
+            options: header.option_set(),
+            data: bytes.get(header.header_bytes()..).unwrap_or_default(),
+            segment_bytes: frame.segment_bytes,
+            congestion: incoming.congestion,
+        };
+        self.shared.counters.segments_in += u64::from(segment.segments());
+        let local = SocketAddr::new(incoming.destination, header.destination_port());
+        let remote = SocketAddr::new(incoming.source, header.source_port());
+        let tuple = Tuple::new(local, remote);
+        match self.find(&tuple) {
+            Some(place) => self.arrive_at(now, place, &segment, incoming),
+            None => self.arrive_nowhere(now, &tuple, &segment, incoming),
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
+        let hash = tuple.hash(self.shared.secrets.table);
+        let connections = &self.connections;
+        self.demux.find(hash, |place| connections.get(place).is_some_and(|one| one.tuple == *tuple))
+    }
+
+    fn arrive_at(
+        &mut self,
+        now: Instant,
+        place: u32,
+        segment: &Segment<'_>,
+        incoming: &Incoming<'_>,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let before = connection.sender.una;
+        let mut cx = self.shared.context(&self.interface.device, now);
+        let outcome = connection.handle_segment(&mut cx, segment);
+        if connection.sender.una != before
+            && let Some(neighbour) = connection.path.neighbour
+        {
+            self.interface.neighbours.confirm(neighbour, now);
+        }
+        let tuple = connection.tuple;
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Reset => self.reset(&tuple, segment, incoming),
+            Outcome::Restart => {
+                connection.finish(Cause::TimeWaitOver, None, &mut cx);
+                connection.user.attached = false;
+                self.settle(place);
+                self.arrive_nowhere(now, &tuple, segment, incoming);
+                return;
+            }
+        }
+        self.settle(place);
+    }
+
+    /// No connection has these ends (RFC 9293 §3.10.7.1 and §3.10.7.2).
+    fn arrive_nowhere(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        incoming: &Incoming<'_>,
+    ) {
+        if segment.flags.has(Flags::RST) {
+            return;
+        }
+        let Some(listener) = self.listeners.find(tuple.local()) else {
+            self.reset(tuple, segment, incoming);
+            return;
+        };
+        if let Some(ack) = segment.ack {
+            let full = listener.is_full();
+            if !self.accept_cookie(now, tuple, segment, ack, full) {
+                self.reset(tuple, segment, incoming);
+            }
+            return;
+        }
+        // A SYN with FIN is an attempt to slip past a filter (RFC 9293 leaves it open; Linux drops it).
+        if !segment.flags.has(Flags::SYN) || segment.flags.has(Flags::FIN) {
+            return;
+        }
+        match listener.room() {
+            Room::None => self.shared.counters.listen_drops += 1,
+            Room::Cookie => self.answer_with_cookie(now, tuple, segment, incoming),
+            Room::Free => {
+                listener.handshakes += 1;
+                let id = listener.id;
+                let options = listener.options.clone();
+                self.open_passively(now, tuple, segment, id, &options);
+            }
+        }
+    }
+
+    /// Too many handshakes are under way: what there is to be remembered goes into the answer.
+    fn answer_with_cookie(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        incoming: &Incoming<'_>,
+    ) {
+        let offered = &segment.options;
+        let default = if tuple.is_ipv6() { 1220 } else { 536 };
+        let mss = offered.mss.unwrap_or(default);
+        let stamps = offered.timestamps.map(|(value, _)| {
+            let clock = self.shared.secrets.stamp_offset(tuple);
+            #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
+            let stamp = (now.as_millis() as u32).wrapping_add(clock);
+            (cookie::hide_options(stamp, offered, false), value)
+        });
+        let options = OptionSet {
+            mss: Some(self.announced_segment(tuple)),
+            window_scale: offered.window_scale.filter(|_| stamps.is_some()).map(|_| self.shift()),
+            sack_permitted: offered.sack_permitted && stamps.is_some(),
+            timestamps: stamps,
+            ..OptionSet::default()
+        };
+        let window = self.shared.config.receive_buffer_bytes.0.min(u32::from(u16::MAX));
+        let fields = Fields {
+            source_port: tuple.local_port,
+            destination_port: tuple.remote_port,
+            seq: cookie::make(&self.shared.secrets, tuple, segment.seq, mss, now),
+            ack: segment.seq + 1,
+            flags: Flags::SYN.with(Flags::ACK),
+            window: u16::try_from(window).unwrap_or(u16::MAX),
+        };
+        self.shared.counters.cookies_sent += 1;
+        self.reply(fields, options, incoming);
+    }
+
+    /// An ACK out of nowhere: does it bring a cookie back? Whether it was one.
+    fn accept_cookie(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        ack: SeqNumber,
+        full: bool,
+    ) -> bool {
+        let counters = &mut self.shared.counters;
+        if counters.cookies_sent == 0 || segment.flags.has(Flags::SYN) {
+            return false;
+        }
+        let irs = segment.seq - 1;
+        let Some(mss) = cookie::check(&self.shared.secrets, tuple, irs, ack - 1, now) else {
+            counters.cookies_bad += 1;
+            return false;
+        };
+        if full {
+            // Nobody has room for it; what it brings is sent again.
+            counters.listen_drops += 1;
+            return true;
+        }
+        counters.cookies_good += 1;
+        let stamps = segment.options.timestamps;
+        let (mut offered, _) = cookie::find_options(stamps.map(|(_, echo)| echo), stamps);
+        offered.mss = Some(mss);
+        self.open_from_cookie(now, tuple, segment, &offered, ack - 1);
+        true
+    }
+
+    /// RFC 9293 §3.10.7.1: a reset that its receiver will believe.
+    fn reset(&mut self, tuple: &Tuple, segment: &Segment<'_>, incoming: &Incoming<'_>) {
+        if segment.flags.has(Flags::RST) {
+            return;
+        }
+        let (seq, ack, flags) = match segment.ack {
+            Some(ack) => (ack, SeqNumber(0), Flags::RST),
+            None => (SeqNumber(0), segment.end(), Flags::RST.with(Flags::ACK)),
+        };
+        let fields = Fields {
+            source_port: tuple.local_port,
+            destination_port: tuple.remote_port,
+            seq,
+            ack,
+            flags,
+            window: 0,
+        };
+        self.shared.counters.resets_out += 1;
+        self.reply(fields, OptionSet::default(), incoming);
+    }
+
+    fn reply(&mut self, fields: Fields, options: OptionSet, incoming: &Incoming<'_>) {
+        let reply = Reply::Tcp {
+            link: incoming.back,
+            source: incoming.destination,
+            destination: incoming.source,
+            fields,
+            options,
+        };
+        if self.interface.replies.push(reply) {
+            self.shared.counters.segments_out += 1;
+        } else {
+            self.shared.counters.replies_dropped += 1;
+        }
+    }
+
+    /// Somebody complains about a packet of ours, or of somebody who pretends to be us: it is believed
+    /// only if it quotes a number that is on its way (RFC 5927 §4).
+    fn arrive_complaint(
+        &mut self,
+        now: Instant,
+        complaint: Complaint,
+        about: &[u8],
+    ) -> Result<(), Unread> {
+        let (source, destination, transport) = quoted(about)?;
+        let Some(head) = transport.first_chunk::<8>() else { return Ok(()) };
+        let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let local = SocketAddr::new(source, port(0));
+        let remote = SocketAddr::new(destination, port(2));
+        let seq = SeqNumber(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
+        let Some(place) = self.find(&Tuple::new(local, remote)) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(place) else { return Ok(()) };
+        if seq.before(connection.sender.una) || !seq.before(connection.sender.nxt) {
+            return Ok(());
+        }
+        let mut cx = self.shared.context(&self.interface.device, now);
+        match complaint {
+            Complaint::TooBig(mtu) => {
+                let least = if source.is_ipv6() { LEAST_MTU.1 } else { LEAST_MTU.0 };
+                connection.shrink_path(&mut cx, mtu.max(least));
+            }
+            // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461).
+            Complaint::Unreachable if connection.state == State::SynSent => {
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
+            }
+            Complaint::Unreachable => {}
+        }
+        self.settle(place);
+        Ok(())
+    }
+}
+
+/// The ends and the transport header of a packet that is quoted, which may be cut off.
+fn quoted(packet: &[u8]) -> Result<(IpAddr, IpAddr, &[u8]), Unread> {
+    let first = packet.first().ok_or(Unread::CutShort)?;
+    let cut = Unread::CutShort;
+    if first >> 4 == 4 {
+        let header_bytes = usize::from(first & 0x0f) * 4;
+        let ends: [u8; 8] = *packet.get(12..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
+        if packet.get(9) != Some(&Protocol::TCP.0) || header_bytes < ipv4::HEADER_BYTES {
+            return Err(Unread::NotTcp);
+        }
+        let [a, b, c, d, e, f, g, h] = ends;
+        let transport = packet.get(header_bytes..).ok_or(cut)?;
+        return Ok((IpAddr::from([a, b, c, d]), IpAddr::from([e, f, g, h]), transport));
+    }
+    let source: [u8; 16] = *packet.get(8..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
+    let destination: [u8; 16] = *packet.get(24..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
+    if packet.get(6) != Some(&Protocol::TCP.0) {
+        return Err(Unread::NotTcp);
+    }
+    let transport = packet.get(ipv6::HEADER_BYTES..).ok_or(cut)?;
+    Ok((source.into(), destination.into(), transport))
+}

@@ -1,0 +1,189 @@
+//! A stack: connections and listeners over one device, and the order in which things happen.
+
+mod arrive;
+mod settle;
+mod sockets;
+mod transmit;
+
+use std::collections::VecDeque;
+
+use uncork_packet::{Capabilities, Completion, Instant, Received};
+use uncork_wire::ethernet::Mac;
+
+pub use sockets::{ConnectError, Shutdown};
+
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::context::Context;
+use crate::counters::Counters;
+use crate::demux::Demux;
+use crate::event::Event;
+use crate::handle::{ListenerId, SocketId};
+use crate::interface::{Cidr, Interface, Route};
+use crate::listener::Listeners;
+use crate::memory::{Pool, Slab};
+use crate::secrets::Secrets;
+use crate::timer::Wheel;
+
+/// TCP over one device.
+#[derive(Debug)]
+pub struct Stack {
+    interface: Interface,
+    connections: Slab<Connection>,
+    listeners: Listeners,
+    demux: Demux,
+    wheel: Wheel,
+    /// Places of connections that may have something to send, each once, served in turn.
+    ready: VecDeque<u32>,
+    /// Those that have waited for a completion, in the order in which they may go on. They join the
+    /// others in one batch, when the next frame is asked for.
+    deferred: VecDeque<u32>,
+    /// Those with news for their user.
+    news: VecDeque<News>,
+    shared: Shared,
+}
+
+/// What connections are lent.
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    pool: Pool,
+    secrets: Secrets,
+    counters: Counters,
+    /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
+    next_port: u32,
+}
+
+impl Shared {
+    fn context<'a>(&'a mut self, device: &'a Capabilities, now: Instant) -> Context<'a> {
+        Context {
+            now,
+            config: &self.config,
+            device,
+            pool: &mut self.pool,
+            secrets: &self.secrets,
+            counters: &mut self.counters,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum News {
+    Socket(u32),
+    Incoming(ListenerId),
+}
+
+impl Stack {
+    /// A stack without an address, over a device. `seed` must be random: sequence numbers, ports and
+    /// cookies are as hard to guess as it is.
+    #[must_use]
+    pub fn new(config: Config, device: Capabilities, mac: Mac, seed: [u8; 32]) -> Self {
+        Self {
+            interface: Interface::new(device, mac),
+            connections: Slab::new(),
+            listeners: Listeners::default(),
+            demux: Demux::new(),
+            wheel: Wheel::new(),
+            ready: VecDeque::new(),
+            deferred: VecDeque::new(),
+            news: VecDeque::new(),
+            shared: Shared {
+                pool: Pool::new(config.kept_storage_bytes),
+                config,
+                secrets: Secrets::new(seed),
+                counters: Counters::default(),
+                next_port: 0,
+            },
+        }
+    }
+
+    /// Adds an address, and the route to its network.
+    pub fn add_address(&mut self, address: Cidr) {
+        self.interface.add_address(address);
+    }
+
+    /// Adds a route.
+    pub fn add_route(&mut self, route: Route) {
+        self.interface.add_route(route);
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// What it can say of itself in settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Connections in any state, TIME-WAIT included.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Takes a frame in. What it leads to is asked for later.
+    pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
+        self.shared.counters.frames_in += 1;
+        if self.arrive(now, frame).is_err() {
+            self.shared.counters.malformed += 1;
+        }
+    }
+
+    /// Frames have left the device. Who has waited for that is put into the next batch; nothing is
+    /// sent from here.
+    pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
+        let _ = now;
+        let id = SocketId::from_u64(completion.owner.0);
+        let Some(connection) = self.connections.get_mut(id.place) else { return };
+        if connection.id != id || !connection.device.complete(completion.bytes) {
+            return;
+        }
+        if !connection.user.in_ready {
+            connection.user.in_ready = true;
+            self.deferred.push_back(id.place);
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(place) = self.wheel.pop(now) {
+            if let Some(connection) = self.connections.get_mut(place) {
+                let mut cx = self.shared.context(&self.interface.device, now);
+                connection.handle_timers(&mut cx);
+                self.settle(place);
+            }
+        }
+        for place in self.interface.neighbours.handle_timeout(now) {
+            self.fail_unreachable(place, now);
+        }
+    }
+
+    /// When to call [`Stack::handle_timeout`] next; nothing is due if there is no such time.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let neighbours = self.interface.neighbours.next_timeout();
+        [self.wheel.next(), neighbours].into_iter().flatten().min()
+    }
+
+    /// What the user is to be told next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        while let Some(news) = self.news.pop_front() {
+            match news {
+                News::Incoming(listener) => return Some(Event::Incoming(listener)),
+                News::Socket(place) => {
+                    let Some(connection) = self.connections.get_mut(place) else { continue };
+                    connection.user.in_news = false;
+                    let ready = std::mem::take(&mut connection.user.news);
+                    if connection.user.attached && !ready.is_empty() {
+                        return Some(Event::Socket(connection.id, ready));
+                    }
+                }
+            }
+        }
+        None
+    }
+}

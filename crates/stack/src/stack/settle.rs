@@ -1,0 +1,83 @@
+//! After something has happened to a connection: who has to know?
+
+use uncork_packet::Instant;
+
+use super::{News, Stack};
+use crate::connection::{Cause, Connection, ConnectionError, State};
+
+impl Stack {
+    /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
+    pub(super) fn settle(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.listener.is_some() {
+            self.settle_with_listener(place);
+        }
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.is_gone() {
+            self.remove(place);
+            return;
+        }
+        self.wheel.ensure(place, connection.timers.earliest());
+        let user = &mut connection.user;
+        if user.attached && !user.news.is_empty() && !user.in_news {
+            user.in_news = true;
+            self.news.push_back(News::Socket(place));
+        }
+        if !connection.user.in_ready && connection.has_output() {
+            connection.user.in_ready = true;
+            self.ready.push_back(place);
+        }
+    }
+
+    /// A connection that came to a listener: is its handshake over, one way or the other?
+    fn settle_with_listener(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.state == State::SynReceived || connection.user.attached {
+            return;
+        }
+        let Some(listener) = connection.listener.and_then(|id| self.listeners.get(id)) else {
+            return;
+        };
+        listener.handshakes = listener.handshakes.saturating_sub(1);
+        if connection.state == State::Closed {
+            connection.listener = None;
+            return;
+        }
+        // From now on the accept queue has a name for it.
+        connection.user.attached = true;
+        listener.queue(connection.id);
+        self.news.push_back(News::Incoming(listener.id));
+    }
+
+    fn remove(&mut self, place: u32) {
+        self.wheel.cancel(place);
+        let Some(mut connection) = self.connections.remove(place) else { return };
+        let hash = connection.tuple.hash(self.shared.secrets.table);
+        self.demux.remove(hash, place);
+        connection.sender.release(&mut self.shared.pool);
+        connection.receiver.release(&mut self.shared.pool);
+    }
+
+    /// Nobody answers to the address that this connection's packets go to.
+    pub(super) fn fail_unreachable(&mut self, place: u32, now: Instant) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
+        if !connection.state.is_synchronised() {
+            let mut cx = self.shared.context(&self.interface.device, now);
+            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
+        }
+        self.settle(place);
+    }
+}
+
+impl Connection {
+    /// Whether it is worth asking for its next frame.
+    pub(super) fn has_output(&self) -> bool {
+        let sender = &self.sender;
+        !self.owed.is_empty()
+            || self.ack.is_demanded()
+            || sender.unsent_bytes() > 0
+            || sender.owes_fin()
+            || sender.flight.lost_segments() > sender.flight.retransmitted_segments()
+    }
+}

@@ -1,0 +1,408 @@
+//! What the user can do (RFC 9293 §3.9.1, in the terms of BSD sockets).
+
+use std::net::SocketAddr;
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::{Flags, OptionSet};
+
+use super::Stack;
+use crate::connection::arrival::Segment;
+use crate::connection::receive::window::shift_for;
+use crate::connection::{
+    Cause, Connection, ConnectionError, Info, Owed, Path, RecvError, SendError, SocketOption,
+};
+use crate::context::Context;
+use crate::demux::Tuple;
+use crate::handle::{ListenerId, SocketId};
+use crate::listener::ListenError;
+
+/// Why a connection could not be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// No address of this stack can reach the peer.
+    #[error("there is no route to the peer")]
+    NoRoute,
+    /// The local address is none of the stack's.
+    #[error("the local address is not one of this stack")]
+    NotOurs,
+    /// Another connection has these ends, or every port is taken.
+    #[error("the local port is taken, or all of them are")]
+    AddressInUse,
+}
+
+/// Which direction to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Nothing more is read; what still comes is acknowledged and kept, as in Linux.
+    Read,
+    /// Nothing more is sent.
+    Write,
+    /// Both.
+    Both,
+}
+
+impl Stack {
+    /// Listens, at one address or at all (unspecified).
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<ListenerId, ListenError> {
+        if !local.ip().is_unspecified() && !self.interface.is_ours(local.ip()) {
+            return Err(ListenError::NotOurs);
+        }
+        self.listeners.add(local, backlog)
+    }
+
+    /// Sets an option of all connections that will come to a listener.
+    pub fn set_listener_option(&mut self, listener: ListenerId, option: SocketOption) {
+        if let Some(listener) = self.listeners.get(listener) {
+            listener
+                .options
+                .retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&option));
+            listener.options.push(option);
+        }
+    }
+
+    /// A connection that has come, if there is one.
+    pub fn accept(&mut self, listener: ListenerId) -> Option<SocketId> {
+        let id = self.listeners.get(listener)?.accept()?;
+        let connection = self.connections.get_mut(id.place)?;
+        connection.listener = None;
+        Some(id)
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn accept_waiting(&mut self, listener: ListenerId) -> usize {
+        self.listeners.get(listener).map_or(0, |listener| listener.waiting())
+    }
+
+    /// Listens no more. Connections that have come and were not accepted are reset; so are handshakes
+    /// under way, when they go on.
+    pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
+        let waiting = self.listeners.remove(listener).unwrap_or_default();
+        for id in waiting {
+            self.abort(now, id);
+            self.close(now, id);
+        }
+        let orphans: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.listener == Some(listener))
+            .map(|(place, _)| place)
+            .collect();
+        for place in orphans {
+            if let Some(connection) = self.connections.get_mut(place) {
+                let mut cx = self.shared.context(&self.interface.device, now);
+                connection.abort(&mut cx);
+                connection.listener = None;
+                self.settle(place);
+            }
+        }
+    }
+
+    /// Begins a connection; [`crate::Ready::CONNECTED`] or an error says how that went. A `local` port
+    /// of 0, or no `local` at all, leaves the choice to the stack.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<SocketId, ConnectError> {
+        if !self.interface.reaches(remote.ip()) {
+            return Err(ConnectError::NoRoute);
+        }
+        let source = self.interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?;
+        let address = match local {
+            Some(local) if !local.ip().is_unspecified() => {
+                let ours = self.interface.is_ours(local.ip());
+                if ours { local.ip() } else { return Err(ConnectError::NotOurs) }
+            }
+            _ => source,
+        };
+        let port = local.map_or(0, |local| local.port());
+        let tuple = match port {
+            0 => self.choose_port(address, remote).ok_or(ConnectError::AddressInUse)?,
+            port => Tuple::new(SocketAddr::new(address, port), remote),
+        };
+        if self.find(&tuple).is_some() {
+            return Err(ConnectError::AddressInUse);
+        }
+        let place = self.insert(now, tuple, &[]);
+        self.shared.counters.active_opens += 1;
+        let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
+        connection.user.attached = true;
+        connection.open();
+        let id = connection.id;
+        self.settle(place);
+        Ok(id)
+    }
+
+    /// A free port, begun at a place that only this destination has (RFC 6056 §3.3.3, algorithm 3).
+    fn choose_port(&mut self, address: std::net::IpAddr, remote: SocketAddr) -> Option<Tuple> {
+        let (first, last) = self.shared.config.ports;
+        let count = u32::from(last.saturating_sub(first)) + 1;
+        let offset =
+            self.shared.secrets.port_offset(&Tuple::new(SocketAddr::new(address, 0), remote));
+        for _ in 0..count {
+            let turn = self.shared.next_port;
+            self.shared.next_port = turn.wrapping_add(1);
+            let port = u32::from(first) + offset.wrapping_add(turn) % count;
+            let port = u16::try_from(port).unwrap_or(first);
+            let tuple = Tuple::new(SocketAddr::new(address, port), remote);
+            if self.find(&tuple).is_none() {
+                return Some(tuple);
+            }
+        }
+        None
+    }
+
+    /// Gives bytes to be sent; how many were taken. With `more`, what does not fill a segment waits for
+    /// the rest, for at most 200 ms (MSG_MORE).
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`].
+    pub fn send(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
+        self.with(now, socket, |connection, cx| connection.send(cx, bytes, more))
+            .unwrap_or(Err(SendError::NoSocket))
+    }
+
+    /// Receives bytes into `into`; zero when the peer has sent its last.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn recv(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        self.with(now, socket, |connection, cx| connection.recv(cx, into, false))
+            .unwrap_or(Err(RecvError::NoSocket))
+    }
+
+    /// The same, and leaves them to be received again (MSG_PEEK).
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn peek(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        self.with(now, socket, |connection, cx| connection.recv(cx, into, true))
+            .unwrap_or(Err(RecvError::NoSocket))
+    }
+
+    /// Ends one direction or both.
+    pub fn shutdown(&mut self, now: Instant, socket: SocketId, how: Shutdown) {
+        self.with(now, socket, |connection, cx| {
+            if how != Shutdown::Write {
+                connection.user.closed_reading = true;
+            }
+            if how != Shutdown::Read {
+                connection.shut_sending(cx);
+            }
+        });
+    }
+
+    /// Gives the name back. What was to be sent is sent; what has come and was not read makes it a reset.
+    pub fn close(&mut self, now: Instant, socket: SocketId) {
+        self.with(now, socket, |connection, cx| connection.close(cx));
+    }
+
+    /// Ends it with a reset. The name stays until it is closed.
+    pub fn abort(&mut self, now: Instant, socket: SocketId) {
+        self.with(now, socket, |connection, cx| connection.abort(cx));
+    }
+
+    /// The user does several things with a connection, of which only the sum should show: until
+    /// [`Stack::release`] nothing of it leaves, and what would have is remembered.
+    pub fn hold(&mut self, now: Instant, socket: SocketId) {
+        self.with(now, socket, |connection, _| connection.user.held = true);
+    }
+
+    /// See [`Stack::hold`].
+    pub fn release(&mut self, now: Instant, socket: SocketId) {
+        self.with(now, socket, |connection, _| {
+            connection.user.held = false;
+            connection.user.held_back = false;
+        });
+    }
+
+    /// Whether something of a held connection was to leave meanwhile.
+    #[must_use]
+    pub fn is_held_back(&self, socket: SocketId) -> bool {
+        self.get(socket).is_some_and(|connection| connection.user.held_back)
+    }
+
+    /// Sets an option; whether there is such a connection and it still takes any.
+    pub fn set_option(&mut self, now: Instant, socket: SocketId, option: SocketOption) -> bool {
+        self.with(now, socket, |connection, cx| {
+            let takes = connection.takes_options();
+            if takes {
+                connection.set_option(cx, option);
+            }
+            takes
+        })
+        .unwrap_or(false)
+    }
+
+    /// Why it has failed, told once (SO_ERROR).
+    pub fn take_error(&mut self, socket: SocketId) -> Option<ConnectionError> {
+        self.connections
+            .get_mut(socket.place)
+            .filter(|connection| connection.id == socket)
+            .and_then(|connection| connection.user.take_error())
+    }
+
+    /// Everything about a connection (TCP_INFO).
+    #[must_use]
+    pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {
+        let connection = self.connections.get(socket.place)?;
+        let cx = self.shared.context(&self.interface.device, now);
+        (connection.id == socket).then(|| connection.info(&cx))
+    }
+
+    /// All connections.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketId> {
+        self.connections.iter().map(|(_, connection)| connection.id)
+    }
+
+    /// Octets that can be read at once (FIONREAD).
+    #[must_use]
+    pub fn readable_bytes(&self, socket: SocketId) -> u32 {
+        self.get(socket).map_or(0, |connection| connection.receiver.readable_bytes())
+    }
+
+    /// Whether receiving would not have to wait: there are octets, the end, or an error.
+    #[must_use]
+    pub fn is_readable(&self, socket: SocketId) -> bool {
+        self.get(socket).is_none_or(Connection::is_readable)
+    }
+
+    /// Whether sending would not have to wait.
+    #[must_use]
+    pub fn is_writable(&mut self, now: Instant, socket: SocketId) -> bool {
+        let Some(connection) = self.connections.get(socket.place) else { return true };
+        let cx = self.shared.context(&self.interface.device, now);
+        connection.id != socket || !connection.state.may_send() || connection.is_writable(&cx)
+    }
+
+    fn get(&self, socket: SocketId) -> Option<&Connection> {
+        self.connections.get(socket.place).filter(|connection| connection.id == socket)
+    }
+
+    /// Does something with a connection that its user has a name for, and what follows from it.
+    fn with<T>(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
+    ) -> Option<T> {
+        let connection = self.connections.get_mut(socket.place)?;
+        if connection.id != socket || !connection.user.attached {
+            return None;
+        }
+        let mut cx = self.shared.context(&self.interface.device, now);
+        let result = act(connection, &mut cx);
+        self.settle(socket.place);
+        Some(result)
+    }
+
+    /// Makes a connection and enters it into the table.
+    fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
+        let neighbour = self.interface.neighbour_for(tuple.remote().ip());
+        let path = Path { neighbour, mtu: self.interface.device.mtu };
+        let mut cx = self.shared.context(&self.interface.device, now);
+        let place = self.connections.insert(|place, generation| {
+            Connection::new(SocketId { place, generation }, tuple, path, &cx)
+        });
+        if let Some(connection) = self.connections.get_mut(place) {
+            for &option in options {
+                connection.set_option(&mut cx, option);
+            }
+        }
+        self.demux.insert(tuple.hash(self.shared.secrets.table), place);
+        place
+    }
+
+    /// A SYN has come to a listener (RFC 9293 §3.10.7.2).
+    pub(super) fn open_passively(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        listener: ListenerId,
+        options: &[SocketOption],
+    ) {
+        self.shared.counters.passive_opens += 1;
+        let place = self.insert(now, *tuple, options);
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let cx = self.shared.context(&self.interface.device, now);
+        connection.listener = Some(listener);
+        connection.take_syn(&cx, segment);
+        // RFC 3168 §6.1.1: both bits ask for ECN.
+        connection.peer.ecn = segment.flags.has(Flags::ECE.with(Flags::CWR));
+        connection.change_state(Cause::PassiveOpen);
+        connection.owed.add(Owed::SYN_ACK);
+        self.settle(place);
+    }
+
+    /// The same, of a cookie that has come back: the connection is open.
+    pub(super) fn open_from_cookie(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        offered: &OptionSet,
+        iss: SeqNumber,
+    ) {
+        let Some(listener) = self.listeners.find(tuple.local()) else { return };
+        listener.handshakes += 1;
+        let (id, options) = (listener.id, listener.options.clone());
+        let syn = Segment {
+            seq: segment.seq - 1,
+            ack: None,
+            flags: Flags::SYN,
+            window: segment.window,
+            options: *offered,
+            data: &[],
+            segment_bytes: None,
+            congestion: false,
+        };
+        self.open_passively(now, tuple, &syn, id, &options);
+        let Some(place) = self.find(tuple) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        connection.begin_from_cookie(iss, now);
+        let mut cx = self.shared.context(&self.interface.device, now);
+        connection.handle_segment(&mut cx, segment);
+        self.settle(place);
+    }
+
+    /// What a SYN-ACK without a connection announces.
+    pub(super) fn announced_segment(&self, tuple: &Tuple) -> u16 {
+        let headers = crate::frame::ip_header_bytes(tuple.is_ipv6()) + 20;
+        let bytes = u32::from(self.interface.device.mtu).saturating_sub(headers);
+        u16::try_from(bytes).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn shift(&self) -> u8 {
+        shift_for(self.shared.config.receive_buffer_bytes.1)
+    }
+}

@@ -1,0 +1,47 @@
+//! Small types for quantities of which a connection keeps many.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A span of time in microseconds, in half the room of a `Duration`: up to 71 minutes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Micros(pub(crate) u32);
+
+impl Micros {
+    pub(crate) const ZERO: Self = Self(0);
+    pub(crate) const MAX: Self = Self(u32::MAX);
+
+    pub(crate) const fn from_millis(millis: u32) -> Self {
+        Self(millis * 1000)
+    }
+
+    /// Rounded up: a deadline that is early by less than a microsecond would still be early.
+    pub(crate) fn from_duration(duration: Duration) -> Self {
+        let seconds = duration.as_secs().saturating_mul(1_000_000);
+        let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
+        Self(u32::try_from(micros).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) const fn as_duration(self) -> Duration {
+        Duration::from_micros(self.0 as u64)
+    }
+
+    pub(crate) const fn saturating_mul(self, factor: u32) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
+    pub(crate) const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// Twice as long, `times` times.
+    pub(crate) fn doubled(self, times: u32) -> Self {
+        Self(u32::try_from(u64::from(self.0) << times.min(32)).unwrap_or(u32::MAX))
+    }
+}
+
+impl fmt::Debug for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_duration())
+    }
+}

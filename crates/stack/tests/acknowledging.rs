@@ -1,0 +1,167 @@
+//! When data is acknowledged (RFC 9293 §3.8.6.3, RFC 5681 §4.2, Linux 059217c18be6).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::Lab;
+use uncork_stack::{Config, QuickAckCounting, SocketId, SocketOption};
+
+const NOTHING: [&str; 0] = [];
+
+/// A connection whose quick ACKs are spent: the peer has sent sixteen small segments; gives where its
+/// numbers are.
+fn spent(lab: &mut Lab) -> (SocketId, usize) {
+    let socket = lab.accepted("mss 1460");
+    for n in 0..16 {
+        lab.send(&format!("P. {}:0(100) ack 1 win 65535", 1 + n * 100));
+        assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", 101 + n * 100)], "segment {n}");
+    }
+    lab.read(socket).unwrap();
+    (socket, 1601)
+}
+
+#[test]
+fn after_sixteen_quick_acks_a_lone_segment_waits_for_40_ms() {
+    let mut lab = Lab::new(Config::default());
+    let (_, seq) = spent(&mut lab);
+    lab.send(&format!("P. {seq}:0(100) ack 1 win 65535"));
+    assert_eq!(lab.until_something(), (40.0, vec![format!(". 1:1(0) ack {}", seq + 100)]));
+    assert_eq!(lab.stack.counters().delayed_acks, 1);
+}
+
+#[test]
+fn every_second_full_segment_is_acknowledged_at_once() {
+    let mut lab = Lab::new(Config::default());
+    let (socket, seq) = spent(&mut lab);
+    // One of full size, so that the size is known.
+    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
+    lab.wait(50);
+    lab.take();
+    lab.read(socket).unwrap();
+    let seq = seq + 1460;
+    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
+    assert_eq!(lab.take(), NOTHING);
+    lab.send(&format!(". {}:0(1460) ack 1 win 65535", seq + 1460));
+    assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 2920)]);
+}
+
+#[test]
+fn a_train_counts_as_the_segments_it_is_made_of() {
+    let mut lab = Lab::new(Config::default());
+    let (_, seq) = spent(&mut lab);
+    lab.train = Some(1460);
+    lab.send(&format!(". {seq}:0(8760) ack 1 win 65535"));
+    assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 8760)]);
+}
+
+/// Credits left after three exchanges in which an answer has five segments.
+fn credits_after_answers(counting: QuickAckCounting) -> u8 {
+    let mut lab =
+        Lab::new(Config { quick_ack_counting: counting, pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1460");
+    lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
+    let mut acked = 1;
+    for n in 0..3 {
+        lab.send(&format!("P. {}:0(100) ack {acked} win 65535", 1 + n * 100));
+        lab.write(socket, 5 * 1460);
+        acked += 5 * 1460;
+        assert_eq!(lab.take().len(), 5);
+        // The peer acknowledges the answer, and asks again later.
+        lab.send(&format!(". {}:0(0) ack {acked} win 65535", 101 + n * 100));
+        lab.wait(1);
+    }
+    lab.stack.info(lab.now, socket).unwrap().quick_acks
+}
+
+#[test]
+fn an_answer_of_several_segments_spends_one_credit_and_once_spent_all() {
+    assert_eq!(credits_after_answers(QuickAckCounting::AcksOfNewData), 13);
+    // Before 059217c18be6: five a time, so that sixteen are gone with the fourth answer.
+    assert_eq!(credits_after_answers(QuickAckCounting::EverySegmentSent), 1);
+}
+
+#[test]
+fn an_answer_carries_the_ack_and_whoever_answers_delays() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460");
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    lab.write(socket, 50);
+    assert_eq!(lab.take(), ["P. 1:51(50) ack 101"]);
+    // It was an answer: the next request waits for one too, although credits are left.
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.ping_pong && info.quick_acks == 15);
+    lab.send("P. 101:0(100) ack 51 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    let (millis, _) = lab.until_something();
+    assert_eq!(millis, 40.0);
+    // No answer came: no ping-pong (tcp_delack_timer_handler).
+    assert!(!lab.stack.info(lab.now, socket).unwrap().ping_pong);
+}
+
+#[test]
+fn tcp_quickack_acknowledges_at_once_and_leaves_ping_pong() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460");
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    lab.write(socket, 50);
+    lab.take();
+    lab.send("P. 101:0(100) ack 51 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(true));
+    assert_eq!(lab.take(), [". 51:51(0) ack 201"]);
+    lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(false));
+    lab.send("P. 201:0(100) ack 51 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+}
+
+#[test]
+fn what_is_out_of_order_is_acknowledged_at_once_with_what_is_missing() {
+    // RFC 5681 §4.2, RFC 2018 §4.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.send(". 1001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 1001:1501>"]);
+    lab.send(". 2001:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1 <sack 2001:2501,sack 1001:1501>"]);
+    lab.send(". 1:0(1000) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1501 <sack 2001:2501>"]);
+    // Twice: RFC 2883 §4.
+    lab.send(". 1:0(1000) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1501 <sack 1:1001,sack 2001:2501>"]);
+    lab.send(". 1501:0(500) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 2501"]);
+    assert_eq!(lab.read(socket), Ok(2500));
+}
+
+#[test]
+fn a_peer_without_sack_gets_a_duplicate_for_every_segment() {
+    let mut lab = Lab::new(Config::default());
+    lab.accepted("mss 1460");
+    for n in 1..4 {
+        lab.send(&format!(". {}:0(500) ack 1 win 65535", 1 + n * 500));
+    }
+    assert_eq!(lab.take(), [". 1:1(0) ack 1"; 3]);
+}
+
+#[test]
+fn a_reader_who_opens_a_shut_window_says_so() {
+    let config = Config { receive_buffer_bytes: (16_384, 16_384), ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted("mss 1460");
+    let mut seq = 1;
+    while seq < 16_385 {
+        let bytes = (16_385 - seq).min(1460);
+        lab.send(&format!(". {seq}:0({bytes}) ack 1 win 65535"));
+        seq += bytes;
+    }
+    lab.wait(300);
+    lab.take();
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 0);
+    // Beyond the window: not taken, and answered.
+    lab.send(&format!(". {seq}:0(1) ack 1 win 65535"));
+    assert_eq!(lab.take(), [format!(". 1:1(0) ack {seq}")]);
+    assert_eq!(lab.read(socket), Ok(16_384));
+    assert_eq!(lab.take(), [format!(". 1:1(0) ack {seq}")]);
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().receive_window_bytes, 16_384);
+}

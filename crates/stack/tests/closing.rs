@@ -1,0 +1,211 @@
+//! Ending: every order in which two sides can close, resets, TIME-WAIT (RFC 9293 §3.6, §3.10.4 to §3.10.7).
+
+mod common;
+
+use common::Lab;
+use uncork_stack::{Config, ConnectionError, RecvError, SendError, Shutdown, SocketId, State};
+
+const NOTHING: [&str; 0] = [];
+
+fn open() -> (Lab, SocketId) {
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK,ts 100 0");
+    (lab, socket)
+}
+
+#[test]
+fn closing_first_leads_through_fin_wait_1_fin_wait_2_and_time_wait() {
+    let (mut lab, socket) = open();
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    assert_eq!(lab.state(socket), State::FinWait1);
+    assert_eq!(lab.take(), ["F. 1:1(0) ack 1 <ts>"]);
+    assert_eq!(lab.stack.send(lab.now, socket, b"x", false), Err(SendError::Closed));
+    lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
+    assert_eq!(lab.state(socket), State::FinWait2);
+    // Half closed: what still comes is read.
+    lab.send("P. 1:0(10) ack 2 win 5000 <ts 202 0>");
+    assert_eq!(lab.read(socket), Ok(10));
+    lab.send("F. 11:0(0) ack 2 win 5000 <ts 203 0>");
+    assert_eq!(lab.state(socket), State::TimeWait);
+    assert_eq!(lab.take().last().unwrap(), ". 2:2(0) ack 12 <ts>");
+    assert_eq!(lab.read(socket), Ok(0));
+    lab.stack.close(lab.now, socket);
+    // A FIN that comes again is answered, and starts the wait anew.
+    lab.wait(30_000);
+    lab.send("F. 11:0(0) ack 2 win 5000 <ts 204 0>");
+    assert_eq!(lab.take().len(), 1);
+    lab.wait(59_000);
+    assert_eq!(lab.stack.connection_count(), 1);
+    lab.wait(1_001);
+    assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn both_close_at_once() {
+    // §3.6, figure 13.
+    let (mut lab, socket) = open();
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.take();
+    lab.send("F. 1:0(0) ack 1 win 5000 <ts 201 0>");
+    assert_eq!(lab.state(socket), State::Closing);
+    assert_eq!(lab.take(), [". 2:2(0) ack 2 <ts>"]);
+    lab.send(". 2:0(0) ack 2 win 5000 <ts 202 0>");
+    assert_eq!(lab.state(socket), State::TimeWait);
+}
+
+#[test]
+fn closing_after_the_peer_leads_through_close_wait_and_last_ack() {
+    let (mut lab, socket) = open();
+    lab.send("F. 1:0(0) ack 1 win 5000 <ts 201 0>");
+    assert_eq!(lab.state(socket), State::CloseWait);
+    assert_eq!(lab.take(), [". 1:1(0) ack 2 <ts>"]);
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), ["P. 1:11(10) ack 2 <ts>"]);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["F. 11:11(0) ack 2 <ts>"]);
+    assert_eq!(lab.state(socket), State::LastAck);
+    lab.send(". 2:0(0) ack 12 win 5000 <ts 202 0>");
+    assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn a_fin_travels_with_the_last_data_and_is_sent_again_like_it() {
+    let (mut lab, socket) = open();
+    lab.stack.hold(lab.now, socket);
+    lab.write(socket, 1500);
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.stack.release(lab.now, socket);
+    let last = "FP. 989:1501(512) ack 1 <ts>";
+    assert_eq!(lab.take()[1..], [last]);
+    lab.send(". 1:0(0) ack 989 win 5000 <ts 201 0>");
+    let (_, again) = lab.until_something();
+    assert_eq!(again, [last]);
+}
+
+#[test]
+fn closing_with_bytes_unread_resets() {
+    // RFC 2525 §2.17.
+    let (mut lab, socket) = open();
+    lab.send("P. 1:0(10) ack 1 win 5000 <ts 201 0>");
+    lab.take();
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["R. 1:1(0) ack 11"]);
+    assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn data_for_a_connection_that_nobody_has_any_more_is_reset() {
+    let (mut lab, socket) = open();
+    lab.stack.close(lab.now, socket);
+    lab.take();
+    lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
+    lab.send("P. 1:0(10) ack 2 win 5000 <ts 202 0>");
+    assert_eq!(lab.take(), ["R 2:2(0)"]);
+    assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn a_closed_connection_does_not_wait_for_ever_for_the_peers_fin() {
+    let (mut lab, socket) = open();
+    lab.stack.close(lab.now, socket);
+    lab.take();
+    lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
+    lab.wait(59_000);
+    assert_eq!(lab.stack.connection_count(), 1);
+    lab.wait(1_001);
+    assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn a_peer_that_keeps_its_window_shut_does_not_keep_a_closed_connection() {
+    let (mut lab, socket) = open();
+    lab.send(". 1:0(0) ack 1 win 0 <ts 201 0>");
+    lab.write(socket, 500);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), NOTHING);
+    let mut probes = 0;
+    loop {
+        let (_, sent) = lab.until_something();
+        assert_eq!(sent.len(), 1);
+        if sent[0].starts_with('R') {
+            break;
+        }
+        probes += 1;
+        lab.send(". 1:0(0) ack 1 win 0 <ts 202 0>");
+    }
+    assert_eq!((probes, lab.stack.connection_count()), (8, 0));
+}
+
+#[test]
+fn an_abort_resets_and_a_reset_fails_what_the_user_does_next() {
+    let (mut lab, socket) = open();
+    lab.stack.abort(lab.now, socket);
+    assert_eq!(lab.take(), ["R. 1:1(0) ack 1"]);
+    let (mut lab2, other) = open();
+    lab2.send("R. 1:0(0) ack 1 win 0");
+    assert_eq!(lab2.read(other), Err(RecvError::Failed(ConnectionError::Reset)));
+    assert_eq!(lab2.read(other), Ok(0));
+    lab2.stack.close(lab2.now, other);
+    assert_eq!(lab2.stack.connection_count(), 0);
+}
+
+#[test]
+fn a_later_syn_ends_time_wait_and_an_old_one_does_not() {
+    // RFC 9293 §3.10.7.4 (TIME-WAIT), RFC 6191 §2.
+    for (syn, opens) in [
+        ("S 5000:0(0) win 5000 <mss 1000>", true),
+        ("S 0:0(0) win 5000 <mss 1000,ts 900 0>", true),
+        ("S 0:0(0) win 5000 <mss 1000,ts 50 0>", false),
+        ("S 0:0(0) win 5000 <mss 1000>", false),
+    ] {
+        let (mut lab, socket) = open();
+        lab.stack.close(lab.now, socket);
+        lab.take();
+        lab.send("F. 1:0(0) ack 2 win 5000 <ts 203 0>");
+        lab.take();
+        assert_eq!(lab.state(socket), State::TimeWait, "{syn}");
+        lab.send(syn);
+        let answer = lab.take();
+        assert_eq!(answer.len(), 1, "{syn}");
+        assert_eq!(answer[0].starts_with("S."), opens, "{syn}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_segment_with_an_old_timestamp_is_dropped_and_answered() {
+    // PAWS, RFC 7323 §5.3.
+    let (mut lab, socket) = open();
+    lab.send("P. 1:0(10) ack 1 win 5000 <ts 300 0>");
+    lab.take();
+    lab.send("P. 11:0(10) ack 1 win 5000 <ts 299 0>");
+    assert_eq!(lab.take(), [". 1:1(0) ack 11 <ts>"]);
+    assert_eq!((lab.read(socket), lab.stack.counters().old_timestamps), (Ok(10), 1));
+    // A reset is believed whatever its clock says (§5.2).
+    lab.send("R. 11:0(0) ack 1 win 0 <ts 1 0>");
+    assert_eq!(lab.state(socket), State::Closed);
+}
+
+#[test]
+fn shutting_the_read_side_keeps_what_comes() {
+    let (mut lab, socket) = open();
+    lab.stack.shutdown(lab.now, socket, Shutdown::Read);
+    assert_eq!(lab.read(socket), Ok(0));
+    lab.send("P. 1:0(10) ack 1 win 5000 <ts 201 0>");
+    assert_eq!((lab.read(socket), lab.read(socket)), (Ok(10), Ok(0)));
+    assert_eq!(lab.take().len(), 1);
+}
+
+#[test]
+fn closing_a_listener_resets_those_who_wait() {
+    let mut lab = Lab::new(Config::default());
+    let listener = lab.listen();
+    lab.send("S 0:0(0) win 5000 <mss 1000>");
+    lab.take();
+    lab.send(". 1:0(0) ack 1 win 5000");
+    lab.stack.close_listener(lab.now, listener);
+    assert_eq!(lab.take(), ["R. 1:1(0) ack 1"]);
+    assert_eq!(lab.stack.connection_count(), 0);
+    lab.send("S 9:0(0) win 5000 <mss 1000>");
+    assert_eq!(lab.take().len(), 1);
+    assert_eq!(lab.stack.connection_count(), 0);
+}

@@ -1,0 +1,207 @@
+//! Opening: what is said, what is agreed on, and what is refused (RFC 9293 §3.5, §3.10.7).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::{Lab, PEER, PEER_PORT};
+use std::net::SocketAddr;
+use uncork_stack::{Config, ConnectionError, State};
+
+const NOTHING: [&str; 0] = [];
+
+fn peer() -> SocketAddr {
+    SocketAddr::new(PEER.parse().unwrap(), PEER_PORT)
+}
+
+#[test]
+fn a_passive_open_agrees_to_what_the_peer_offers_and_to_nothing_else() {
+    for (offers, answers) in [
+        ("mss 1000", "mss 1460"),
+        ("mss 1000,sackOK", "mss 1460,sackOK"),
+        ("mss 1000,ws 3", "mss 1460,ws 7"),
+        ("mss 1000,sackOK,ts 5 0,ws 3", "mss 1460,sackOK,ts,ws 7"),
+    ] {
+        let mut lab = Lab::new(Config::default());
+        let listener = lab.listen();
+        lab.send(&format!("S 0:0(0) win 1000 <{offers}>"));
+        assert_eq!(lab.take(), [format!("S. 0:0(0) ack 1 <{answers}>")]);
+        lab.send(". 1:1(0) ack 1 win 1000 <ts 6 0>");
+        let socket = lab.stack.accept(listener).unwrap();
+        let info = lab.stack.info(lab.now, socket).unwrap();
+        assert_eq!(info.state, State::Established);
+        // A window after the handshake is scaled (RFC 7323 §2.2).
+        let shift = if offers.contains("ws") { 3 } else { 0 };
+        assert_eq!(info.send_window_bytes, 1000 << shift, "{offers}");
+        let stamps = if offers.contains("ts") { 12 } else { 0 };
+        assert_eq!(info.segment_bytes, if shift == 0 { 500 } else { 1000 } - stamps, "{offers}");
+    }
+}
+
+#[test]
+fn an_active_open_offers_everything_and_is_repeated_after_1_3_and_7_seconds() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    let syn = "S 0:0(0) <mss 1460,sackOK,ts,ws 7>";
+    assert_eq!(lab.take(), [syn]);
+    for millis in [1000.0, 2000.0, 4000.0] {
+        // RFC 6298 §2 rule 2.1 and §5 rule 5.5.
+        assert_eq!(lab.until_something(), (millis, vec![syn.to_owned()]));
+    }
+    lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    // A lost SYN is congestion (RFC 5681 §3.1), and no measurement (Karn).
+    assert_eq!((info.window_segments, info.round_trip), (1, None));
+}
+
+#[test]
+fn a_reset_that_acknowledges_the_syn_refuses_and_any_other_is_ignored() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.take();
+    lab.send("R. 0:0(0) ack 2 win 0");
+    lab.send("R 0:0(0) win 0");
+    assert_eq!((lab.take().len(), lab.state(socket)), (0, State::SynSent));
+    lab.send("R. 0:0(0) ack 1 win 0");
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Refused));
+}
+
+#[test]
+fn an_ack_of_something_never_sent_is_reset_in_syn_sent_and_syn_received() {
+    // §3.10.7.3 first step, §3.10.7.4 fifth step.
+    let mut lab = Lab::new(Config::default());
+    lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.take();
+    lab.send("S. 0:0(0) ack 9 win 5000");
+    assert_eq!(lab.take(), ["R 9:9(0)"]);
+
+    let mut lab = Lab::new(Config::default());
+    lab.listen();
+    lab.send("S 0:0(0) win 5000");
+    lab.take();
+    lab.send(". 1:1(0) ack 9 win 5000");
+    assert_eq!(lab.take(), ["R 9:9(0)"]);
+}
+
+#[test]
+fn both_open_at_once() {
+    // §3.5, figure 7.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.take();
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    assert_eq!(lab.state(socket), State::SynReceived);
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460>"]);
+    lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
+    // The SYN is old; its ACK counts in the next segment at the latest.
+    lab.send(". 1:1(0) ack 1 win 5000");
+    assert_eq!(lab.state(socket), State::Established);
+}
+
+#[test]
+fn a_close_before_the_handshake_ends_follows_after_it() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.take();
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    lab.take();
+    lab.stack.shutdown(lab.now, socket, uncork_stack::Shutdown::Write);
+    assert_eq!(lab.take(), NOTHING);
+    lab.send(". 1:1(0) ack 1 win 5000");
+    assert_eq!(lab.take(), ["F. 1:1(0) ack 1"]);
+    assert_eq!(lab.state(socket), State::FinWait1);
+}
+
+#[test]
+fn data_given_before_the_handshake_ends_leaves_with_its_last_segment() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+    lab.take();
+    lab.write(socket, 100);
+    assert_eq!(lab.take(), NOTHING);
+    lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
+    assert_eq!(lab.take(), ["P. 1:101(100) ack 1"]);
+}
+
+#[test]
+fn a_syn_that_comes_again_is_answered_again() {
+    let mut lab = Lab::new(Config::default());
+    lab.listen();
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460>"]);
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460>"]);
+    assert_eq!(lab.until_something().1, ["S. 0:0(0) ack 1 <mss 1460>"]);
+}
+
+#[test]
+fn where_nobody_listens_a_segment_is_reset_with_numbers_that_its_sender_believes() {
+    // §3.10.7.1.
+    let mut lab = Lab::new(Config::default());
+    lab.send("S 0:0(0) win 5000");
+    assert_eq!(lab.take(), ["R. 0:0(0) ack 1"]);
+    lab.send("F. 5:15(10) ack 77 win 5000");
+    assert_eq!(lab.take().len(), 1);
+    lab.send("R 5:5(0) win 0");
+    assert_eq!(lab.take(), NOTHING);
+}
+
+#[test]
+fn a_syn_and_a_reset_inside_the_window_are_challenged_and_exact_resets_believed() {
+    // RFC 5961 §3.2 and §4.2.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1460");
+    lab.send("S 9:9(0) win 5000");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+    // Not too often (§7): two ends that do not believe each other would never stop.
+    lab.send("S 9:9(0) win 5000");
+    assert_eq!(lab.take(), NOTHING);
+    lab.wait(500);
+    lab.send("R 9:9(0) win 0");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+    lab.send("R 70000:70000(0) win 0");
+    assert_eq!((lab.take().len(), lab.state(socket)), (0, State::Established));
+    lab.send("R 1:1(0) win 0");
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Reset));
+}
+
+#[test]
+fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
+    let mut lab = Lab::new(Config::default());
+    let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
+    lab.peer_port = 1;
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    lab.take();
+    // One handshake is under way: the second gets a cookie, and nothing is kept of it.
+    lab.peer_port = 2;
+    lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
+    let answer = lab.take();
+    assert_eq!(answer, ["S. 0:0(0) ack 1 <mss 1460,sackOK,ts,ws 7>"]);
+    assert_eq!((lab.stack.connection_count(), lab.stack.counters().cookies_sent), (1, 1));
+    lab.wait(50);
+    // An ACK that is no cookie's.
+    lab.send(". 1:1(0) ack 7 win 5000");
+    assert_eq!(lab.take().len(), 1);
+    lab.send("P. 1:11(10) ack 1 win 5000");
+    let socket = lab.stack.accept(listener).unwrap();
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.state, lab.read(socket)), (State::Established, Ok(10)));
+    assert_eq!(lab.stack.counters().cookies_good, 1);
+    // Two that nobody accepts, and no more: Linux lets one more wait than the backlog says.
+    for port in [1, 3, 4, 5] {
+        lab.peer_port = port;
+        if port != 1 {
+            lab.send("S 0:0(0) win 5000 <mss 1460>");
+            lab.take();
+        }
+        if port == 1 {
+            // The first SYN-ACK came again meanwhile or not; its number is what counts.
+            lab.send("S 0:0(0) win 5000 <mss 1460>");
+            lab.take();
+        }
+        lab.send(". 1:1(0) ack 1 win 5000");
+    }
+    assert_eq!(lab.stack.accept_waiting(listener), 2);
+    assert_eq!(lab.stack.counters().listen_drops, 2);
+}

@@ -1,0 +1,199 @@
+//! What a host answers beside TCP: echoes, who has an address, packets that were too long.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use common::{Lab, OURS, PEER};
+use uncork_packet::{Capabilities, Instant, Medium, Received};
+use uncork_stack::{Config, Mac, Stack};
+use uncork_wire::ethernet::{self, EtherType};
+use uncork_wire::{Protocol, arp, icmpv4, icmpv6, ipv4, ipv6};
+
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const OTHER: Mac = Mac([2, 0, 0, 0, 0, 9]);
+
+fn stack() -> Stack {
+    let device = Capabilities::plain(Medium::Ethernet, 1500);
+    let mut stack = Stack::new(Config::default(), device, MAC, [1; 32]);
+    stack.add_address("10.0.0.1/24".parse().unwrap());
+    stack.add_address("fd00::1/64".parse().unwrap());
+    stack
+}
+
+fn exchange(stack: &mut Stack, frame: &[u8]) -> Vec<Vec<u8>> {
+    let now = Instant::from_millis(5);
+    stack.handle_frame(now, &Received::plain(frame));
+    let mut slot = vec![0; 2000];
+    std::iter::from_fn(|| stack.poll_transmit(now, &mut slot).map(|sent| sent.frame_bytes))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|bytes| slot[..bytes as usize].to_vec())
+        .collect()
+}
+
+fn ethernet(destination: Mac, ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 14];
+    ethernet::Header { destination, source: OTHER, ethertype }.emit(&mut frame);
+    frame.extend(packet);
+    frame
+}
+
+fn in_v4(destination: Ipv4Addr, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; 20];
+    ipv4::Header {
+        tos: 0,
+        total_bytes: u16::try_from(20 + payload.len()).unwrap(),
+        id: 7,
+        dont_fragment: false,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol,
+        source: PEER.parse().unwrap(),
+        destination,
+    }
+    .emit(&mut packet);
+    packet.extend(payload);
+    packet
+}
+
+#[test]
+fn an_echo_comes_back_as_it_was() {
+    let mut message = vec![0; 8];
+    message.extend(b"forty-two");
+    icmpv4::Message::EchoRequest(3, 4).emit(&mut message);
+    let packet = in_v4(OURS.parse().unwrap(), Protocol::ICMP, &message);
+    let answers = exchange(&mut stack(), &ethernet(MAC, EtherType::IPV4, &packet));
+    let (link, packet) = ethernet::Header::read(&answers[0]).unwrap();
+    assert_eq!((link.destination, link.source), (OTHER, MAC));
+    let (ip, message) = ipv4::Header::read(packet).unwrap();
+    assert_eq!(ip.destination, PEER.parse::<Ipv4Addr>().unwrap());
+    let reply = (icmpv4::Message::EchoReply(3, 4), &b"forty-two"[..]);
+    assert_eq!(icmpv4::Message::read(message), Ok(reply));
+    // Not for us: another address, another card, or broken on the way.
+    let mut stack = stack();
+    let other = in_v4(Ipv4Addr::new(10, 0, 0, 77), Protocol::ICMP, message);
+    assert!(exchange(&mut stack, &ethernet(MAC, EtherType::IPV4, &other)).is_empty());
+    let mut broken = ethernet(MAC, EtherType::IPV4, packet);
+    *broken.last_mut().unwrap() ^= 1;
+    assert!(exchange(&mut stack, &broken).is_empty());
+}
+
+#[test]
+fn whoever_asks_for_our_address_is_told_and_remembered() {
+    let ask = |target: &str| {
+        let mut packet = vec![0; arp::PACKET_BYTES];
+        arp::Packet {
+            operation: arp::Operation::Request,
+            sender_mac: OTHER,
+            sender: PEER.parse().unwrap(),
+            target_mac: Mac::default(),
+            target: target.parse().unwrap(),
+        }
+        .emit(&mut packet);
+        ethernet(Mac::BROADCAST, EtherType::ARP, &packet)
+    };
+    let mut stack = stack();
+    assert!(exchange(&mut stack, &ask("10.0.0.77")).is_empty());
+    let answers = exchange(&mut stack, &ask(OURS));
+    let answer = arp::Packet::read(&answers[0][14..]).unwrap();
+    assert_eq!((answer.operation, answer.sender_mac), (arp::Operation::Reply, MAC));
+    // A connection to him has nobody to ask.
+    let remote = format!("{PEER}:9").parse().unwrap();
+    stack.connect(Instant::from_millis(6), None, remote).unwrap();
+    let mut slot = vec![0; 2000];
+    assert!(stack.poll_transmit(Instant::from_millis(6), &mut slot).is_some());
+    assert_eq!(ethernet::Header::read(&slot).unwrap().0.ethertype, EtherType::IPV4);
+}
+
+#[test]
+fn a_solicitation_is_answered_if_it_comes_from_this_link() {
+    let (ours, peer): (Ipv6Addr, Ipv6Addr) =
+        ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    let group = icmpv6::solicited_node(ours);
+    for hop_limit in [255, 254] {
+        let mut message = vec![0; icmpv6::NEIGHBOUR_BYTES];
+        icmpv6::Message::NeighbourSolicitation { target: ours, source: Some(OTHER) }.emit(
+            &mut message,
+            peer,
+            group,
+        );
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_bytes: 32,
+            next_header: Protocol::ICMPV6,
+            hop_limit,
+            source: peer,
+            destination: group,
+        }
+        .emit(&mut packet);
+        packet.extend(message);
+        let frame = ethernet(icmpv6::multicast_mac(group), EtherType::IPV6, &packet);
+        let answers = exchange(&mut stack(), &frame);
+        // RFC 4861 §7.1.1: anything else was forwarded by a router.
+        assert_eq!(answers.len(), usize::from(hop_limit == 255));
+        if let Some(answer) = answers.first() {
+            let (ip, message) = ipv6::Header::read(&answer[14..]).unwrap();
+            let told = icmpv6::Message::NeighbourAdvertisement {
+                target: ours,
+                solicited: true,
+                overrides: true,
+                mac: Some(MAC),
+            };
+            assert_eq!(icmpv6::Message::read(message, ip.source, ip.destination).unwrap().0, told);
+            assert_eq!((ip.hop_limit, ip.destination), (255, peer));
+        }
+    }
+}
+
+/// A router's complaint about a segment of ours that begins at `seq`.
+fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
+    let mut quoted = vec![0; 20];
+    ipv4::Header {
+        tos: 0,
+        total_bytes: 1500,
+        id: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 60,
+        protocol: Protocol::TCP,
+        source: OURS.parse().unwrap(),
+        destination: PEER.parse().unwrap(),
+    }
+    .emit(&mut quoted);
+    quoted.extend(lab.our_port.to_be_bytes());
+    quoted.extend(lab.peer_port.to_be_bytes());
+    quoted.extend(lab.absolute(seq).to_be_bytes());
+    let mut message = vec![0; 8];
+    message.extend(quoted);
+    let code = icmpv4::FRAGMENTATION_NEEDED;
+    icmpv4::Message::Unreachable { code, next_hop_mtu: mtu }.emit(&mut message);
+    in_v4(OURS.parse().unwrap(), Protocol::ICMP, &message)
+}
+
+#[test]
+fn a_path_that_is_too_narrow_gets_smaller_segments_and_no_lie_about_it_is_believed() {
+    // RFC 1191 §6.4, RFC 5927 §4.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1460,sackOK");
+    lab.write(socket, 2920);
+    assert_eq!(lab.take().len(), 2);
+    let lie = too_big(&lab, 9000, 600);
+    lab.stack.handle_frame(lab.now, &Received::plain(&lie));
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().path_mtu, 1500);
+    let complaint = too_big(&lab, 1, 1000);
+    lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
+    let again = lab.take();
+    assert_eq!(again[..2], [". 1:961(960) ack 1", ". 961:1461(500) ack 1"]);
+    let bytes: usize = again.len();
+    assert_eq!(bytes, 4);
+    // Not below what every path has.
+    let complaint = too_big(&lab, 1, 68);
+    lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().path_mtu, 552);
+}

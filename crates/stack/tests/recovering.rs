@@ -1,0 +1,287 @@
+//! Losses: found by what arrives, by time, by a probe or by a timeout (RFC 5681, 6298, 6582, 6675, 6937,
+//! 8985).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::Lab;
+use std::time::Duration;
+use uncork_stack::{Algorithm, Config, ConnectionError, KeepAlive, Phase, SocketId, SocketOption};
+
+const NOTHING: [&str; 0] = [];
+
+fn open(syn: &str) -> (Lab, SocketId) {
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let socket = lab.accepted(syn);
+    (lab, socket)
+}
+
+fn segment(n: usize) -> String {
+    let (from, to) = (1 + n * 1000, 1001 + n * 1000);
+    format!(". {from}:{to}(1000) ack 1")
+}
+
+fn phase(lab: &mut Lab, socket: SocketId) -> Phase {
+    lab.stack.info(lab.now, socket).unwrap().phase
+}
+
+#[test]
+fn three_sacked_segments_behind_a_hole_send_it_again_at_once() {
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:2001>");
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:3001>");
+    assert_eq!((lab.take(), phase(&mut lab, socket)), (vec![], Phase::Disorder));
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Recovery, Some(5)));
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.window_segments), (Phase::Open, 5));
+}
+
+#[test]
+fn three_duplicates_from_a_peer_without_sack_do_the_same_and_partial_acks_go_on() {
+    // RFC 5681 §3.2, RFC 6582 §3.2.
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    for _ in 0..2 {
+        lab.send(". 1:0(0) ack 1 win 65535");
+    }
+    assert_eq!(lab.take(), NOTHING);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [segment(0)]);
+    // The fourth was lost as well, and the others have arrived.
+    for _ in 0..5 {
+        lab.send(". 1:0(0) ack 1 win 65535");
+    }
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 3001 win 65535");
+    assert_eq!(lab.take(), [segment(3)]);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    lab.write(socket, 1000);
+    lab.take();
+    lab.send(". 1:0(0) ack 11001 win 65535");
+    assert_eq!(phase(&mut lab, socket), Phase::Open);
+}
+
+#[test]
+fn duplicates_let_new_segments_go_before_recovery() {
+    // Limited transmit, RFC 3042.
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 20_000);
+    assert_eq!(lab.take().len(), 10);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [segment(10)]);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [segment(11)]);
+}
+
+#[test]
+fn a_lost_tail_is_probed_after_two_round_trips() {
+    // RFC 8985 §7.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 3000);
+    lab.take();
+    let (millis, probe) = lab.until_something();
+    assert_eq!(probe, ["P. 2001:3001(1000) ack 1"]);
+    assert_eq!(millis, 22.0);
+    // It tells of the hole, which three segments behind it would have.
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1001 win 65535 <sack 2001:3001>");
+    let (millis, again) = lab.until_something();
+    assert_eq!(again, [segment(1)]);
+    assert!(millis <= 3.0, "{millis}");
+    assert_eq!(lab.stack.counters().timeouts, 0);
+}
+
+#[test]
+fn a_probe_that_repairs_the_loss_counts_as_one() {
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 9001 win 65535");
+    let before = lab.stack.info(lab.now, socket).unwrap();
+    let (_, probe) = lab.until_something();
+    assert_eq!(probe, ["P. 9001:10001(1000) ack 1"]);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    let after = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((before.phase, after.phase), (Phase::Open, Phase::Open));
+    assert_eq!(after.window_segments, before.window_segments / 2);
+}
+
+#[test]
+fn a_probe_whose_original_came_as_well_counts_as_nothing() {
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 1000);
+    lab.take();
+    let (_, probe) = lab.until_something();
+    assert_eq!(probe.len(), 1);
+    let before = lab.stack.info(lab.now, socket).unwrap().window_segments;
+    lab.send(". 1:0(0) ack 1001 win 65535 <sack 1:1001>");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.window_segments >= before && info.threshold_segments.is_none());
+}
+
+#[test]
+fn a_timeout_sends_one_segment_and_doubles() {
+    // RFC 6298 §5, RFC 5681 §3.1.
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 3000);
+    lab.take();
+    let (first, again) = lab.until_something();
+    assert_eq!((again, first), (vec![segment(0)], 210.0));
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.window_segments, info.lost_segments), (Phase::Loss, 1, 3));
+    let (second, again) = lab.until_something();
+    assert_eq!((again, second), (vec![segment(0)], 420.0));
+    // What is acknowledged lets two more go: slow start.
+    lab.send(". 1:0(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), [segment(1), "P. 2001:3001(1000) ack 1".to_owned()]);
+}
+
+#[test]
+fn fifteen_timeouts_give_a_connection_up() {
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 1000);
+    lab.take();
+    let mut sent = 0;
+    loop {
+        let (_, again) = lab.until_something();
+        if again.is_empty() {
+            break;
+        }
+        sent += again.len();
+    }
+    assert_eq!((sent, lab.stack.take_error(socket)), (15, Some(ConnectionError::TimedOut)));
+}
+
+#[test]
+fn the_users_patience_ends_a_connection_sooner() {
+    // RFC 9293 §3.8.3, TCP_USER_TIMEOUT.
+    let (mut lab, socket) = open("mss 1000");
+    let patience = Duration::from_secs(3);
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    let began = lab.now;
+    lab.write(socket, 1000);
+    lab.take();
+    while !lab.until_something().1.is_empty() {}
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+    assert_eq!(lab.now.since(began), patience);
+}
+
+#[test]
+fn a_timeout_that_was_wrong_is_taken_back() {
+    // Eifel, RFC 3522 and RFC 4015: the echoed timestamp is the original's.
+    let (mut lab, socket) = open("mss 1000,sackOK,ts 100 0");
+    lab.write(socket, 10 * 988);
+    lab.take();
+    lab.wait(10);
+    // Everything is very late.
+    let (_, probe) = lab.until_something();
+    assert_eq!(probe.len(), 1);
+    let (_, again) = lab.until_something();
+    assert_eq!((again.len(), phase(&mut lab, socket)), (1, Phase::Loss));
+    let stamp = lab.stack.counters().timeouts;
+    assert_eq!(stamp, 1);
+    lab.send(". 1:0(0) ack 989 win 65535 <ts 201 1>");
+    assert_eq!(phase(&mut lab, socket), Phase::Open);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert!(info.window_segments >= 10, "{}", info.window_segments);
+    assert_eq!(lab.stack.counters().undone, 1);
+    // Nothing was lost, so nothing more is sent again.
+    assert_eq!((lab.take(), info.lost_segments), (vec![], 0));
+}
+
+#[test]
+fn a_recovery_that_duplicates_prove_wrong_is_taken_back() {
+    // RFC 3708 §2, with the report of RFC 2883.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    // It was late, not lost; and so says the peer when the second one comes.
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 5);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535 <sack 1:1001>");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.window_segments, lab.stack.counters().undone), (10, 1));
+}
+
+#[test]
+fn what_was_sacked_and_forgotten_is_sent_again_after_a_timeout() {
+    // RFC 2018 §8: reneging.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 4000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    lab.send(". 1:0(0) ack 1001 win 65535");
+    let (_, again) = lab.until_something();
+    assert_eq!(again, [segment(1)]);
+}
+
+#[test]
+fn an_echoed_mark_halves_once_in_a_window_and_is_answered_with_cwr() {
+    // RFC 3168 §6.1.2.
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 1000);
+    lab.take();
+    assert_eq!(lab.last_tos & 3, 0);
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let listener = lab.listen();
+    lab.send("SEW 0:0(0) win 65535 <mss 1000>");
+    assert_eq!(lab.take(), ["S.E 0:0(0) ack 1 <mss 1460>"]);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535");
+    let socket = lab.stack.accept(listener).unwrap();
+    lab.write(socket, 10_000);
+    lab.take();
+    assert_eq!(lab.last_tos & 3, 2);
+    lab.wait(10);
+    lab.send(".E 1:0(0) ack 1001 win 65535");
+    lab.send(".E 1:0(0) ack 2001 win 65535");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.threshold_segments), (Phase::Reduced, Some(5)));
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    lab.write(socket, 1000);
+    assert_eq!(lab.take(), ["P.W 10001:11001(1000) ack 1"]);
+    // And the other way: a mark is echoed until CWR has come (§6.1.3).
+    lab.tos = 3;
+    lab.send("P. 1:0(10) ack 11001 win 65535");
+    assert_eq!(lab.take(), [".E 11001:11001(0) ack 11"]);
+    lab.tos = 2;
+    lab.send("P.W 11:0(10) ack 11001 win 65535");
+    assert_eq!(lab.take(), [". 11001:11001(0) ack 21"]);
+}
+
+#[test]
+fn a_silent_peer_is_asked_and_then_given_up() {
+    // RFC 9293 §3.8.4.
+    let (mut lab, socket) = open("mss 1000");
+    let (idle, interval) = (Duration::from_secs(10), Duration::from_secs(1));
+    let keep_alive = KeepAlive { idle, interval, probes: 2 };
+    lab.stack.set_option(lab.now, socket, SocketOption::KeepAlive(Some(keep_alive)));
+    let probe = || vec![". 0:0(0) ack 1".to_owned()];
+    assert_eq!(lab.until_something(), (10_000.0, probe()));
+    lab.send(". 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.until_something(), (10_000.0, probe()));
+    assert_eq!(lab.until_something(), (1_000.0, probe()));
+    assert_eq!(lab.until_something(), (1_000.0, vec!["R. 1:1(0) ack 1".to_owned()]));
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+}

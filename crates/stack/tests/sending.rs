@@ -1,0 +1,346 @@
+//! What holds bytes back and what lets them go: Nagle, cork, MSG_MORE, autocork, small queues, windows,
+//! pacing, and the user's own hold.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::Lab;
+use uncork_packet::{Capabilities, Medium};
+use uncork_stack::{Blocked, Config, SocketId, SocketOption};
+
+const NOTHING: [&str; 0] = [];
+
+fn lab() -> Lab {
+    Lab::new(Config { pacing: false, ..Config::default() })
+}
+
+fn why(lab: &mut Lab, socket: SocketId) -> Option<Blocked> {
+    lab.stack.info(lab.now, socket).unwrap().blocked
+}
+
+#[test]
+fn nagle_holds_a_second_small_segment_until_the_first_is_acknowledged() {
+    // RFC 9293 §3.7.4.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    assert_eq!(why(&mut lab, socket), Some(Blocked::Application));
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), ["P. 1:11(10) ack 1"]);
+    lab.write(socket, 10);
+    lab.write(socket, 10);
+    assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Nagle)));
+    lab.send(". 1:0(0) ack 11 win 65535");
+    assert_eq!(lab.take(), ["P. 11:31(20) ack 1"]);
+}
+
+#[test]
+fn behind_a_full_segment_a_small_one_leaves_at_once() {
+    // Minshall's variant, as Linux has it.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 1000);
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), [". 1:1001(1000) ack 1", "P. 1001:1011(10) ack 1"]);
+}
+
+#[test]
+fn no_delay_sends_each_write_and_setting_it_sends_what_was_held() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 10);
+    lab.take();
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
+    assert_eq!(lab.take(), ["P. 11:21(10) ack 1"]);
+    lab.write(socket, 5);
+    assert_eq!(lab.take(), ["P. 21:26(5) ack 1"]);
+}
+
+#[test]
+fn a_cork_lets_full_segments_go_and_the_rest_when_it_is_drawn() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::Cork(true));
+    lab.write(socket, 10);
+    assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Cork)));
+    lab.write(socket, 1500);
+    assert_eq!(lab.take(), [". 1:1001(1000) ack 1"]);
+    lab.stack.set_option(lab.now, socket, SocketOption::Cork(false));
+    assert_eq!(lab.take(), ["P. 1001:1511(510) ack 1"]);
+}
+
+#[test]
+fn a_cork_and_msg_more_hold_for_200_ms_at_most() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write_more(socket, 10);
+    assert_eq!(lab.take(), NOTHING);
+    lab.wait(150);
+    lab.write_more(socket, 10);
+    assert_eq!(lab.until_something(), (50.0, vec!["P. 1:21(20) ack 1".to_owned()]));
+    lab.send(". 1:0(0) ack 21 win 65535");
+    lab.stack.set_option(lab.now, socket, SocketOption::Cork(true));
+    lab.write(socket, 10);
+    assert_eq!(lab.until_something(), (200.0, vec!["P. 21:31(10) ack 1".to_owned()]));
+}
+
+#[test]
+fn a_write_without_more_takes_along_what_was_held() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write_more(socket, 10);
+    lab.take();
+    lab.write(socket, 5);
+    assert_eq!(lab.take(), ["P. 1:16(15) ack 1"]);
+}
+
+#[test]
+fn autocork_joins_small_writes_while_the_device_has_the_last_one() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
+    lab.completes = false;
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), ["P. 1:11(10) ack 1"]);
+    for _ in 0..5 {
+        lab.write(socket, 10);
+        assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Autocork)));
+    }
+    // The completion itself sends nothing: what has waited leaves when a frame is asked for.
+    lab.complete();
+    assert_eq!(lab.take(), ["P. 11:61(50) ack 1"]);
+    // A full segment does not wait.
+    lab.write(socket, 1000);
+    assert_eq!(lab.take(), ["P. 61:1061(1000) ack 1"]);
+    let mut plain = Lab::new(Config { autocork: false, ..Config::default() });
+    let socket = plain.accepted("mss 1000");
+    plain.stack.set_option(plain.now, socket, SocketOption::NoDelay(true));
+    plain.completes = false;
+    for _ in 0..3 {
+        plain.write(socket, 10);
+        assert_eq!(plain.take().len(), 1);
+    }
+}
+
+#[test]
+fn without_completions_there_is_no_autocork_to_wait_for() {
+    let device =
+        Capabilities { reports_completions: false, ..Capabilities::plain(Medium::Ip, 1500) };
+    let mut lab = Lab::with_device(Config::default(), device);
+    let socket = lab.accepted("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
+    lab.completes = false;
+    for _ in 0..3 {
+        lab.write(socket, 10);
+        assert_eq!(lab.take().len(), 1);
+    }
+}
+
+#[test]
+fn no_more_than_the_limit_is_in_the_device_and_completions_let_the_next_go() {
+    let config = Config { small_queue_bytes: 4 * 1040, pacing: false, ..Config::default() };
+    let mut lab = Lab::new(config);
+    lab.round_trip = 1;
+    let socket = lab.accepted("mss 1000");
+    lab.completes = false;
+    lab.write(socket, 9000);
+    assert_eq!(lab.take().len(), 4);
+    assert_eq!(why(&mut lab, socket), Some(Blocked::SmallQueue));
+    // ACKs do not help: the device is what is full.
+    lab.send(". 1:0(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    for n in 4..8 {
+        lab.complete_first();
+        assert_eq!(lab.take(), [format!(". {}:{}(1000) ack 1", 1 + n * 1000, 1001 + n * 1000)]);
+    }
+    assert!(lab.stack.counters().throttled > 0);
+}
+
+#[test]
+fn two_segments_may_always_be_in_the_device() {
+    let config = Config { small_queue_bytes: 1, pacing: false, ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted("mss 1000");
+    lab.completes = false;
+    lab.write(socket, 9000);
+    assert_eq!(lab.take().len(), 2);
+}
+
+#[test]
+fn a_train_is_at_most_half_of_the_limit_and_all_together_at_most_the_limit() {
+    let device = Capabilities {
+        max_train_bytes: 65_000,
+        completes_checksums: true,
+        ..Capabilities::plain(Medium::Ip, 1500)
+    };
+    for (small_queue_bytes, expected) in [(8400, vec![4, 4]), (10_000, vec![4, 4, 1])] {
+        let config = Config {
+            small_queue_bytes,
+            initial_window_segments: 40,
+            pacing: false,
+            ..Config::default()
+        };
+        let mut lab = Lab::with_device(config, device);
+        lab.round_trip = 1;
+        let socket = lab.accepted("mss 1000");
+        lab.completes = false;
+        lab.write(socket, 30_000);
+        let sent: Vec<_> =
+            lab.take().iter().map(|line| line.matches("(4000)").count() * 3 + 1).collect();
+        assert_eq!(sent, expected);
+        lab.complete_first();
+        assert_eq!(lab.take().len(), 1);
+        let train = lab.last.and_then(|transmit| transmit.segmentation).unwrap();
+        assert_eq!((train.segment_bytes, train.header_bytes), (1000, 40));
+    }
+}
+
+#[test]
+fn connections_go_on_in_the_order_in_which_their_completions_came() {
+    let config = Config { small_queue_bytes: 1, pacing: false, ..Config::default() };
+    let mut lab = Lab::new(config);
+    let listener = lab.listen();
+    lab.completes = false;
+    let mut sockets = vec![];
+    for port in [1, 2, 3] {
+        lab.peer_port = port;
+        lab.send("S 0:0(0) win 65535 <mss 1000>");
+        lab.take();
+        lab.send(". 1:1(0) ack 1 win 65535");
+        let socket = lab.stack.accept(listener).unwrap();
+        lab.write(socket, 3000);
+        assert_eq!(lab.take().len(), 2);
+        sockets.push(socket);
+    }
+    let completions = std::mem::take(&mut lab.in_device);
+    for which in [4, 0, 2] {
+        lab.stack.handle_completion(lab.now, completions[which]);
+    }
+    let mut slot = vec![0; 2000];
+    let mut order = vec![];
+    while let Some(transmit) = lab.stack.poll_transmit(lab.now, &mut slot) {
+        order.push(transmit.owner.unwrap());
+    }
+    let expected: Vec<_> = [2, 0, 1].map(|index: usize| common::owner(sockets[index])).into();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_window_lets_whole_segments_through_and_a_shut_one_is_probed() {
+    // RFC 9293 §3.8.6.1 and §3.8.6.2.1.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 2500);
+    lab.take();
+    lab.send(". 1:0(0) ack 2501 win 0");
+    lab.write(socket, 2000);
+    assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Window)));
+    let (first, probe) = lab.until_something();
+    assert_eq!(probe, [". 2500:2500(0) ack 1"]);
+    lab.send(". 1:0(0) ack 2501 win 0");
+    let (second, probe) = lab.until_something();
+    assert_eq!((probe.len(), (second / first).round()), (1, 2.0));
+    // Less than a segment is not made use of; a segment is.
+    lab.send(". 1:0(0) ack 2501 win 500");
+    assert_eq!(lab.take(), NOTHING);
+    lab.send(". 1:0(0) ack 2501 win 1500");
+    assert_eq!(lab.take(), [". 2501:3501(1000) ack 1"]);
+}
+
+#[test]
+fn a_window_that_stays_below_a_segment_is_filled_after_a_while() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 1000);
+    lab.take();
+    lab.send(". 1:0(0) ack 1001 win 300");
+    lab.write(socket, 1000);
+    assert_eq!(lab.take(), NOTHING);
+    let (millis, sent) = lab.until_something();
+    assert_eq!(sent, [". 1001:1301(300) ack 1"]);
+    assert!((200.0..400.0).contains(&millis), "{millis}");
+}
+
+#[test]
+fn the_congestion_window_lets_ten_segments_go() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 20_000);
+    assert_eq!(lab.take().len(), 10);
+    assert_eq!(why(&mut lab, socket), Some(Blocked::CongestionWindow));
+    lab.send(". 1:0(0) ack 2001 win 65535");
+    assert_eq!(lab.take().len(), 4);
+}
+
+#[test]
+fn what_is_held_by_its_user_leaves_when_he_lets_go() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.stack.hold(lab.now, socket);
+    lab.write(socket, 10);
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), NOTHING);
+    assert!(lab.stack.is_held_back(socket));
+    assert_eq!(why(&mut lab, socket), Some(Blocked::Held));
+    lab.stack.release(lab.now, socket);
+    assert_eq!(lab.take(), ["P. 1:21(20) ack 1"]);
+}
+
+#[test]
+fn paced_segments_leave_at_twice_the_windows_rate_in_slow_start() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted("mss 1000");
+    // A first window may leave at once.
+    lab.write(socket, 60_000);
+    assert_eq!(lab.take().len(), 10);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    // Twenty are allowed now, in half a round trip of ten milliseconds.
+    let began = lab.now;
+    let mut sent = lab.take().len();
+    assert!((9..=12).contains(&sent), "{sent} at once");
+    assert_eq!(why(&mut lab, socket), Some(Blocked::Pacing));
+    while sent < 20 {
+        sent += lab.until_something().1.len();
+    }
+    let took = lab.now.since(began);
+    assert!((Duration::from_millis(2)..Duration::from_millis(4)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_device_holds_less_than_a_millisecond_of_what_gets_through() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 9000);
+    assert_eq!(lab.take().len(), 9);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 9001 win 65535");
+    // Nine segments in ten milliseconds: not even two in a millisecond, but two always may be there.
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().device_limit_bytes, 2080);
+    lab.completes = false;
+    lab.write(socket, 9000);
+    assert_eq!(lab.take().len(), 2);
+}
+
+#[test]
+fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    while lab.stack.poll_event().is_some() {}
+    lab.stack.set_option(lab.now, socket, SocketOption::SendBuffer(9000));
+    assert_eq!(lab.write(socket, 10_000), 9000);
+    lab.take();
+    lab.send(". 1:0(0) ack 1001 win 65535");
+    assert_eq!(lab.stack.poll_event(), None);
+    lab.send(". 1:0(0) ack 4001 win 65535");
+    assert!(lab.stack.poll_event().is_some());
+    // TCP_NOTSENT_LOWAT.
+    lab.send(". 1:0(0) ack 9001 win 0");
+    lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(100)));
+    lab.write(socket, 100);
+    assert!(lab.stack.send(lab.now, socket, b"x", false).is_err());
+}

@@ -1,0 +1,208 @@
+//! The Internet checksum (RFC 1071), alone or while copying.
+//!
+//! The sum is made of words in the machine's own order and turned round once at the end, which
+//! RFC 1071 §2(B) allows; 32-bit words go into 64-bit sums, so no carry can get lost in between and
+//! the compiler may use vectors.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Octets that one turn of the inner loop takes.
+const BLOCK: usize = 32;
+
+/// A checksum in the making: octets are added in the order of the packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sum {
+    /// Sum of 16-bit words in the machine's order; a carry beyond bit 63 is not possible, as each
+    /// addition is folded to 32 bits first.
+    words: u64,
+    /// Whether an odd number of octets was added, so that the next one is the lower half of a word.
+    odd: bool,
+}
+
+impl Sum {
+    /// Adds octets that follow on those added so far, an odd number of them or not.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.join(sum_words(bytes), bytes.len());
+    }
+
+    /// Copies `source` to the start of `target` and adds it on the way: the octets are in registers
+    /// once.
+    ///
+    /// # Panics
+    ///
+    /// If `target` is shorter than `source`.
+    pub fn copy(&mut self, target: &mut [u8], source: &[u8]) {
+        let target = &mut target[..source.len()];
+        let mut targets = target.chunks_exact_mut(BLOCK);
+        let mut sources = source.chunks_exact(BLOCK);
+        let mut words = 0;
+        for (to, from) in targets.by_ref().zip(sources.by_ref()) {
+            to.copy_from_slice(from);
+            words += sum_block(from);
+        }
+        let rest = sources.remainder();
+        targets.into_remainder().copy_from_slice(rest);
+        self.join(words + sum_words(rest), source.len());
+    }
+
+    /// Adds a number of 16 bits at an even place.
+    pub fn add_u16(&mut self, value: u16) {
+        debug_assert!(!self.odd, "numbers of a header begin at even places");
+        self.words += u64::from(value.to_be());
+    }
+
+    /// Adds what TCP, UDP and ICMPv6 sum beside themselves: addresses, protocol and length
+    /// (RFC 9293 §3.1).
+    pub fn add_pseudo_v4(
+        &mut self,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        proto: u8,
+        bytes: u32,
+    ) {
+        self.add(&source.octets());
+        self.add(&destination.octets());
+        self.add_length(proto, bytes);
+    }
+
+    /// The same for IPv6 (RFC 8200 §8.1).
+    pub fn add_pseudo_v6(
+        &mut self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        proto: u8,
+        bytes: u32,
+    ) {
+        self.add(&source.octets());
+        self.add(&destination.octets());
+        self.add_length(proto, bytes);
+    }
+
+    fn add_length(&mut self, protocol: u8, bytes: u32) {
+        self.add(&bytes.to_be_bytes());
+        self.add_u16(u16::from(protocol));
+    }
+
+    /// The checksum to be written into the header, in host order: the complement of the sum.
+    #[must_use]
+    pub fn finish(self) -> u16 {
+        !self.folded()
+    }
+
+    /// Whether everything, the checksum in the header included, sums up as it must.
+    #[must_use]
+    pub fn is_good(self) -> bool {
+        self.folded() == 0xffff
+    }
+
+    /// The sum itself in host order, not complemented: what the checksum field holds when the rest
+    /// is to be added by the device.
+    #[must_use]
+    pub fn folded(self) -> u16 {
+        u16::from_be(fold(self.words))
+    }
+
+    fn join(&mut self, words: u64, octets: usize) {
+        // Octets at odd places count in the other half of a word (RFC 1071 §2(B)).
+        let folded = fold(words);
+        let folded = if self.odd { folded.swap_bytes() } else { folded };
+        self.words += u64::from(folded);
+        self.odd ^= octets % 2 == 1;
+    }
+}
+
+/// The checksum of octets that stand alone: an IPv4 header, an ICMPv4 message.
+#[must_use]
+pub fn of(bytes: &[u8]) -> u16 {
+    let mut sum = Sum::default();
+    sum.add(bytes);
+    sum.finish()
+}
+
+fn fold(words: u64) -> u16 {
+    let sum = (words & 0xffff_ffff) + (words >> 32);
+    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    #[expect(clippy::cast_possible_truncation, reason = "the upper halves have been added")]
+    let folded = ((sum & 0xffff) + (sum >> 16)) as u16;
+    folded
+}
+
+fn sum_words(bytes: &[u8]) -> u64 {
+    let mut blocks = bytes.chunks_exact(BLOCK);
+    let mut words: u64 = blocks.by_ref().map(sum_block).sum();
+    let mut pairs = blocks.remainder().chunks_exact(2);
+    for pair in pairs.by_ref() {
+        words += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
+    }
+    if let [last] = pairs.remainder() {
+        words += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    words
+}
+
+/// At most 2³⁵, so that gigabytes can be summed before a fold.
+#[inline]
+fn sum_block(block: &[u8]) -> u64 {
+    let mut words = 0;
+    for word in block.chunks_exact(4) {
+        words += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Sum, of};
+
+    /// RFC 1071 §1, word by word.
+    fn plain(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !u16::try_from(sum).unwrap()
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        // §3: the sum of these is ddf2 (with the carry added).
+        let mut sum = Sum::default();
+        sum.add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+        assert_eq!(sum.folded(), 0xddf2);
+        assert_eq!(sum.finish(), 0x220d);
+    }
+
+    #[test]
+    fn the_largest_words_lose_no_carry() {
+        let ones = vec![0xff; 65_535];
+        assert_eq!(of(&ones), plain(&ones));
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_in_any_pieces_sum_as_the_plain_way_does(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            cuts in proptest::collection::vec(0usize..300, 0..4),
+        ) {
+            let mut sum = Sum::default();
+            let mut copied = Sum::default();
+            let mut target = vec![0; bytes.len()];
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.sort_unstable();
+            cuts.push(bytes.len());
+            let mut from = 0;
+            for cut in cuts {
+                sum.add(&bytes[from..cut]);
+                copied.copy(&mut target[from..], &bytes[from..cut]);
+                from = cut;
+            }
+            prop_assert_eq!(sum.finish(), plain(&bytes));
+            prop_assert_eq!(copied.finish(), plain(&bytes));
+            prop_assert_eq!(target, bytes);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The IPv4 header (RFC 791) as a host reads and writes it. For captures, which may be cut or carry
+//! trains, see [`crate::ip`].
+
+use std::net::Ipv4Addr;
+
+use crate::bytes::{array, be16, octet};
+use crate::{Malformed, Protocol, Unread, checksum};
+
+/// Octets of a header without options.
+pub const HEADER_BYTES: usize = 20;
+
+/// An IPv4 header without its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// DSCP and, in the lower two bits, ECN (RFC 3168 §5).
+    pub tos: u8,
+    /// Header and what follows it, in octets.
+    pub total_bytes: u16,
+    /// Identification, for fragments.
+    pub id: u16,
+    /// Routers must not fragment it (DF).
+    pub dont_fragment: bool,
+    /// More fragments follow (MF).
+    pub more_fragments: bool,
+    /// Where this fragment begins, in units of eight octets.
+    pub fragment_offset: u16,
+    /// Hops left.
+    pub ttl: u8,
+    /// What follows.
+    pub protocol: Protocol,
+    /// From whom.
+    pub source: Ipv4Addr,
+    /// To whom.
+    pub destination: Ipv4Addr,
+}
+
+impl Header {
+    /// Reads a packet: its header, and what follows header and options up to the total length.
+    /// Padding behind it is left out. The header's checksum is verified.
+    ///
+    /// # Errors
+    ///
+    /// [`Unread::CutShort`], [`Malformed::IpVersion`], [`Malformed::Ipv4Length`] or
+    /// [`Malformed::Checksum`].
+    pub fn read(packet: &[u8]) -> Result<(Self, &[u8]), Unread> {
+        let first = octet(packet, 0)?;
+        if first >> 4 != 4 {
+            return Err(Unread::Malformed(Malformed::IpVersion));
+        }
+        let header_bytes = usize::from(first & 0x0f) * 4;
+        let total_bytes = be16(packet, 2)?;
+        let total = usize::from(total_bytes);
+        if header_bytes < HEADER_BYTES || total < header_bytes || total > packet.len() {
+            return Err(Unread::Malformed(Malformed::Ipv4Length));
+        }
+        if checksum::of(&packet[..header_bytes]) != 0 {
+            return Err(Unread::Malformed(Malformed::Checksum));
+        }
+        let fragment = be16(packet, 6)?;
+        let header = Self {
+            tos: octet(packet, 1)?,
+            total_bytes,
+            id: be16(packet, 4)?,
+            dont_fragment: fragment & 0x4000 != 0,
+            more_fragments: fragment & 0x2000 != 0,
+            fragment_offset: fragment & 0x1fff,
+            ttl: octet(packet, 8)?,
+            protocol: Protocol(octet(packet, 9)?),
+            source: array::<4>(packet, 12)?.into(),
+            destination: array::<4>(packet, 16)?.into(),
+        };
+        Ok((header, &packet[header_bytes..total]))
+    }
+
+    /// Whether it is all of a packet, and not a fragment.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.more_fragments && self.fragment_offset == 0
+    }
+
+    /// Writes the header, with its checksum, into the first [`HEADER_BYTES`] octets.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    pub fn emit(&self, packet: &mut [u8]) {
+        let header = &mut packet[..HEADER_BYTES];
+        header[0] = 0x45;
+        header[1] = self.tos;
+        header[2..4].copy_from_slice(&self.total_bytes.to_be_bytes());
+        header[4..6].copy_from_slice(&self.id.to_be_bytes());
+        let fragment = self.fragment_offset & 0x1fff
+            | u16::from(self.dont_fragment) << 14
+            | u16::from(self.more_fragments) << 13;
+        header[6..8].copy_from_slice(&fragment.to_be_bytes());
+        header[8] = self.ttl;
+        header[9] = self.protocol.0;
+        header[10..12].fill(0);
+        header[12..16].copy_from_slice(&self.source.octets());
+        header[16..20].copy_from_slice(&self.destination.octets());
+        let sum = checksum::of(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
