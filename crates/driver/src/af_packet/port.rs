@@ -11,9 +11,10 @@ use super::options;
 use super::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
-/// Frames up to this length are copied by the kernel when they are sent. Longer ones it refers to
-/// where they are, which costs more than it saves for short ones.
-const COPIED_BYTES: u16 = 256;
+/// Frames up to this length the kernel copies when they are sent. Longer ones it refers to where they
+/// are, page by page, which a virtual link pays for when the frame crosses it: over veth a frame of
+/// 1514 octets took 2.1 µs so, and 1.6 µs when copied (examples/ports.rs).
+const COPIED_BYTES: u16 = 2048;
 /// Slots that have not left, behind which it is not looked for more that have. A queueing discipline
 /// may let go of frames in another order, but a call must not look at a whole ring.
 const LOOK_PAST: usize = 32;
