@@ -13,13 +13,20 @@ use std::os::fd::BorrowedFd;
 use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
 
 pub mod af_packet;
+pub mod clock;
+mod disturb;
 mod error;
 mod ioctl;
 pub mod memory;
+pub mod record;
 pub mod tap;
+mod trace;
 mod vnet;
 
+pub use disturb::Disturb;
 pub use error::OpenError;
+pub use record::Record;
+pub use trace::Trace;
 
 /// What became of an offer to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

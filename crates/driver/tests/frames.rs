@@ -309,3 +309,43 @@ fn without_the_privilege_the_error_names_the_capability() {
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains("1 passed"), "{said}");
 }
+
+#[test]
+fn past_the_queues_nothing_waits_and_there_are_no_trains() {
+    if skipped("past_the_queues_nothing_waits_and_there_are_no_trains") {
+        return;
+    }
+    let link = Link::new("bypass");
+    let tc = "qdisc add dev eth0 root tbf rate 8kbit burst 2k limit 1m";
+    let mut command = link.ours.command("tc");
+    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    let settings = Settings { bypass_queues: true, ..Settings::new("eth0") };
+    let (mut here, mut there) = (link.port(settings), far_port(&link));
+    assert_eq!(here.capabilities().max_train_bytes, 1500);
+    let to = mac_of(&link.kernels);
+    for number in 0..50 {
+        assert_eq!(send(&mut here, &numbered(number, 1000, to), OWNER), Offer::Taken);
+    }
+    here.flush().unwrap();
+    // By the queue it would take 50 seconds.
+    receive_until(&mut there, |came| came.len() == 50);
+}
+
+#[test]
+fn a_promiscuous_device_is_so_while_the_port_lives() {
+    if skipped("a_promiscuous_device_is_so_while_the_port_lives") {
+        return;
+    }
+    let link = Link::new("promisc");
+    let promiscuity = || {
+        let mut command = link.ours.command("ip");
+        let shown = command.args(["-d", "link", "show", "eth0"]).output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let after = shown.split("promiscuity ").nth(1).unwrap();
+        after.split(' ').next().unwrap().to_owned()
+    };
+    let port = link.port(Settings { promiscuous: true, ..Settings::new("eth0") });
+    assert_eq!(promiscuity(), "1");
+    drop(port);
+    assert_eq!(promiscuity(), "0");
+}

@@ -6,11 +6,13 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped};
-use uncork_driver::{Driver, af_packet, tap};
+use uncork_driver::{Disturb, Driver, Record, af_packet, clock, tap};
 use uncork_netns::Namespace;
 use uncork_packet::{Medium, Trust};
+use uncork_path::Path;
 
 const UP_BYTES: usize = 400_000;
 const DOWN_BYTES: usize = 3_000_000;
@@ -143,4 +145,25 @@ fn what_never_was_on_a_wire_is_trusted_and_nothing_else() {
         assert!(came[0].bytes.ends_with(b"a datagram"), "{came:?}");
         assert_eq!(came[0].trust, trust, "{ethtool}");
     }
+}
+
+#[test]
+fn a_disturbed_port_wakes_when_frames_are_due() {
+    if skipped("a_disturbed_port_wakes_when_frames_are_due") {
+        return;
+    }
+    let link = Link::new("slow").with_address();
+    let port = link.port(af_packet::Settings::new("eth0"));
+    let path = Path { delay: Duration::from_millis(20), ..Path::default() };
+    let port = Disturb::new(port, path.clone(), path, clock::clock()).unwrap();
+    let mut port = Record::new(port, std::io::sink(), "eth0", clock::wall_clock());
+    let server = server(&link.kernels);
+    let begun = Instant::now();
+    let mac = mac_of(&link.kernels);
+    let peer = Peer::connect(&mut port, Some(mac), PORT, false);
+    let took = begun.elapsed();
+    // A round trip, and not the 200 ms that the peer sleeps at most if nobody wakes it.
+    assert!((40..150).contains(&took.as_millis()), "connecting took {took:?}");
+    talk(peer, server);
+    assert!(port.outcome().frames > 300);
 }
