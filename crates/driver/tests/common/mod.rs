@@ -42,7 +42,6 @@ impl Link {
         let ours = Namespace::new(&format!("{label}-o")).unwrap();
         let kernels = Namespace::new(&format!("{label}-k")).unwrap();
         for namespace in [&ours, &kernels] {
-            namespace.set("net/ipv6/conf/all/disable_ipv6", 1).ok();
             namespace.set("ipv6/conf/default/disable_ipv6", 1).unwrap();
         }
         let pair = format!("link add eth0 type veth peer name eth0 netns {}", kernels.name());
