@@ -38,8 +38,9 @@ struct Load {
     train: bool,
 }
 
-const LOADS: [Load; 3] = [
+const LOADS: [Load; 4] = [
     Load { name: "60 octets", frame_bytes: 60, train: false },
+    Load { name: "714 octets", frame_bytes: 714, train: false },
     Load { name: "1514 octets", frame_bytes: 1514, train: false },
     Load { name: "trains of 64 KB", frame_bytes: 14 + 40 + 45 * 1448, train: true },
 ];

@@ -85,6 +85,32 @@ pub trait Driver {
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
 }
 
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        (**self).receive(budget, each)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        (**self).complete(each)
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        (**self).offer(fill)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (**self).flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wakes()
+    }
+}
+
 /// Notes that so many octets of an owner have left. Those of one owner in a row are told as one.
 fn completed(list: &mut Vec<Completion>, owner: Owner, bytes: u32) {
     match list.last_mut() {

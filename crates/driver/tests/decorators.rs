@@ -300,6 +300,8 @@ fn a_turned_bit_is_never_trusted() {
 fn a_trace_tells_who_what_and_when() {
     let (text, clock) = (Shared::default(), Clock::default());
     let (here, mut there) = pair();
+    // Of a kind that is known only when the program runs.
+    let here: Box<dyn Driver> = Box::new(here);
     let mut here = Trace::new(here, text.clone(), clock.boxed());
     clock.set(2 * MILLISECOND);
     send(&mut here, &segment(), plain(43));

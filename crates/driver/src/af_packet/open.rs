@@ -70,7 +70,8 @@ impl Settings {
     pub fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
-            receive_slots: 256,
+            // What one turn may be late for: 6 ms of full frames at a gigabit.
+            receive_slots: 512,
             transmit_slots: 256,
             max_train_bytes: LONGEST_PACKET,
             promiscuous: false,
