@@ -142,6 +142,33 @@ fn what_a_full_queue_below_refuses_is_sent_later_and_not_lost() {
 }
 
 #[test]
+fn what_a_queue_refuses_with_nothing_under_way_wakes_to_be_sent_again() {
+    if skipped("what_a_queue_refuses_with_nothing_under_way_wakes_to_be_sent_again") {
+        return;
+    }
+    let link = Link::new("refused");
+    let tc = |arguments: &str| {
+        let mut command = link.ours.command("tc");
+        uncork_netns::run(command.args(arguments.split_whitespace())).unwrap();
+    };
+    // Shorter than the frame.
+    tc("qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 500");
+    let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
+    send(&mut here, &numbered(1, 1000, Mac::BROADCAST), OWNER);
+    for turn in 0..5 {
+        here.flush().unwrap();
+        assert_eq!(left(&mut here), 0);
+        assert!(wakes_within(&here, LONG), "nobody was woken, turn {turn}");
+        left(&mut here);
+    }
+    assert_eq!(there.receive(9, &mut |_| ()).unwrap(), 0);
+    tc("qdisc del dev eth0 root");
+    here.flush().unwrap();
+    receive_until(&mut there, |came| came.len() == 1);
+    wait_until_left(&mut here, 1000);
+}
+
+#[test]
 fn a_full_ring_says_so_and_goes_on_when_frames_have_left() {
     if skipped("a_full_ring_says_so_and_goes_on_when_frames_have_left") {
         return;
@@ -213,9 +240,16 @@ fn each_flow_comes_to_one_engine_of_a_group() {
     let ports = flows.map(|flows| flows.into_iter().collect::<BTreeSet<u16>>());
     assert_eq!(ports[0].len() + ports[1].len(), 64, "a flow came to both");
     assert!(ports.iter().all(|ports| ports.len() > 10), "{ports:?}");
-    // What the first sends is not for the second, nor for itself.
+    // What the first sends is not for the second, nor for itself, nor is what our kernel sends.
     send(&mut engines[0], &numbered(1, 60, Mac::BROADCAST), OWNER);
     engines[0].flush().unwrap();
+    link.ours.ip("address add 10.92.0.1/24 broadcast 10.92.0.255 dev eth0").unwrap();
+    let broadcast = || {
+        let socket = UdpSocket::bind(("10.92.0.1", 0))?;
+        socket.set_broadcast(true)?;
+        Ok(socket.send_to(b"all of you", ("10.92.0.255", 9))?)
+    };
+    link.ours.within(broadcast).unwrap();
     for engine in &mut engines {
         assert_eq!(engine.receive(9, &mut |_| ()).unwrap(), 0);
     }
