@@ -61,11 +61,13 @@ fn main() -> Result<()> {
     for load in LOADS {
         for (way, direction) in [
             ("sent by ring", send_by_ring as fn(&Link, Load, Duration) -> Result<Figure>),
+            ("… past the queues", send_past_queues),
             ("sent by sendmmsg", send_by_calls),
             ("received by ring", receive_by_ring),
             ("received by recvmmsg", receive_by_calls),
         ] {
-            if load.train && way.ends_with("mmsg") {
+            // Neither takes trains.
+            if load.train && (way.ends_with("mmsg") || way.ends_with("queues")) {
                 continue;
             }
             let link = Link::new()?;
@@ -100,8 +102,8 @@ impl Link {
         Ok(Self { ours, theirs })
     }
 
-    fn port(&self) -> Result<Port> {
-        self.ours.within(|| Ok(Port::open(&Settings::new("eth0"), None)?))
+    fn port(&self, settings: Settings) -> Result<Port> {
+        self.ours.within(move || Ok(Port::open(&settings, None)?))
     }
 }
 
@@ -182,7 +184,15 @@ fn segment(slot: &mut [u8], load: Load) -> Transmit {
 }
 
 fn send_by_ring(link: &Link, load: Load, time: Duration) -> Result<Figure> {
-    let mut port = link.port()?;
+    send_through(link.port(Settings::new("eth0"))?, load, time)
+}
+
+fn send_past_queues(link: &Link, load: Load, time: Duration) -> Result<Figure> {
+    let settings = Settings { bypass_queues: true, ..Settings::new("eth0") };
+    send_through(link.port(settings)?, load, time)
+}
+
+fn send_through(mut port: Port, load: Load, time: Duration) -> Result<Figure> {
     measure(time, move || {
         let mut sent = 0;
         port.complete(&mut |_| ())?;
@@ -269,7 +279,7 @@ fn in_turns(
 }
 
 fn receive_by_ring(link: &Link, load: Load, time: Duration) -> Result<Figure> {
-    let mut port = link.port()?;
+    let mut port = link.port(Settings::new("eth0"))?;
     let mut taken = vec![0; 70_000];
     in_turns(link, load, time, move || {
         // As the stack would: the data is copied out of the slot.

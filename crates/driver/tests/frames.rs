@@ -83,12 +83,12 @@ fn a_frame_has_left_only_when_the_queue_below_has_let_it_go() {
         return;
     }
     let link = Link::new("tbf");
-    let tc = "qdisc add dev eth0 root tbf rate 8mbit burst 4k limit 1m";
+    let tc = "qdisc add dev eth0 root tbf rate 1mbit burst 4k limit 1m";
     let mut command = link.ours.command("tc");
     uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
     let mut here = link.port(Settings::new("eth0"));
     let to = mac_of(&link.kernels);
-    // A megabyte a second: 100 frames of 1000 octets take about 100 ms.
+    // 100 frames of 1000 octets take about 800 ms.
     let begun = Instant::now();
     for number in 0..100 {
         assert_eq!(send(&mut here, &numbered(number, 1000, to), OWNER), Offer::Taken);
@@ -107,8 +107,8 @@ fn a_frame_has_left_only_when_the_queue_below_has_let_it_go() {
         sum += now;
     }
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(80), "all had left after {took:?}");
-    assert!(wakes > 10, "all left in {wakes} pieces");
+    assert!(took > Duration::from_millis(600), "all had left after {took:?}");
+    assert!(wakes > 3, "all left in {wakes} pieces");
     // And then there is quiet.
     left(&mut here);
     left(&mut here);

@@ -19,7 +19,9 @@ use uncork_wire::{Protocol, SeqNumber, ipv4, tcp};
 pub(crate) const OURS: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
 pub(crate) const KERNELS: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
 pub(crate) const OUR_MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-pub(crate) const LONG: Duration = Duration::from_secs(10);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// So long an engine sleeps if nobody wakes it: a test in which that happens fails.
+const ASLEEP: Duration = Duration::from_secs(10);
 
 /// Without the privilege a test says so and is skipped; where everything is tested, it fails.
 pub(crate) fn skipped(test: &str) -> bool {
@@ -133,7 +135,7 @@ pub(crate) fn receive_until(
         }
         assert!(Instant::now() < end, "only {} frames came", came.len());
         if received == 0 {
-            wakes_within(driver, Duration::from_millis(200));
+            assert!(wakes_within(driver, ASLEEP), "nobody was woken");
         }
     }
 }
@@ -290,7 +292,7 @@ impl<'a> Peer<'a> {
             }
             assert!(Instant::now() < end, "nothing came that was waited for");
             if received == 0 {
-                wakes_within(self.driver, Duration::from_millis(200));
+                assert!(wakes_within(self.driver, ASLEEP), "nobody was woken");
             }
         }
     }
