@@ -307,14 +307,18 @@ fn a_pulled_cable_is_no_error_and_a_device_that_is_gone_is_one() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_named() {
-    if skipped("a_device_that_is_not_there_is_named") {
+fn a_device_that_is_not_there_or_not_up_is_told() {
+    if skipped("a_device_that_is_not_there_or_not_up_is_told") {
         return;
     }
     let link = Link::new("none");
     let open = || Ok(Port::open(&Settings::new("eth9"), None).unwrap_err());
     let error: OpenError = link.ours.within(open).unwrap();
     assert!(matches!(&error, OpenError::NoDevice(name) if name == "eth9"), "{error}");
+    link.ours.ip("link set eth0 down").unwrap();
+    let open = || Ok(Port::open(&Settings::new("eth0"), None).unwrap_err().to_string());
+    let error = link.ours.within(open).unwrap();
+    assert!(error.contains("ip link set DEVICE up"), "{error}");
 }
 
 /// This program again, as nobody.
