@@ -2,14 +2,31 @@
 //!
 //! A [`Driver`] owns the memory of its frames and lends it, one call at a time (see
 //! [`uncork_packet`]). Nothing in here knows what is in a frame.
-#![forbid(unsafe_code)]
+//!
+//! What drives a real device needs `unsafe` for what no library offers: rings of memory shared with
+//! the kernel, options of packet sockets, requests about devices. A file each, and no others.
+#![deny(unsafe_code)]
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use uncork_packet::{Capabilities, Completion, Received, Transmit};
+use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
 
+pub mod af_packet;
+pub mod clock;
+mod disturb;
+mod error;
+mod ioctl;
 pub mod memory;
+pub mod record;
+pub mod tap;
+mod trace;
+mod vnet;
+
+pub use disturb::Disturb;
+pub use error::OpenError;
+pub use record::Record;
+pub use trace::Trace;
 
 /// What became of an offer to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,4 +83,38 @@ pub trait Driver {
     /// What becomes readable when frames or completions are there to be fetched; nothing for a
     /// driver that has to be asked.
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
+}
+
+impl<D: Driver + ?Sized> Driver for Box<D> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        (**self).receive(budget, each)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        (**self).complete(each)
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        (**self).offer(fill)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (**self).flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wakes()
+    }
+}
+
+/// Notes that so many octets of an owner have left. Those of one owner in a row are told as one.
+fn completed(list: &mut Vec<Completion>, owner: Owner, bytes: u32) {
+    match list.last_mut() {
+        Some(last) if last.owner == owner => last.bytes = last.bytes.saturating_add(bytes),
+        _ => list.push(Completion { owner, bytes }),
+    }
 }

@@ -104,7 +104,7 @@ impl Driver for Port {
                 if let Some(Transmit { owner: Some(owner), frame_bytes, .. }) =
                     frame.transmit.take()
                 {
-                    way.note(owner, frame_bytes);
+                    crate::completed(&mut way.completed, owner, frame_bytes);
                 }
                 way.empty.push(frame);
             }
@@ -138,16 +138,6 @@ impl Driver for Port {
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-}
-
-impl Way {
-    /// Frames of one owner in a row are told as one.
-    fn note(&mut self, owner: uncork_packet::Owner, bytes: u32) {
-        match self.completed.last_mut() {
-            Some(last) if last.owner == owner => last.bytes = last.bytes.saturating_add(bytes),
-            _ => self.completed.push(Completion { owner, bytes }),
-        }
     }
 }
 

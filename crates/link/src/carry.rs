@@ -14,11 +14,11 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl::set_timerslack;
 use nix::sys::time::TimeSpec;
+use uncork_packet::Instant as Moment;
+use uncork_path::{Counts, Path, Queue};
 use uncork_wire::link::LinkType;
 
-use crate::path::Path;
 use crate::priority;
-use crate::queue::{Counts, Queue};
 use crate::tap::{self, Layer};
 
 /// Longest sleep, after which a wish to stop is seen.
@@ -70,19 +70,29 @@ pub fn run(settings: Settings, stop: &AtomicBool, ready: impl FnOnce()) -> Resul
     };
     let mut queues = settings.paths.clone().map(|path| Queue::new(path, layer));
     ready();
-    let mut latest = Instant::now();
+    let clock = Clock(Instant::now());
+    let mut latest = clock.now();
     while !stop.load(Relaxed) {
-        wait(&ends, &queues, latest, settings.spin)?;
+        wait(&ends, &queues, &clock, latest, settings.spin)?;
         for (from, queue) in queues.iter_mut().enumerate() {
-            if take_in(&mut ends[from], queue)? {
-                latest = Instant::now();
+            if take_in(&mut ends[from], queue, &clock)? {
+                latest = clock.now();
             }
-            while let Some(frame) = queue.pop(Instant::now()) {
-                hand_over(&mut ends[1 - from], &frame)?;
+            while let Some(arrived) = queue.pop(clock.now()) {
+                hand_over(&mut ends[1 - from], &arrived.frame)?;
             }
         }
     }
     Ok(queues.map(|queue| queue.counts()))
+}
+
+/// Time since the link began.
+struct Clock(Instant);
+
+impl Clock {
+    fn now(&self) -> Moment {
+        Moment::ZERO + self.0.elapsed()
+    }
 }
 
 /// A thread of its own goes into the namespace: the way back would need a descriptor of it.
@@ -99,12 +109,18 @@ fn open_in(namespace: &str, settings: &Settings) -> Result<File> {
 }
 
 /// Sleeps until a frame comes in or one is due, unless that is soon.
-fn wait(ends: &[File], queues: &[Queue; 2], latest: Instant, spin: Duration) -> Result<()> {
-    let now = Instant::now();
+fn wait(
+    ends: &[File],
+    queues: &[Queue; 2],
+    clock: &Clock,
+    latest: Moment,
+    spin: Duration,
+) -> Result<()> {
+    let now = clock.now();
     let due = queues.iter().filter_map(Queue::next_arrival).min();
-    let until_due = due.map_or(LONGEST_SLEEP, |due| due.saturating_duration_since(now));
+    let until_due = due.map_or(LONGEST_SLEEP, |due| due.since(now));
     let sleep = until_due.min(LONGEST_SLEEP).saturating_sub(spin);
-    if sleep.is_zero() || now.duration_since(latest) < spin {
+    if sleep.is_zero() || now.since(latest) < spin {
         return Ok(());
     }
     let mut polled: Vec<PollFd> =
@@ -117,14 +133,13 @@ fn wait(ends: &[File], queues: &[Queue; 2], latest: Instant, spin: Duration) -> 
 
 /// Reads what waits at this end, but no more than a batch: frames that are due must not wait for
 /// a sender that never pauses. Tells whether there was anything.
-fn take_in(end: &mut File, queue: &mut Queue) -> Result<bool> {
+fn take_in(end: &mut File, queue: &mut Queue, clock: &Clock) -> Result<bool> {
     const BATCH: usize = 64;
     let mut buffer = [0; tap::VNET_HEADER_BYTES + 65_536 + 64];
     for taken in 0..BATCH {
         match end.read(&mut buffer) {
             Ok(length) => {
-                let now = Instant::now();
-                queue.push(now, buffer[..length].to_vec(), tap::VNET_HEADER_BYTES);
+                queue.push(clock.now(), buffer[..length].to_vec(), tap::VNET_HEADER_BYTES);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken > 0),
             // The device is not up yet.

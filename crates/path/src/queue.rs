@@ -4,8 +4,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use uncork_packet::Instant;
 use uncork_wire::{link::LinkType, read_frame};
 
 use crate::dice::Dice;
@@ -38,6 +39,16 @@ struct UnderWay {
     /// Frames that arrive at the same moment keep their order.
     number: u64,
     frame: Vec<u8>,
+    corrupted: bool,
+}
+
+/// A frame that has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its octets, with those before it that it came with.
+    pub frame: Vec<u8>,
+    /// Whether a bit of it was turned.
+    pub corrupted: bool,
 }
 
 /// One direction, with what is under way in it.
@@ -69,17 +80,19 @@ impl Queue {
         }
     }
 
-    /// Takes a frame, with `header_bytes` of the TAP's own before it, at the moment it was sent.
-    pub fn push(&mut self, now: Instant, mut frame: Vec<u8>, header_bytes: usize) {
+    /// Takes a frame, with `header_bytes` of the TAP's own before it, at the moment it was sent. Gives
+    /// the moment in which the sender is rid of it: when its last bit has passed the bottleneck, or at
+    /// once if it is lost.
+    pub fn push(&mut self, now: Instant, mut frame: Vec<u8>, header_bytes: usize) -> Instant {
         self.counts.taken += 1;
         let header_bytes = header_bytes.min(frame.len());
         if self.is_lost(&frame[header_bytes..]) {
             self.counts.lost += 1;
-            return;
+            return now;
         }
         let Some(leaves) = self.pass_bottleneck(now, frame.len() - header_bytes) else {
             self.counts.dropped += 1;
-            return;
+            return now;
         };
         let mut arrives = leaves + self.path.delay;
         let faults = &self.path.faults;
@@ -87,20 +100,22 @@ impl Queue {
             self.counts.reordered += 1;
             arrives += faults.reorder.late_by;
         }
-        if self.dice.happens(faults.corrupt) {
+        let corrupted = self.dice.happens(faults.corrupt);
+        if corrupted {
             self.counts.corrupted += 1;
             self.turn_a_bit(&mut frame, header_bytes);
         }
         if self.dice.happens(self.path.faults.duplicate) {
             self.counts.duplicated += 1;
-            self.send(arrives, frame.clone());
+            self.send(arrives, frame.clone(), corrupted);
         }
-        self.send(arrives, frame);
+        self.send(arrives, frame, corrupted);
+        leaves
     }
 
-    fn send(&mut self, arrives: Instant, frame: Vec<u8>) {
+    fn send(&mut self, arrives: Instant, frame: Vec<u8>, corrupted: bool) {
         let number = self.counts.taken + self.counts.duplicated;
-        self.under_way.push(Reverse(UnderWay { arrives, number, frame }));
+        self.under_way.push(Reverse(UnderWay { arrives, number, frame, corrupted }));
     }
 
     /// When the last bit of a frame will have left; none if there is no room for it.
@@ -109,7 +124,7 @@ impl Queue {
             return Some(now);
         };
         let begins = self.busy_until.map_or(now, |busy| busy.max(now));
-        let waiting_bytes = begins.duration_since(now).as_nanos() * rate / 8_000_000_000;
+        let waiting_bytes = begins.since(now).as_nanos() * rate / 8_000_000_000;
         if waiting_bytes > u128::from(self.path.queue_bytes) {
             return None;
         }
@@ -136,11 +151,12 @@ impl Queue {
     }
 
     /// A frame that has arrived by now.
-    pub fn pop(&mut self, now: Instant) -> Option<Vec<u8>> {
+    pub fn pop(&mut self, now: Instant) -> Option<Arrived> {
         if self.next_arrival()? > now {
             return None;
         }
-        self.under_way.pop().map(|Reverse(first)| first.frame)
+        let Reverse(UnderWay { frame, corrupted, .. }) = self.under_way.pop()?;
+        Some(Arrived { frame, corrupted })
     }
 
     /// What has happened so far.
@@ -188,14 +204,15 @@ mod tests {
     }
 
     fn arrivals(path: Path, frames: &[(Duration, Vec<u8>)]) -> Vec<Duration> {
-        let start = Instant::now();
+        let start = Instant::from_millis(7);
         let mut queue = Queue::new(path, LinkType::Raw);
         for (at, frame) in frames {
             queue.push(start + *at, frame.clone(), 0);
         }
         let mut arrived = Vec::new();
         while let Some(at) = queue.next_arrival() {
-            assert!(queue.pop(at - Duration::from_nanos(1)).is_none(), "a frame came early");
+            let before = Instant::from_nanos(at.as_nanos() - 1);
+            assert!(queue.pop(before).is_none(), "a frame came early");
             assert!(queue.pop(at).is_some(), "a frame was late");
             arrived.push(at - start);
         }
@@ -223,14 +240,14 @@ mod tests {
     fn losses_by_number_count_data_of_that_size_only() {
         let loss = Loss { data: vec![2], least_bytes: 100, ..Loss::default() };
         let mut queue = Queue::new(Path { loss, ..Path::default() }, LinkType::Raw);
-        let now = Instant::now();
+        let now = Instant::ZERO;
         for data in [0, 100, 50, 200, 300] {
             queue.push(now, ip_frame(data), 0);
         }
         assert_eq!(queue.counts().lost, 1);
         let mut lengths = Vec::new();
-        while let Some(frame) = queue.pop(now) {
-            lengths.push(frame.len() - 40);
+        while let Some(arrived) = queue.pop(now) {
+            lengths.push(arrived.frame.len() - 40);
         }
         assert_eq!(lengths, [0, 100, 50, 300]);
     }
@@ -241,7 +258,7 @@ mod tests {
             let loss = Loss { probability: 0.1, seed, ..Loss::default() };
             let mut queue = Queue::new(Path { loss, ..Path::default() }, LinkType::Raw);
             for _ in 0..10_000 {
-                queue.push(Instant::now(), ip_frame(10), 0);
+                queue.push(Instant::ZERO, ip_frame(10), 0);
             }
             queue.counts().lost
         };
@@ -251,7 +268,7 @@ mod tests {
     }
 
     fn sent(path: Path, numbers: u8) -> (Vec<Vec<u8>>, Counts) {
-        let now = Instant::now();
+        let now = Instant::ZERO;
         let mut queue = Queue::new(path, LinkType::Raw);
         for number in 0..numbers {
             let mut frame = ip_frame(1);
@@ -259,7 +276,8 @@ mod tests {
             queue.push(now, frame, 0);
         }
         let later = now + Duration::from_secs(1);
-        (std::iter::from_fn(|| queue.pop(later)).collect(), queue.counts())
+        let frames = std::iter::from_fn(|| queue.pop(later)).map(|arrived| arrived.frame).collect();
+        (frames, queue.counts())
     }
 
     #[test]
@@ -290,12 +308,13 @@ mod tests {
     fn a_corrupted_frame_differs_in_one_bit_and_never_before_its_ip_header() {
         let faults = Faults { corrupt: 1.0, ..Faults::default() };
         let mut queue = Queue::new(Path { faults, ..Path::default() }, LinkType::Ethernet);
-        let now = Instant::now();
+        let now = Instant::ZERO;
         let before = vec![0; 10 + ETHERNET_HEADER_BYTES + 40];
         let mut places = std::collections::BTreeSet::new();
         for _ in 0..500 {
             queue.push(now, before.clone(), 10);
-            let after = queue.pop(now).unwrap();
+            let Arrived { frame: after, corrupted } = queue.pop(now).unwrap();
+            assert!(corrupted);
             let turned: u32 = after.iter().map(|byte| byte.count_ones()).sum();
             assert_eq!(turned, 1);
             places.insert(after.iter().position(|byte| *byte != 0).unwrap());

@@ -1,0 +1,162 @@
+/*
+ * What of a packet decides whose it is.
+ */
+#pragma once
+
+#define ETH_P_IP 0x0800
+#define ETH_P_ARP 0x0806
+#define ETH_P_IPV6 0x86dd
+#define ETHERNET_BYTES 14
+
+#define IPPROTO_HOPOPTS 0
+#define IPPROTO_ICMP 1
+#define IPPROTO_UDP 17
+#define IPPROTO_ROUTING 43
+#define IPPROTO_FRAGMENT 44
+#define IPPROTO_ICMPV6 58
+#define IPPROTO_DSTOPTS 60
+
+#define IPV4_BYTES 20
+#define IPV6_BYTES 40
+/* Extension headers that are looked past; a packet with more is the kernel's. */
+#define EXTENSIONS 4
+/* The number of a VLAN in its tag (IEEE 802.1Q); zero is a mere priority. */
+#define VLAN_NUMBER 0x0fff
+
+/* The beginning of linux/bpf.h's, which the kernel translates by place, not by name. */
+struct __sk_buff {
+	__u32 len;
+	__u32 pkt_type;
+	__u32 mark;
+	__u32 queue_mapping;
+	__u32 protocol;
+	__u32 vlan_present;
+	__u32 vlan_tci;
+};
+
+/* As user space gives them, too. */
+struct settings {
+	/* Whether an Ethernet header stands in front of IP. */
+	__u8 ethernet;
+	/* Whether the stack finds its neighbours by itself. */
+	__u8 neighbours;
+};
+
+const volatile struct settings settings = { .ethernet = 1 };
+
+/* IPv4's are mapped into IPv6 (RFC 4291 2.5.5.2). */
+struct address {
+	__u32 words[4];
+};
+
+struct packet {
+	struct address local;
+	struct address remote;
+	__be16 local_port;
+	__be16 remote_port;
+	__u8 protocol;
+	bool has_ports;
+	/* Of ICMP. */
+	__u8 type;
+};
+
+static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 bytes)
+{
+	return bpf_skb_load_bytes(skb, at, to, bytes) == 0;
+}
+
+static __always_inline void read_transport(struct __sk_buff *skb, __u32 at, struct packet *packet)
+{
+	__be16 ports[2];
+
+	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP) {
+		if (!load(skb, at, ports, sizeof(ports)))
+			return;
+		packet->remote_port = ports[0];
+		packet->local_port = ports[1];
+		packet->has_ports = true;
+	}
+	if (packet->protocol == IPPROTO_ICMP || packet->protocol == IPPROTO_ICMPV6)
+		load(skb, at, &packet->type, sizeof(packet->type));
+}
+
+static __always_inline void map_v4(struct address *address, __u32 v4)
+{
+	address->words[2] = bpf_htonl(0xffff);
+	address->words[3] = v4;
+}
+
+static __always_inline bool read_ipv4(struct __sk_buff *skb, __u32 at, struct packet *packet)
+{
+	__u32 words[IPV4_BYTES / 4];
+	__u8 *octets = (__u8 *)words;
+
+	if (!load(skb, at, words, sizeof(words)))
+		return false;
+	packet->protocol = octets[9];
+	map_v4(&packet->remote, words[3]);
+	map_v4(&packet->local, words[4]);
+	/* A later fragment has no ports. */
+	if (!((octets[6] & 0x1f) | octets[7]))
+		read_transport(skb, at + (octets[0] & 0x0f) * 4, packet);
+	return true;
+}
+
+static __always_inline bool read_ipv6(struct __sk_buff *skb, __u32 at, struct packet *packet)
+{
+	__u32 words[IPV6_BYTES / 4];
+	__u8 next, extension[4];
+	int i;
+
+	if (!load(skb, at, words, sizeof(words)))
+		return false;
+	next = ((__u8 *)words)[6];
+	__builtin_memcpy(&packet->remote, &words[2], sizeof(packet->remote));
+	__builtin_memcpy(&packet->local, &words[6], sizeof(packet->local));
+	at += IPV6_BYTES;
+	for (i = 0; i < EXTENSIONS; i++) {
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
+		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
+			break;
+		if (!load(skb, at, extension, sizeof(extension)))
+			return true;
+		/* A later fragment has no ports. */
+		if (next == IPPROTO_FRAGMENT && (extension[2] | (extension[3] & 0xf8)))
+			return true;
+		at += next == IPPROTO_FRAGMENT ? 8 : (extension[1] + 1) * 8;
+		next = extension[0];
+	}
+	packet->protocol = next;
+	read_transport(skb, at, packet);
+	return true;
+}
+
+/* False if it is no IP, or of a VLAN, which is another network. */
+static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
+{
+	__u32 at = settings.ethernet ? ETHERNET_BYTES : 0;
+
+	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))
+		return false;
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return read_ipv4(skb, at, packet);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return read_ipv6(skb, at, packet);
+	return false;
+}
+
+/* Those that may be about a packet of the stack's. The kernel knows no socket for them, and is quiet. */
+static __always_inline bool is_icmp_error(const struct packet *packet)
+{
+	/* Unreachable, time exceeded, parameter problem (RFC 792). */
+	if (packet->protocol == IPPROTO_ICMP)
+		return packet->type == 3 || packet->type == 11 || packet->type == 12;
+	/* RFC 4443 2.1: errors are below 128. */
+	return packet->protocol == IPPROTO_ICMPV6 && packet->type && packet->type < 128;
+}
+
+/* From router solicitations to redirects (RFC 4861 4). */
+static __always_inline bool is_neighbour_discovery(const struct packet *packet)
+{
+	return packet->protocol == IPPROTO_ICMPV6 && packet->type >= 133 && packet->type <= 137;
+}

@@ -1,0 +1,98 @@
+//! Where the slots of a ring are: pure arithmetic.
+
+use super::options::RingRequest;
+
+/// What the kernel asks of a slot's length and place (TPACKET_ALIGNMENT).
+const ALIGNMENT: usize = 16;
+/// Octets of a line of the processor's cache.
+const CACHE_LINE: usize = 64;
+/// Slots stand in blocks, each in one piece of the kernel's memory where it has one. Larger ones are
+/// hard to find, in smaller ones long slots leave much unused.
+const BLOCK_BYTES: usize = 1 << 20;
+const SMALL_BLOCK_BYTES: usize = 1 << 16;
+
+/// A ring of slots of one length, in blocks. A slot never reaches from one block into the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    block_bytes: usize,
+    blocks: usize,
+    slot_bytes: usize,
+    per_block: usize,
+}
+
+impl Geometry {
+    /// At least `slots` slots of at least `bytes` octets each; nothing if a slot would be too long
+    /// for any block.
+    pub(super) fn new(slots: usize, bytes: usize) -> Option<Self> {
+        // An odd number of cache lines: the heads of slots that are a power of two apart would all
+        // compete for the same few places of the cache.
+        let lines = bytes.div_ceil(CACHE_LINE) | 1;
+        let slot_bytes = lines * CACHE_LINE;
+        debug_assert_eq!(slot_bytes % ALIGNMENT, 0);
+        let block_bytes =
+            if slot_bytes * 16 <= SMALL_BLOCK_BYTES { SMALL_BLOCK_BYTES } else { BLOCK_BYTES };
+        let per_block = block_bytes / slot_bytes;
+        let blocks = slots.max(1).div_ceil(per_block.max(1));
+        (per_block > 0).then_some(Self { block_bytes, blocks, slot_bytes, per_block })
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.blocks * self.per_block
+    }
+
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// Of all blocks, in octets.
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks * self.block_bytes
+    }
+
+    /// Where a slot begins, in octets from the ring's beginning.
+    pub(super) fn offset(&self, slot: usize) -> usize {
+        slot / self.per_block * self.block_bytes + slot % self.per_block * self.slot_bytes
+    }
+
+    /// The slot behind this one.
+    pub(super) fn next(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots() { 0 } else { slot + 1 }
+    }
+
+    /// As the kernel wants to be told; nothing if a number is too large for it.
+    pub(super) fn request(&self) -> Option<RingRequest> {
+        Some(RingRequest {
+            block_bytes: self.block_bytes.try_into().ok()?,
+            blocks: self.blocks.try_into().ok()?,
+            slot_bytes: self.slot_bytes.try_into().ok()?,
+            slots: self.slots().try_into().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_slot_leaves_its_block_or_touches_another() {
+        for (slots, bytes) in [(1, 100), (256, 1_600), (256, 65_650), (300, 9_100), (7, 16)] {
+            let ring = Geometry::new(slots, bytes).unwrap();
+            assert!(ring.slots() >= slots && ring.slot_bytes() >= bytes);
+            let mut end = 0;
+            for slot in 0..ring.slots() {
+                let begin = ring.offset(slot);
+                assert!(begin >= end && begin.is_multiple_of(ALIGNMENT));
+                end = begin + ring.slot_bytes();
+                assert_eq!(begin / ring.block_bytes, (end - 1) / ring.block_bytes);
+            }
+            assert!(end <= ring.bytes());
+            assert_eq!(ring.next(ring.slots() - 1), 0);
+        }
+    }
+
+    #[test]
+    fn a_slot_that_is_longer_than_a_block_is_refused() {
+        assert_eq!(Geometry::new(1, BLOCK_BYTES + 1), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Any network device, by a packet socket with rings (packet(7)).
+//!
+//! Frames come into slots of memory that is shared with the kernel and leave from others, so that
+//! receiving takes no system call, and sending one for a batch. Each frame has a
+//! `struct virtio_net_hdr` before it: checksums are left to the device, and trains of up to 64 KiB
+//! cross whole in both directions, as they do for the kernel's own TCP.
+//!
+//! **Why version 2 of the rings, not 3.** Version 3 packs frames of any length into blocks, which
+//! would save memory, but hands a block over when it is full or its timer has run, which is
+//! milliseconds: too late for a request. Version 2 hands over frame by frame.
+//!
+//! **When a frame has left.** A slot is empty again when the kernel destroys the buffer that it made
+//! of it (tpacket_destruct_skb): a queueing discipline below has let go of it, and the device, or
+//! the receiver at the other end of a virtual link, has taken it up. That is what small queues ask
+//! for. As an exception, virtual links copy long frames when they cross.
+//!
+//! **The kernel sees everything, too.** Its own copy of a frame goes on up; for an address that the
+//! kernel owns, it would answer with resets. A filter (uncork-bpf, `owned`) takes it away behind the
+//! packet socket; a second one, attached here, keeps out of the rings what the stack does not own.
+//! The socket is bound to all protocols, for only those see a frame before such filters do.
+
+mod geometry;
+mod open;
+mod options;
+mod port;
+mod slots;
+mod wakeup;
+
+pub use open::{Fanout, Settings, Share};
+pub use port::{Port, Statistics};

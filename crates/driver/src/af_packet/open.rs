@@ -1,0 +1,255 @@
+//! Opening a packet socket with rings on a device.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use uncork_packet::{Capabilities, Medium};
+
+use super::geometry::Geometry;
+use super::options::{self, Switch};
+use super::slots::{self, HEADER_BYTES, ReceiveSlots, TransmitSlots};
+use crate::{OpenError, ioctl, vnet};
+
+/// Longest IP packet, in octets.
+const LONGEST_PACKET: u32 = 65_535;
+/// An Ethernet header with a VLAN tag, the longest that is seen in front of IP here.
+const LINK_BYTES: usize = 18;
+/// Where the kernel puts the network header of a frame that came, at the latest: behind the slot's
+/// header, an address and room for the link layer, aligned, and the vnet header (tpacket_rcv).
+const RECEIVED_AT: usize = 80 + vnet::BYTES;
+
+/// Bare IP of a modem (linux/if_arp.h).
+const ARPHRD_RAWIP: u16 = 519;
+
+/// How frames are shared among sockets of one group (PACKET_FANOUT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Those of one flow, in either direction, go to the same socket.
+    Flow,
+    /// By the processor on which they came.
+    Processor,
+    /// By the device's queue.
+    Queue,
+}
+
+/// One of several engines on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fanout {
+    /// The group's number, of this network namespace: all of its sockets are on one device and share
+    /// in the same way.
+    pub group: u16,
+    /// How.
+    pub share: Share,
+}
+
+/// Which device, and how it is to be used.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name.
+    pub device: String,
+    /// Slots to receive into, at least so many. Each has room for the longest train.
+    pub receive_slots: usize,
+    /// Slots to send from.
+    pub transmit_slots: usize,
+    /// Longest train of segments either way, in octets of IP; the MTU if that is more.
+    pub max_train_bytes: u32,
+    /// Whether frames for other Ethernet addresses come in, too: for a stack with one of its own.
+    pub promiscuous: bool,
+    /// Whether frames go to the device's driver past all queueing disciplines. What the driver has
+    /// no room for is lost then, and there are no trains, as the kernel does not cut them there
+    /// (dev_direct_xmit).
+    pub bypass_queues: bool,
+    /// The group that shares what comes.
+    pub fanout: Option<Fanout>,
+}
+
+impl Settings {
+    /// For one engine on this device.
+    #[must_use]
+    pub fn new(device: &str) -> Self {
+        Self {
+            device: device.to_owned(),
+            // What one turn may be late for: 6 ms of full frames at a gigabit.
+            receive_slots: 512,
+            transmit_slots: 256,
+            max_train_bytes: LONGEST_PACKET,
+            promiscuous: false,
+            bypass_queues: false,
+            fanout: None,
+        }
+    }
+}
+
+/// A device as it is when it is opened.
+#[derive(Debug, Clone)]
+pub(super) struct Device {
+    pub(super) name: String,
+    pub(super) index: i32,
+    pub(super) mac: [u8; ioctl::MAC_BYTES],
+}
+
+/// A socket that is ready to receive and send.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) socket: OwnedFd,
+    pub(super) device: Device,
+    pub(super) capabilities: Capabilities,
+    pub(super) receive: ReceiveSlots,
+    pub(super) transmit: TransmitSlots,
+}
+
+pub(super) fn open(
+    settings: &Settings,
+    filter: Option<BorrowedFd<'_>>,
+) -> Result<Opened, OpenError> {
+    let socket = open_socket()?;
+    let fd = socket.as_fd();
+    let (device, capabilities) = look_at(fd, settings)?;
+    set_up(fd, settings)?;
+    let (receive, transmit) = make_rings(fd, settings, capabilities.max_train_bytes)?;
+    if let Some(filter) = filter {
+        options::attach_filter(fd, filter)
+            .map_err(OpenError::system("attach the filter of what comes in (SO_ATTACH_BPF)"))?;
+    }
+    if settings.promiscuous {
+        options::be_promiscuous(fd, device.index)
+            .map_err(OpenError::system("make the device promiscuous"))?;
+    }
+    // Only now do frames come.
+    options::bind(fd, device.index).map_err(OpenError::system("bind the packet socket"))?;
+    if let Some(fanout) = settings.fanout {
+        join(fd, fanout)?;
+    }
+    Ok(Opened { socket, device, capabilities, receive, transmit })
+}
+
+fn open_socket() -> Result<OwnedFd, OpenError> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    // Of no protocol: nothing comes before all is set up.
+    socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|error| match error {
+        nix::Error::EPERM | nix::Error::EACCES => {
+            OpenError::Privilege { doing: "a packet socket", capability: "CAP_NET_RAW" }
+        }
+        nix::Error::EAFNOSUPPORT => {
+            OpenError::Feature { feature: "packet sockets", since: "2.2", option: "CONFIG_PACKET" }
+        }
+        error => OpenError::System { doing: "open a packet socket", error: error.into() },
+    })
+}
+
+/// What the device is. The socket asks, so it is the device of the socket's network namespace.
+fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(Device, Capabilities), OpenError> {
+    let name = settings.device.clone();
+    let index = ioctl::index(fd, &name).map_err(|_| OpenError::NoDevice(name.clone()))?;
+    let asked = OpenError::system;
+    let mtu = ioctl::mtu(fd, &name).map_err(asked("read the MTU of the device"))?;
+    let (kind, mac) = ioctl::address(fd, &name).map_err(asked("read the device's address"))?;
+    let flags = ioctl::flags(fd, &name).map_err(asked("read the flags of the device"))?;
+    if flags & libc::IFF_UP == 0 {
+        return Err(OpenError::System {
+            doing: "use the device (ip link set DEVICE up)",
+            error: io::Error::from_raw_os_error(libc::ENETDOWN),
+        });
+    }
+    let medium = match kind {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Medium::Ethernet,
+        libc::ARPHRD_NONE | ARPHRD_RAWIP => Medium::Ip,
+        kind => return Err(OpenError::Medium { device: name, kind }),
+    };
+    // Loopback has 65,536, one more than a packet can have.
+    let mtu = u16::try_from(mtu.min(LONGEST_PACKET)).unwrap_or(u16::MAX);
+    let train = settings.max_train_bytes.min(LONGEST_PACKET).max(u32::from(mtu));
+    let capabilities = Capabilities {
+        medium,
+        mtu,
+        max_train_bytes: if settings.bypass_queues { u32::from(mtu) } else { train },
+        completes_checksums: true,
+        reports_completions: true,
+    };
+    Ok((Device { name, index, mac }, capabilities))
+}
+
+fn set_up(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(), OpenError> {
+    let lacks = |feature: &'static str, since: &'static str| {
+        move |error: io::Error| match error.raw_os_error() {
+            Some(libc::ENOPROTOOPT | libc::EINVAL) => {
+                OpenError::Feature { feature, since, option: "CONFIG_PACKET" }
+            }
+            _ => OpenError::System { doing: "set up the packet socket", error },
+        }
+    };
+    options::use_version_2(fd).map_err(lacks("version 2 of packet rings", "2.6.27"))?;
+    options::switch_on(fd, Switch::VnetHeader)
+        .map_err(lacks("PACKET_VNET_HDR for packet rings", "4.6"))?;
+    options::switch_on(fd, Switch::Loss).map_err(lacks("PACKET_LOSS", "2.6.31"))?;
+    options::switch_on(fd, Switch::IgnoreOutgoing)
+        .map_err(lacks("PACKET_IGNORE_OUTGOING", "4.20"))?;
+    if settings.bypass_queues {
+        options::switch_on(fd, Switch::QdiscBypass)
+            .map_err(lacks("PACKET_QDISC_BYPASS", "3.14"))?;
+    }
+    Ok(())
+}
+
+fn make_rings(
+    fd: BorrowedFd<'_>,
+    settings: &Settings,
+    train_bytes: u32,
+) -> Result<(ReceiveSlots, TransmitSlots), OpenError> {
+    // The other side's trains are as long as it likes, whatever ours may be.
+    let longest = settings.max_train_bytes.min(LONGEST_PACKET).max(train_bytes);
+    let frame_bytes = LINK_BYTES + usize::try_from(longest).unwrap_or(usize::MAX);
+    let slots = |count, bytes| {
+        let ring = Geometry::new(count, bytes)?;
+        Some((ring, ring.request()?))
+    };
+    let too_many = OpenError::Settings("the rings have more slots than a packet socket can have");
+    let Some(((receive, for_receive), (transmit, for_transmit))) =
+        slots(settings.receive_slots, RECEIVED_AT + frame_bytes)
+            .zip(slots(settings.transmit_slots, HEADER_BYTES + vnet::BYTES + frame_bytes))
+    else {
+        return Err(too_many);
+    };
+    let bytes = receive.bytes() + transmit.bytes();
+    let refused = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ENOMEM) => OpenError::Memory { bytes },
+        _ => OpenError::System { doing: "make the rings of the packet socket", error },
+    };
+    options::make_receive_ring(fd, &for_receive).map_err(refused)?;
+    options::make_transmit_ring(fd, &for_transmit).map_err(refused)?;
+    allow_in_flight(fd, transmit.bytes());
+    slots::map(fd, receive, transmit).map_err(refused)
+}
+
+/// Whatever is in the ring may be under way at once. The kernel counts what is, and wakes whoever
+/// waits for completions only while that is less than half of what it allows (sock_writeable).
+fn allow_in_flight(fd: BorrowedFd<'_>, bytes: usize) {
+    // The kernel doubles what it is told.
+    let bytes = bytes.saturating_mul(2).min(usize::try_from(i32::MAX / 2).unwrap_or(0));
+    // Without CAP_NET_ADMIN it is what net.core.wmem_max allows. A socket that is at its bound says
+    // so, and what it did not take is offered again.
+    if setsockopt(&fd, sockopt::SndBufForce, &bytes).is_err() {
+        let _ = setsockopt(&fd, sockopt::SndBuf, &bytes);
+    }
+}
+
+/// linux/if_packet.h: PACKET_FANOUT_*.
+fn join(fd: BorrowedFd<'_>, fanout: Fanout) -> Result<(), OpenError> {
+    // A group has its own idea of what is received: the socket's does not count any more.
+    const IGNORE_OUTGOING: u16 = 0x4000;
+    let how = match fanout.share {
+        Share::Flow => 0,
+        Share::Processor => 2,
+        Share::Queue => 5,
+    };
+    options::join(fd, fanout.group, how | IGNORE_OUTGOING).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => OpenError::Settings(
+                "the fanout group is of another device or shares in another way: give it another \
+                 number",
+            ),
+            _ => OpenError::System { doing: "join the fanout group", error },
+        }
+    })
+}

@@ -1,0 +1,148 @@
+//! Options of packet sockets (packet(7), linux/if_packet.h).
+//!
+//! One of three files of this crate with `unsafe`: no library that is used here has these options,
+//! nor a way to make up the address that such a socket is bound to.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+const PACKET_ADD_MEMBERSHIP: c_int = 1;
+const PACKET_RX_RING: c_int = 5;
+const PACKET_STATISTICS: c_int = 6;
+const PACKET_VERSION: c_int = 10;
+const PACKET_TX_RING: c_int = 13;
+const PACKET_LOSS: c_int = 14;
+const PACKET_VNET_HDR: c_int = 15;
+const PACKET_FANOUT: c_int = 18;
+const PACKET_QDISC_BYPASS: c_int = 20;
+const PACKET_IGNORE_OUTGOING: c_int = 23;
+
+const TPACKET_V2: c_int = 1;
+const PACKET_MR_PROMISC: libc::c_ushort = 1;
+
+/// A switch of the socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Switch {
+    /// `struct virtio_net_hdr` before each frame, both ways.
+    VnetHeader,
+    /// A frame that the kernel cannot parse is passed over, not waited at.
+    Loss,
+    /// Frames go to the driver with no queue in between.
+    QdiscBypass,
+    /// What this host sends is not received.
+    IgnoreOutgoing,
+}
+
+/// `struct tpacket_req`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct RingRequest {
+    pub(super) block_bytes: c_uint,
+    pub(super) blocks: c_uint,
+    pub(super) slot_bytes: c_uint,
+    pub(super) slots: c_uint,
+}
+
+/// A type that is plain data for the kernel to read or fill in.
+///
+/// # Safety
+///
+/// It must have no padding, and any bits must be a value of it.
+unsafe trait Plain: Copy {}
+// SAFETY: a number.
+unsafe impl Plain for c_int {}
+// SAFETY: four numbers of the same size, in the order of C.
+unsafe impl Plain for RingRequest {}
+// SAFETY: numbers of the same size.
+unsafe impl Plain for [u32; 2] {}
+// SAFETY: 4 + 2 + 2 + 8 octets, aligned to 4: no padding.
+unsafe impl Plain for libc::packet_mreq {}
+
+fn set<T: Plain>(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `bytes` octets of `value`, which is that long and initialised.
+    let done = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), bytes)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+pub(super) fn use_version_2(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set(fd, libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)
+}
+
+pub(super) fn switch_on(fd: BorrowedFd<'_>, switch: Switch) -> io::Result<()> {
+    let option = match switch {
+        Switch::VnetHeader => PACKET_VNET_HDR,
+        Switch::Loss => PACKET_LOSS,
+        Switch::QdiscBypass => PACKET_QDISC_BYPASS,
+        Switch::IgnoreOutgoing => PACKET_IGNORE_OUTGOING,
+    };
+    set(fd, libc::SOL_PACKET, option, &1)
+}
+
+pub(super) fn make_receive_ring(fd: BorrowedFd<'_>, ring: &RingRequest) -> io::Result<()> {
+    set(fd, libc::SOL_PACKET, PACKET_RX_RING, ring)
+}
+
+pub(super) fn make_transmit_ring(fd: BorrowedFd<'_>, ring: &RingRequest) -> io::Result<()> {
+    set(fd, libc::SOL_PACKET, PACKET_TX_RING, ring)
+}
+
+/// Joins a group of sockets that share what comes.
+pub(super) fn join(fd: BorrowedFd<'_>, group: u16, how: u16) -> io::Result<()> {
+    // The group is in the lower half on every machine: the two halves of struct fanout_args are in
+    // the order that makes it so.
+    let value = c_int::from_ne_bytes((u32::from(how) << 16 | u32::from(group)).to_ne_bytes());
+    set(fd, libc::SOL_PACKET, PACKET_FANOUT, &value)
+}
+
+/// Has the device take in frames for other addresses, for as long as the socket lives.
+pub(super) fn be_promiscuous(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index,
+        mr_type: PACKET_MR_PROMISC,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(fd, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+}
+
+/// Lets in only what an eBPF program (a socket filter) says.
+pub(super) fn attach_filter(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_fd().as_raw_fd())
+}
+
+/// Binds the socket to every protocol of a device: from now on it receives.
+pub(super) fn bind(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
+    // SAFETY: plain data; all zeros is a valid one.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as libc::c_ushort;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index;
+    let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel reads `bytes` octets of `address`, which is that long and initialised.
+    let done = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Frames that came, and those of them for which no slot was free, since this was asked last.
+pub(super) fn statistics(fd: BorrowedFd<'_>) -> io::Result<[u32; 2]> {
+    let mut counts = [0_u32; 2];
+    let mut bytes = size_of::<[u32; 2]>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` octets (struct tpacket_stats) to `counts`, which
+    // is that long.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            PACKET_STATISTICS,
+            counts.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(counts) }
+}

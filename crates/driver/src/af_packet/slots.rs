@@ -1,0 +1,234 @@
+//! The memory that is shared with the kernel: a ring of slots to receive into and one to send from
+//! (TPACKET_V2, Documentation/networking/packet_mmap.rst).
+//!
+//! One of three files of this crate with `unsafe`. What makes it sound, and must stay so:
+//!
+//! - A slot belongs to one side at a time, and the first word of its header says to which. The kernel
+//!   writes octets of a slot only while that word says that it is the kernel's; it hands the slot over
+//!   by storing the word after all else (net/packet/af_packet.c, __packet_set_status and the barriers
+//!   around it). Here the word is only ever loaded with Acquire and stored with Release.
+//! - Octets are lent with the lifetime of `&mut` of the ring, and given back by methods that need
+//!   `&mut` of it: nobody can still look at a slot that is the kernel's again.
+//! - The kernel reads a slot that is being sent long after that; nobody writes to it before its word
+//!   says that it is empty again.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::geometry::Geometry;
+use crate::vnet;
+
+/// Octets of `struct tpacket2_hdr`, which is aligned to 16.
+pub(super) const HEADER_BYTES: usize = 32;
+
+const STATUS_KERNEL: u32 = 0;
+const STATUS_USER: u32 = 1;
+const STATUS_VLAN_VALID: u32 = 1 << 4;
+const STATUS_AVAILABLE: u32 = 0;
+const STATUS_SEND_REQUEST: u32 = 1;
+/// With a time stamp comes a bit that says whose (TP_STATUS_TS_*).
+const STATUS_TIME: u32 = 0b111 << 29;
+/// The part of a VLAN tag that is the VLAN's number; zero is a mere priority.
+const VLAN_NUMBER: u16 = 0x0fff;
+
+/// The mapping of both rings, receive before transmit. Gone with the last ring.
+#[derive(Debug)]
+struct Mapping {
+    begin: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is the process's, not a thread's, and may be unmapped by any thread. What is said
+// above of `&mut` holds whichever thread has it; shared, a ring only loads words as atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what mmap gave, and no ring is left to refer to it.
+        unsafe { libc::munmap(self.begin.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The slots of one ring.
+#[derive(Debug)]
+struct Slots {
+    mapping: Arc<Mapping>,
+    /// Where the ring begins in it.
+    begin_bytes: usize,
+    geometry: Geometry,
+}
+
+/// Maps the rings of a socket that has both.
+pub(super) fn map(
+    socket: BorrowedFd<'_>,
+    receive: Geometry,
+    transmit: Geometry,
+) -> io::Result<(ReceiveSlots, TransmitSlots)> {
+    let bytes = receive.bytes() + transmit.bytes();
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+    let begin = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            socket.as_raw_fd(),
+            0,
+        )
+    };
+    if begin == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let begin = NonNull::new(begin.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+    let mapping = Arc::new(Mapping { begin, bytes });
+    let ring =
+        |begin_bytes, geometry| Slots { mapping: Arc::clone(&mapping), begin_bytes, geometry };
+    Ok((ReceiveSlots(ring(0, receive)), TransmitSlots(ring(receive.bytes(), transmit))))
+}
+
+impl Slots {
+    /// The beginning of a slot.
+    fn slot(&self, slot: usize) -> NonNull<u8> {
+        assert!(slot < self.geometry.slots(), "a slot that the ring does not have");
+        // SAFETY: the geometry keeps every slot within its ring (see its test), and both rings are
+        // within the mapping, as `map` made it as long as both.
+        unsafe { self.mapping.begin.add(self.begin_bytes + self.geometry.offset(slot)) }
+    }
+
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        // SAFETY: tp_status is the first word of a slot, which is aligned to 16 and lives as long as
+        // the mapping; nobody here refers to it but by this.
+        unsafe { AtomicU32::from_ptr(self.slot(slot).as_ptr().cast()) }
+    }
+
+    /// A number of the header, `at` octets from its beginning.
+    ///
+    /// # Safety
+    ///
+    /// The slot must be ours, `at` a multiple of the number's size and below the header's length.
+    unsafe fn field<T: Copy>(&self, slot: usize, at: usize) -> NonNull<T> {
+        // SAFETY: a slot is longer than its header, and aligned to more than any number.
+        unsafe { self.slot(slot).add(at).cast() }
+    }
+}
+
+/// A slot that has received a frame, as its header says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filled<'a> {
+    /// What stands before the frame.
+    pub(super) vnet: &'a [u8; vnet::BYTES],
+    /// The frame, as much of it as the slot holds.
+    pub(super) bytes: &'a [u8],
+    /// Whether that is all of it.
+    pub(super) whole: bool,
+    /// Whether it was for a VLAN, whose tag the kernel has taken off.
+    pub(super) of_vlan: bool,
+}
+
+/// Slots that the kernel fills.
+#[derive(Debug)]
+pub(super) struct ReceiveSlots(Slots);
+
+impl ReceiveSlots {
+    pub(super) fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    /// What a slot has received; nothing if it is still the kernel's.
+    pub(super) fn filled(&mut self, slot: usize) -> Option<Filled<'_>> {
+        let status = self.0.status(slot).load(Ordering::Acquire);
+        if status & STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the slot is ours; places of struct tpacket2_hdr: tp_len, tp_snaplen, tp_mac,
+        // tp_vlan_tci.
+        let (wire_bytes, kept_bytes, frame_at, tag) = unsafe {
+            (
+                self.0.field::<u32>(slot, 4).read(),
+                self.0.field::<u32>(slot, 8).read(),
+                self.0.field::<u16>(slot, 12).read(),
+                self.0.field::<u16>(slot, 24).read(),
+            )
+        };
+        let at = usize::from(frame_at);
+        let bytes = usize::try_from(kept_bytes).ok()?;
+        // What the kernel says is not doubted, but memory is not bet on it.
+        if at < HEADER_BYTES + vnet::BYTES || at + bytes > self.0.geometry.slot_bytes() {
+            return Some(Filled {
+                vnet: &[0; vnet::BYTES],
+                bytes: &[],
+                whole: false,
+                of_vlan: false,
+            });
+        }
+        // SAFETY: within the slot, as was just checked; the slot is ours until `give_back`, which
+        // cannot be called while these are borrowed.
+        let (vnet, bytes) = unsafe {
+            let frame = self.0.slot(slot).add(at);
+            (frame.sub(vnet::BYTES).cast().as_ref(), slice::from_raw_parts(frame.as_ptr(), bytes))
+        };
+        Some(Filled {
+            vnet,
+            bytes,
+            whole: kept_bytes == wire_bytes,
+            of_vlan: status & STATUS_VLAN_VALID != 0 && tag & VLAN_NUMBER != 0,
+        })
+    }
+
+    /// Gives a slot back to be filled again.
+    pub(super) fn give_back(&mut self, slot: usize) {
+        self.0.status(slot).store(STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// Slots that the kernel sends from.
+#[derive(Debug)]
+pub(super) struct TransmitSlots(Slots);
+
+impl TransmitSlots {
+    pub(super) fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    /// Whether a slot is empty: never used, or what was in it has left.
+    pub(super) fn is_empty(&self, slot: usize) -> bool {
+        self.0.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_AVAILABLE
+    }
+
+    /// Whether a slot waits for the kernel to look at it.
+    pub(super) fn is_asked_for(&self, slot: usize) -> bool {
+        self.0.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_SEND_REQUEST
+    }
+
+    /// Header and room for the frame of an empty slot; nothing if it is not empty.
+    pub(super) fn room(&mut self, slot: usize) -> Option<(&mut [u8; vnet::BYTES], &mut [u8])> {
+        if !self.is_empty(slot) {
+            return None;
+        }
+        let bytes = self.0.geometry.slot_bytes() - HEADER_BYTES;
+        // SAFETY: from behind the slot's header to its end; the slot is ours until `send`, which
+        // cannot be called while this is borrowed.
+        let room = unsafe {
+            slice::from_raw_parts_mut(self.0.slot(slot).add(HEADER_BYTES).as_ptr(), bytes)
+        };
+        room.split_first_chunk_mut()
+    }
+
+    /// Asks for an empty slot with so many octets of a frame behind the vnet header to be sent.
+    pub(super) fn send(&mut self, slot: usize, frame_bytes: u32) {
+        if !self.is_empty(slot) {
+            return;
+        }
+        let vnet_bytes = u32::try_from(vnet::BYTES).unwrap_or(0);
+        // SAFETY: the slot is ours; tp_len, which counts the vnet header, is at 4.
+        unsafe { self.0.field::<u32>(slot, 4).write(frame_bytes.saturating_add(vnet_bytes)) };
+        self.0.status(slot).store(STATUS_SEND_REQUEST, Ordering::Release);
+    }
+}

@@ -1,0 +1,122 @@
+//! Asking and telling the kernel about a network device by name (netdevice(7), linux/if_tun.h).
+//!
+//! One of three files of this crate with `unsafe`: no library that is used here has these calls of
+//! ioctl(2).
+#![allow(unsafe_code)]
+
+use std::ffi::c_char;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Octets of an Ethernet address.
+pub(crate) const MAC_BYTES: usize = 6;
+
+/// What a TUN or TAP device may leave to the program that holds its other end.
+pub(crate) const OFFLOADS: libc::c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
+/// A request about one device.
+#[derive(Clone, Copy)]
+struct Request(libc::ifreq);
+
+impl Request {
+    fn about(device: &str) -> io::Result<Self> {
+        // SAFETY: an ifreq is plain data; all zeros is a valid one.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if device.is_empty() || device.len() >= request.ifr_name.len() {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+            *to = from as c_char;
+        }
+        Ok(Self(request))
+    }
+
+    /// The device's name as the kernel has filled it in.
+    fn device(&self) -> String {
+        let name = self.0.ifr_name.iter().take_while(|octet| **octet != 0);
+        name.map(|octet| char::from(*octet as u8)).collect()
+    }
+
+    /// `number` must be a request that takes an ifreq.
+    fn make(&mut self, fd: impl AsFd, number: u64) -> io::Result<()> {
+        // SAFETY: all numbers that this file uses read and write an ifreq and nothing else, and
+        // this one outlives the call.
+        let done = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut self.0) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// Number of the device.
+pub(crate) fn index(fd: impl AsFd, device: &str) -> io::Result<i32> {
+    let mut request = Request::about(device)?;
+    request.make(fd, libc::SIOCGIFINDEX)?;
+    // SAFETY: the kernel has filled in this member of the union; any bits are a number.
+    Ok(unsafe { request.0.ifr_ifru.ifru_ifindex })
+}
+
+/// Name of the device with this number.
+pub(crate) fn name(fd: impl AsFd, index: i32) -> io::Result<String> {
+    let mut request = Request::about("?")?;
+    request.0.ifr_ifru.ifru_ifindex = index;
+    request.make(fd, libc::SIOCGIFNAME)?;
+    Ok(request.device())
+}
+
+/// Largest packet of the device, in octets.
+pub(crate) fn mtu(fd: impl AsFd, device: &str) -> io::Result<u32> {
+    let mut request = Request::about(device)?;
+    request.make(fd, libc::SIOCGIFMTU)?;
+    // SAFETY: as in `index`.
+    Ok(u32::try_from(unsafe { request.0.ifr_ifru.ifru_mtu }).unwrap_or(0))
+}
+
+/// Sets the largest packet of the device, in octets.
+pub(crate) fn set_mtu(fd: impl AsFd, device: &str, mtu: u16) -> io::Result<()> {
+    let mut request = Request::about(device)?;
+    request.0.ifr_ifru.ifru_mtu = mtu.into();
+    request.make(fd, libc::SIOCSIFMTU)
+}
+
+/// Kind of the device (ARPHRD_*, linux/if_arp.h) and its address.
+pub(crate) fn address(fd: impl AsFd, device: &str) -> io::Result<(u16, [u8; MAC_BYTES])> {
+    let mut request = Request::about(device)?;
+    request.make(fd, libc::SIOCGIFHWADDR)?;
+    // SAFETY: as in `index`; a sockaddr is plain data.
+    let address = unsafe { request.0.ifr_ifru.ifru_hwaddr };
+    let mut mac = [0; MAC_BYTES];
+    for (to, from) in mac.iter_mut().zip(address.sa_data) {
+        *to = from as u8;
+    }
+    Ok((address.sa_family, mac))
+}
+
+/// Flags of the device (IFF_*).
+pub(crate) fn flags(fd: impl AsFd, device: &str) -> io::Result<i32> {
+    let mut request = Request::about(device)?;
+    request.make(fd, libc::SIOCGIFFLAGS)?;
+    // SAFETY: as in `index`.
+    Ok(unsafe { request.0.ifr_ifru.ifru_flags }.into())
+}
+
+/// Makes `tun`, an open `/dev/net/tun`, the other end of a device, which is made if there is none of
+/// this name. Gives its name, in which the kernel has replaced a `%d`.
+pub(crate) fn attach(tun: impl AsFd, device: &str, flags: libc::c_short) -> io::Result<String> {
+    let mut request = Request::about(device)?;
+    request.0.ifr_ifru.ifru_flags = flags;
+    request.make(tun, libc::TUNSETIFF as _)?;
+    Ok(request.device())
+}
+
+/// Says what the device may leave to whoever holds `tun` ([`OFFLOADS`], or nothing).
+pub(crate) fn set_offloads(tun: impl AsFd, offloads: libc::c_uint) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    let done = unsafe {
+        libc::ioctl(
+            tun.as_fd().as_raw_fd(),
+            libc::TUNSETOFFLOAD as _,
+            libc::c_ulong::from(offloads),
+        )
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

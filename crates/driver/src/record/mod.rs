@@ -1,0 +1,202 @@
+//! Writing down what passes, as a capture that Wireshark reads.
+//!
+//! Frames are recorded as the driver sees them: a train is one frame, and a checksum that is left to
+//! the device is not filled in; a comment on the frame says so. Nothing that happens to the file, a
+//! full disk included, touches the traffic.
+
+mod pcapng;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
+
+use crate::clock::{WallClock, wall_clock};
+use crate::{Driver, Offer};
+use pcapng::Direction;
+
+/// Written at once; so much can be lost to a kill, and only what is younger than [`FLUSH_AFTER`].
+const BUFFER_BYTES: usize = 1 << 18;
+/// A reader of the growing file (tail -f, Wireshark's pipe) sees frames no later than this, as long
+/// as others follow.
+const FLUSH_AFTER: Duration = Duration::from_millis(500);
+
+/// How the recording went so far.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Frames written.
+    pub frames: u64,
+    /// Frames that passed after writing had failed.
+    pub missed: u64,
+    /// Why writing failed, after which nothing more is written.
+    pub error: Option<io::Error>,
+}
+
+/// A driver whose frames are recorded.
+pub struct Record<D, W: Write> {
+    inner: D,
+    recorder: Recorder<W>,
+}
+
+struct Recorder<W: Write> {
+    /// Taken away when writing has failed.
+    file: Option<W>,
+    clock: WallClock,
+    flushed: Duration,
+    /// What is not written yet.
+    pending: Vec<u8>,
+    block: Vec<u8>,
+    comment: String,
+    outcome: Outcome,
+}
+
+impl<D: Driver, W: Write> std::fmt::Debug for Record<D, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record").field("outcome", &self.recorder.outcome).finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> Record<D, File> {
+    /// Records into a new file; one that is there is overwritten. `interface` is the name that the
+    /// capture gives it.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made. What happens to it later is told by [`outcome`](Self::outcome).
+    pub fn create(inner: D, path: &Path, interface: &str) -> io::Result<Self> {
+        Ok(Self::new(inner, File::create(path)?, interface, wall_clock()))
+    }
+}
+
+impl<D: Driver, W: Write> Record<D, W> {
+    /// Records into anything, at the times that `clock` tells.
+    pub fn new(inner: D, file: W, interface: &str, clock: WallClock) -> Self {
+        let medium: Medium = inner.capabilities().medium;
+        let mut recorder = Recorder {
+            file: Some(file),
+            flushed: clock(),
+            clock,
+            pending: Vec::with_capacity(BUFFER_BYTES),
+            block: Vec::new(),
+            comment: String::new(),
+            outcome: Outcome::default(),
+        };
+        pcapng::head(&mut recorder.pending, medium, interface);
+        recorder.write_out();
+        Self { inner, recorder }
+    }
+
+    /// How it went so far.
+    pub fn outcome(&self) -> &Outcome {
+        &self.recorder.outcome
+    }
+
+    /// The driver under it.
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+}
+
+impl<W: Write> Recorder<W> {
+    fn received(&mut self, frame: &Received<'_>) {
+        self.comment.clear();
+        if let Some(bytes) = frame.segment_bytes {
+            let _ = write!(self.comment, "a train of segments of {bytes} octets");
+        }
+        if frame.trust == Trust::Good {
+            self.say("its checksum needs no verifying, and may not be filled in");
+        }
+        self.frame(Direction::In, frame.bytes);
+    }
+
+    fn sent(&mut self, transmit: &Transmit, bytes: &[u8]) {
+        self.comment.clear();
+        if let Some(how) = transmit.segmentation {
+            let _ = write!(self.comment, "a train of segments of {} octets", how.segment_bytes);
+        }
+        if matches!(transmit.checksum, Checksum::Partial { .. }) {
+            self.say("its checksum is left to the device");
+        }
+        self.frame(Direction::Out, bytes);
+    }
+
+    fn say(&mut self, what: &str) {
+        if !self.comment.is_empty() {
+            self.comment.push_str("; ");
+        }
+        self.comment.push_str(what);
+    }
+
+    fn frame(&mut self, direction: Direction, bytes: &[u8]) {
+        if self.file.is_none() {
+            self.outcome.missed += 1;
+            return;
+        }
+        let now = (self.clock)();
+        pcapng::frame(&mut self.block, now, direction, bytes, &self.comment);
+        if self.pending.len() + self.block.len() > BUFFER_BYTES {
+            self.write_out();
+        }
+        self.pending.extend_from_slice(&self.block);
+        self.outcome.frames += 1;
+        if now.saturating_sub(self.flushed) >= FLUSH_AFTER {
+            self.flushed = now;
+            self.write_out();
+        }
+    }
+
+    fn write_out(&mut self) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(error) = file.write_all(&self.pending).and_then(|()| file.flush()) {
+            self.outcome.error = Some(error);
+            self.file = None;
+        }
+        self.pending.clear();
+    }
+}
+
+impl<W: Write> Drop for Recorder<W> {
+    fn drop(&mut self) {
+        self.write_out();
+    }
+}
+
+impl<D: Driver, W: Write> Driver for Record<D, W> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        let recorder = &mut self.recorder;
+        self.inner.receive(budget, &mut |frame| {
+            recorder.received(&frame);
+            each(frame);
+        })
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.inner.complete(each)
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        let recorder = &mut self.recorder;
+        self.inner.offer(&mut |slot| {
+            let transmit = fill(slot)?;
+            let bytes = usize::try_from(transmit.frame_bytes).unwrap_or(usize::MAX);
+            recorder.sent(&transmit, slot.get(..bytes).unwrap_or_default());
+            Some(transmit)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wakes()
+    }
+}

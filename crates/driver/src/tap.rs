@@ -1,0 +1,199 @@
+//! A TAP or TUN device: the kernel's packets come here, and what is sent comes to the kernel.
+//!
+//! Frames carry `struct virtio_net_hdr`, so neither side fills in checksums that never are on a wire,
+//! and trains cross whole. There is a system call for each frame: the device has no other way. A
+//! frame has left when write(2) has returned, for the kernel has taken it up by then.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
+
+use crate::{Driver, Offer, OpenError, ioctl, vnet};
+
+/// Longest IP packet, in octets.
+const LONGEST_PACKET: u32 = 65_535;
+/// Room for what stands in front of IP.
+const LINK_BYTES: usize = 14;
+
+/// Which device, and how it is to be.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name; made if there is none, and then gone when the port is dropped. A `%d` in it becomes
+    /// a number.
+    pub device: String,
+    /// Ethernet makes a TAP, IP a TUN.
+    pub medium: Medium,
+    /// Its MTU is set to this.
+    pub mtu: u16,
+    /// Whether checksums are left to the other side and trains cross whole, both ways. Without, each
+    /// segment is a frame of its own, as on a wire.
+    pub offload: bool,
+}
+
+/// The program's end of the device.
+#[derive(Debug)]
+pub struct Port {
+    file: File,
+    device: String,
+    capabilities: Capabilities,
+    incoming: Box<[u8]>,
+    outgoing: Box<[u8]>,
+    /// A frame that the kernel did not take yet.
+    waiting: Option<Transmit>,
+    completed: Vec<Completion>,
+}
+
+impl Port {
+    /// Makes the device, or takes the one that there is, in the network namespace of this thread. It
+    /// is up to the caller to give it addresses and to set it up.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing.
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound => OpenError::Feature {
+                    feature: "/dev/net/tun",
+                    since: "2.4",
+                    option: "CONFIG_TUN",
+                },
+                _ => OpenError::System { doing: "open /dev/net/tun", error },
+            })?;
+        let kind = match settings.medium {
+            Medium::Ethernet => libc::IFF_TAP,
+            Medium::Ip => libc::IFF_TUN,
+        };
+        let flags = libc::c_short::try_from(kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR)
+            .map_err(|_| OpenError::Settings("the flags of a TUN device do not fit its request"))?;
+        let device = ioctl::attach(&file, &settings.device, flags).map_err(|error| match error
+            .raw_os_error()
+        {
+            Some(libc::EPERM) => OpenError::Privilege {
+                doing: "making a TAP or TUN device",
+                capability: "CAP_NET_ADMIN",
+            },
+            Some(libc::EBUSY) => OpenError::Busy(settings.device.clone()),
+            _ => OpenError::System { doing: "make the TAP or TUN device", error },
+        })?;
+        let offloads = if settings.offload { ioctl::OFFLOADS } else { 0 };
+        ioctl::set_offloads(&file, offloads)
+            .map_err(OpenError::system("set the offloads of the device (TUNSETOFFLOAD)"))?;
+        let line = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(|error| OpenError::system("open a socket")(error.into()))?;
+        ioctl::set_mtu(&line, &device, settings.mtu)
+            .map_err(OpenError::system("set the MTU of the device"))?;
+        Ok(Self::new(file, device, settings))
+    }
+
+    fn new(file: File, device: String, settings: &Settings) -> Self {
+        let mut capabilities = Capabilities::plain(settings.medium, settings.mtu);
+        if settings.offload {
+            capabilities.max_train_bytes = LONGEST_PACKET;
+            capabilities.completes_checksums = true;
+        }
+        let room = vnet::BYTES + LINK_BYTES + 65_536;
+        Self {
+            file,
+            device,
+            capabilities,
+            incoming: vec![0; room].into_boxed_slice(),
+            outgoing: vec![0; room].into_boxed_slice(),
+            waiting: None,
+            completed: Vec::with_capacity(64),
+        }
+    }
+
+    /// Name of the device.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Writes what is in `outgoing`, or keeps it for later.
+    fn send(&mut self, transmit: Transmit) -> io::Result<()> {
+        let bytes = vnet::BYTES + usize::try_from(transmit.frame_bytes).unwrap_or(usize::MAX);
+        let frame = self.outgoing.get(..bytes).ok_or(ErrorKind::InvalidInput)?;
+        match self.file.write(frame) {
+            Ok(_) => {}
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
+                    self.waiting = Some(transmit);
+                    return Ok(());
+                }
+                // The device is down, or does not take this frame: a wire would lose it, too.
+                Some(libc::EIO | libc::EINVAL) => {}
+                _ => return Err(error),
+            },
+        }
+        self.waiting = None;
+        if let Some(owner) = transmit.owner {
+            crate::completed(&mut self.completed, owner, transmit.frame_bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Driver for Port {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        for received in 0..budget {
+            let bytes = match self.file.read(&mut self.incoming) {
+                Ok(bytes) => bytes,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR | libc::EIO) => return Ok(received),
+                    _ => return Err(error),
+                },
+            };
+            let Some((header, frame)) =
+                self.incoming.get(..bytes).and_then(<[u8]>::split_first_chunk)
+            else {
+                continue;
+            };
+            let vnet::Arrival { trust, segment_bytes } = vnet::read(header);
+            each(Received { bytes: frame, trust, segment_bytes });
+        }
+        Ok(budget)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.completed.drain(..).for_each(each);
+        Ok(())
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        if let Some(transmit) = self.waiting {
+            self.send(transmit)?;
+            if self.waiting.is_some() {
+                return Ok(Offer::Full);
+            }
+        }
+        let (header, slot) = self.outgoing.split_at_mut(vnet::BYTES);
+        let Some(transmit) = fill(slot) else { return Ok(Offer::Declined) };
+        header.copy_from_slice(&vnet::write(&transmit, vnet::linear_bytes(&transmit, 0)));
+        self.send(transmit)?;
+        Ok(Offer::Taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.waiting {
+            Some(transmit) => self.send(transmit),
+            None => Ok(()),
+        }
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}

@@ -1,0 +1,72 @@
+//! TAP devices: what becomes of them and of their frames.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{KERNELS, LONG, OURS, numbered, receive_until, send, skipped, wakes_within};
+use uncork_driver::tap::{Port, Settings};
+use uncork_driver::{Driver as _, Offer, OpenError};
+use uncork_netns::Namespace;
+use uncork_packet::{Completion, Medium, Owner};
+use uncork_wire::ethernet::Mac;
+
+fn settings(device: &str) -> Settings {
+    Settings { device: device.to_owned(), medium: Medium::Ethernet, mtu: 1400, offload: true }
+}
+
+fn open(namespace: &Namespace, settings: Settings) -> Port {
+    namespace.within(move || Ok(Port::open(&settings)?)).unwrap()
+}
+
+#[test]
+fn a_device_lives_as_long_as_its_port_and_has_the_name_and_mtu_it_was_given() {
+    if skipped("a_device_lives_as_long_as_its_port_and_has_the_name_and_mtu_it_was_given") {
+        return;
+    }
+    let namespace = Namespace::new("tapname").unwrap();
+    let port = open(&namespace, settings("own%d"));
+    assert_eq!(port.device(), "own0");
+    let shown = |device: &str| {
+        let mut command = namespace.command("ip");
+        let shown = command.args(["link", "show", "dev", device]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert!(shown("own0").contains("mtu 1400"), "{}", shown("own0"));
+    let again = namespace.within(|| Ok(Port::open(&settings("own0")).unwrap_err())).unwrap();
+    assert!(matches!(&again, OpenError::Busy(device) if device == "own0"), "{again}");
+    drop(port);
+    assert_eq!(shown("own0"), "");
+}
+
+#[test]
+fn a_packet_of_the_kernels_wakes_and_ours_have_left_when_they_were_written() {
+    if skipped("a_packet_of_the_kernels_wakes_and_ours_have_left_when_they_were_written") {
+        return;
+    }
+    let namespace = Namespace::new("tapwake").unwrap();
+    namespace.set("ipv6/conf/default/disable_ipv6", 1).unwrap();
+    let mut port = open(&namespace, settings("eth0"));
+    // Down, a frame is lost as on a wire that is not plugged in; that is no error.
+    assert_eq!(send(&mut port, &numbered(1, 60, Mac::BROADCAST), 3), Offer::Taken);
+    assert_eq!(port.receive(9, &mut |_| ()).unwrap(), 0);
+    namespace.ip("link set eth0 up").unwrap();
+    namespace.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
+    assert!(!wakes_within(&port, Duration::from_millis(50)), "woken by nothing");
+    let udp = move || {
+        let socket = std::net::UdpSocket::bind((KERNELS, 0))?;
+        Ok(socket.send_to(b"hello", (OURS, 9))?)
+    };
+    namespace.within(udp).unwrap();
+    assert!(wakes_within(&port, LONG), "nobody was woken");
+    // Who has this address?
+    let came = receive_until(&mut port, |came| !came.is_empty());
+    assert_eq!(came[0].bytes[12..14], [0x08, 0x06]);
+    for number in 0..500 {
+        assert_eq!(send(&mut port, &numbered(number, 60, Mac::BROADCAST), 3), Offer::Taken);
+    }
+    let mut left = vec![];
+    port.complete(&mut |completion| left.push(completion)).unwrap();
+    assert_eq!(left, [Completion { owner: Owner(3), bytes: 500 * 60 }]);
+}
