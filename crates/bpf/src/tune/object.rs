@@ -16,9 +16,9 @@ use crate::tracer::is_section;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
 
 /// What connections were before that were met when they were established.
-pub(super) const CONNECTIONS: &str = "connections";
+pub(super) const NEW_SOCKETS: &str = "new_sockets";
 /// What sockets were before: shared by all entries.
-pub(super) const MEMORY: [&str; 2] = ["sockets", CONNECTIONS];
+pub(super) const MEMORY: [&str; 2] = ["sockets", NEW_SOCKETS];
 
 /// Loaded programs. They may be used in any thread: it is the network namespace of the thread
 /// that an iterator shows.
@@ -56,7 +56,7 @@ impl Loaded {
                     return Err(Error::OtherVersion(path));
                 }
                 map.reuse_fd(there.as_fd())?;
-            } else if name == CONNECTIONS && !programs.contains(&"established") {
+            } else if name == NEW_SOCKETS && !programs.contains(&"established") {
                 // Nothing is written to it: it need not take megabytes.
                 map.set_max_entries(1)?;
             }
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(bytes("outcomes"), settings::OUTCOME_BYTES);
         // What lives on in the kernel: a change needs another name of the map.
         assert_eq!(bytes("sockets"), NAMES.len() * 40);
-        assert_eq!(bytes("connections"), 16 + NAMES.len() * 40);
+        assert_eq!(bytes("new_sockets"), 16 + NAMES.len() * 40);
     }
 }

@@ -8,7 +8,7 @@ use libbpf_rs::{Link, MapHandle};
 
 use super::cure::NAMES;
 use super::error::Error;
-use super::object::{self, CONNECTIONS, Loaded, MEMORY};
+use super::object::{self, Loaded, MEMORY, NEW_SOCKETS};
 use super::settings::Outcome;
 
 /// What the file of a link begins with.
@@ -57,7 +57,7 @@ impl Pins {
     pub(super) fn pin_maps(&self, entry: u32, loaded: &Loaded, new: bool) -> Result<(), Error> {
         for name in MEMORY {
             let path = self.shared(name);
-            if !path.exists() && (new || name != CONNECTIONS) {
+            if !path.exists() && (new || name != NEW_SOCKETS) {
                 loaded.map(name)?.pin(path)?;
             }
         }

@@ -12,7 +12,7 @@ static __always_inline struct slot *slot_of(__u64 cookie)
 {
 	__u32 index = cookie % SLOTS;
 
-	return bpf_map_lookup_elem(&connections, &index);
+	return bpf_map_lookup_elem(&new_sockets, &index);
 }
 
 static __always_inline struct kept *kept_by_cookie(__u64 cookie)

@@ -92,7 +92,7 @@ struct {
 	__uint(max_entries, SLOTS);
 	__type(key, __u32);
 	__type(value, struct slot);
-} connections SEC(".maps");
+} new_sockets SEC(".maps");
 
 /* Sockets of the processes that are meant. What a listener accepts inherits it. */
 struct {
