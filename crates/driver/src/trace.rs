@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 use uncork_wire::link::LinkType;
-use uncork_wire::tcp::Flags;
 use uncork_wire::{Segment, Unread, read_frame};
 
 use crate::clock::Clock;
@@ -80,22 +79,7 @@ impl fmt::Display for Said<'_> {
 }
 
 fn segment_line(f: &mut fmt::Formatter<'_>, segment: &Segment) -> fmt::Result {
-    write!(f, "{} > {} ", segment.source, segment.destination)?;
-    const NAMES: [(Flags, char); 8] = [
-        (Flags::SYN, 'S'),
-        (Flags::FIN, 'F'),
-        (Flags::RST, 'R'),
-        (Flags::PSH, 'P'),
-        (Flags::ACK, '.'),
-        (Flags::URG, 'U'),
-        (Flags::ECE, 'E'),
-        (Flags::CWR, 'W'),
-    ];
-    for (flag, name) in NAMES {
-        if segment.flags.has(flag) {
-            write!(f, "{name}")?;
-        }
-    }
+    write!(f, "{} > {} {}", segment.source, segment.destination, segment.flags)?;
     write!(f, " seq {}+{}", segment.seq.0, segment.payload_bytes)?;
     if let Some(ack) = segment.ack {
         write!(f, " ack {}", ack.0)?;

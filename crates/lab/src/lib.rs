@@ -16,6 +16,7 @@ pub mod plan;
 pub mod probe;
 pub mod process;
 pub mod quickack;
+pub mod rest;
 pub mod sample;
 pub mod socket;
 pub mod stalling;

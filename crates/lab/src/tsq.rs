@@ -3,17 +3,16 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
 use uncork_queues::{QueueSettings, small_queues};
 
 use crate::load::Bulk;
 use crate::place::{Bottleneck, Place};
 use crate::probe::{self, Times};
+use crate::rest::rest;
 use crate::sample::{Queued, Sampler};
 use crate::socket::Congestion;
 
@@ -158,22 +157,6 @@ pub fn measure_beside(
         request,
         queued,
     })
-}
-
-/// Sleeps, unless it is told to stop.
-fn rest(time: Duration, stop: &AtomicBool) -> Result<()> {
-    const TURN: Duration = Duration::from_millis(50);
-    let until = Instant::now() + time;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if stop.load(Relaxed) {
-            bail!("interrupted");
-        }
-        if left.is_zero() {
-            return Ok(());
-        }
-        thread::sleep(left.min(TURN));
-    }
 }
 
 /// Several measurements of one case: the median of each figure.

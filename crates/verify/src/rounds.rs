@@ -1,12 +1,11 @@
 //! Looking in turns with and without a change.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
+use uncork_lab::rest::rest;
 
 use crate::seen::Seen;
 use crate::watch::Watch;
@@ -53,20 +52,4 @@ pub fn rounds(
         rounds.push(Round { before, after: watch.look(times.look, stop)? });
     }
     Ok(rounds)
-}
-
-/// Sleeps, unless it is told to stop.
-fn rest(time: Duration, stop: &AtomicBool) -> Result<()> {
-    const TURN: Duration = Duration::from_millis(50);
-    let until = Instant::now() + time;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if stop.load(Relaxed) {
-            bail!("interrupted");
-        }
-        if left.is_zero() {
-            return Ok(());
-        }
-        thread::sleep(left.min(TURN));
-    }
 }

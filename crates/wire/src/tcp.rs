@@ -6,6 +6,8 @@ mod options;
 pub use emit::{CHECKSUM_OFFSET, Fields, HEADER_BYTES};
 pub use options::{Cookie, MAX_BYTES as MAX_OPTION_BYTES, MAX_COOKIE_BYTES, OptionSet, SackBlocks};
 
+use core::fmt::{self, Write as _};
+
 use crate::bytes::{array, be16, be32, octet};
 use crate::{Malformed, SeqNumber, Unread};
 
@@ -41,6 +43,26 @@ impl Flags {
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Each bit with its letter, as captures are usually written: S, F, R, P, a dot for ACK, U, E, W.
+    pub const LETTERS: [(Self, char); 8] = [
+        (Self::SYN, 'S'),
+        (Self::FIN, 'F'),
+        (Self::RST, 'R'),
+        (Self::PSH, 'P'),
+        (Self::ACK, '.'),
+        (Self::URG, 'U'),
+        (Self::ECE, 'E'),
+        (Self::CWR, 'W'),
+    ];
+}
+
+/// The letters of the bits that are set.
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut set = Self::LETTERS.iter().filter(|(flag, _)| self.has(*flag));
+        set.try_for_each(|(_, letter)| f.write_char(*letter))
     }
 }
 

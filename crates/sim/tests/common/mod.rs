@@ -100,27 +100,13 @@ pub fn transfer(
 /// A line for each frame, much as packetdrill writes them.
 pub fn describe(now: Instant, from: usize, frame: &[u8]) -> String {
     use uncork_wire::link::LinkType;
-    use uncork_wire::tcp::Flags;
     let Ok(segment) = uncork_wire::read_frame(LinkType::Raw, frame, frame.len()) else {
         return format!("{now:>12?} {} ?", ["->", "<-"][from]);
     };
-    let letters = [
-        (Flags::SYN, 'S'),
-        (Flags::FIN, 'F'),
-        (Flags::RST, 'R'),
-        (Flags::PSH, 'P'),
-        (Flags::ACK, '.'),
-        (Flags::ECE, 'E'),
-        (Flags::CWR, 'W'),
-    ];
-    let flags: String = letters
-        .iter()
-        .filter(|(flag, _)| segment.flags.has(*flag))
-        .map(|(_, letter)| letter)
-        .collect();
     format!(
-        "{now:>12?} {} {flags} seq {} len {} ack {:?} win {} sack {:?}",
+        "{now:>12?} {} {} seq {} len {} ack {:?} win {} sack {:?}",
         ["->", "<-"][from],
+        segment.flags,
         segment.seq.0,
         segment.payload_bytes,
         segment.ack.map(|ack| ack.0),

@@ -27,17 +27,6 @@ pub const PEER_PORT: u16 = 40_000;
 /// Where the peer's numbers begin.
 const PEER_ISS: u32 = 0xffff_fff0;
 
-const LETTERS: [(Flags, char); 8] = [
-    (Flags::SYN, 'S'),
-    (Flags::FIN, 'F'),
-    (Flags::RST, 'R'),
-    (Flags::PSH, 'P'),
-    (Flags::ACK, '.'),
-    (Flags::URG, 'U'),
-    (Flags::ECE, 'E'),
-    (Flags::CWR, 'W'),
-];
-
 pub struct Lab {
     pub stack: Stack,
     pub now: Instant,
@@ -201,8 +190,7 @@ impl Lab {
         let iss = self.iss.unwrap_or(SeqNumber(0));
         let from = header.seq() - iss.0;
         let bytes = u32::try_from(tcp.len() - header.header_bytes()).unwrap();
-        let letters: String =
-            LETTERS.iter().filter(|(flag, _)| flags.has(*flag)).map(|(_, letter)| letter).collect();
+        let letters = flags;
         let mut text = format!("{letters} {}:{}({bytes})", from.0, (from + bytes).0);
         if let Some(ack) = header.ack() {
             text += &format!(" ack {}", (ack - PEER_ISS).0);
@@ -247,7 +235,7 @@ impl Lab {
         let (text, options) = text.split_once(" <").unwrap_or((text, ""));
         let mut words = text.split_whitespace();
         let letters = words.next().unwrap();
-        let flags = LETTERS
+        let flags = Flags::LETTERS
             .iter()
             .filter(|(_, letter)| letters.contains(*letter))
             .fold(Flags(0), |flags, (flag, _)| flags.with(*flag));

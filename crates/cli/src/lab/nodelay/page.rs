@@ -1,9 +1,10 @@
 //! What `uncork lab nodelay` measured, as a page with plots.
 
-use uncork_lab::nodelay::{Figures, Measured, Plan, Who};
+use uncork_lab::nodelay::{Measured, Plan, Who};
 
 use super::super::page::Scale;
-use super::{amounts, count, heading, panels, published_rate, published_reads, rate, time};
+use super::tables::cells;
+use super::{amounts, heading, panels, time};
 use crate::page::document;
 use crate::page::svg::{Anchor, Picture, escape, put};
 
@@ -108,25 +109,13 @@ fn table(out: &mut String, rows: &[Measured]) {
         heading(rows)
     );
     for row in rows {
-        let one = &row.one_core;
-        let us = |figures: Option<Figures>| {
-            figures.map(|figures| time(figures.us_per_packet)).unwrap_or_default()
-        };
-        put!(
-            out,
-            "<tr><td>{}: {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(row.setting.who.heading()),
-            escape(&row.setting.name()),
-            time(one.us_per_packet),
-            rate(one.bytes_per_ms),
-            published_rate(row),
-            count(one.segments_per_packet),
-            count(one.reads_per_packet),
-            published_reads(row),
-            us(row.two_cores),
-            us(row.two_cores_spinning),
-        );
+        let [name, figures @ ..] = cells(row);
+        let who = row.setting.who.heading();
+        put!(out, "<tr><td>{}: {}</td>", escape(who), escape(&name));
+        for figure in figures {
+            put!(out, "<td>{figure}</td>");
+        }
+        put!(out, "</tr>");
     }
     put!(out, "</tbody>\n</table>");
 }

@@ -39,19 +39,21 @@ fn panel(rows: &[Measured], width: Width) -> String {
         let empty = || std::iter::repeat_n(String::new(), header.len() - 1);
         table.add_row(std::iter::once(who.heading().to_owned()).chain(empty()));
         for row in rows.iter().filter(|row| row.setting.who == who) {
-            table.add_row(cells(row));
+            let [name, figures @ ..] = cells(row);
+            table.add_row(std::iter::once(format!("  {name}")).chain(figures));
         }
     }
     lines(&table)
 }
 
-fn cells(row: &Measured) -> [String; 9] {
+/// What is told of a row: its name, and the figures in the order of the headings.
+pub(super) fn cells(row: &Measured) -> [String; 9] {
     let one = &row.one_core;
     let us = |figures: Option<Figures>| {
         figures.map(|figures| time(figures.us_per_packet)).unwrap_or_default()
     };
     [
-        format!("  {}", row.setting.name()),
+        row.setting.name(),
         time(one.us_per_packet),
         rate(one.bytes_per_ms),
         published_rate(row),
