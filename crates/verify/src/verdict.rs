@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::rounds::Round;
 use crate::watch::BUSY_SHARE;
 
-/// The round trip has to become shorter by this part at least, or by half of the target: less is
-/// not worth five settings.
+/// The round trip has to become shorter by this part at least, or by half of the target; and by this
+/// part of the target: less is not worth five settings.
 const SHORTER_BY: f64 = 0.1;
 /// As much of the throughput has to be kept.
 const KEPT: f64 = 0.97;
@@ -92,7 +92,9 @@ fn round_trip(round: &Round) -> Option<f64> {
 fn worth(round: &Round, target: Duration) -> Option<f64> {
     let before = round.before.round_trip()?.as_secs_f64();
     let gain = before - round.after.round_trip()?.as_secs_f64();
-    Some(gain - (before * SHORTER_BY).min(target.as_secs_f64() / 2.0))
+    let target = target.as_secs_f64();
+    let least = (before * SHORTER_BY).min(target / 2.0).max(target * SHORTER_BY);
+    Some(gain - least)
 }
 
 fn throughput(round: &Round) -> f64 {
