@@ -45,6 +45,14 @@ pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
             path.display()
         )));
     }
+    let mut there = fs::read_dir(path).map_err(|error| failed("bpffs cannot be mounted", error))?;
+    if there.next().is_some() {
+        return Err(Error::Unable(format!(
+            "bpffs is not mounted over {}, which is not empty: name an empty directory with --bpffs, \
+             or where bpffs is",
+            path.display()
+        )));
+    }
     let boot_id = Entry::new(0, String::new()).boot_id;
     let note = Mounted { path: path.to_string_lossy().into_owned(), boot_id };
     let note =

@@ -331,3 +331,16 @@ fn without_the_privilege_it_names_the_capabilities_and_the_command() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+/// Somebody's files would be out of sight, and everybody's if it were /proc.
+#[test]
+fn a_directory_with_files_is_mounted_over() {
+    let Some(place) = Place::make("a_directory_with_files_is_mounted_over") else { return };
+    let file = place.bpffs().join("somebody's");
+    fs::write(&file, "").unwrap();
+    let (_, said) = place.tuned(&format!("--nodelay --netns {}", place.name), 1);
+    assert!(said.contains("which is not empty"), "{said}");
+    assert!(file.exists());
+    place.tuned("undo --all", 0);
+    assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
+}
