@@ -19,7 +19,7 @@ pub(super) struct Initramfs {
     pub(super) file: PathBuf,
     pub(super) bytes: u64,
     /// Where the libraries are in it, for LD_LIBRARY_PATH.
-    pub(super) library_path: String,
+    pub(super) loader_path: String,
 }
 
 /// Writes it into `directory`.
@@ -36,7 +36,7 @@ pub(super) fn write(directory: &Path) -> Result<Initramfs> {
     let bytes = fs::metadata(&file)?.len();
     let directories: BTreeSet<_> = libraries.iter().filter_map(|file| file.parent()).collect();
     let directories: Vec<_> = directories.iter().map(|it| it.display().to_string()).collect();
-    Ok(Initramfs { file, bytes, library_path: directories.join(":") })
+    Ok(Initramfs { file, bytes, loader_path: directories.join(":") })
 }
 
 fn fill(mut archive: Archive<BufWriter<File>>, libraries: &BTreeSet<PathBuf>) -> Result<()> {

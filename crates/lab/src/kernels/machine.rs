@@ -239,7 +239,7 @@ impl Machine<'_> {
         // panic=-1: a kernel that panics starts again at once, which -no-reboot makes an end.
         let append = format!(
             "console=ttyS0 panic=-1 rdinit={PROGRAM} LD_LIBRARY_PATH={} -- guest init {}",
-            self.initramfs.library_path,
+            self.initramfs.loader_path,
             self.time.as_millis()
         );
         let mut command = Command::new("/proc/self/exe");
