@@ -157,6 +157,8 @@ mod tests {
         // On a long way a gain of more than half the target counts.
         assert!(of([((53_000, 95.0), (50_500, 95.0)); 3]).is_kept());
         assert!(!of([((53_000, 95.0), (52_800, 95.0)); 3]).is_kept());
+        // A queue that is short already is not worth it, however large a part of it goes.
+        assert!(matches!(of([((300, 94.5), (240, 95.4)); 3]), Verdict::NoShorter { .. }));
         // Where nothing queues, trains only get shorter: 0.04 ms against 0.17.
         let idle = ((40, 843.0), (170, 952.0));
         assert!(matches!(of([idle; 3]), Verdict::NoShorter { .. }));
