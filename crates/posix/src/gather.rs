@@ -255,14 +255,12 @@ impl<K: Kernel> Posix<K> {
             return Ok(Some(Gather::Send { more }));
         }
         gathered.append(data);
-        match verdict {
-            Verdict::Hold => self.note_held(at, held::USER),
-            Verdict::Send(reason) => {
-                // A full segment goes; the kernel keeps its tail for what follows.
-                let sent = self.flush_inside(at, gathered, reason == Reason::Bytes);
-                gathered.tidy();
-                sent?;
-            }
+        let held = verdict == Verdict::Hold && self.note_held(at, held::USER);
+        if !held {
+            // A full segment goes; the kernel keeps its tail for what follows.
+            let sent = self.flush_inside(at, gathered, verdict == Verdict::Send(Reason::Bytes));
+            gathered.tidy();
+            sent?;
         }
         Ok(Some(Gather::Taken))
     }
@@ -288,7 +286,9 @@ impl<K: Kernel> Posix<K> {
             let Some(at) = self.find(fd) else { continue };
             let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return };
             inside.gathered.append(&[IoSlice::new(&bytes)]);
-            self.note_held(at, held::USER);
+            if !self.note_held(at, held::USER) {
+                self.flush_late(at, &mut inside.gathered, false);
+            }
         }
     }
 
@@ -379,9 +379,9 @@ impl<K: Kernel> Posix<K> {
         more: bool,
     ) -> Result<(), Errno> {
         if gathered.is_empty() {
+            self.end_hold_in(at, held::USER);
             return Ok(());
         }
-        self.end_hold_in(at, held::USER);
         if !more {
             self.before_unheld(at);
         }
@@ -391,6 +391,7 @@ impl<K: Kernel> Posix<K> {
                 Err(Errno::EAGAIN) => break 0,
                 Err(error) => {
                     gathered.sent(usize::MAX);
+                    self.end_hold_in(at, held::USER);
                     at.socket.clear(flag::BACKLOG);
                     return Err(error);
                 }
@@ -402,6 +403,7 @@ impl<K: Kernel> Posix<K> {
             self.ensure_nodelay(at);
         }
         if gathered.is_empty() {
+            self.end_hold_in(at, held::USER);
             at.socket.clear(flag::BACKLOG);
             if more {
                 self.note_held(at, held::KERNEL);
@@ -441,6 +443,18 @@ impl<K: Kernel> Posix<K> {
         self.adopt_orphan(at.fd, rest, then);
         at.socket.set(flag::ORPHANED);
         true
+    }
+
+    /// Bytes may enter the connection without our knowing from now on: by a duplicate, by stdio,
+    /// under another protocol. What it has not taken yet must go before them, even if that means
+    /// waiting where the program did not expect to.
+    pub(crate) fn drain(&self, at: Socketed<'_>) {
+        if !at.socket.is(flag::BACKLOG) {
+            return;
+        }
+        self.kernel.widen_send_buffer(at.fd, BUFFER_BYTES);
+        self.flush(at, false);
+        self.wait_for_room(at);
     }
 
     /// Waits for the connection to take what is gathered, as long as the end of a process would.

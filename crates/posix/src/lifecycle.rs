@@ -184,8 +184,9 @@ impl<K: Kernel> Posix<K> {
     /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
     pub fn sharing(&self, old: i32, call: Call) {
         if let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) {
-            self.end_burst(at, call);
             at.socket.set(flag::SHARED);
+            self.end_burst(at, call);
+            self.drain(at);
             // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
             if !at.socket.is(flag::PASSED) {
                 at.socket.set(flag::SENT);
@@ -199,7 +200,9 @@ impl<K: Kernel> Posix<K> {
         let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) else { return };
         self.opened(new, Origin::Inherited);
         if let Some(twin) = self.find(new) {
-            self.renew(twin.socket, at.socket.flags() | flag::SHARED);
+            // It has a buffer of its own, which nothing ever gets into.
+            let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
+            self.renew(twin.socket, flags | flag::SHARED);
         }
     }
 
@@ -305,8 +308,9 @@ impl<K: Kernel> Posix<K> {
     /// stdio is put upon `fd`: it will write and read behind our back.
     pub fn uses_stdio(&self, fd: i32) {
         if let Some(at) = self.find(fd) {
-            self.end_burst(at, Call::Fdopen);
             at.socket.set(flag::STDIO);
+            self.end_burst(at, Call::Fdopen);
+            self.drain(at);
             self.say_passed(at);
         }
     }

@@ -35,8 +35,9 @@ impl<K: Kernel> Posix<K> {
                 }
             }
             Opt::Ulp => {
-                self.end_burst(at, Call::Setsockopt);
                 at.socket.set(flag::ULP);
+                self.end_burst(at, Call::Setsockopt);
+                self.drain(at);
             }
             // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would
             // leave what the kernel holds to Nagle.

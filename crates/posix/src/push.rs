@@ -11,15 +11,15 @@ use crate::socket::{count, flag, held};
 use crate::{Call, Posix, Socketed};
 
 impl<K: Kernel> Posix<K> {
-    /// Something of this socket is held from now on, in `place` ([`held`]).
+    /// Something of this socket is held from now on, in `place` ([`held`]). False: no timer bounds
+    /// that. What the kernel holds has been pushed then; what is gathered, the caller must send,
+    /// who is inside its lock.
     #[inline]
-    pub(crate) fn note_held(&self, at: Socketed<'_>, place: u8) {
-        if at.socket.held.load(Relaxed) & place == 0 {
-            self.begin_hold(at, place);
-        }
+    pub(crate) fn note_held(&self, at: Socketed<'_>, place: u8) -> bool {
+        at.socket.held.load(Relaxed) & place != 0 || self.begin_hold(at, place)
     }
 
-    fn begin_hold(&self, at: Socketed<'_>, place: u8) {
+    fn begin_hold(&self, at: Socketed<'_>, place: u8) -> bool {
         let socket = at.socket;
         // Before the mark: whoever sees that something is held must find since when. A hold that
         // goes on keeps its date.
@@ -27,7 +27,7 @@ impl<K: Kernel> Posix<K> {
             socket.since.store(self.kernel.now().0, Relaxed);
         }
         if socket.held.fetch_or(place, SeqCst) != 0 {
-            return;
+            return true;
         }
         let held = self.kernel.held();
         held.count.fetch_add(1, SeqCst);
@@ -35,36 +35,35 @@ impl<K: Kernel> Posix<K> {
         if self.keeps_ledger() {
             self.ledger_hold(socket);
         }
-        if !self.keeper.is_ticking() && !self.rouse_keeper() {
-            // Without a timer nothing may be held.
+        let bounded = self.keeper.is_ticking() || self.rouse_keeper();
+        if !bounded && place == held::KERNEL {
             self.release(at, Call::Passed);
         }
+        bounded
     }
 
-    /// Takes note that nothing is held any more; tells where it was.
+    /// Takes note that nothing is held any more.
     #[inline]
-    pub(crate) fn end_hold(&self, at: Socketed<'_>) -> u8 {
-        if at.socket.held.load(Relaxed) == 0 {
-            return 0;
-        }
-        let place = at.socket.held.swap(0, SeqCst);
-        if place != 0 {
-            self.kernel.held().count.fetch_sub(1, SeqCst);
-        }
-        place
+    pub(crate) fn end_hold(&self, at: Socketed<'_>) {
+        self.end_hold_in(at, held::KERNEL | held::USER);
     }
 
-    /// Takes note that nothing is held in `place` any more. Always before what makes it true:
-    /// bytes that another thread adds in between are then noted anew, and pushed once too often
-    /// at worst; noted after it, they could be forgotten.
-    pub(crate) fn end_hold_in(&self, at: Socketed<'_>, place: u8) {
+    /// Takes note that nothing is held in `place` any more; tells whether anything was.
+    ///
+    /// What the kernel holds: before the send or the push that lets go of it. Bytes that another
+    /// thread adds in between are then noted anew, and pushed once too often at worst; noted
+    /// afterwards, they could be forgotten. What is gathered: under its lock, when the kernel has
+    /// it. Whoever finds it noted before then waits for that lock, and so nothing that is written
+    /// by another way (a duplicate, another process) overtakes bytes that somebody is sending.
+    pub(crate) fn end_hold_in(&self, at: Socketed<'_>, place: u8) -> bool {
         if at.socket.held.load(Relaxed) & place == 0 {
-            return;
+            return false;
         }
         let before = at.socket.held.fetch_and(!place, SeqCst);
         if before & place != 0 && before & !place == 0 {
             self.kernel.held().count.fetch_sub(1, SeqCst);
         }
+        before & place != 0
     }
 
     /// An unheld send is about to be made, and will take along what the kernel holds.
@@ -75,19 +74,19 @@ impl<K: Kernel> Posix<K> {
 
     /// Pushes what is held, if anything.
     pub(crate) fn release(&self, at: Socketed<'_>, call: Call) {
-        let place = self.end_hold(at);
-        if place == 0 {
-            return;
-        }
         let socket = at.socket;
-        socket.why.store(call as u8, Relaxed);
-        let flushed = place & held::USER != 0
+        let gathered = socket.held.load(SeqCst) & held::USER != 0;
+        let mut any = gathered
             && if call == Call::Timer { self.flush_from_timer(at) } else { self.flush(at, false) };
-        if !flushed && place & held::KERNEL != 0 {
+        if !any && self.end_hold_in(at, held::KERNEL) {
             socket.set(flag::FORCED_NODELAY);
             self.kernel.push(at.fd);
+            any = true;
         }
-        self.pushed(at, call);
+        if any {
+            socket.why.store(call as u8, Relaxed);
+            self.pushed(at, call);
+        }
     }
 
     fn pushed(&self, at: Socketed<'_>, call: Call) {

@@ -1,6 +1,7 @@
 //! A kernel that remembers what it was asked.
 
 use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use uncork_bias::Thread;
 use uncork_cork::Instant;
 
 use crate::kernel::{Held, Kernel, Kind};
+use crate::socket::held;
 use crate::{Errno, Socket};
 
 /// A regular file.
@@ -76,6 +78,7 @@ pub(super) struct Fake {
     duplicates: Cell<i32>,
     growth: Cell<bool>,
     unwatched: RefCell<Vec<(i32, i32)>>,
+    held_while_sent: Cell<bool>,
 }
 
 impl Fake {
@@ -100,6 +103,7 @@ impl Fake {
             duplicates: Cell::new(DUPLICATES),
             growth: Cell::new(false),
             unwatched: RefCell::default(),
+            held_while_sent: Cell::new(false),
         }
     }
 
@@ -173,6 +177,11 @@ impl Fake {
         self.unwatched.borrow().clone()
     }
 
+    /// Whether the latest send was of a socket that was known to hold bytes in the process.
+    pub(super) fn was_held_while_sent(&self) -> bool {
+        self.held_while_sent.get()
+    }
+
     pub(super) fn latest_duplicate(&self) -> i32 {
         self.duplicates.get() - 1
     }
@@ -231,6 +240,9 @@ impl Kernel for Fake {
 
     fn send(&self, fd: i32, bytes: &[u8], more: bool) -> Result<usize, Errno> {
         self.calls.set(self.calls.get() + 1);
+        let socket = self.socket(fd);
+        let place = socket.map_or(0, |socket| socket.held.load(Relaxed));
+        self.held_while_sent.set(place & held::USER != 0);
         self.wire(fd, |wire| {
             if let Some(error) = wire.error.take() {
                 return Err(error);

@@ -308,6 +308,52 @@ fn a_full_connection_keeps_the_order_and_answers_eagain() {
 }
 
 #[test]
+fn what_a_full_connection_has_not_taken_goes_before_what_others_write() {
+    let others: [fn(&Posix<Fake>); 3] = [
+        |posix| posix.sharing(FD, Call::Dup),
+        |posix| posix.uses_stdio(FD),
+        |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
+    ];
+    for turn_over in others {
+        let posix = holding(Hold::User);
+        write(&posix, FD, b"0").unwrap();
+        posix.before_read(FD, Call::Read);
+        posix.kernel.set_nonblocking(FD);
+        posix.kernel.set_room(FD, 1);
+        write(&posix, FD, b"abc").unwrap();
+        posix.before_read(FD, Call::Read);
+        assert_eq!(posix.kernel.delivered(FD), b"0a");
+        turn_over(&posix);
+        assert_eq!(posix.kernel.delivered(FD), b"0abc");
+    }
+}
+
+#[test]
+fn without_a_timer_nothing_is_gathered() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    // Another thread changes the process's user meanwhile.
+    posix.without_keeper(|| (), || write(&posix, FD, b"a").unwrap());
+    assert_eq!(posix.kernel.delivered(FD), b"0a");
+    assert!(!posix.holds_in_process(posix.find(FD).unwrap()));
+}
+
+/// A write by another way at the very moment at which the timer (or any other thread) sends what
+/// was gathered must find that it has to wait: race.c tries the same with real threads.
+#[test]
+fn what_is_being_sent_is_held_until_the_kernel_has_it() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    write(&posix, FD, b"abc").unwrap();
+    posix.before_read(FD, Call::Read);
+    assert_eq!(posix.kernel.delivered(FD), b"0abc");
+    assert!(posix.kernel.was_held_while_sent(), "noted as sent before it was");
+    assert!(!posix.holds_in_process(posix.find(FD).unwrap()), "still noted as held");
+}
+
+#[test]
 fn closing_a_full_non_blocking_socket_loses_nothing() {
     let posix = holding(Hold::User);
     write(&posix, FD, b"0").unwrap();
