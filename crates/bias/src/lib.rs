@@ -59,28 +59,36 @@ impl Thread {
 
 /// Gives the number back at the thread's end. Locks that it owned then have the next thread of
 /// that number as their owner, which is as good.
-struct Claim(Cell<u32>);
+struct Claim {
+    number: Cell<u32>,
+    forget: Cell<fn()>,
+}
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(flag) = Thread(self.0.get()).flag() {
+        if let Some(flag) = Thread(self.number.get()).flag() {
+            // The thread may lock again, in a destructor that runs after this one.
+            self.forget.get()();
             flag.taken.store(false, Release);
         }
     }
 }
 
 thread_local! {
-    static CLAIM: Claim = const { Claim(Cell::new(0)) };
+    static CLAIM: Claim = const { Claim { number: Cell::new(0), forget: Cell::new(|| ()) } };
 }
 
-/// The calling thread's number. Call it only where the barrier is known to work.
-pub fn this_thread() -> Thread {
+/// The calling thread's number. Call it only where the barrier is known to work. `forget` runs at
+/// the thread's end, when the number is about to become another thread's: whatever has kept it
+/// must say [`Thread::NONE`] from then on.
+pub fn this_thread(forget: fn()) -> Thread {
     let number = CLAIM.try_with(|claim| {
-        if claim.0.get() == 0 {
+        if claim.number.get() == 0 {
             let free = FLAGS.iter().position(|flag| !flag.taken.swap(true, AcqRel));
-            claim.0.set(free.map_or(SHARED, |at| at as u32 + 1));
+            claim.number.set(free.map_or(SHARED, |at| at as u32 + 1));
+            claim.forget.set(forget);
         }
-        claim.0.get()
+        claim.number.get()
     });
     // A thread at its end has given its number back.
     number.map_or(Thread::NONE, Thread)
@@ -88,7 +96,7 @@ pub fn this_thread() -> Thread {
 
 /// In a child of fork: no thread but the calling one is inside of anything.
 pub fn after_fork() {
-    let own = CLAIM.try_with(|claim| claim.0.get()).unwrap_or(0);
+    let own = CLAIM.try_with(|claim| claim.number.get()).unwrap_or(0);
     for (number, flag) in (1u32..).zip(&FLAGS) {
         if number != own && flag.taken.load(Relaxed) {
             flag.inside.store(0, Relaxed);

@@ -19,6 +19,8 @@ fn barrier() {
     membarrier(BARRIER);
 }
 
+fn nothing() {}
+
 /// Two halves that only an unprotected access finds different.
 #[derive(Default)]
 struct Pair(u64, u64);
@@ -37,7 +39,7 @@ fn an_owner_and_a_visitor_are_never_inside_together() {
     let done = AtomicBool::new(false);
     let (owned, visited) = thread::scope(|scope| {
         let owner = scope.spawn(|| {
-            let me = this_thread();
+            let me = this_thread(nothing);
             let mut count = 0u64;
             while !done.load(Relaxed) {
                 if count.is_multiple_of(3) || lock.if_owner(me, touch).is_none() {
@@ -61,7 +63,7 @@ fn an_owner_and_a_visitor_are_never_inside_together() {
         });
         (owner.join().unwrap(), visitor.join().unwrap())
     });
-    let pair = lock.lock(this_thread(), barrier);
+    let pair = lock.lock(this_thread(nothing), barrier);
     assert_eq!(pair.0, owned + visited, "each of them counted each time");
     assert!(owned > 1000 && visited > 10, "{owned} times owned, {visited} visited");
 }
@@ -73,7 +75,7 @@ fn several_owners_share_the_mutex_and_lose_nothing() {
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let me = this_thread();
+                let me = this_thread(nothing);
                 for _ in 0..20_000 {
                     touch(&mut lock.lock(me, barrier));
                 }
@@ -91,14 +93,14 @@ fn locks_that_change_hands_between_bursts_lose_nothing() {
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let me = this_thread();
+                    let me = this_thread(nothing);
                     for _ in 0..50 {
                         touch(&mut lock.lock(me, barrier));
                     }
                 });
             }
         });
-        assert_eq!(lock.lock(this_thread(), barrier).0, 100);
+        assert_eq!(lock.lock(this_thread(nothing), barrier).0, 100);
     }
 }
 
@@ -106,7 +108,7 @@ fn locks_that_change_hands_between_bursts_lose_nothing() {
 fn a_visitor_does_not_wait_for_whom_is_inside() {
     membarrier(REGISTER);
     let lock = Biased::<Pair>::default();
-    let me = this_thread();
+    let me = this_thread(nothing);
     drop(lock.lock(me, barrier));
     let inside = lock.lock(me, barrier);
     thread::scope(|scope| {
@@ -120,9 +122,25 @@ fn a_visitor_does_not_wait_for_whom_is_inside() {
 #[test]
 fn numbers_come_back_when_threads_end() {
     for _ in 0..THREADS * 2 {
-        let number = thread::spawn(this_thread).join().unwrap();
+        let number = thread::spawn(|| this_thread(nothing)).join().unwrap();
         assert_ne!(number, Thread::NONE);
     }
+}
+
+/// A destructor that runs later may lock still: two owners of one number would be inside at once.
+#[test]
+fn a_thread_forgets_its_number_before_another_gets_it() {
+    thread_local! {
+        static NUMBER: Cell<Thread> = const { Cell::new(Thread::NONE) };
+    }
+    static FORGOTTEN: AtomicBool = AtomicBool::new(false);
+    fn forget() {
+        let number = NUMBER.replace(Thread::NONE);
+        let taken = number.flag().is_some_and(|flag| flag.taken.load(Relaxed));
+        FORGOTTEN.store(taken, Relaxed);
+    }
+    thread::spawn(|| NUMBER.set(this_thread(forget))).join().unwrap();
+    assert!(FORGOTTEN.load(Relaxed), "given back while it was in use");
 }
 
 #[test]

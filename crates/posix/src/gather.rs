@@ -147,6 +147,11 @@ pub enum Gather {
     },
 }
 
+/// At a thread's end: it may write still, but is not the owner of anything any more.
+fn forget_number() {
+    local(|local| local.thread.set(Thread::NONE));
+}
+
 impl<K: Kernel> Posix<K> {
     /// The common case of [`Posix::plan_write`] and [`Posix::gather`] in one: another small write
     /// of a burst that this thread is gathering. False: nothing was done, take the long way.
@@ -272,7 +277,7 @@ impl<K: Kernel> Posix<K> {
             return None;
         }
         if local.thread.get() == Thread::NONE && !local.asked.replace(true) {
-            local.thread.set(self.kernel.thread());
+            local.thread.set(self.kernel.thread(forget_number));
         }
         let thread = local.thread.get();
         Some(Inside { gathered: socket.gathered.lock(thread, || self.kernel.barrier()) })

@@ -1,11 +1,11 @@
 //! The timer: nothing stays held longer than the bound, whatever the program does.
 //!
 //! One thread a process, made when something is first held; it has no thread-local storage, so
-//! nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While anything is going on it wakes
-//! every half bound and pushes what has been held for that long; after a while without holds it
-//! sleeps until it is roused. A write reads no clock: it takes the time of the latest tick, which
-//! is never later than the truth, so that nothing is held past the bound. docs/TIMER.md has what
-//! else was tried and what each costs a write.
+//! nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While anything
+//! is going on it wakes once a bound, or at the earliest deadline of what is held, and pushes what
+//! is due; after a while without holds it sleeps until it is roused. The first held write of a
+//! burst reads the clock, the others do nothing for the timer. docs/TIMER.md has what else was
+//! tried and what each costs a write.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -33,7 +33,7 @@ const LINGER_TICKS: u32 = 20;
 /// How long the end of a process waits for bytes that a full connection did not take.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 /// A look that takes longer belongs to a process that we were copied from without our knowing.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Tries to get a lock that others have for moments only, giving way in between.
 const MOST_TRIES: u32 = 10_000;
 

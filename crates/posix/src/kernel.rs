@@ -71,8 +71,9 @@ pub trait Kernel {
     /// Which sockets have something held.
     fn held(&self) -> &Held;
 
-    /// The calling thread's number for biased locks, if [`Kernel::barrier`] works here.
-    fn thread(&self) -> Thread;
+    /// The calling thread's number for biased locks, if [`Kernel::barrier`] works here; at its end
+    /// the thread calls `forget`, and has none from then on.
+    fn thread(&self, forget: fn()) -> Thread;
     /// A barrier on every core that runs a thread of this process (membarrier(2)).
     fn barrier(&self);
 

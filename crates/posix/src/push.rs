@@ -6,6 +6,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use crate::keeper::LONGEST_LOOK;
 use crate::kernel::{Held, Kernel};
 use crate::socket::{count, flag, held};
 use crate::{Call, Posix, Socketed};
@@ -130,9 +131,15 @@ impl<K: Kernel> Posix<K> {
         at.socket.visitors.fetch_sub(1, SeqCst);
     }
 
-    /// Waits until nobody but the caller works on this socket's descriptor.
+    /// Waits until nobody but the caller works on this socket's descriptor. Not for ever: in a
+    /// signal handler that closes it, the visitor may be the interrupted thread itself.
     pub(crate) fn see_visitors_off(&self, at: Socketed<'_>) {
-        while at.socket.visitors.load(SeqCst) != 0 {
+        if at.socket.visitors.load(SeqCst) == 0 {
+            return;
+        }
+        let begin = self.kernel.now();
+        while at.socket.visitors.load(SeqCst) != 0 && self.kernel.now().since(begin) < LONGEST_LOOK
+        {
             self.kernel.give_way();
         }
     }

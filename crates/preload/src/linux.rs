@@ -199,8 +199,8 @@ impl Kernel for Linux {
         &table::HELD
     }
 
-    fn thread(&self) -> Thread {
-        if membarrier::is_registered() { uncork_bias::this_thread() } else { Thread::NONE }
+    fn thread(&self, forget: fn()) -> Thread {
+        if membarrier::is_registered() { uncork_bias::this_thread(forget) } else { Thread::NONE }
     }
 
     fn barrier(&self) {

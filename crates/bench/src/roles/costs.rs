@@ -96,7 +96,7 @@ fn timerfd(times: u64) -> Result<f64> {
 
 fn biased(times: u64) -> f64 {
     let lock = Biased::new(0u64);
-    let me = uncork_bias::this_thread();
+    let me = uncork_bias::this_thread(|| ());
     // Nobody else is there for whom a barrier would be needed.
     drop(lock.lock(me, || ()));
     each(times, || *lock.lock(me, || ()) += 1)

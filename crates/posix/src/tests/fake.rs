@@ -224,7 +224,7 @@ impl Kernel for Fake {
         &self.held
     }
 
-    fn thread(&self) -> Thread {
+    fn thread(&self, _: fn()) -> Thread {
         Thread::NONE
     }
 
@@ -327,7 +327,9 @@ impl Kernel for Fake {
         Instant(self.now.get())
     }
 
-    fn give_way(&self) {}
+    fn give_way(&self) {
+        self.pass(Duration::from_millis(1));
+    }
 
     fn start_keeper(&self) -> bool {
         self.keeper_started.set(self.keeper_allowed.get());

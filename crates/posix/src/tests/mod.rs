@@ -354,6 +354,15 @@ fn what_is_being_sent_is_held_until_the_kernel_has_it() {
 }
 
 #[test]
+fn a_handler_may_close_what_its_own_thread_is_pushing() {
+    let posix = holding(Hold::User);
+    let at = posix.find(FD).unwrap();
+    at.socket.visitors.store(1, core::sync::atomic::Ordering::SeqCst);
+    posix.closing(FD, Call::Close);
+    assert!(posix.find(FD).is_none());
+}
+
+#[test]
 fn closing_a_full_non_blocking_socket_loses_nothing() {
     let posix = holding(Hold::User);
     write(&posix, FD, b"0").unwrap();
