@@ -51,6 +51,9 @@ pub struct Line {
     /// Why that is not in force, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub but: Option<String>,
+    /// What somebody has to know of it although it is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// All entries, oldest first; one that cannot be read as its error.
@@ -112,9 +115,14 @@ fn line(change: &Change, in_force: bool) -> Line {
         _ if !in_force => None,
         Ok(Some(State::AsSet)) => None,
         Ok(Some(State::AsBefore)) => Some("is as it was before".to_owned()),
-        Ok(Some(State::Other(now))) => Some(now),
+        Ok(Some(State::Other(now) | State::Gone(now))) => Some(now),
         Ok(None) => Some("gone with what it belonged to".to_owned()),
         Err(error) => Some(error.to_string()),
     };
-    Line { what: change.words(), but }
+    let warning = if in_force && but.is_none() {
+        change.warning().unwrap_or_else(|error| Some(error.to_string()))
+    } else {
+        None
+    };
+    Line { what: change.words(), but, warning }
 }

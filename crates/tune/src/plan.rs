@@ -8,7 +8,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use uncork_bpf::tune::{Cure, Scope};
 
 use crate::Error;
-use crate::change::{Change, Route, Sockets};
+use crate::change::{Change, Sockets, route};
 use crate::netns::Handle;
 use crate::scope::Prefix;
 
@@ -81,7 +81,7 @@ impl Plan {
                 own = Handle::own()?;
                 &own
             };
-            let routes = Route::plan(handle, request.peer)?;
+            let routes = route::Plan::of(handle, request.peer)?;
             plan.changes.extend(routes.routes.into_iter().map(Change::Route));
             plan.left.extend(routes.left);
         }

@@ -126,6 +126,7 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
             change.restore()?;
             undone.restored.push(words);
         }
+        Some(State::Gone(why)) => undone.restored.push(format!("{words}: {why}")),
         Some(State::Other(now)) => {
             undone.left.push(format!("{now}: changed by somebody since, left as it is"));
         }

@@ -52,6 +52,9 @@ pub(super) fn listed(items: &[Item]) -> String {
         for line in &item.changes {
             let but = line.but.as_ref().map(|but| format!(" ({but})")).unwrap_or_default();
             let _ = writeln!(text, "   - {}{but}", line.what);
+            if let Some(warning) = &line.warning {
+                let _ = writeln!(text, "     beware: {warning}");
+            }
         }
         for (name, count) in item.connections.iter().flatten() {
             let _ = writeln!(text, "   {name} is set on {}", connections(*count));

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod forbidden;
 mod kernel;
 mod met;
 mod place;

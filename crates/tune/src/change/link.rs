@@ -189,6 +189,15 @@ impl Device {
     }
 }
 
+/// The name of the device of this number; `None` if there is none.
+pub(crate) fn name_of(handle: &Handle, index: i32) -> Result<Option<String>, Error> {
+    match Device::numbered(handle, index) {
+        Ok(device) => Ok(Some(device.name)),
+        Err(Error::Netlink { error, .. }) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn head(index: i32) -> Vec<u8> {
     let mut head = vec![0; HEAD_BYTES];
     head[4..8].copy_from_slice(&index.to_ne_bytes());
