@@ -11,5 +11,6 @@ mod place;
 mod program;
 mod routes;
 mod sockets;
+mod status;
 mod undo;
 mod verify;
