@@ -7,6 +7,7 @@ use serde::Serialize;
 use uncork_bpf::tune::{Pins, in_force};
 
 use crate::Error;
+use crate::bpffs;
 use crate::change::{Change, State};
 use crate::journal::{Entry, Journal};
 
@@ -41,6 +42,9 @@ pub enum Standing {
     GoneWithReboot,
     /// Its programs are gone with the bpffs that they were pinned in.
     ProgramsGone,
+    /// This process has a mount namespace of its own without that bpffs: its programs may be in
+    /// force.
+    OutOfSight,
 }
 
 /// One change, as it stands.
@@ -86,6 +90,8 @@ fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
         Standing::GoneWithReboot
     } else if !entry.complete {
         Standing::Incomplete
+    } else if sockets && bpffs::is_out_of_sight(at) {
+        Standing::OutOfSight
     } else if sockets && counts.is_some() && !pins.of(entry.id).exists() {
         Standing::ProgramsGone
     } else {
@@ -104,7 +110,7 @@ fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
         standing,
         changes,
         connections: counts
-            .filter(|_| sockets && in_force)
+            .filter(|_| sockets && in_force && standing != Standing::OutOfSight)
             .map(|counts| counts.get(&entry.id).cloned().unwrap_or_default()),
         not_set: not_set.filter(|(_, count)| *count > 0).collect(),
     }

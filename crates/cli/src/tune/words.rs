@@ -46,6 +46,10 @@ pub(super) fn listed(items: &[Item]) -> String {
             Standing::ProgramsGone => {
                 "its programs are gone with the bpffs they were in; made before"
             }
+            Standing::OutOfSight => {
+                "its programs cannot be seen from this mount namespace (as under ip netns exec), look \
+                 outside; made before"
+            }
         };
         let age = age(item.since_unix);
         let _ = writeln!(text, "{}  {}\n   {standing} {age}", item.id, item.title);

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod forbidden;
+mod inside;
 mod kernel;
 mod met;
 mod place;
