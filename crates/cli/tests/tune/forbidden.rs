@@ -108,7 +108,10 @@ fn a_route_for_some_packets_only_is_not_hidden() {
     let way = || place.ip("route get 10.1.2.3 tos 0x10");
     assert!(way().contains("via 192.0.2.253"), "{}", way());
     let said = quick(&place, "10.1.0.0/16", 1);
-    assert!(said.contains("route 10.0.0.0/8 of table main, which is for one type"), "{said}");
+    assert!(
+        said.contains("route 10.0.0.0/8 of table main for type of service 0x10, which"),
+        "{said}"
+    );
     assert!(way().contains("via 192.0.2.253"), "{}", way());
 }
 
@@ -121,7 +124,8 @@ fn rules_that_lead_elsewhere_are_named() {
         ("fwmark 0x7 lookup 100", "from all fwmark 0x7 lookup 100"),
         ("to 198.51.0.0/16 lookup 100", "from all to 198.51.0.0/16 lookup 100"),
         ("oif veth0 lookup 100", "from all oif veth0 lookup 100"),
-        ("goto 32766", "from all goto 32766"),
+        ("ipproto tcp lookup 100", "from all … lookup 100"),
+        ("goto 32767", "from all goto 32767"),
     ] {
         place.ip(&format!("rule add pref 77 {rule}"));
         place.ip("route add default via 192.0.2.253 dev veth0 table 100");
@@ -137,6 +141,7 @@ fn rules_that_lead_elsewhere_are_named() {
         ("ipproto udp lookup 100", "default"),
         ("from 192.0.2.1 lookup 100", "203.0.113.0/24"),
         ("from 192.0.2.1 lookup main", "default"),
+        ("goto 32766", "default"),
     ] {
         place.ip(&format!("rule add pref 77 {rule}"));
         place.ip(&format!("route add {destination} via 192.0.2.253 dev veth0 table 100"));
@@ -146,6 +151,12 @@ fn rules_that_lead_elsewhere_are_named() {
         place.ip("rule delete pref 77");
         place.ip("route flush table 100");
     }
+    place.ip("-6 rule add pref 77 from 2001:db8::1 lookup 100");
+    place.ip("-6 route add default via 2001:db8::fd dev veth0 table 100");
+    assert_eq!(quick(&place, peers, 0), "", "it is of IPv6");
+    let said = quick(&place, "2001:db9::7", 1);
+    assert!(said.contains("IPv6 rule 77: from 2001:db8::1/128 lookup 100"), "{said}");
+    place.tuned("undo --all", 0);
     // After main has found one, nobody asks further.
     place.ip("rule add pref 40000 from 192.0.2.1 lookup 100");
     place.ip("route add default via 192.0.2.253 dev veth0 table 100");

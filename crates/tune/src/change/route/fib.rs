@@ -265,7 +265,15 @@ impl Fib {
 impl fmt::Display for Fib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.other_kind().map(|kind| format!("{kind} ")).unwrap_or_default();
-        write!(f, "{kind}{} of table {}", self.prefix(), table_name(self.table()))
+        write!(f, "{kind}{} of table {}", self.prefix(), table_name(self.table()))?;
+        // What tells it from others to the same addresses; IPv6 routes all have a metric.
+        if self.head[3] != 0 {
+            write!(f, " for type of service {:#04x}", self.head[3])?;
+        }
+        match self.number_of(RTA_PRIORITY) {
+            Some(metric) if self.is_ipv4() && metric > 0 => write!(f, " with metric {metric}"),
+            _ => Ok(()),
+        }
     }
 }
 

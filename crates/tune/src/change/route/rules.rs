@@ -40,6 +40,9 @@ const NO_SELECTORS: [u16; 8] = [
     FRA_PAD,
     FRA_PROTOCOL,
 ];
+/// Of what says so, what is told with its value.
+const TOLD: [u16; 7] =
+    [FRA_DST, FRA_SRC, FRA_IIFNAME, FRA_OIFNAME, FRA_FWMARK, FRA_FWMASK, FRA_L3MDEV];
 const FR_ACT_TO_TBL: u8 = 1;
 const FR_ACT_GOTO: u8 = 2;
 const FR_ACT_NOP: u8 = 3;
@@ -78,8 +81,9 @@ impl Rules {
         let rules = self.0.iter().filter(|rule| rule.is_ipv4() == ipv4 && rule.may_meet(peers));
         for rule in rules {
             match rule.head[7] {
-                FR_ACT_GOTO => sentences.push(format!(
-                    "{}: it may lead connections to {peers} past the tables main and local",
+                FR_ACT_GOTO if self.passes_over(rule) => sentences.push(format!(
+                    "{}: connections to {peers} that it leads past the tables main and local keep \
+                     their delayed ACKs",
                     rule.words()
                 )),
                 FR_ACT_TO_TBL if rule.leads_elsewhere(all, peers) => sentences.push(format!(
@@ -87,7 +91,7 @@ impl Rules {
                      ACKs, for only routes of the tables main and local are changed",
                     rule.words()
                 )),
-                FR_ACT_TO_TBL | FR_ACT_NOP => {}
+                FR_ACT_TO_TBL | FR_ACT_GOTO | FR_ACT_NOP => {}
                 // Forbidden: nothing comes to what is after it.
                 _ if rule.is_for_all() => break,
                 _ => {}
@@ -97,6 +101,17 @@ impl Rules {
             }
         }
         sentences
+    }
+
+    /// Whether a rule that is a jump leaves out one that leads to main or local.
+    fn passes_over(&self, jump: &Rule) -> bool {
+        let between = jump.priority() + 1..jump.number_of(FRA_GOTO).unwrap_or(0);
+        let ours = |rule: &&Rule| {
+            rule.is_ipv4() == jump.is_ipv4()
+                && rule.head[7] == FR_ACT_TO_TBL
+                && [TABLE_MAIN, TABLE_LOCAL].contains(&rule.table())
+        };
+        self.0.iter().filter(ours).any(|rule| between.contains(&rule.priority()))
     }
 
     /// The rule by which a route of this table does not count unless it is for fewer addresses, so
@@ -236,6 +251,11 @@ impl Rule {
         }
         words.extend(self.text_of(FRA_IIFNAME).map(|name| format!("iif {name}")));
         words.extend(self.text_of(FRA_OIFNAME).map(|name| format!("oif {name}")));
+        let untold =
+            |(kind, _): &(u16, Vec<u8>)| !NO_SELECTORS.contains(kind) && !TOLD.contains(kind);
+        if self.attributes.iter().any(untold) {
+            words.push("…".to_owned());
+        }
         words.push(match self.head[7] {
             FR_ACT_GOTO => format!("goto {}", self.number_of(FRA_GOTO).unwrap_or(0)),
             _ if self.is_of_devices() => "lookup [l3mdev-table]".to_owned(),
