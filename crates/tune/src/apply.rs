@@ -37,6 +37,9 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     if plan.changes.is_empty() && plan.sockets.is_none() {
         return Err(Error::Unable(format!("nothing was changed: {}", left.join("; "))));
     }
+    if plan.sockets.is_some() {
+        bpffs::may_be_mounted(at)?;
+    }
     let id = journal.next_id(&Pins::below(at).entries())?;
     let mut entry = Entry::new(id, plan.title.clone());
     journal.write(&entry)?;

@@ -31,13 +31,9 @@ pub fn is_mounted(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Mounts it if it is missing. That is noted first: the last entry that is undone unmounts it.
-pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
-    if is_mounted(path) {
-        return Ok(());
-    }
-    let failed = |what, error| Error::BpfFs { path: path.to_owned(), what, error };
-    if in_a_mount_namespace_of_its_own() {
+/// Whether it could be mounted there, if it is not, for those who come after this process.
+pub(crate) fn may_be_mounted(path: &Path) -> Result<(), Error> {
+    if is_out_of_sight(path) {
         return Err(Error::Unable(format!(
             "bpffs is not mounted at {}, and this process has a mount namespace of its own (as under \
              ip netns exec): programs pinned there would end with it; run uncork outside, with \
@@ -45,14 +41,34 @@ pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
             path.display()
         )));
     }
-    let mut there = fs::read_dir(path).map_err(|error| failed("bpffs cannot be mounted", error))?;
-    if there.next().is_some() {
+    if is_mounted(path) {
+        return Ok(());
+    }
+    let failed =
+        |error| Error::BpfFs { path: path.to_owned(), what: "bpffs cannot be mounted", error };
+    if fs::read_dir(path).map_err(failed)?.next().is_some() {
         return Err(Error::Unable(format!(
             "bpffs is not mounted over {}, which is not empty: name an empty directory with --bpffs, \
              or where bpffs is",
             path.display()
         )));
     }
+    Ok(())
+}
+
+/// Whether it may be mounted there for everybody else, and cannot be seen from here: what was pinned
+/// is not known to be gone.
+pub(crate) fn is_out_of_sight(path: &Path) -> bool {
+    !is_mounted(path) && in_a_mount_namespace_of_its_own()
+}
+
+/// Mounts it if it is missing. That is noted first: the last entry that is undone unmounts it.
+pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
+    if is_mounted(path) {
+        return Ok(());
+    }
+    may_be_mounted(path)?;
+    let failed = |what, error| Error::BpfFs { path: path.to_owned(), what, error };
     let boot_id = Entry::new(0, String::new()).boot_id;
     let note = Mounted { path: path.to_string_lossy().into_owned(), boot_id };
     let note =
@@ -75,6 +91,9 @@ pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
         return Ok(false);
     };
     let path = Path::new(&ours.path);
+    if is_out_of_sight(path) {
+        return Ok(false);
+    }
     let mut undone = false;
     if is_mounted(path) {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -95,7 +114,21 @@ pub(crate) fn tidy(journal: &Journal) -> Result<bool, Error> {
     Ok(undone)
 }
 
+/// Another one than that of the first process, which may not be looked at everywhere, or of one of
+/// those that this one descends from: it ends with the last of the others in it.
 fn in_a_mount_namespace_of_its_own() -> bool {
-    let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    matches!((of("1"), of("self")), (Some(first), Some(own)) if first != own)
+    let of = |process: u32| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let own = of(std::process::id());
+    let others = std::iter::once(1).chain(ancestors());
+    own.is_some() && others.filter_map(of).any(|other| Some(other) != own)
+}
+
+/// The processes that this one descends from, as far as they are there and can be seen.
+fn ancestors() -> impl Iterator<Item = u32> {
+    let parent = |process: &u32| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent > 0)
+    };
+    std::iter::successors(parent(&std::process::id()), parent)
 }

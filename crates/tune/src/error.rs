@@ -68,12 +68,27 @@ pub enum Error {
     /// The eBPF programs.
     #[error(transparent)]
     Programs(#[from] uncork_bpf::tune::Error),
+    /// Something that was named is not there.
+    #[error("{0}")]
+    Absent(String),
     /// What was asked for cannot be done, and why.
     #[error("{0}")]
     Unable(String),
 }
 
 impl Error {
+    /// Whether something that was named is not there.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::NoEntry(_) | Self::Absent(_) => true,
+            Self::Namespace { error, .. } => error.kind() == io::ErrorKind::NotFound,
+            Self::Netlink { error, .. } => error.raw_os_error() == Some(libc::ENODEV),
+            Self::Programs(uncork_bpf::tune::Error::NoProcess(_)) => true,
+            _ => false,
+        }
+    }
+
     /// Whether somebody with more rights could do it.
     #[must_use]
     pub fn is_permission(&self) -> bool {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use uncork_bpf::tune::{Pins, in_force};
 
 use crate::Error;
+use crate::bpffs;
 use crate::change::{Change, State};
 use crate::journal::{Entry, Journal};
 
@@ -41,6 +42,9 @@ pub enum Standing {
     GoneWithReboot,
     /// Its programs are gone with the bpffs that they were pinned in.
     ProgramsGone,
+    /// This process has a mount namespace of its own without that bpffs: its programs may be in
+    /// force.
+    OutOfSight,
 }
 
 /// One change, as it stands.
@@ -51,6 +55,9 @@ pub struct Line {
     /// Why that is not in force, if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub but: Option<String>,
+    /// What somebody has to know of it although it is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// All entries, oldest first; one that cannot be read as its error.
@@ -83,6 +90,8 @@ fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
         Standing::GoneWithReboot
     } else if !entry.complete {
         Standing::Incomplete
+    } else if sockets && bpffs::is_out_of_sight(at) {
+        Standing::OutOfSight
     } else if sockets && counts.is_some() && !pins.of(entry.id).exists() {
         Standing::ProgramsGone
     } else {
@@ -101,7 +110,7 @@ fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
         standing,
         changes,
         connections: counts
-            .filter(|_| sockets && in_force)
+            .filter(|_| sockets && in_force && standing != Standing::OutOfSight)
             .map(|counts| counts.get(&entry.id).cloned().unwrap_or_default()),
         not_set: not_set.filter(|(_, count)| *count > 0).collect(),
     }
@@ -112,9 +121,14 @@ fn line(change: &Change, in_force: bool) -> Line {
         _ if !in_force => None,
         Ok(Some(State::AsSet)) => None,
         Ok(Some(State::AsBefore)) => Some("is as it was before".to_owned()),
-        Ok(Some(State::Other(now))) => Some(now),
+        Ok(Some(State::Other(now) | State::Gone(now))) => Some(now),
         Ok(None) => Some("gone with what it belonged to".to_owned()),
         Err(error) => Some(error.to_string()),
     };
-    Line { what: change.words(), but }
+    let warning = if in_force && but.is_none() {
+        change.warning().unwrap_or_else(|error| Some(error.to_string()))
+    } else {
+        None
+    };
+    Line { what: change.words(), but, warning }
 }

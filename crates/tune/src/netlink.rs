@@ -30,6 +30,8 @@ pub(crate) const REPLACE: u16 = 0x100;
 pub(crate) const EXCLUSIVE: u16 = 0x200;
 /// Make it.
 pub(crate) const CREATE: u16 = 0x400;
+/// Behind those that there are.
+pub(crate) const APPEND: u16 = 0x800;
 
 /// A line to the kernel, of the thread's network namespace.
 pub(crate) struct Line {

@@ -8,7 +8,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use uncork_bpf::tune::{Cure, Scope};
 
 use crate::Error;
-use crate::change::{Change, Route, Sockets};
+use crate::change::{Change, Sockets, route};
 use crate::netns::Handle;
 use crate::scope::Prefix;
 
@@ -79,9 +79,10 @@ impl Plan {
                 handle
             } else {
                 own = Handle::own()?;
+                plan.title += &own.id.words();
                 &own
             };
-            let routes = Route::plan(handle, request.peer)?;
+            let routes = route::Plan::of(handle, request.peer)?;
             plan.changes.extend(routes.routes.into_iter().map(Change::Route));
             plan.left.extend(routes.left);
         }
@@ -101,14 +102,16 @@ impl Plan {
 
 impl Request {
     fn sockets(self) -> Result<SocketPlan, Error> {
-        let words = self.scope_words();
+        let mut words = self.scope_words();
         let cgroup = self.cgroup.as_deref().map(cgroup).transpose()?;
         // A port or an address alone means that of a network, and not of each on the machine.
         let by_network = self.pid.is_none() && self.cgroup.is_none();
         let only = match self.netns {
             Some(handle) => Some(handle),
             None if by_network && (self.port.is_some() || self.peer.is_some()) => {
-                Some(Handle::own()?)
+                let own = Handle::own()?;
+                words += &own.id.words();
+                Some(own)
             }
             None => None,
         };
@@ -175,13 +178,13 @@ fn cgroup(named: &Path) -> Result<(PathBuf, u64), Error> {
     };
     let path = if is_one(named) { Some(named.to_owned()) } else { below_root() };
     let path = path.filter(|path| is_one(path)).ok_or_else(|| {
-        Error::Unable(format!(
+        Error::Absent(format!(
             "{}: there is no such cgroup in the v2 hierarchy (/proc/PID/cgroup names that of a \
              process, after 0::)",
             named.display()
         ))
     })?;
     let number = fs::metadata(&path).map(|found| found.ino());
-    let number = number.map_err(|error| Error::Unable(format!("{}: {error}", path.display())))?;
+    let number = number.map_err(|error| Error::Absent(format!("{}: {error}", path.display())))?;
     Ok((path, number))
 }

@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+/// What all IPv4 addresses have in common as addresses of IPv6.
+const MAPPED_BITS: u8 = 96;
+
 /// A range of addresses: `10.0.0.0/8`, `2001:db8::1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
@@ -20,6 +23,23 @@ impl Prefix {
         self.address.is_ipv4() == other.address.is_ipv4()
             && other.bits >= self.bits
             && masked(other.address, self.bits) == masked(self.address, self.bits)
+    }
+
+    /// Whether any address is in both.
+    #[must_use]
+    pub fn meets(&self, other: Self) -> bool {
+        self.holds(other) || other.holds(*self)
+    }
+
+    /// IPv4 addresses as IPv6 sockets have them (`::ffff:10.0.0.1`, RFC 4291 §2.5.5.2) are those of
+    /// IPv4: packets to them are, and so are the routes.
+    fn canonical(self) -> Self {
+        match self.address.to_canonical() {
+            address @ IpAddr::V4(_) if self.address.is_ipv6() && self.bits >= MAPPED_BITS => {
+                Self { address, bits: self.bits - MAPPED_BITS }
+            }
+            _ => self,
+        }
     }
 }
 
@@ -41,7 +61,7 @@ impl FromStr for Prefix {
                 masked(address, bits)
             ));
         }
-        Ok(Self { address, bits })
+        Ok(Self { address, bits }.canonical())
     }
 }
 
@@ -77,8 +97,21 @@ mod tests {
         assert!(!of("10.9.0.0/16").unwrap().holds(of("10.0.0.0/8").unwrap()));
         assert!(!of("0.0.0.0/0").unwrap().holds(of("::/0").unwrap()));
         assert!(of("2001:db8::/32").unwrap().holds(of("2001:db8::1").unwrap()));
+        assert!(of("10.0.0.0/8").unwrap().meets(of("10.9.0.0/16").unwrap()));
+        assert!(of("10.9.0.0/16").unwrap().meets(of("10.0.0.0/8").unwrap()));
+        assert!(!of("10.9.0.0/16").unwrap().meets(of("10.8.0.0/16").unwrap()));
         for wrong in ["10.0.0.0/33", "ten", "10.0.0.0/", "::1/129", "10.0.0.1/8"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+    }
+    #[test]
+    fn ipv4_written_as_ipv6_is_ipv4() {
+        let shown = |text: &str| text.parse::<Prefix>().unwrap().to_string();
+        assert_eq!(shown("::ffff:10.0.0.1"), "10.0.0.1/32");
+        assert_eq!(shown("::ffff:a00:0/104"), "10.0.0.0/8");
+        assert_eq!(shown("::ffff:0:0/96"), "0.0.0.0/0");
+        // Some of them are no IPv4.
+        assert_eq!(shown("::/0"), "::/0");
+        assert_eq!(shown("::/80"), "::/80");
     }
 }

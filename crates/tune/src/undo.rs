@@ -97,6 +97,13 @@ pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<One>, Error> {
 fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone, Error> {
     let id = entry.id;
     if let Change::Sockets(Sockets { bpffs, .. }) = change {
+        if bpffs::is_out_of_sight(bpffs) {
+            return Err(Error::Unable(format!(
+                "bpffs is not mounted at {} for this process, which has a mount namespace of its own \
+                 (as under ip netns exec), and may be so for others: undo it outside",
+                bpffs.display()
+            )));
+        }
         let mut undone = sockets_back(id, bpffs)?;
         // A run that was killed before it mounted it has touched no socket.
         if entry.complete && !bpffs::is_mounted(bpffs) {
@@ -126,6 +133,7 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
             change.restore()?;
             undone.restored.push(words);
         }
+        Some(State::Gone(why)) => undone.restored.push(format!("{words}: {why}")),
         Some(State::Other(now)) => {
             undone.left.push(format!("{now}: changed by somebody since, left as it is"));
         }

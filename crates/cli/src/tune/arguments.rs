@@ -18,16 +18,18 @@ Examples:
   uncork tune list
   uncork tune undo --all
 
-Exit status: 0 all of it was done, 1 something was refused or left as it is (it says what), 2
-the command line is not understood, 3 no permission: it names the capabilities that are missing.";
+Exit status: 0 all of it was done, 1 something was refused or left as it is (it says what), 2 the
+command line is not understood or names what is not there, 3 no permission: it names the capabilities
+that are missing, 125 standard output cannot be written (what was asked for was done).";
 
 const LIST_HELP: &str = "\
-Exit status: 0, or 1 if an entry of the journal cannot be read or is missing there.";
+Exit status: 0, 1 if an entry of the journal cannot be read or is missing there, 125 if standard
+output cannot be written.";
 
 const UNDO_HELP: &str = "\
 Exit status: 0 all is as it was, 1 something was changed by somebody else since and was left so,
-or could not be set back (it stays in the list), 2 the command line is not understood, 3 no
-permission.";
+or could not be set back (it stays in the list), 2 the command line is not understood or there is no
+such entry, 3 no permission, 125 standard output cannot be written (what could be was undone).";
 
 const SMALL_QUEUES_HELP: &str = "\
 Examples:

@@ -7,6 +7,8 @@ mod small;
 mod verified;
 mod words;
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use uncork_tune::netns::Handle;
@@ -63,9 +65,7 @@ fn request(arguments: &Tune) -> Result<Request, Failure> {
              out --new and --live",
         ));
     }
-    if let Some(pid) = scope.pid.filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-        return Err(Failure::unusable(format!("there is no process {pid}")));
-    }
+    scope.pid.map_or(Ok(()), is_a_process)?;
     let cures = [
         given.nodelay.then_some(Cure::NoDelay),
         given.delack_max.map(Cure::DelackMax),
@@ -85,6 +85,23 @@ fn request(arguments: &Tune) -> Result<Request, Failure> {
         new: !scope.live,
         live: !scope.new,
     })
+}
+
+/// The kernel shows threads, too, to whoever asks for them by number.
+fn is_a_process(pid: u32) -> Result<(), Failure> {
+    let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+        // There it is, and hidden from this user.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+        status => status.unwrap_or_default(),
+    };
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")).map(str::trim);
+    match process {
+        Some(process) if process == pid.to_string() => Ok(()),
+        Some(process) => Err(Failure::unusable(format!(
+            "{pid} is a thread of process {process}: name that with --pid"
+        ))),
+        None => Err(Failure::unusable(format!("there is no process {pid}"))),
+    }
 }
 
 /// Plans and changes while nobody else does.
@@ -107,7 +124,9 @@ fn change(
     permitted(&missing_capabilities(&plan, places.bpffs()))?;
     let journal = journal.map_or_else(|| Journal::open(&places.journal()), Ok).map_err(failure)?;
     let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
-    print(&words::applied(&applied))?;
+    print(&words::applied(&applied)).inspect_err(|_| {
+        complain(format_args!("entry {} was made all the same", applied.id));
+    })?;
     applied.left.iter().for_each(complain);
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
 }
@@ -149,7 +168,10 @@ fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {
     permitted(&missing_for_undoing())?;
     let journal = Journal::open(&places.journal()).map_err(failure)?;
     let all = match id {
-        Some(id) => vec![(id, undo(&journal, id, places.bpffs()))],
+        Some(id) => match undo(&journal, id, places.bpffs()) {
+            Err(error) if error.is_absent() => return Err(failure(error)),
+            undone => vec![(id, undone)],
+        },
         None => undo_all(&journal, places.bpffs()).map_err(failure)?,
     };
     if all.is_empty() {
@@ -197,6 +219,8 @@ fn failure(error: Error) -> Failure {
     let sentence = error.to_string();
     if error.is_permission() {
         Failure::no_permission(format!("{sentence}; run uncork tune as root"))
+    } else if error.is_absent() {
+        Failure::unusable(sentence)
     } else {
         Failure::left(sentence)
     }

@@ -190,8 +190,11 @@ fn own(error: &anyhow::Error) -> Failure {
         ours.is_some_and(uncork_tune::Error::is_permission)
             || kind == Some(ErrorKind::PermissionDenied)
     });
+    let absent = error.chain().filter_map(|cause| cause.downcast_ref::<uncork_tune::Error>());
     if denied {
         Failure::no_permission(format!("{error:#}; run uncork tune as root"))
+    } else if absent.into_iter().any(uncork_tune::Error::is_absent) {
+        Failure::unusable(format!("{error:#}"))
     } else {
         Failure::left(format!("{error:#}"))
     }

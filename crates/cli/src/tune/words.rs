@@ -46,12 +46,19 @@ pub(super) fn listed(items: &[Item]) -> String {
             Standing::ProgramsGone => {
                 "its programs are gone with the bpffs they were in; made before"
             }
+            Standing::OutOfSight => {
+                "its programs cannot be seen from this mount namespace (as under ip netns exec), look \
+                 outside; made before"
+            }
         };
         let age = age(item.since_unix);
         let _ = writeln!(text, "{}  {}\n   {standing} {age}", item.id, item.title);
         for line in &item.changes {
             let but = line.but.as_ref().map(|but| format!(" ({but})")).unwrap_or_default();
             let _ = writeln!(text, "   - {}{but}", line.what);
+            if let Some(warning) = &line.warning {
+                let _ = writeln!(text, "     beware: {warning}");
+            }
         }
         for (name, count) in item.connections.iter().flatten() {
             let _ = writeln!(text, "   {name} is set on {}", connections(*count));

@@ -4,11 +4,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod forbidden;
+mod inside;
 mod kernel;
 mod met;
 mod place;
 mod program;
 mod routes;
 mod sockets;
+mod status;
 mod undo;
 mod verify;

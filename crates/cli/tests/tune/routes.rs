@@ -1,11 +1,13 @@
 //! Quick ACKs by routes.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::place::Place;
 use crate::program::Program;
 
-fn routes(place: &Place) -> String {
+/// As ip-route(8) shows them.
+pub(crate) fn routes(place: &Place) -> String {
     place.ip("route show table all") + &place.ip("-6 route show table all")
 }
 
@@ -73,4 +75,177 @@ fn what_the_kernel_keeps_to_itself_is_named() {
     let (_, said) =
         place.tuned(&format!("--quickack --netns {} --peer 203.0.113.1", place.name), 1);
     assert!(said.contains("no route to 203.0.113.1/32"), "{said}");
+}
+
+fn quick(place: &Place, peer: &str, code: i32) -> String {
+    place.tuned(&format!("--quickack --netns {} --peer {peer}", place.name), code).1
+}
+
+/// The kernel gives a route by a next hop's number the metrics of another by that number, if none
+/// are said: here those of the one that is replaced.
+#[test]
+fn routes_by_the_number_of_a_next_hop_are_set_back() {
+    let Some(place) = Place::make("routes_by_the_number_of_a_next_hop_are_set_back") else {
+        return;
+    };
+    place.ip("nexthop add id 10 via 192.0.2.254 dev veth0");
+    place.ip("nexthop add id 11 via 2001:db8::fe dev veth0");
+    place.ip("route add 198.51.100.0/24 nhid 10");
+    place.ip("route add 203.0.113.0/24 nhid 10 mtu 1400");
+    place.ip("-6 route add 2001:db9::/32 nhid 11");
+    let before = routes(&place);
+    for peer in
+        ["198.51.100.0/24", "203.0.113.0/24", "2001:db9::/32", "198.51.100.7", "2001:db9::7"]
+    {
+        quick(&place, peer, 0);
+        assert!(routes(&place).contains("quickack 1"), "{peer}");
+        place.tuned("undo --all", 0);
+        assert_eq!(routes(&place), before, "{peer}");
+    }
+}
+
+#[test]
+fn a_route_over_several_next_hops_is_set_back_though_one_has_lost_its_carrier() {
+    let name = "a_route_over_several_next_hops_is_set_back_though_one_has_lost_its_carrier";
+    let Some(place) = Place::make(name) else { return };
+    place.ip("link add veth2 type veth peer name veth3");
+    place.ip("address add 192.0.3.1/24 dev veth2");
+    place.ip("link set veth2 up");
+    place.ip("link set veth3 up");
+    place.ip("route add 198.51.100.0/24 nexthop via 192.0.2.254 dev veth0 weight 2 \
+         nexthop via 192.0.3.254 dev veth2");
+    let before = place.ip("route show 198.51.100.0/24");
+    quick(&place, "198.51.100.0/24", 0);
+    quick(&place, "198.51.100.7", 0);
+    place.ip("link set veth3 down");
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !routes(&place).contains("linkdown") {
+        assert!(Instant::now() < patience, "{}", routes(&place));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (list, _) = place.tuned("list", 0);
+    assert!(!list.contains("another one now") && !list.contains("beware"), "{list}");
+    place.tuned("undo --all", 0);
+    place.ip("link set veth3 up");
+    let patience = Instant::now() + Duration::from_secs(20);
+    while routes(&place).contains("linkdown") {
+        assert!(Instant::now() < patience, "{}", routes(&place));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(place.ip("route show 198.51.100.0/24"), before);
+    assert!(!routes(&place).contains("quickack"), "{}", routes(&place));
+}
+
+/// The kernel takes its routes away with a device's going down and makes them anew with its coming
+/// up; that of the host's own address it only makes, beside ours.
+#[test]
+fn a_device_that_went_down_and_up_leaves_no_route_doubled() {
+    let Some(place) = Place::make("a_device_that_went_down_and_up_leaves_no_route_doubled") else {
+        return;
+    };
+    let own = || place.ip("-4 route show table all dev veth0");
+    let before = own();
+    quick(&place, "192.0.2.0/24", 0);
+    assert_eq!(own().matches("quickack 1").count(), 2, "{}", own());
+    place.ip("link set veth0 down");
+    place.ip("link set veth0 up");
+    assert!(own().contains("quickack 1"), "nothing is left to be undone: {}", own());
+    assert_ne!(own(), before);
+    place.tuned("undo 1", 0);
+    assert_eq!(own(), before);
+}
+
+/// Somebody makes the route anew that was made quick: only ours goes.
+#[test]
+fn a_route_that_somebody_made_anew_stays_and_ours_goes() {
+    let Some(place) = Place::make("a_route_that_somebody_made_anew_stays_and_ours_goes") else {
+        return;
+    };
+    let route = "198.51.100.0/24 via 192.0.2.254 dev veth0";
+    place.ip(&format!("route add {route}"));
+    let before = routes(&place);
+    for how in ["append", "prepend"] {
+        quick(&place, "198.51.100.0/24", 0);
+        place.ip(&format!("route {how} {route}"));
+        let (list, _) = place.tuned("list", 0);
+        let unused = list.contains("beware: another route to the same addresses comes before it");
+        assert_eq!(unused, how == "prepend", "{list}");
+        place.tuned("undo --all", 0);
+        assert_eq!(routes(&place), before, "{how}");
+    }
+}
+
+/// The kernel would replace the first of a destination and metric, which is somebody's.
+#[test]
+fn a_route_that_somebody_put_before_ours_is_not_replaced() {
+    let Some(place) = Place::make("a_route_that_somebody_put_before_ours_is_not_replaced") else {
+        return;
+    };
+    let there =
+        || place.ip("route show 198.51.100.0/24") + &place.ip("-6 route show 2001:db9::/32");
+    place.ip("link set veth1 up");
+    place.ip("route add 198.51.100.0/24 via 192.0.2.254 dev veth0");
+    place.ip("-6 route add 2001:db9::/32 dev veth0");
+    place.ip("route prepend 198.51.100.0/24 via 192.0.2.253 dev veth0");
+    place.ip("-6 route prepend 2001:db9::/32 dev veth1");
+    let expected = there();
+    place.ip("route delete 198.51.100.0/24 via 192.0.2.253 dev veth0");
+    place.ip("-6 route delete 2001:db9::/32 dev veth1");
+    quick(&place, "198.51.100.0/24", 0);
+    quick(&place, "2001:db9::/32", 0);
+    place.ip("route prepend 198.51.100.0/24 via 192.0.2.253 dev veth0");
+    place.ip("-6 route prepend 2001:db9::/32 dev veth1");
+    place.tuned("undo --all", 0);
+    assert_eq!(there(), expected);
+}
+
+/// A route of the peers' own leads where the one led from which it was made.
+#[test]
+fn a_route_that_does_not_follow_is_told() {
+    let Some(place) = Place::make("a_route_that_does_not_follow_is_told") else { return };
+    let told = |part: &str| {
+        let (list, _) = place.tuned("list", 0);
+        assert!(list.contains(part), "{part}: {list}");
+        let (json, _) = place.tuned("list --json", 0);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(json[0]["changes"][0]["warning"].as_str().unwrap().contains(part), "{json:#}");
+    };
+    place.ip("route add default via 192.0.2.254 dev veth0");
+    quick(&place, "198.51.100.7", 0);
+    let (list, _) = place.tuned("list", 0);
+    assert!(!list.contains("beware"), "{list}");
+    place.ip("route change default via 192.0.2.253 dev veth0");
+    told(
+        "it leads via 192.0.2.254 dev veth0 as when it was made, and does not follow route \
+         0.0.0.0/0 of table main, which leads via 192.0.2.253 dev veth0 now",
+    );
+    place.ip("route add unreachable 198.51.100.0/24");
+    told("around route unreachable 198.51.100.0/24 of table main, which keeps packets from there");
+    place.ip("route delete unreachable 198.51.100.0/24");
+    place.ip("route delete default");
+    told("the route that it was made from is gone");
+    place.ip("route add default via 192.0.2.254 dev veth0 metric 50");
+    let (list, _) = place.tuned("list", 0);
+    assert!(!list.contains("beware"), "it is the same way again: {list}");
+    place.tuned("undo 1", 0);
+    assert!(!routes(&place).contains("198.51.100.7"));
+}
+
+/// IPv4 as IPv6 sockets show it.
+#[test]
+fn addresses_of_ipv4_written_as_ipv6_are_those_of_ipv4() {
+    let Some(place) = Place::make("addresses_of_ipv4_written_as_ipv6_are_those_of_ipv4") else {
+        return;
+    };
+    let before = routes(&place);
+    quick(&place, "::ffff:192.0.2.7", 0);
+    let now = routes(&place);
+    assert!(now.contains("192.0.2.7 dev veth0 proto static scope link"), "{now}");
+    place.tuned("undo 1", 0);
+    quick(&place, "::ffff:192.0.2.0/120", 0);
+    let now = routes(&place);
+    assert!(now.contains("192.0.2.0/24 dev veth0 proto kernel scope link"), "{now}");
+    assert_eq!(now.matches("quickack 1").count(), 2, "{now}");
+    place.tuned("undo --all", 0);
+    assert_eq!(routes(&place), before);
 }

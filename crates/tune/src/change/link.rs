@@ -94,9 +94,7 @@ impl Link {
     pub(super) fn state(&self, handle: &Handle) -> Result<Option<State>, Error> {
         let device = match Device::numbered(handle, self.index) {
             Ok(device) => device,
-            Err(Error::Netlink { error, .. }) if error.raw_os_error() == Some(libc::ENODEV) => {
-                return Ok(None);
-            }
+            Err(error) if error.is_absent() => return Ok(self.elsewhere().map(State::Other)),
             Err(error) => return Err(error),
         };
         Ok(Some(match device.trains.as_far_as(self.after.gso_max_segments) {
@@ -104,6 +102,23 @@ impl Link {
             now if now == self.before => State::AsBefore,
             now => State::Other(format!("{} of {} is {} now", NAME, device.name, now.words())),
         }))
+    }
+
+    /// Where it is, if it has been moved to another network namespace: it takes its limits along.
+    fn elsewhere(&self) -> Option<String> {
+        let is_it = |handle: &Handle| {
+            let trains = Device::named(handle, &self.name).ok().map(|device| device.trains);
+            handle.id != self.netns
+                && self.before != self.after
+                && trains.map(|now| now.as_far_as(self.after.gso_max_segments)) == Some(self.after)
+        };
+        let handle = Handle::all().into_iter().find(is_it)?;
+        let place = match handle.id.words() {
+            unnamed if unnamed.is_empty() => " in another network namespace".to_owned(),
+            named => named,
+        };
+        let (name, now, before) = (&self.name, self.after.words(), self.before.words());
+        Some(format!("{name} is{place} now, where {NAME} is {now} still (it was {before})"))
     }
 
     /// Both in one message: the kernel does either none or both while it holds its lock.
@@ -186,6 +201,15 @@ impl Device {
                 gso_max_segments: size(IFLA_GSO_MAX_SEGS),
             },
         })
+    }
+}
+
+/// The name of the device of this number; `None` if there is none.
+pub(crate) fn name_of(handle: &Handle, index: i32) -> Result<Option<String>, Error> {
+    match Device::numbered(handle, index) {
+        Ok(device) => Ok(Some(device.name)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

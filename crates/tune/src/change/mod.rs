@@ -38,6 +38,8 @@ pub(crate) enum State {
     AsBefore,
     /// Neither: what it is.
     Other(String),
+    /// Nothing is left to set back, and why.
+    Gone(String),
 }
 
 impl Change {
@@ -66,14 +68,44 @@ impl Change {
         }
     }
 
-    /// Sets it back to what it was.
+    /// What somebody has to know of it although it is as it was set.
+    pub(crate) fn warning(&self) -> Result<Option<String>, Error> {
+        match (self, self.handle()?) {
+            (Self::Route(route), Some(handle)) => route.warning(&handle),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets it back to what it was, and reads it back.
     pub(crate) fn restore(&self) -> Result<(), Error> {
         let Some(handle) = self.handle()? else { return Ok(()) };
         match self {
             Self::Sysctl(sysctl) => sysctl.restore(&handle),
             Self::Link(link) => link.restore(&handle),
             Self::Route(route) => route.restore(&handle),
-            Self::Sockets(_) => Ok(()),
+            Self::Sockets(_) => return Ok(()),
+        }?;
+        match self.state()? {
+            None | Some(State::AsBefore | State::Gone(_)) => Ok(()),
+            Some(State::AsSet) if self.changes_nothing() => Ok(()),
+            Some(State::AsSet) => Err(Error::Unable(format!(
+                "{}: the kernel took it back, and it is as it was set all the same",
+                self.words()
+            ))),
+            Some(State::Other(now)) => Err(Error::Unable(format!(
+                "{}: it was set back, and {now}: that is neither what it was nor what it was set to",
+                self.words()
+            ))),
+        }
+    }
+
+    /// Whether it was so before.
+    fn changes_nothing(&self) -> bool {
+        match self {
+            Self::Sysctl(sysctl) => sysctl.before == sysctl.after,
+            Self::Link(link) => link.before == link.after,
+            Self::Route(route) => route.before.as_ref() == Some(&route.after),
+            Self::Sockets(_) => false,
         }
     }
 

@@ -48,12 +48,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The namespace of this process.
+    /// The namespace of this process, with its name if it is not the machine's own (under
+    /// ip-netns(8) exec).
     ///
     /// # Errors
     /// If /proc is not there, or the kernel is older than 5.14 and numbers no namespaces.
     pub fn own() -> Result<Self, Error> {
-        Self::at(Path::new(OWN), None)
+        Self::at(Path::new(OWN), name_of_own())
     }
 
     /// A namespace by its name (ip-netns(8)) or by the path of its file.
@@ -125,6 +126,17 @@ impl NetNs {
     pub fn words(&self) -> String {
         self.name.as_ref().map(|name| format!(" in network namespace {name}")).unwrap_or_default()
     }
+}
+
+/// `None` if it is the first process's, or has none.
+fn name_of_own() -> Option<String> {
+    let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
+    let own = inode(Path::new(OWN))?;
+    if inode(Path::new("/proc/1/ns/net")) == Some(own) {
+        return None;
+    }
+    let named = entries(Path::new(NAMED)).find(|path| inode(path) == Some(own))?;
+    Some(named.file_name()?.to_string_lossy().into_owned())
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {

@@ -16,23 +16,51 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
 const RTA_NH_ID: u16 = 30;
 const RTAX_QUICKACK: u16 = 15;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
+/// What else a route may be, in the order of its numbers, from 3.
+const OTHER_KINDS: [&str; 9] = [
+    "broadcast",
+    "anycast",
+    "multicast",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "throw",
+    "nat",
+    "xresolve",
+];
 const RTM_F_CLONED: u32 = 0x200;
 /// The one flag that belongs to what was asked for; the others tell how it fares.
-const RTNH_F_ONLINK: u32 = 4;
-const TABLE_MAIN: u32 = 254;
-const TABLE_LOCAL: u32 = 255;
+const RTNH_F_ONLINK: u8 = 4;
+/// What is on the way of a packet: a route made from another has the same.
+const WAY: [u16; 8] = [
+    RTA_OIF,
+    RTA_GATEWAY,
+    RTA_VIA,
+    RTA_MULTIPATH,
+    RTA_NH_ID,
+    RTA_ENCAP_TYPE,
+    RTA_ENCAP,
+    RTA_PREFSRC,
+];
+pub(super) const TABLE_DEFAULT: u32 = 253;
+pub(super) const TABLE_MAIN: u32 = 254;
+pub(super) const TABLE_LOCAL: u32 = 255;
 const STATIC: u8 = 4;
-/// `struct rtmsg`.
+/// `struct rtmsg`, `struct rtnexthop`.
 const HEAD_BYTES: usize = 12;
+const HOP_HEAD_BYTES: usize = 8;
 
 /// A route: what was asked for to make it, as far as the kernel tells.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +74,7 @@ pub struct Fib {
 }
 
 impl Fib {
-    /// All routes of the thread's namespace that can carry TCP.
+    /// All routes of the thread's namespace, of each destination in the kernel's order.
     pub(super) fn all() -> io::Result<Vec<Self>> {
         let mut line = Line::open()?;
         let mut found = Vec::new();
@@ -60,7 +88,6 @@ impl Fib {
             };
             found.extend(routes.iter().filter_map(|route| Self::read(route)));
         }
-        found.retain(Self::carries_tcp);
         Ok(found)
     }
 
@@ -70,7 +97,7 @@ impl Fib {
         if flags & RTM_F_CLONED != 0 {
             return None;
         }
-        head[8..].copy_from_slice(&(flags & RTNH_F_ONLINK).to_ne_bytes());
+        head[8..].copy_from_slice(&(flags & u32::from(RTNH_F_ONLINK)).to_ne_bytes());
         let rest = body.get(HEAD_BYTES..)?;
         let mut own: BTreeMap<u16, Vec<u8>> = attributes(rest)
             .into_iter()
@@ -82,6 +109,9 @@ impl Fib {
             for told in [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH] {
                 own.remove(&told);
             }
+        }
+        if let Some(hops) = own.get_mut(&RTA_MULTIPATH) {
+            without_their_fare(hops);
         }
         let metrics = attributes(attribute(rest, RTA_METRICS).unwrap_or_default());
         let metrics = metrics.into_iter().map(|(kind, value)| (kind, value.to_vec())).collect();
@@ -106,14 +136,47 @@ impl Fib {
         bytes
     }
 
-    fn carries_tcp(&self) -> bool {
-        [TABLE_MAIN, TABLE_LOCAL].contains(&self.table())
-            && [RTN_UNICAST, RTN_LOCAL].contains(&self.head[7])
+    /// The same, to be put in the place of one with `quickack 1`: it has to be said that it has
+    /// none. To a route by a next hop's number without any metrics the kernel gives those of
+    /// whatever route by that number it finds, the one that is being replaced among them
+    /// (fib_find_info_nh).
+    pub(super) fn with_quickack_said(&self) -> Self {
+        let mut said = self.clone();
+        said.metrics.entry(RTAX_QUICKACK).or_insert_with(|| 0_u32.to_ne_bytes().to_vec());
+        said
     }
 
-    fn table(&self) -> u32 {
-        let long = self.attributes.get(&RTA_TABLE).and_then(|value| number(value, 0));
-        long.unwrap_or(u32::from(self.head[4]))
+    /// Whether it leads anywhere: the others (blackhole, throw, broadcast and so on) keep TCP from
+    /// their destinations.
+    pub(super) fn carries_tcp(&self) -> bool {
+        [RTN_UNICAST, RTN_LOCAL].contains(&self.head[7])
+    }
+
+    /// Whether it is looked at where no rule says otherwise (ip-rule(8)).
+    pub(super) fn is_of_main_or_local(&self) -> bool {
+        [TABLE_MAIN, TABLE_LOCAL].contains(&self.table())
+    }
+
+    pub(super) fn is_ipv4(&self) -> bool {
+        i32::from(self.head[0]) == libc::AF_INET
+    }
+
+    /// Whether it is for one type of service, or for one source (IPv6), only.
+    pub(super) fn is_for_some_packets(&self) -> bool {
+        self.head[2] != 0 || self.head[3] != 0
+    }
+
+    pub(super) fn table(&self) -> u32 {
+        self.number_of(RTA_TABLE).unwrap_or(u32::from(self.head[4]))
+    }
+
+    /// The number of its device, if it has one.
+    pub(super) fn device(&self) -> Option<i32> {
+        self.number_of(RTA_OIF).map(u32::cast_signed)
+    }
+
+    fn number_of(&self, kind: u16) -> Option<u32> {
+        self.attributes.get(&kind).and_then(|value| number(value, 0))
     }
 
     pub(super) fn is_of_table_local(&self) -> bool {
@@ -123,8 +186,7 @@ impl Fib {
     /// Whether it is of a kind that only the kernel makes: the metric 0 that somebody else gives to
     /// an IPv6 route means 1024 (rtm_to_fib6_config).
     pub(super) fn is_the_kernels_own(&self) -> bool {
-        let metric = self.attributes.get(&RTA_PRIORITY).and_then(|value| number(value, 0));
-        i32::from(self.head[0]) == libc::AF_INET6 && metric.unwrap_or(0) == 0
+        !self.is_ipv4() && self.number_of(RTA_PRIORITY).unwrap_or(0) == 0
     }
 
     /// Whether a router's announcement ends it after a while.
@@ -142,14 +204,41 @@ impl Fib {
     /// Where it leads to.
     pub(super) fn prefix(&self) -> Prefix {
         let bytes = self.attributes.get(&RTA_DST).map(Vec::as_slice);
-        let address = if i32::from(self.head[0]) == libc::AF_INET {
-            let octets: [u8; 4] = bytes.and_then(|b| b.try_into().ok()).unwrap_or_default();
-            IpAddr::V4(Ipv4Addr::from(octets))
-        } else {
-            let octets: [u8; 16] = bytes.and_then(|b| b.try_into().ok()).unwrap_or_default();
-            IpAddr::V6(Ipv6Addr::from(octets))
-        };
-        Prefix { address, bits: self.head[1] }
+        Prefix { address: address(self.is_ipv4(), bytes), bits: self.head[1] }
+    }
+
+    /// Whether packets that take the one go the way of those that take the other.
+    pub(super) fn goes_the_way_of(&self, other: &Self) -> bool {
+        let same = |kind| self.attributes.get(kind) == other.attributes.get(kind);
+        self.head[7..] == other.head[7..] && WAY.iter().all(same)
+    }
+
+    /// That way, in the words of ip-route(8).
+    pub(super) fn way(&self, name_of: impl Fn(i32) -> String) -> String {
+        let mut words = Vec::new();
+        if let Some(kind) = self.other_kind() {
+            words.push(kind.to_owned());
+        }
+        if let Some(id) = self.number_of(RTA_NH_ID) {
+            words.push(format!("nhid {id}"));
+        }
+        if let Some(gateway) = self.attributes.get(&RTA_GATEWAY) {
+            words.push(format!("via {}", address(self.is_ipv4(), Some(gateway))));
+        }
+        // struct rtvia: a family, and an address of that.
+        if let Some(gateway) = self.attributes.get(&RTA_VIA).and_then(|via| via.get(2..)) {
+            words.push(format!("via {}", address(gateway.len() == 4, Some(gateway))));
+        }
+        if self.attributes.contains_key(&RTA_MULTIPATH) {
+            words.push("by several next hops".to_owned());
+        }
+        words.extend(self.device().map(|index| format!("dev {}", name_of(index))));
+        words.join(" ")
+    }
+
+    fn other_kind(&self) -> Option<&'static str> {
+        let at = usize::from(self.head[7]).checked_sub(usize::from(RTN_LOCAL) + 1)?;
+        Some(OTHER_KINDS.get(at).copied().unwrap_or("unknown"))
     }
 
     /// The same with `quickack 1`.
@@ -175,8 +264,48 @@ impl Fib {
 
 impl fmt::Display for Fib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = if self.is_of_table_local() { "local" } else { "main" };
-        write!(f, "{} of table {table}", self.prefix())
+        let kind = self.other_kind().map(|kind| format!("{kind} ")).unwrap_or_default();
+        write!(f, "{kind}{} of table {}", self.prefix(), table_name(self.table()))?;
+        // What tells it from others to the same addresses; IPv6 routes all have a metric.
+        if self.head[3] != 0 {
+            write!(f, " for type of service {:#04x}", self.head[3])?;
+        }
+        match self.number_of(RTA_PRIORITY) {
+            Some(metric) if self.is_ipv4() && metric > 0 => write!(f, " with metric {metric}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// As ip-route(8) has them.
+pub(super) fn table_name(table: u32) -> String {
+    match table {
+        TABLE_DEFAULT => "default".to_owned(),
+        TABLE_MAIN => "main".to_owned(),
+        TABLE_LOCAL => "local".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The address that these octets are; none at all are the first of all.
+pub(super) fn address(is_ipv4: bool, octets: Option<&[u8]>) -> IpAddr {
+    if is_ipv4 {
+        let octets: [u8; 4] = octets.and_then(|b| b.try_into().ok()).unwrap_or_default();
+        IpAddr::V4(Ipv4Addr::from(octets))
+    } else {
+        let octets: [u8; 16] = octets.and_then(|b| b.try_into().ok()).unwrap_or_default();
+        IpAddr::V6(Ipv6Addr::from(octets))
+    }
+}
+
+/// Takes out of next hops (`struct rtnexthop`: length, flags, weight, device) what tells how they
+/// fare: it comes and goes with the carrier, and the kernel does not take it back (fib_get_nhs).
+fn without_their_fare(hops: &mut [u8]) {
+    let mut at = 0;
+    while let Some(hop) = hops.get_mut(at..).filter(|hop| hop.len() >= HOP_HEAD_BYTES) {
+        hop[2] &= RTNH_F_ONLINK;
+        let length = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
+        at += length.max(HOP_HEAD_BYTES).next_multiple_of(4);
     }
 }
 

@@ -3,16 +3,18 @@
 //! eBPF may not set TCP_QUICKACK; the kernel looks at the route as well (tcp_in_quickack_mode).
 
 mod fib;
+mod plan;
+mod rules;
 
 use serde::{Deserialize, Serialize};
 
 pub use fib::Fib;
+pub use plan::Plan;
 
-use super::State;
+use super::{State, link};
 use crate::Error;
-use crate::netlink::{CREATE, EXCLUSIVE, Line, REPLACE};
+use crate::netlink::{APPEND, CREATE, EXCLUSIVE, Line, REPLACE};
 use crate::netns::{Handle, NetNs};
-use crate::scope::Prefix;
 
 // linux/rtnetlink.h
 const RTM_NEWROUTE: u16 = 24;
@@ -27,64 +29,12 @@ pub struct Route {
     pub before: Option<Fib>,
     /// What there is to be.
     pub after: Fib,
-}
-
-/// What can be done about the routes of a namespace.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// The changes.
-    pub routes: Vec<Route>,
-    /// What stays as it is, each with its reason.
-    pub left: Vec<String>,
+    /// The name of its device, if it has one.
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 impl Route {
-    /// The routes that lead to the peers; all that can carry TCP if none are named.
-    ///
-    /// # Errors
-    /// If there is no such route, or the kernel does not tell.
-    pub fn plan(handle: &Handle, peers: Option<Prefix>) -> Result<Plan, Error> {
-        let all = all(handle)?;
-        let mut plan = Plan::default();
-        let wanted = |fib: &&Fib| peers.is_none_or(|peers| peers.holds(fib.prefix()));
-        for fib in all.iter().filter(wanted) {
-            let twins = all.iter().filter(|other| other.key() == fib.key()).count();
-            if twins > 1 {
-                plan.left.push(format!(
-                    "route {fib}: there are {twins} of the same metric, which the kernel does not \
-                     tell apart when one is replaced"
-                ));
-            } else if fib.is_the_kernels_own() {
-                plan.left.push(format!(
-                    "route {fib}: an IPv6 route of metric 0 is the kernel's own, and nobody else \
-                     may replace it"
-                ));
-            } else if fib.expires() {
-                plan.left.push(format!("route {fib}: a router renews it, and would undo this"));
-            } else {
-                plan.push(handle, Some(fib.clone()), fib.quick());
-            }
-        }
-        if let Some(peers) = peers
-            && !all.iter().any(|fib| fib.prefix() == peers)
-        {
-            let covering = covering(&all, peers).filter(|fib| !fib.expires());
-            plan.routes.extend(covering.map(|fib| Self {
-                netns: handle.id.clone(),
-                before: None,
-                after: fib.narrowed(peers).quick(),
-            }));
-        }
-        if plan.routes.is_empty() && plan.left.is_empty() {
-            let to = peers.map(|peers| format!(" to {peers}")).unwrap_or_default();
-            return Err(Error::Unable(format!(
-                "there is no route{to} in the tables main and local{}",
-                handle.id.words()
-            )));
-        }
-        Ok(plan)
-    }
-
     /// Whether both are about the same destination.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.after.key() == other.after.key()
@@ -99,21 +49,91 @@ impl Route {
     }
 
     pub(super) fn state(&self, handle: &Handle) -> Result<State, Error> {
-        let now = all(handle)?.into_iter().find(|fib| fib.key() == self.after.key());
-        Ok(match now {
-            Some(now) if now == self.after => State::AsSet,
-            now if now == self.before => State::AsBefore,
-            Some(_) => State::Other(format!("route {} is another one now", self.after)),
-            None => State::Other(format!("route {} is gone", self.after)),
+        let there = self.there(handle)?;
+        if there.contains(&self.after) {
+            return Ok(State::AsSet);
+        }
+        if self.before.as_ref().is_some_and(|before| there.contains(before)) {
+            return Ok(State::AsBefore);
+        }
+        if !there.is_empty() {
+            return Ok(State::Other(format!("route {} is another one now", self.after)));
+        }
+        if let Some(device) = self.lost_device(handle)? {
+            return Ok(State::Gone(format!(
+                "it went with its device {device}, which was removed, or moved to another network \
+                 namespace"
+            )));
+        }
+        Ok(match self.before {
+            Some(_) => State::Other(format!("route {} is gone", self.after)),
+            None => State::AsBefore,
+        })
+    }
+
+    /// What somebody has to know of a route that is as it was set.
+    pub(super) fn warning(&self, handle: &Handle) -> Result<Option<String>, Error> {
+        let all = all(handle)?;
+        let same = |fib: &&Fib| fib.key() == self.after.key();
+        if all.iter().find(same).is_some_and(|first| *first != self.after) {
+            return Ok(Some(
+                "another route to the same addresses comes before it: this one is not used"
+                    .to_owned(),
+            ));
+        }
+        if self.before.is_some() {
+            return Ok(None);
+        }
+        let peers = self.after.prefix();
+        let wider = all.iter().filter(|fib| fib.prefix() != peers);
+        let name_of = |index| {
+            let name = link::name_of(handle, index).ok().flatten();
+            name.unwrap_or_else(|| index.to_string())
+        };
+        let way = self.after.way(name_of);
+        Ok(match plan::covering(wider, peers) {
+            Some(now) if now.goes_the_way_of(&self.after) => None,
+            Some(now) if now.carries_tcp() => Some(format!(
+                "it leads {way} as when it was made, and does not follow route {now}, which leads {} \
+                 now: undo it and set it again",
+                now.way(name_of)
+            )),
+            Some(now) => Some(format!(
+                "it leads {way} around route {now}, which keeps packets from there now: undo it"
+            )),
+            None => Some(format!(
+                "it leads {way} as when it was made; the route that it was made from is gone: undo \
+                 it"
+            )),
         })
     }
 
     pub(super) fn restore(&self, handle: &Handle) -> Result<(), Error> {
-        match &self.before {
-            Some(before) if *before == self.after => Ok(()),
-            Some(before) => order(handle, RTM_NEWROUTE, REPLACE, before),
-            None => order(handle, RTM_DELROUTE, 0, &self.after),
+        let Some(before) = &self.before else { return self.delete(handle) };
+        if *before == self.after {
+            return Ok(());
         }
+        let there = self.there(handle)?;
+        if there.contains(before) {
+            // Somebody has made it anew (the kernel does when an address comes up again), and ours
+            // is there beside it.
+            return self.delete(handle);
+        }
+        let add = |flags| order(handle, RTM_NEWROUTE, flags, &before.with_quickack_said());
+        if there.first() == Some(&self.after) {
+            return add(REPLACE);
+        }
+        // The kernel would replace the first of its destination and metric, which is another one.
+        // To IPv4 it may be added while ours is there; IPv6 would take it for the same.
+        if before.is_ipv4() {
+            add(CREATE | APPEND)?;
+            return self.delete(handle);
+        }
+        self.delete(handle)?;
+        add(CREATE | APPEND).inspect_err(|_| {
+            // Better the one that there was than none; what is said is why it is not the other.
+            let _ = order(handle, RTM_NEWROUTE, CREATE | APPEND, &self.after);
+        })
     }
 
     pub(super) fn words(&self) -> String {
@@ -123,24 +143,25 @@ impl Route {
             None => format!("a route of its own to {after}, with quickack 1{netns}"),
         }
     }
-}
 
-impl Plan {
-    fn push(&mut self, handle: &Handle, before: Option<Fib>, after: Fib) {
-        self.routes.push(Route { netns: handle.id.clone(), before, after });
+    /// All of this destination and metric, in the order in which the kernel looks at them.
+    fn there(&self, handle: &Handle) -> Result<Vec<Fib>, Error> {
+        let mut there = all(handle)?;
+        there.retain(|fib| fib.key() == self.after.key());
+        Ok(there)
     }
-}
 
-/// The route by which packets to all of these go. The table local is asked before main
-/// (ip-rule(8)).
-fn covering(all: &[Fib], peers: Prefix) -> Option<&Fib> {
-    let of = |local: bool| {
-        let candidates = all.iter().filter(move |fib| fib.is_of_table_local() == local);
-        let candidates = candidates.filter(|fib| fib.prefix().holds(peers));
-        // The first of several of one length has the lowest metric.
-        candidates.rev().max_by_key(|fib| fib.prefix().bits)
-    };
-    of(true).or_else(|| of(false))
+    /// The name of the device, if that is not here any more.
+    fn lost_device(&self, handle: &Handle) -> Result<Option<String>, Error> {
+        let Some(index) = self.after.device() else { return Ok(None) };
+        let name = || self.device.clone().unwrap_or_else(|| format!("number {index}"));
+        Ok(link::name_of(handle, index)?.is_none().then(name))
+    }
+
+    /// By its metrics the kernel tells it from its like (fib_metrics_match).
+    fn delete(&self, handle: &Handle) -> Result<(), Error> {
+        order(handle, RTM_DELROUTE, 0, &self.after)
+    }
 }
 
 fn all(handle: &Handle) -> Result<Vec<Fib>, Error> {
