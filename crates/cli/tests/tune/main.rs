@@ -9,6 +9,7 @@ mod met;
 mod place;
 mod program;
 mod routes;
+mod small;
 mod sockets;
 mod undo;
 mod verify;
