@@ -123,12 +123,15 @@ pub fn missing_capabilities() -> Vec<&'static str> {
     NEEDED.into_iter().filter(lacks).map(|(_, name)| name).collect()
 }
 
+/// The mark of who cannot tell when it began, because there is no /proc to look into.
+const UNKNOWN: u64 = 0;
+
 /// Says whose something is: this process's id, and when it began. The next process of the same id
 /// has begun later.
 #[must_use]
 pub fn own_mark() -> String {
     let pid = std::process::id();
-    format!("{pid}-{}", began(pid).unwrap_or_default())
+    format!("{pid}-{}", began(pid).unwrap_or(UNKNOWN))
 }
 
 /// When a process began, in clock ticks after the machine (field 22 of proc_pid_stat(5)).
@@ -138,14 +141,21 @@ fn began(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether the process that has marked a name like this is gone.
-fn is_left_over(name: &str) -> bool {
+/// Whether the process that has marked a name like this is gone. `began` tells when a process
+/// began; `None` if there is none.
+fn is_left_over(name: &str, began: impl Fn(u32) -> Option<u64>) -> bool {
     let Some(rest) = name.strip_prefix(PREFIX) else { return false };
     let mut parts = rest.split('-');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
-    match (number().and_then(|pid| u32::try_from(pid).ok()), number()) {
-        (Some(pid), Some(then)) => began(pid) != Some(then),
-        _ => false,
+    let (Some(pid), Some(then)) = (number().and_then(|pid| u32::try_from(pid).ok()), number())
+    else {
+        return false;
+    };
+    match began(pid) {
+        // Of who could not tell its beginning, whoever has its number may be it.
+        Some(now) => then != UNKNOWN && now != then,
+        // Where not even we ourselves are to be seen, nobody is known to be gone.
+        None => began(std::process::id()).is_some(),
     }
 }
 
@@ -158,7 +168,7 @@ pub fn clear_leftovers() -> Result<()> {
     let listed = Command::new("ip").args(["netns", "list"]).output().context("cannot run ip(8)")?;
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
-        if is_left_over(name) {
+        if is_left_over(name, began) {
             eprintln!("removing the namespace {name}, left by an earlier run");
             remove(name);
         }
@@ -170,7 +180,7 @@ pub fn clear_leftovers() -> Result<()> {
 /// Removes the scratch directories that runs that were killed have left.
 pub fn clear_scratch() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        if is_left_over(&entry.file_name().to_string_lossy()) {
+        if is_left_over(&entry.file_name().to_string_lossy(), began) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -223,4 +233,40 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("{command:?} failed: {said}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_runs_for_any_more_is_left_over() {
+        let own = std::process::id();
+        let mark = own_mark();
+        assert!(!is_left_over(&format!("{PREFIX}{mark}-near"), began));
+        assert!(is_left_over(&format!("{PREFIX}{own}-1-near"), began), "another had our number");
+        let mut child = Command::new("true").spawn().unwrap();
+        let gone = child.id();
+        child.wait().unwrap();
+        for then in [0, 77] {
+            assert!(is_left_over(&format!("{PREFIX}{gone}-{then}-near"), began), "{then}");
+        }
+        for other in ["uncork-near", "uncork-7", "uncork-7-x-near", "somebody-7-0-near"] {
+            assert!(!is_left_over(other, began), "{other}");
+        }
+    }
+
+    #[test]
+    fn who_could_not_tell_when_it_began_is_not_robbed_while_it_lives() {
+        let own = std::process::id();
+        assert!(!is_left_over(&format!("{PREFIX}{own}-{UNKNOWN}-near"), began));
+    }
+
+    #[test]
+    fn without_a_proc_to_look_into_nobody_is_gone() {
+        let blind = |_: u32| None;
+        for then in [UNKNOWN, 77] {
+            assert!(!is_left_over(&format!("{PREFIX}4711-{then}-near"), blind), "{then}");
+        }
+    }
 }

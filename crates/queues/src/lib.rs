@@ -100,6 +100,16 @@ pub fn small_queues(rate: u64, target: Duration, senders: Option<NonZeroU32>) ->
     }
 }
 
+/// How long what TCP has below it at least takes to send: two trains of each sender, as long as the
+/// settings make them. `None` if they do not say.
+#[must_use]
+pub fn least_queued(rate: u64, senders: NonZeroU32, settings: &QueueSettings) -> Option<Duration> {
+    let segments = u128::from(settings.gso_max_segments?);
+    let bytes = segments * u128::from(TRAINS * FRAME_BYTES) * u128::from(senders.get());
+    let nanos = (bytes * 8_000_000_000).checked_div(rate.into())?;
+    Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
 /// Payload that a link of this rate carries in a second without a queue.
 fn paced(rate: u64) -> u64 {
     let octets = u128::from(rate) / 8;
@@ -172,6 +182,24 @@ mod tests {
         assert!(TRAINS * segments(&chosen) * FRAME_BYTES >= bytes_in(1000 * MBIT, TURN_ROUND));
         let least = small_queues(MBIT, Duration::ZERO, None);
         assert_eq!(segments(&least), 1);
+    }
+
+    #[test]
+    fn what_is_queued_at_least_tells_whether_a_target_is_met() {
+        let least = |rate, target, count| {
+            let settings = small_queues(rate, target, senders(count));
+            least_queued(rate, senders(count).unwrap(), &settings).unwrap()
+        };
+        let ms = Duration::from_millis;
+        assert!(least(100 * MBIT, ms(1), 1) <= ms(1));
+        assert!(least(100 * MBIT, ms(2), 8) <= ms(2));
+        assert!(least(100 * MBIT, ms(1), 8) > Duration::from_micros(1900));
+        assert_eq!(least(MBIT, ms(1), 1), Duration::from_micros(24_224));
+        // The device is kept busy.
+        assert!(least(1000 * MBIT, Duration::from_micros(100), 1) > Duration::from_micros(140));
+        assert_eq!(least_queued(MBIT, NonZeroU32::MIN, &QueueSettings::KERNEL), None);
+        let some = QueueSettings { gso_max_segments: Some(1), ..QueueSettings::KERNEL };
+        assert_eq!(least_queued(0, NonZeroU32::MIN, &some), None);
     }
 
     #[test]

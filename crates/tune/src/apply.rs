@@ -21,6 +21,10 @@ pub struct Applied {
     pub outcomes: Vec<(Cure, Outcome)>,
     /// What was asked for and not done, each with its reason.
     pub left: Vec<String>,
+    /// What else there is to be known of it.
+    pub notes: Vec<String>,
+    /// Whether sockets that have something tighter of their own were left so.
+    pub looser_only: bool,
 }
 
 /// Changes what is planned. If that fails half-way, what was changed is changed back.
@@ -30,6 +34,7 @@ pub struct Applied {
 /// journal.
 pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Error> {
     let mut left = std::mem::take(&mut plan.left);
+    let notes = std::mem::take(&mut plan.notes);
     if let Some(sockets) = &mut plan.sockets {
         left.extend(without_refused(sockets)?);
     }
@@ -43,6 +48,7 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     let id = journal.next_id(&Pins::below(at).entries())?;
     let mut entry = Entry::new(id, plan.title.clone());
     journal.write(&entry)?;
+    let looser_only = plan.sockets.as_ref().is_some_and(|sockets| sockets.scope.looser_only);
     let outcomes = match carry_out(journal, &mut entry, &plan, at) {
         Ok(outcomes) => outcomes,
         Err(error) => {
@@ -58,7 +64,7 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     for (cure, outcome) in &outcomes {
         left.extend(remarks(cure, outcome));
     }
-    Ok(Applied { id, changes: plan.words(at), outcomes, left })
+    Ok(Applied { id, changes: plan.words(at), outcomes, left, notes, looser_only })
 }
 
 fn carry_out(

@@ -46,6 +46,8 @@ pub struct Plan {
     pub sockets: Option<SocketPlan>,
     /// What was asked for and is not going to be done, each with its reason.
     pub left: Vec<String>,
+    /// What else there is to be known of it.
+    pub notes: Vec<String>,
 }
 
 /// What the programs are to do.
@@ -122,6 +124,7 @@ impl Request {
             netns_cookie: only.as_ref().map(|handle| handle.id.cookie),
             cgroup,
             device: None,
+            looser_only: false,
         };
         let live = match (self.live, only) {
             (false, _) => Vec::new(),

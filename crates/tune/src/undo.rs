@@ -116,6 +116,9 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
         return Ok(undone);
     }
     let mut undone = Undone::default();
+    if change.is_none() {
+        return Ok(undone);
+    }
     let words = change.words();
     if let Some(younger) = younger(journal, id, change)? {
         match hand_over(journal, younger, change)? {

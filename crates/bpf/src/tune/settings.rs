@@ -28,6 +28,8 @@ pub struct Scope {
     /// Those whose route leads over the device of this number. Numbers are a network namespace's
     /// own: name that, too.
     pub device: Option<u32>,
+    /// Only those that have nothing tighter of their own: of limits, the smaller stays.
+    pub looser_only: bool,
 }
 
 /// How it went with an option, in numbers of sockets.
@@ -35,7 +37,7 @@ pub struct Scope {
 pub struct Outcome {
     /// Set, or set back.
     pub set: u64,
-    /// It was so already.
+    /// It was so already, or tighter where that stays.
     pub already: u64,
     /// Claimed by another entry; when undoing: changed by somebody since.
     pub others: u64,
@@ -65,7 +67,7 @@ pub(super) fn bytes(entry: u32, cures: &[Cure], scope: &Scope, pid_namespace: u3
         put(136, &mask);
     }
     put(152, &scope.port.unwrap_or(0).to_ne_bytes());
-    put(154, &[u8::from(scope.pid.is_some())]);
+    put(154, &[u8::from(scope.pid.is_some()), u8::from(scope.looser_only)]);
     put(156, &scope.pid.unwrap_or(0).to_ne_bytes());
     put(160, &pid_namespace.to_ne_bytes());
     put(164, &scope.device.unwrap_or(0).to_ne_bytes());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 use uncork_posix::config::parse_duration;
+use uncork_tune::small_queues::Rate;
 use uncork_tune::{LONGEST_NAME_BYTES, Prefix};
 
 const HELP: &str = "\
@@ -199,7 +200,7 @@ pub(crate) struct SmallQueues {
     ///
     /// Not given: what its shaper (tbf or htb) says, else its own speed, else what it is seen to
     /// send in a second in which there is more to send.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = link)]
     pub(crate) rate: Option<u64>,
 
     /// How many connections send in bulk at a time
@@ -291,29 +292,33 @@ fn bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("{text:?} is not a size such as 131072, 128k or 1m, below 2048m"))
 }
 
-/// A rate as tc(8) writes it, in bytes a second.
-fn rate(text: &str) -> Result<u64, String> {
+/// A rate as tc(8) writes it, in bits a second.
+fn bits(text: &str) -> Result<u64, String> {
     let (digits, unit) = number_and_unit(text);
-    let bits = match unit.to_ascii_lowercase().as_str() {
+    let factor = match unit.to_ascii_lowercase().as_str() {
         "bit" => Some(1),
         "kbit" => Some(1_000),
         "mbit" => Some(1_000_000),
         "gbit" => Some(1_000_000_000),
+        "tbit" => Some(1_000_000_000_000),
         _ => None,
     };
-    let rate = bits.and_then(|bits: u64| digits.parse::<u64>().ok()?.checked_mul(bits));
-    rate.map(|bits| bits / 8)
-        .filter(|rate| *rate > 0)
-        .ok_or_else(|| format!("{text:?} is not a rate such as 512kbit, 100mbit or 10gbit"))
+    let bits = factor.and_then(|factor: u64| digits.parse::<u64>().ok()?.checked_mul(factor));
+    bits.ok_or_else(|| format!("{text:?} is not a rate such as 512kbit, 100mbit or 10gbit"))
+}
+
+/// The rate of a link, in bytes a second.
+fn link(text: &str) -> Result<u64, String> {
+    let bytes_per_second = bits(text)? / 8;
+    let link = Rate { bytes_per_second, source: String::new() };
+    link.sensible().map_err(|_| "32kbit to 2tbit are possible".to_owned())?;
+    Ok(bytes_per_second)
 }
 
 /// Programs may give the kernel 32 bits of it, of which the last value means no limit.
 fn pacing(text: &str) -> Result<u32, String> {
-    let rate = rate(text)?;
-    u32::try_from(rate)
-        .ok()
-        .filter(|rate| *rate < u32::MAX)
-        .ok_or_else(|| format!("{text} is more than can be asked for (34gbit)"))
+    let rate = u32::try_from(bits(text)? / 8).unwrap_or(u32::MAX);
+    if (1..u32::MAX).contains(&rate) { Ok(rate) } else { Err("8bit to 34gbit are possible".into()) }
 }
 
 fn target(text: &str) -> Result<Duration, String> {
@@ -376,10 +381,17 @@ mod tests {
         for wrong in ["", "k", "0", "2048m", "1g", "-1"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(rate("100mbit"), Ok(12_500_000));
-        assert_eq!(rate("1Gbit"), Ok(125_000_000));
-        for wrong in ["", "100", "mbit", "7bit", "99999999999999gbit"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
+        assert_eq!(link("100mbit"), Ok(12_500_000));
+        assert_eq!(link("1Gbit"), Ok(125_000_000));
+        for wrong in ["", "100", "mbit", "99999999999999gbit"] {
+            assert!(link(wrong).unwrap_err().contains("is not a rate"), "{wrong}");
+        }
+        assert_eq!(pacing("8bit"), Ok(1));
+        assert!(pacing("7bit").is_err());
+        assert_eq!(link("64kbit"), Ok(8000));
+        assert_eq!(link("2tbit"), Ok(250_000_000_000));
+        for absurd in ["0mbit", "0bit", "1bit", "8bit", "31kbit", "10tbit", "10000gbit"] {
+            assert_eq!(link(absurd).unwrap_err(), "32kbit to 2tbit are possible", "{absurd}");
         }
         assert!(pacing("35gbit").is_err());
         assert!(congestion("a-name-too-long-x").is_err());

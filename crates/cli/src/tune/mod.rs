@@ -11,6 +11,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use uncork_tune::journal::Entry;
 use uncork_tune::netns::Handle;
 use uncork_tune::{
     Cure, Error, Journal, Plan, Request, apply, bpffs, journal, list, missing_capabilities,
@@ -32,7 +33,7 @@ pub(crate) fn tune(arguments: &Tune) -> Result<i32, Failure> {
     match &arguments.command {
         None => {
             let request = request(arguments)?;
-            change(places, arguments.dry_run, || Plan::of(request))
+            change(places, arguments.dry_run, |_| Plan::of(request))
         }
         Some(TuneCommand::SmallQueues(wanted)) => small::small_queues(places, wanted),
         Some(TuneCommand::Sink(sink)) => sink::take(sink.address),
@@ -108,17 +109,20 @@ fn is_a_process(pid: u32) -> Result<(), Failure> {
 fn change(
     places: &Places,
     dry_run: bool,
-    plan: impl FnOnce() -> Result<Plan, Error>,
+    plan: impl FnOnce(&[Entry]) -> Result<Plan, Error>,
 ) -> Result<i32, Failure> {
     if dry_run {
-        let plan = plan().map_err(failure)?;
+        let plan = plan(&standing(places)?).map_err(failure)?;
         print(&words::planned(&plan, places.bpffs()))?;
         return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
     }
     // What may be known without the privilege is said without it.
     let (journal, plan) = match Journal::open(&places.journal()) {
-        Ok(journal) => (Some(journal), plan().map_err(failure)?),
-        Err(error) if error.is_permission() => (None, plan().map_err(failure)?),
+        Ok(journal) => {
+            let standing = journal.standing().map_err(failure)?;
+            (Some(journal), plan(&standing).map_err(failure)?)
+        }
+        Err(error) if error.is_permission() => (None, plan(&[]).map_err(failure)?),
         Err(error) => return Err(failure(error)),
     };
     permitted(&missing_capabilities(&plan, places.bpffs()))?;
@@ -129,6 +133,13 @@ fn change(
     })?;
     applied.left.iter().for_each(complain);
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
+}
+
+/// What stands in the journal, for who only looks.
+fn standing(places: &Places) -> Result<Vec<Entry>, Failure> {
+    let journal = Journal::look(&places.journal()).map_err(failure)?;
+    let standing = journal.map_or_else(|| Ok(Vec::new()), |journal| journal.standing());
+    standing.map_err(failure)
 }
 
 fn show(places: &Places, json: bool) -> Result<i32, Failure> {

@@ -41,7 +41,7 @@ pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32,
     if wanted.verify {
         verify(places, wanted, &request, &mut watch, &stop)
     } else {
-        change(places, wanted.dry_run, || small_queues::plan(&request))
+        change(places, wanted.dry_run, |standing| small_queues::plan(&request, standing))
     }
 }
 
@@ -98,7 +98,8 @@ fn verify(
     watch: &mut Watch,
     stop: &AtomicBool,
 ) -> Result<i32, Failure> {
-    let plan = || small_queues::plan(request);
+    let standing = super::standing(places)?;
+    let plan = || small_queues::plan(request, &standing);
     let first = plan().map_err(failure)?;
     permitted(&missing_capabilities(&first, places.bpffs()))?;
     print(&verified::begins(&first.title, ROUNDS, SETTLE, wanted.each))?;

@@ -66,8 +66,16 @@ fn line(text: &mut String, name: &str, seen: &Seen, pinged: bool) {
         middle(Some(seen.bulk_us)),
         if seen.bulk_us.count > 0 { ms(seen.bulk_us.p99) } else { "-".to_owned() },
         middle(Some(seen.others_us)),
-        format!("{:.1} Mbit/s", seen.payload_bits_per_second / 1e6),
+        rate(seen.payload_bits_per_second),
     );
+}
+
+fn rate(bits_per_second: f64) -> String {
+    if bits_per_second < 1e6 {
+        format!("{:.1} kbit/s", bits_per_second / 1e3)
+    } else {
+        format!("{:.1} Mbit/s", bits_per_second / 1e6)
+    }
 }
 
 fn middle(spread: Option<Spread>) -> String {

@@ -11,6 +11,7 @@ pub(super) fn planned(plan: &Plan, bpffs: &Path) -> String {
     let mut text = format!("would set {}\n", plan.title);
     lines(&mut text, "", &plan.words(bpffs));
     lines(&mut text, "left: ", &plan.left);
+    lines(&mut text, "note: ", &plan.notes);
     text
 }
 
@@ -18,14 +19,16 @@ pub(super) fn planned(plan: &Plan, bpffs: &Path) -> String {
 pub(super) fn applied(applied: &Applied) -> String {
     let mut text = format!("entry {}\n", applied.id);
     lines(&mut text, "", &applied.changes);
+    let tighter = if applied.looser_only { " or tighter" } else { "" };
     for (cure, outcome) in &applied.outcomes {
         let _ = writeln!(
             text,
-            "  {cure}: set on {} now, so already on {}",
+            "  {cure}: set on {} now, so already{tighter} on {}",
             connections(outcome.set),
             outcome.already
         );
     }
+    lines(&mut text, "note: ", &applied.notes);
     let _ = writeln!(text, "uncork tune undo {} takes it back", applied.id);
     text
 }

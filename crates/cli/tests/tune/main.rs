@@ -11,6 +11,7 @@ mod met;
 mod place;
 mod program;
 mod routes;
+mod small;
 mod sockets;
 mod status;
 mod undo;

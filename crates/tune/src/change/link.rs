@@ -63,11 +63,12 @@ impl Link {
     pub fn plan(
         handle: &Handle,
         name: &str,
-        gso_max_bytes: u32,
+        gso_max_bytes: Option<u32>,
         gso_max_segments: Option<u32>,
     ) -> Result<Self, Error> {
         let mut device = Device::named(handle, name)?;
         device.trains = device.trains.as_far_as(gso_max_segments);
+        let gso_max_bytes = gso_max_bytes.unwrap_or(device.trains.gso_max_bytes);
         let after = Trains {
             gso_max_bytes,
             gso_ipv4_max_bytes: device.trains.gso_ipv4_max_bytes.map(|_| gso_max_bytes),
@@ -144,13 +145,35 @@ impl Link {
 
     pub(super) fn words(&self) -> String {
         let (before, after) = (self.before.words(), self.after.words());
-        format!("{NAME} of {} from {before} to {after}{}", self.name, self.netns.words())
+        let what = format!("{NAME} of {}", self.name);
+        let netns = self.netns.words();
+        if self.before == self.after {
+            format!("{what} stays {before}{netns}")
+        } else {
+            format!("{what} from {before} to {after}{netns}")
+        }
     }
 }
 
 const NAME: &str = "gso_max_size/gso_ipv4_max_size/gso_max_segs";
 
 impl Trains {
+    /// In numbers of which the smaller one is the tighter.
+    pub(crate) fn levels(self) -> [u64; 3] {
+        let level = |limit: Option<u32>| limit.map_or(u64::MAX, u64::from);
+        [self.gso_max_bytes.into(), level(self.gso_ipv4_max_bytes), level(self.gso_max_segments)]
+    }
+
+    /// The other way round; what is not set here stays so.
+    pub(crate) fn at(self, levels: [u64; 3]) -> Self {
+        let limit = |was: u32, level: u64| u32::try_from(level).unwrap_or(was);
+        Self {
+            gso_max_bytes: limit(self.gso_max_bytes, levels[0]),
+            gso_ipv4_max_bytes: self.gso_ipv4_max_bytes.map(|was| limit(was, levels[1])),
+            gso_max_segments: self.gso_max_segments.map(|was| limit(was, levels[2])),
+        }
+    }
+
     fn words(self) -> String {
         let ipv4 = self.gso_ipv4_max_bytes.map(|bytes| format!("/{bytes}")).unwrap_or_default();
         let segments = self.gso_max_segments.map(|count| format!("/{count}")).unwrap_or_default();

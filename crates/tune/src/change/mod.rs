@@ -45,6 +45,9 @@ pub(crate) enum State {
 impl Change {
     /// Sets it.
     pub(crate) fn apply(&self) -> Result<(), Error> {
+        if self.is_none() {
+            return Ok(());
+        }
         let handle = self.handle()?.ok_or_else(|| {
             Error::Unable(format!("{}: its network namespace is gone", self.words()))
         })?;
@@ -106,6 +109,15 @@ impl Change {
             Self::Link(link) => link.before == link.after,
             Self::Route(route) => route.before.as_ref() == Some(&route.after),
             Self::Sockets(_) => false,
+        }
+    }
+
+    /// Whether it stays what it was: it is in the journal for what comes after it.
+    pub(crate) fn is_none(&self) -> bool {
+        match self {
+            Self::Sysctl(sysctl) => sysctl.before == sysctl.after,
+            Self::Link(link) => link.before == link.after,
+            Self::Route(_) | Self::Sockets(_) => false,
         }
     }
 

@@ -51,7 +51,11 @@ impl Sysctl {
 
     pub(super) fn words(&self) -> String {
         let Self { name, before, after, netns } = self;
-        format!("{name} from {before} to {after}{}", netns.words())
+        if before == after {
+            format!("{name} stays {before}{}", netns.words())
+        } else {
+            format!("{name} from {before} to {after}{}", netns.words())
+        }
     }
 }
 

@@ -73,6 +73,15 @@ impl Journal {
         Ok(ids.into_iter().map(|id| (id, self.entry(id))).collect())
     }
 
+    /// Those of which anything may be in force, oldest first.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn standing(&self) -> Result<Vec<Entry>, Error> {
+        let readable = self.entries()?.into_iter().filter_map(|(_, entry)| entry.ok());
+        Ok(readable.filter(|entry| !entry.is_of_another_boot()).collect())
+    }
+
     /// One entry.
     ///
     /// # Errors

@@ -5,23 +5,27 @@
 //! no longer cut to a part of it, and at short round trips is made longer still (tcp_tso_rtt_log):
 //! so the limit alone does nothing. It takes all of what is set here together.
 
+mod bound;
 mod rate;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use rate::Rate;
+pub use rate::{Rate, rate_words};
 use uncork_bpf::tune::{Cure, Scope};
+use uncork_queues::QueueSettings;
 
 use crate::Error;
 use crate::change::link::Device;
 use crate::change::{Change, Link, Sysctl};
+use crate::journal::Entry;
 use crate::netns::Handle;
 use crate::plan::{Plan, SocketPlan};
 
 /// What may wait unsent in a socket: enough for a program that is woken late not to run dry. It
 /// delays nobody but that connection's own next message.
 const UNSENT_BYTES: u32 = 128 * 1024;
+const NOTSENT_LOWAT: &str = "net.ipv4.tcp_notsent_lowat";
 
 /// What is asked for.
 #[derive(Debug)]
@@ -48,24 +52,25 @@ pub fn known_rate(netns: &Handle, device: &str) -> Result<Option<Rate>, Error> {
     rate::known(netns, device)
 }
 
-/// What has to be changed for this.
+/// What has to be changed for this, where these entries stand: nothing is made looser than it is.
 ///
 /// # Errors
-/// If the device is not there, or its rate is not known.
-pub fn plan(request: &Request) -> Result<Plan, Error> {
+/// If the device is not there, or its rate is not known, or is that of no link.
+pub fn plan(request: &Request, standing: &[Entry]) -> Result<Plan, Error> {
     let Request { device, target, netns, .. } = request;
     let rate = match &request.rate {
         Some(rate) => rate.clone(),
         None => known_rate(netns, device)?.ok_or_else(|| rate::unknown(device))?,
     };
-    let bits_per_second = rate.bytes_per_second.saturating_mul(8);
+    let bits_per_second = rate.sensible()?;
     // To be paced is to be paced at a part of the rate, if only at the whole.
     let senders = request.senders.or(if request.pace { Some(NonZeroU32::MIN) } else { None });
     let sizes = uncork_queues::small_queues(bits_per_second, *target, senders);
     let mut plan = Plan { title: title(request, &rate), ..Plan::default() };
+    let link = Link::plan(netns, device, sizes.gso_max_bytes, sizes.gso_max_segments)?;
     for (name, value) in [
         ("net.ipv4.tcp_limit_output_bytes", sizes.limit_output_bytes),
-        ("net.ipv4.tcp_notsent_lowat", (!request.pace).then_some(UNSENT_BYTES)),
+        (NOTSENT_LOWAT, (!request.pace).then_some(UNSENT_BYTES)),
         ("net.ipv4.tcp_min_tso_segs", sizes.min_tso_segments),
         ("net.ipv4.tcp_tso_rtt_log", sizes.tso_rtt_log),
     ] {
@@ -77,8 +82,12 @@ pub fn plan(request: &Request) -> Result<Plan, Error> {
             Err(error) => return Err(error),
         }
     }
-    if let Some(bytes) = sizes.gso_max_bytes {
-        plan.changes.push(Change::Link(Link::plan(netns, device, bytes, sizes.gso_max_segments)?));
+    plan.changes.push(Change::Link(link.clone()));
+    for change in &mut plan.changes {
+        plan.notes.extend(bound::tighten(change, &link, standing));
+    }
+    if !request.pace {
+        plan.notes.extend(unmet(request, bits_per_second, &sizes));
     }
     if let Some(bytes_per_second) = sizes.pacing_bytes_per_second.filter(|_| request.pace) {
         plan.sockets = Some(paced(request, bytes_per_second)?);
@@ -93,16 +102,40 @@ fn paced(request: &Request, bytes_per_second: u64) -> Result<SocketPlan, Error> 
     let rate = u32::try_from(bytes_per_second).unwrap_or(u32::MAX - 1);
     let index = Device::named(netns, device)?.index;
     let here = Handle::find(&netns.id)?;
+    // What a socket has of its own takes the place of the setting for all, which may be tighter.
+    let unsent = Sysctl::plan(netns, NOTSENT_LOWAT, String::new())?.before.parse();
+    let unsent = unsent.map_or(UNSENT_BYTES, |present: u32| present.clamp(1, UNSENT_BYTES));
     Ok(SocketPlan {
-        cures: vec![Cure::NotsentLowat(UNSENT_BYTES), Cure::Pacing(rate)],
+        cures: vec![Cure::NotsentLowat(unsent), Cure::Pacing(rate)],
         scope: Scope {
             netns_cookie: Some(netns.id.cookie),
             device: Some(index.cast_unsigned()),
+            looser_only: true,
             ..Scope::default()
         },
         new: true,
         live: here.into_iter().collect(),
         words: format!("connections over {device}{}", netns.id.words()),
+    })
+}
+
+/// That the target is shorter than what TCP has in the queue at least, if it is.
+fn unmet(request: &Request, bits_per_second: u64, sizes: &QueueSettings) -> Option<String> {
+    let senders = request.senders.unwrap_or(NonZeroU32::MIN);
+    let least = uncork_queues::least_queued(bits_per_second, senders, sizes)?;
+    let who =
+        if senders == NonZeroU32::MIN { String::new() } else { format!(" of {senders} senders") };
+    let rate = rate_words(bits_per_second);
+    let segments = match sizes.gso_max_segments {
+        Some(1) | None => "two full segments".to_owned(),
+        Some(more) => format!("two trains of {more} segments, which keep the device busy,"),
+    };
+    (least > request.target).then(|| {
+        format!(
+            "the target of {:?} cannot be met: {segments}{who} take {least:.1?} at {rate}, and TCP \
+             has as much in the queue at least",
+            request.target
+        )
     })
 }
 
@@ -114,8 +147,8 @@ fn title(request: &Request, rate: &Rate) -> String {
         Some(more) => format!(" for {more} senders"),
     };
     format!(
-        "small queues on {device}: {target:?} at {} Mbit/s ({}){senders}{}{}",
-        rate.bytes_per_second.saturating_mul(8) / 1_000_000,
+        "small queues on {device}: {target:?} at {} ({}){senders}{}{}",
+        rate_words(rate.bytes_per_second.saturating_mul(8)),
         rate.source,
         if request.pace { ", paced" } else { "" },
         netns.id.words()

@@ -1,7 +1,10 @@
 //! How fast a link sends: what shapes it, or what it is.
 
+mod htb;
+
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 
 use crate::Error;
 use crate::change::link::Device;
@@ -15,16 +18,12 @@ const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
-const TCA_HTB_PARMS: u16 = 1;
-const TCA_HTB_CEIL64: u16 = 7;
 /// `struct tcmsg`.
 const HEAD_BYTES: usize = 20;
 /// Where `struct tc_ratespec` has its rate, in bytes a second.
 const RATE_AT: usize = 8;
-/// Where `struct tc_htb_opt` has its second one, the ceiling.
-const CEIL_AT: usize = 12 + RATE_AT;
-/// The parent of what stands at the root.
-const TC_H_ROOT: u32 = u32::MAX;
+/// What links have. Below it two full segments take longer than the longest target.
+const BITS_PER_SECOND: RangeInclusive<u64> = 32_000..=2_000_000_000_000;
 
 /// A rate, and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +32,47 @@ pub struct Rate {
     pub bytes_per_second: u64,
     /// For the words: `tbf on eth0`, `the speed of eth0`.
     pub source: String,
+}
+
+impl Rate {
+    /// In bits a second.
+    ///
+    /// # Errors
+    /// If it is that of no link.
+    pub fn sensible(&self) -> Result<u64, Error> {
+        let bits = self.bytes_per_second.saturating_mul(8);
+        if BITS_PER_SECOND.contains(&bits) {
+            return Ok(bits);
+        }
+        let (least, most) = (BITS_PER_SECOND.start(), BITS_PER_SECOND.end());
+        Err(Error::Unable(format!(
+            "{} ({}) is the rate of no link that could be tuned: {} to {} are possible, said by \
+             --rate",
+            rate_words(bits),
+            self.source,
+            rate_words(*least),
+            rate_words(*most)
+        )))
+    }
+}
+
+/// A rate in the unit in which it is said best, with a digit behind the point where that tells
+/// more: `64 kbit/s`, `1.5 Mbit/s`, `2500 Mbit/s`.
+#[must_use]
+pub fn rate_words(bits_per_second: u64) -> String {
+    let (unit, name) = match bits_per_second {
+        0..1000 => return format!("{bits_per_second} bit/s"),
+        1000..1_000_000 => (1000, "kbit/s"),
+        1_000_000..10_000_000_000 => (1_000_000, "Mbit/s"),
+        10_000_000_000..10_000_000_000_000 => (1_000_000_000, "Gbit/s"),
+        _ => (1_000_000_000_000, "Tbit/s"),
+    };
+    let (whole, tenths) = (bits_per_second / unit, bits_per_second % unit * 10 / unit);
+    if whole < 10 && tenths > 0 {
+        format!("{whole}.{tenths} {name}")
+    } else {
+        format!("{whole} {name}")
+    }
 }
 
 /// What the device sends at most: what its shaper says, else its speed.
@@ -57,31 +97,28 @@ pub(super) fn unknown(name: &str) -> Error {
     ))
 }
 
+/// A shaper, by a name that tells which one of several, and its rate.
+type Shaper = (String, u64);
+
 /// The slowest shaper of the device.
-fn shaped(index: i32) -> io::Result<Option<(&'static str, u64)>> {
+fn shaped(index: i32) -> io::Result<Option<Shaper>> {
     let mut line = Line::open()?;
     let mut head = vec![0; HEAD_BYTES];
     head[4..8].copy_from_slice(&index.to_ne_bytes());
-    let of_device = |answer: &&Vec<u8>| number(answer, 4) == Some(index.cast_unsigned());
-    let disciplines = line.dump(RTM_GETQDISC, &head)?;
-    let classes = line.dump(RTM_GETTCLASS, &head)?;
-    let tbf = disciplines.iter().filter(of_device).filter_map(|answer| Some(("tbf", tbf(answer)?)));
+    let of_device = |answer: &Vec<u8>| number(answer, 4) == Some(index.cast_unsigned());
+    let mut disciplines = line.dump(RTM_GETQDISC, &head)?;
+    let mut classes = line.dump(RTM_GETTCLASS, &head)?;
+    disciplines.retain(of_device);
+    classes.retain(of_device);
+    let tbf = disciplines.iter().filter_map(|answer| Some(("tbf".to_owned(), tbf(answer)?)));
     let slowest = tbf.min_by_key(|(_, rate)| *rate);
-    // Of several classes at the root each has its own ceiling: the link is no slower than that.
-    let htb = classes.iter().filter(of_device).filter_map(|answer| Some(("htb", htb(answer)?)));
-    let fastest = htb.max_by_key(|(_, rate)| *rate);
-    Ok([slowest, fastest].into_iter().flatten().min_by_key(|(_, rate)| *rate))
+    let htb = htb::shaper(&disciplines, &classes);
+    Ok([slowest, htb].into_iter().flatten().min_by_key(|(_, rate)| *rate))
 }
 
 fn tbf(answer: &[u8]) -> Option<u64> {
     let options = options(answer, b"tbf\0")?;
     rate(options, (TCA_TBF_PARMS, RATE_AT), TCA_TBF_RATE64)
-}
-
-fn htb(answer: &[u8]) -> Option<u64> {
-    let options = options(answer, b"htb\0")?;
-    let at_root = number(answer, 12) == Some(TC_H_ROOT);
-    rate(options, (TCA_HTB_PARMS, CEIL_AT), TCA_HTB_CEIL64).filter(|_| at_root)
 }
 
 fn options<'a>(answer: &'a [u8], kind: &[u8]) -> Option<&'a [u8]> {
@@ -106,4 +143,38 @@ fn speed(handle: &Handle, name: &str) -> Option<u64> {
     // -1, or nothing, if there is no link.
     let megabits = text.trim().parse::<u64>().ok().filter(|speed| *speed > 0)?;
     Some(megabits * 1_000_000 / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_said_in_their_own_unit() {
+        for (bits, words) in [
+            (8, "8 bit/s"),
+            (64_000, "64 kbit/s"),
+            (1_500_000, "1.5 Mbit/s"),
+            (2_500_000_000, "2500 Mbit/s"),
+            (100_000_000_000, "100 Gbit/s"),
+            (u64::MAX, "18446744 Tbit/s"),
+        ] {
+            assert_eq!(rate_words(bits), words);
+        }
+    }
+
+    #[test]
+    fn a_rate_that_no_link_has_is_a_sentence() {
+        let said = |bytes_per_second| {
+            Rate { bytes_per_second, source: "--rate".to_owned() }
+                .sensible()
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(said(12_500_000), Ok(100_000_000));
+        assert_eq!(said(4000), Ok(32_000));
+        for absurd in [0, 1, 3999, 1_250_000_000_000, u64::MAX] {
+            let sentence = said(absurd).unwrap_err();
+            assert!(sentence.contains("32 kbit/s to 2000 Gbit/s are possible"), "{sentence}");
+        }
+    }
 }

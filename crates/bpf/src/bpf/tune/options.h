@@ -100,6 +100,14 @@ static __always_inline bool restorable(int which, const struct value *before)
 	return !in_ticks(which) || (before->words[0] >= 2 * tick && before->words[0] <= 200000);
 }
 
+/* Whether a limit is lower already. 0 of TCP_NOTSENT_LOWAT means the setting for all. */
+static __always_inline bool tighter(int which, const struct value *before,
+				    const struct value *wanted)
+{
+	return settings.looser_only && (which == NOTSENT_LOWAT || which == PACING) &&
+	       before->words[0] && before->words[0] < wanted->words[0];
+}
+
 /* What is kept is written first: a socket that was touched can always be set back. */
 static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept *kept, int which)
 {
@@ -121,7 +129,7 @@ static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept
 	wanted.words[0] = settings.values[which].words[0];
 	wanted.words[1] = settings.values[which].words[1];
 	error = get(sk, tp, which, &before);
-	if (!error && same(&before, &wanted)) {
+	if (!error && (same(&before, &wanted) || tighter(which, &before, &wanted))) {
 		__sync_fetch_and_add(&outcome->already, 1);
 		return;
 	}

@@ -56,7 +56,7 @@ const volatile struct settings {
 	__u32 peer_mask[4];	/* all zero: any */
 	__u16 port;		/* at either end; 0: any */
 	__u8 by_process;	/* only sockets that have a tag */
-	__u8 pad;
+	__u8 looser_only;	/* what is tighter already stays so */
 	__u32 root;		/* the process at the root of the tree … */
 	__u32 pid_namespace;	/* … as it is called in this namespace */
 	__u32 device;		/* over which its route leads; 0: any */
@@ -65,7 +65,7 @@ const volatile struct settings {
 /* How it went with an option, in numbers of sockets. */
 struct outcome {
 	__u64 set;		/* or set back */
-	__u64 already;		/* it was so before */
+	__u64 already;		/* it was so before, or tighter */
 	__u64 others;		/* claimed by another entry; undoing: changed by somebody since */
 	__u64 refused;
 	__u64 unrestorable;	/* the kernel would not take the old value back: left alone */
