@@ -9,23 +9,24 @@ use uncork_queues::QueueSettings;
 
 use crate::place::Bottleneck;
 use crate::socket::Congestion;
-use crate::tsq::{Case, Length, Measured, Setting, measure, median};
+use crate::tsq::{Case, Length, Measured, Setting, Tuner, measure, median};
 
 /// 100 Mbit/s and 1 Gbit/s, for which there are published figures.
 pub const RATES: [u64; 2] = [100_000_000, 1_000_000_000];
 /// One connection, and several.
 pub const SENDERS: [u32; 2] = [1, 8];
 const SETTINGS: [Setting; 4] =
-    [Setting::Kernel, Setting::Limit2012, Setting::SmallQueues, Setting::Paced];
+    [Setting::Kernel, Setting::Limit2012, Setting::Tuned, Setting::Paced];
 /// The sweep, from the kernel's usual limit of today down to less than two frames.
-const LIMITS: [u32; 6] = [4 << 20, 131_072, 32_768, 16_384, 8192, 4096];
+const LIMITS: [u32; 5] = [4 << 20, 131_072, 32_768, 8192, 4096];
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Settings side by side, for each rate and number of senders.
     pub compared: Vec<Case>,
-    /// One sender, by the limit, with the kernel's trains and with trains of half the limit.
+    /// At the same places by the limit: with the kernel's trains and, where the device takes trains, with
+    /// trains of half the limit.
     pub sweep: Vec<Case>,
     /// How often each is measured; rounds alternate, so that a busy minute does not fall on one
     /// setting alone.
@@ -35,13 +36,15 @@ pub struct Plan {
 }
 
 /// A case with what was measured.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The case.
     #[serde(flatten)]
     pub case: Case,
-    /// In the kernel's terms.
+    /// What the lab set, in the kernel's terms.
     pub settings: QueueSettings,
+    /// What `uncork tune` changed, in its words.
+    pub tuned: Vec<String>,
     /// Medians of the rounds.
     #[serde(flatten)]
     pub measured: Measured,
@@ -75,7 +78,7 @@ impl Plan {
             plan.rounds = 1;
             plan.length = Length { warm_up: milliseconds(700), measured: milliseconds(700) };
             for (rate, senders) in [(RATES[0], 1), (RATES[0], 8), (RATES[1], 1)] {
-                for setting in [Setting::Kernel, Setting::SmallQueues, Setting::Paced] {
+                for setting in [Setting::Kernel, Setting::Tuned, Setting::Paced] {
                     plan.compared.push(case(rate, true, senders, setting));
                 }
             }
@@ -84,12 +87,13 @@ impl Plan {
         for rate in RATES {
             for offload in [true, false] {
                 for senders in SENDERS {
-                    plan.compared.extend(SETTINGS.map(|it| case(rate, offload, senders, it)));
+                    let here = |setting| case(rate, offload, senders, setting);
+                    plan.compared.extend(SETTINGS.map(here));
+                    plan.sweep.extend(LIMITS.map(|limit| here(Setting::Limit(limit))));
+                    if offload {
+                        plan.sweep.extend(LIMITS.map(|limit| here(Setting::LimitAndTrains(limit))));
+                    }
                 }
-            }
-            for limit in LIMITS {
-                let settings = [Setting::Limit(limit), Setting::LimitAndTrains(limit)];
-                plan.sweep.extend(settings.map(|setting| case(rate, true, 1, setting)));
             }
         }
         plan
@@ -105,19 +109,28 @@ impl Plan {
     ///
     /// # Errors
     /// Without the privilege, if the network cannot be made, or soon after `stop` was set.
-    pub fn run(&self, stop: &AtomicBool, mut step: impl FnMut(&Case)) -> Result<Outcome> {
+    pub fn run(
+        &self,
+        tuner: &dyn Tuner,
+        stop: &AtomicBool,
+        mut step: impl FnMut(&Case),
+    ) -> Result<Outcome> {
         let cases: Vec<Case> = self.compared.iter().chain(&self.sweep).copied().collect();
         let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
+        let mut tuned = vec![Vec::new(); cases.len()];
         for _ in 0..self.rounds {
-            for (case, measured) in cases.iter().zip(&mut rounds) {
+            for (case, (measured, tuned)) in cases.iter().zip(rounds.iter_mut().zip(&mut tuned)) {
                 step(case);
-                measured.push(measure(*case, self.length, stop)?);
+                let (one, changed) = measure(*case, self.length, tuner, stop)?;
+                measured.push(one);
+                *tuned = changed;
             }
         }
-        let rows = cases.iter().zip(&rounds).filter_map(|(case, rounds)| {
-            let settings = case.setting.settings(case.bottleneck.rate, case.senders);
-            Some(Row { case: *case, settings, measured: median(rounds)? })
-        });
+        let rows =
+            cases.iter().zip(rounds.iter().zip(tuned)).filter_map(|(case, (rounds, tuned))| {
+                let settings = case.setting.settings(case.bottleneck.rate, case.senders);
+                Some(Row { case: *case, settings, tuned, measured: median(rounds)? })
+            });
         let mut compared: Vec<Row> = rows.collect();
         let sweep = compared.split_off(self.compared.len());
         Ok(Outcome { compared, sweep })
@@ -160,6 +173,9 @@ mod tests {
         let plan = Plan::new(false, Congestion::Cubic);
         assert_eq!(plan.compared.len(), 2 * 2 * 2 * SETTINGS.len());
         assert_eq!(plan.compared.iter().filter_map(published_ping_ms).count(), 4);
-        assert_eq!(plan.sweep.len(), 2 * 2 * LIMITS.len());
+        // Each limit at all eight places, and with trains where there are any.
+        assert_eq!(plan.sweep.len(), (8 + 4) * LIMITS.len());
+        let tuned = plan.compared.iter().filter(|case| case.setting == Setting::Tuned);
+        assert_eq!(tuned.count(), 8);
     }
 }

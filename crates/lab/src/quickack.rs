@@ -58,31 +58,31 @@ impl Run {
 /// so that the ACK of each is timed.
 pub const RUNS: [Run; 7] = [
     Run {
-        published: Some("late from 17 on (6.1.27), none late (6.1.112)"),
+        published: Some("late from 17 (6.1.27), none (6.1.112)"),
         ..Run::unasked("the reference run", "-b 1k")
     },
     Run::unasked("a reader that stays behind", "-b 1k -L 4k"),
     Run::unasked("a reader behind that also sends", "-b 1k -L 4k --talk 9"),
     Run::asked(
-        "replies of 2 segments, asked for each 100 ms",
+        "replies of 2 segments, each 100 ms",
         "-b 1448 -D --reply 2",
         "-b 2896 --ask -s 100000",
         2,
     ),
     Run::asked(
-        "replies of 3 segments, asked for each 100 ms",
+        "replies of 3 segments, each 100 ms",
         "-b 1448 -D --reply 3",
         "-b 4344 --ask -s 100000",
         3,
     ),
     Run::asked(
-        "replies of 5 segments, asked for each 100 ms",
+        "replies of 5 segments, each 100 ms",
         "-b 1448 -D --reply 5",
         "-b 7240 --ask -s 100000",
         5,
     ),
     Run::asked(
-        "replies of 3 segments, asked for each 10 ms",
+        "replies of 3 segments, each 10 ms",
         "-b 1448 -D --reply 3",
         "-b 4344 --ask -s 10000",
         3,

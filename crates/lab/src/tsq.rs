@@ -28,6 +28,8 @@ pub enum Setting {
     SmallQueues,
     /// The same, and each sender paced at its part of the rate.
     Paced,
+    /// What `uncork tune small-queues` sets on the sender's device, by a [`Tuner`].
+    Tuned,
     /// This limit and nothing else.
     Limit(u32),
     /// This limit, and segment trains of half of it at most.
@@ -45,7 +47,8 @@ impl Setting {
             |bytes| QueueSettings { limit_output_bytes: Some(bytes), ..QueueSettings::KERNEL };
         let chosen = || small_queues(rate, target(rate, senders), NonZeroU32::new(senders));
         match self {
-            Self::Kernel => QueueSettings::KERNEL,
+            // What is not set by the lab is not known to it.
+            Self::Kernel | Self::Tuned => QueueSettings::KERNEL,
             Self::Limit2012 => limit(Self::LIMIT_2012_BYTES),
             Self::SmallQueues => QueueSettings { pacing_bytes_per_second: None, ..chosen() },
             Self::Paced => chosen(),
@@ -58,6 +61,22 @@ impl Setting {
             },
         }
     }
+}
+
+/// Who sets small queues on the device of a place's sender as a user would have them set. The lab itself
+/// changes nothing that is not its own, and knows nothing of how that is done.
+pub trait Tuner {
+    /// Asks for no more than `target` of queue with so many senders. What was changed, in words.
+    ///
+    /// # Errors
+    /// If it cannot be changed.
+    fn tune(&self, place: &Place, target: Duration, senders: u32) -> Result<Vec<String>>;
+
+    /// Sets all of it back.
+    ///
+    /// # Errors
+    /// If something could not be set back.
+    fn undo(&self) -> Result<()>;
 }
 
 /// How long others may wait: what is asked of the settings here.
@@ -115,15 +134,32 @@ fn milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S
     to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Measures one case.
+/// Measures one case, and tells what the tuner changed for it.
 ///
 /// # Errors
-/// Without the privilege, if the network cannot be made, or soon after `stop` was set.
-pub fn measure(case: Case, length: Length, stop: &AtomicBool) -> Result<Measured> {
-    let settings = case.setting.settings(case.bottleneck.rate, case.senders);
+/// Without the privilege, if the network cannot be made or tuned, or soon after `stop` was set.
+pub fn measure(
+    case: Case,
+    length: Length,
+    tuner: &dyn Tuner,
+    stop: &AtomicBool,
+) -> Result<(Measured, Vec<String>)> {
+    let rate = case.bottleneck.rate;
+    let settings = case.setting.settings(rate, case.senders);
     let place = Place::new(case.bottleneck, settings)?;
+    let is_tuned = case.setting == Setting::Tuned;
+    let changed = if is_tuned {
+        tuner.tune(&place, target(rate, case.senders), case.senders)?
+    } else {
+        Vec::new()
+    };
     let bulk = Bulk::start(&place, case.senders, settings, case.congestion)?;
-    measure_beside(&bulk, &place, length, stop)
+    let measured = measure_beside(&bulk, &place, length, stop);
+    drop(bulk);
+    if is_tuned {
+        tuner.undo()?;
+    }
+    Ok((measured?, changed))
 }
 
 /// Measures what these senders do to others.
@@ -214,7 +250,9 @@ mod tests {
             (settings.limit_output_bytes, settings.gso_max_bytes),
             (Some(16_384), Some(8192))
         );
-        assert_eq!(Setting::Kernel.settings(1, 1), QueueSettings::KERNEL);
+        for setting in [Setting::Kernel, Setting::Tuned] {
+            assert_eq!(setting.settings(1, 1), QueueSettings::KERNEL);
+        }
         assert_eq!(Setting::SmallQueues.settings(100_000_000, 8).pacing_bytes_per_second, None);
         assert!(Setting::Paced.settings(100_000_000, 8).pacing_bytes_per_second.is_some());
     }

@@ -4,7 +4,7 @@ use uncork_doctor::{Connection, Finding, Kind, Remedy, Report, Severity};
 
 use super::words;
 use crate::output::shown;
-use crate::tables::{LISTED, Width};
+use crate::tables::{LISTED, Width, wrap};
 use columns::Columns;
 
 mod columns;
@@ -312,25 +312,6 @@ fn of_findings(connection: &Connection) -> Columns {
         columns.add(cells, told);
     }
     columns
-}
-
-/// Lines of at most `room` characters; words longer than that stay whole.
-fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
-    let Some(room) = room else { return vec![text.to_owned()] };
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let Some(line) = lines.last_mut() else { break };
-        let length = line.chars().count();
-        if length > 0 && length + 1 + word.chars().count() > room {
-            lines.push(word.to_owned());
-        } else {
-            if length > 0 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -1,14 +1,21 @@
 //! `uncork lab`: the published experiments, made anew here.
 
 mod arguments;
+mod broad;
+#[cfg(test)]
+mod drawn;
 mod kernels;
 mod kernels_page;
 mod link;
 mod nodelay;
 mod page;
+mod plot;
 mod quickack;
+#[cfg(test)]
+mod samples;
 mod tables;
 mod tsq;
+mod tuner;
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -24,6 +31,7 @@ use serde::Serialize;
 use crate::arguments::{Guest, GuestPart};
 use crate::failure::Failure;
 use crate::output;
+use crate::tables::{Width, wrap};
 use arguments::Experiment;
 pub(crate) use arguments::Lab;
 
@@ -138,6 +146,11 @@ fn json(document: &impl Serialize) -> Result<(), Failure> {
 /// The kernel's release.
 fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// Sentences, broken where the terminal ends.
+fn paragraph(text: &str, width: Width) -> String {
+    wrap(text, width.columns().map(usize::from)).join("\n") + "\n"
 }
 
 /// What is being measured, on a terminal.

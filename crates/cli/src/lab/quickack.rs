@@ -6,14 +6,17 @@ use serde::Serialize;
 use uncork_lab::quickack::{RUNS, Told, measure_all};
 
 use super::arguments::Quickack;
-use super::page::Scale;
+use super::broad::Broad;
+use super::plot::{Scale, WIDTH, numbered};
 use super::tables::ms;
-use super::{INTERRUPTED, bar, json, kernel, open_page, stopped_by_signals, unless_stopped};
+use super::{
+    INTERRUPTED, bar, json, kernel, open_page, paragraph, stopped_by_signals, unless_stopped,
+};
 use crate::failure::Failure;
 use crate::output;
 use crate::page::document;
 use crate::page::svg::{Anchor, Picture, escape, put};
-use crate::tables::{Width, lines, table};
+use crate::tables::Width;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -55,30 +58,32 @@ fn spread(told: &Told) -> [String; 3] {
 }
 
 fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
-    let header = ["run", "segments", "late", "ACK: least ms", "p50", "most", "published"];
-    let mut table = table(&header, &[1, 2, 3, 4, 5], width);
-    for told in runs {
-        let [least, middle, most] = spread(told);
-        table.add_row([
-            told.run.name.to_owned(),
-            told.ack_delays_ms.len().to_string(),
-            told.late().to_string(),
-            least,
-            middle,
-            most,
-            told.run.published.unwrap_or_default().to_owned(),
-        ]);
-    }
-    let mut text = lines(&table);
+    let row = |told: &Told| {
+        let counts = [told.ack_delays_ms.len().to_string(), told.late().to_string()];
+        let published = told.run.published.unwrap_or_default().to_owned();
+        let name = told.run.name.to_owned();
+        let figures = counts.into_iter().chain(spread(told)).chain([published]);
+        std::iter::once(name).chain(figures).collect()
+    };
+    let measured = Broad {
+        names: "run",
+        groups: &[&["seg-\nments", "late", "least\nms", "p50", "most"], &["published"]],
+        rows: runs.iter().map(row).collect(),
+    };
+    let mut text = measured.render(width);
     text.push('\n');
     for told in runs {
-        text += &format!("{}: {}\n", told.run.name, told.sentence);
+        text += &paragraph(&format!("{}: {}", told.run.name, told.sentence), width);
     }
     if runs.iter().any(|told| told.run.reply_segments.is_some()) {
         text += "\nACK delay by the segment's place in its reply, medians in ms:\n";
         text += &places(runs, width);
     }
-    text + &format!("\nLinux {kernel}. docs/QUICKACK.md says what decides when an ACK is sent.\n")
+    let last = format!(
+        "late: ACKs that were; least, p50, most: from a segment's departure to its ACK. Linux \
+         {kernel}. docs/QUICKACK.md says what decides when an ACK is sent."
+    );
+    format!("{text}\n{}", paragraph(&last, width))
 }
 
 /// What the ACK of each segment of a reply took.
@@ -86,31 +91,28 @@ fn places(runs: &[Told], width: Width) -> String {
     let replies = || runs.iter().filter(|told| told.run.reply_segments.is_some());
     let most = replies().filter_map(|told| told.run.reply_segments).max().unwrap_or(0);
     let numbers: Vec<String> = (1..=most).map(|number| number.to_string()).collect();
-    let header: Vec<&str> =
-        std::iter::once("run").chain(numbers.iter().map(String::as_str)).collect();
-    let right: Vec<usize> = (1..=most).collect();
-    let mut table = table(&header, &right, width);
-    for told in replies() {
-        let mut cells = vec![told.run.name.to_owned()];
-        cells.extend(told.by_place().iter().map(|delay| delay.map_or("?".to_owned(), ms)));
-        cells.resize(most + 1, String::new());
-        table.add_row(cells);
-    }
-    lines(&table)
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    let row = |told: &Told| {
+        let delays = told.by_place();
+        let cells = delays.iter().map(|delay| delay.map_or("?".to_owned(), ms));
+        std::iter::once(told.run.name.to_owned()).chain(cells).collect()
+    };
+    Broad { names: "run", groups: &[&numbers], rows: replies().map(row).collect() }.render(width)
 }
 
-const WIDTH: f64 = 440.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 425.0;
 const HIGH: f64 = 20.0;
 const LOW: f64 = 200.0;
 
-fn render(runs: &[Told], kernel: &str) -> String {
+pub(super) fn render(runs: &[Told], kernel: &str) -> String {
     let mut body = String::new();
     put!(
         body,
         "<header>\n<p class=\"brand\">uncork lab quickack</p>\n<h1>When a receiver \
-         acknowledges</h1>\n</header>\n<div class=\"pair\">"
+         acknowledges</h1>\n</header>\n<p class=\"prose\">A dot for each segment: how long after its \
+         departure its ACK came. Red is later than 20 ms. The scale is logarithmic, and the same for \
+         all.</p>\n<div class=\"pair\">"
     );
     for told in runs {
         put!(body, "<figure class=\"card\">\n<h3>{}</h3>\n{}", escape(told.run.name), plot(told));
@@ -160,10 +162,26 @@ pub(super) fn plot(told: &Told) -> String {
             let class = if *delay > 20.0 { "bar" } else { "bytes" };
             picture.dot((x(index), y(*delay)), 2.6, class);
         }
-        if index == 0 || (index + 1) % 10 == 0 {
-            let number = (index + 1).to_string();
-            picture.text((x(index), LOW + 16.0), Anchor::Middle, "ruler", &number);
-        }
+    }
+    for number in numbered(told.ack_delays_ms.len()) {
+        picture.text((x(number - 1), LOW + 16.0), Anchor::Middle, "ruler", &number.to_string());
     }
     picture.finish(LOW + 24.0, &format!("ACK delay by segment number, {}", told.run.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::broad::tests::assert_whole;
+    use crate::lab::samples;
+
+    #[test]
+    fn a_terminal_of_80_columns_breaks_no_word_and_no_figure() {
+        let runs = samples::quickack();
+        let text = rows(&runs, "6.18.44", Width::fixed(Some(80), false));
+        let mut words: Vec<String> = runs.iter().flat_map(spread).collect();
+        words.extend(runs.iter().map(|told| told.run.name.to_owned()));
+        words.extend(runs.iter().filter_map(|told| told.run.published).map(str::to_owned));
+        assert_whole(&text, 80, &words);
+    }
 }

@@ -5,8 +5,10 @@ use uncork_lab::plan::{Outcome, Plan};
 use uncork_lab::tsq::{Case, Length, Setting};
 
 use super::arguments::Tsq;
+use super::tuner::InPlace;
 use super::{
-    INTERRUPTED, bar, json, kernel, open_page, page, stopped_by_signals, tables, unless_stopped,
+    INTERRUPTED, bar, failed, json, kernel, open_page, page, stopped_by_signals, tables,
+    unless_stopped,
 };
 use crate::failure::Failure;
 use crate::output;
@@ -30,7 +32,8 @@ pub(super) fn run(arguments: &Tsq) -> Result<i32, Failure> {
     let plan = Plan::new(arguments.telling.quick, arguments.congestion.into());
     let bar = bar(plan.steps());
     let mut begun = false;
-    let done = plan.run(&stop, |case| {
+    let tuner = InPlace::new().map_err(|error| failed(&error))?;
+    let done = plan.run(&tuner, &stop, |case| {
         if begun {
             bar.inc(1);
         }
@@ -82,9 +85,16 @@ pub(super) fn setting(setting: Setting) -> String {
         Setting::Limit2012 => "limit of 2012".to_owned(),
         Setting::SmallQueues => "small queues".to_owned(),
         Setting::Paced => "small queues, paced".to_owned(),
-        Setting::Limit(bytes) => format!("limit {bytes}"),
-        Setting::LimitAndTrains(bytes) => {
-            format!("limit {bytes}, trains {}", (bytes / 2).clamp(1514, 65_536))
-        }
+        Setting::Tuned => "tune small-queues".to_owned(),
+        Setting::Limit(bytes) => format!("limit {}", size(bytes)),
+        Setting::LimitAndTrains(bytes) => format!("{}, trains half", size(bytes)),
+    }
+}
+
+/// `4 MiB`, `32 KiB`.
+pub(super) fn size(bytes: u32) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
     }
 }

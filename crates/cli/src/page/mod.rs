@@ -1,5 +1,8 @@
 //! Pages of HTML that need nothing from anywhere: no script, no font, no picture but those in them.
 
+pub(crate) mod broad;
+#[cfg(test)]
+pub(crate) mod browser;
 pub(crate) mod svg;
 
 use svg::escape;

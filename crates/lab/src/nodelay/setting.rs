@@ -26,7 +26,7 @@ impl Who {
     pub fn heading(self) -> &'static str {
         match self {
             Self::Alone => "The program alone",
-            Self::Kernel => "uncork run",
+            Self::Kernel => "uncork run --hold kernel",
             Self::User => "uncork run --hold user",
         }
     }
@@ -38,8 +38,8 @@ impl Who {
         match (self, spin) {
             (Self::Alone, false) => None,
             (Self::Alone, true) => Some(&[("hold", "off"), ("spin", "auto")]),
-            (Self::Kernel, false) => Some(&[]),
-            (Self::Kernel, true) => Some(&[("spin", "auto")]),
+            (Self::Kernel, false) => Some(&[("hold", "kernel")]),
+            (Self::Kernel, true) => Some(&[("hold", "kernel"), ("spin", "auto")]),
             (Self::User, false) => Some(&[("hold", "user")]),
             (Self::User, true) => Some(&[("hold", "user"), ("spin", "auto")]),
         }

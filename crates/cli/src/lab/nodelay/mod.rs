@@ -1,6 +1,6 @@
 //! `uncork lab nodelay`.
 
-mod page;
+pub(super) mod page;
 mod tables;
 
 use indicatif::ProgressBar;

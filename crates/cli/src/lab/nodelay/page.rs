@@ -1,22 +1,60 @@
 //! What `uncork lab nodelay` measured, as a page with plots.
 
-use uncork_lab::nodelay::{Measured, Plan, Who};
+use uncork_lab::nodelay::{Figures, Measured, Plan, Who};
 
-use super::super::page::Scale;
-use super::tables::cells;
+use super::super::plot::{Bar, Bars, Scale};
+use super::tables::{one_core, two_cores};
 use super::{amounts, heading, panels, time};
+use crate::page::broad::broad;
 use crate::page::document;
-use crate::page::svg::{Anchor, Picture, escape, put};
+use crate::page::svg::{escape, put};
 
-const WIDTH: f64 = 440.0;
-/// A name, then a bar.
-const ROW: f64 = 34.0;
-const HEADING: f64 = 26.0;
-const TOP: f64 = 24.0;
 /// The client of the published runs sent packets of so many bytes.
 const PUBLISHED_BYTES: f64 = 30.0;
 
-pub(super) fn render(rows: &[Measured], plan: &Plan, kernel: &str) -> String {
+/// As the cells of the terminal's table have them.
+const ON_ONE_CORE: [&str; 6] =
+    ["µs", "B/ms", "B/ms published", "segments", "reads", "reads published"];
+const ON_TWO_CORES: [&str; 8] = [
+    "µs",
+    "B/ms",
+    "segments",
+    "reads",
+    "--spin auto: µs",
+    "--spin auto: B/ms",
+    "--spin auto: segments",
+    "--spin auto: reads",
+];
+
+/// Where the two ends are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    OneCore,
+    CoreEach,
+    Spinning,
+}
+
+impl Place {
+    const ALL: [Self; 3] = [Self::OneCore, Self::CoreEach, Self::Spinning];
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::OneCore => "both ends on one core",
+            Self::CoreEach => "a core each",
+            Self::Spinning => "a core each, --spin auto",
+        }
+    }
+
+    fn of(self, row: &Measured) -> Option<&Figures> {
+        match self {
+            Self::OneCore => Some(&row.one_core),
+            Self::CoreEach => row.two_cores.as_ref(),
+            Self::Spinning => row.two_cores_spinning.as_ref(),
+        }
+    }
+}
+
+pub(in crate::lab) fn render(rows: &[Measured], plan: &Plan, kernel: &str) -> String {
     let mut body = String::new();
     put!(
         body,
@@ -26,23 +64,44 @@ pub(super) fn render(rows: &[Measured], plan: &Plan, kernel: &str) -> String {
     put!(
         body,
         "<p class=\"prose\">A client sends logical packets made of several buffers of two bytes and \
-         waits for the answer to each, over loopback, both ends on one core. Shorter bars are \
-         better; the scale is logarithmic. A thin mark is what was published in 2007 and 2008.</p>"
+         waits for the answer to each, over loopback. Shorter bars are better; the scale is \
+         logarithmic, and the same for all. A thin mark is what was published in 2007 and 2008.</p>"
     );
     let times = rows.iter().flat_map(|row| {
-        [Some(row.one_core.us_per_packet), published_us(row)].into_iter().flatten()
+        let all = Place::ALL.iter().filter_map(|place| place.of(row));
+        all.map(|figures| figures.us_per_packet).chain(published_us(row))
     });
     let scale = Scale::span(times);
-    put!(body, "<div class=\"pair\">");
-    for rows in panels(rows) {
-        put!(body, "<figure class=\"card\">\n<h3>{}</h3>\n{}", heading(rows), bars(rows, scale));
-        put!(body, "<figcaption>microseconds of a logical packet</figcaption>\n</figure>");
+    for place in Place::ALL {
+        if rows.iter().all(|row| place.of(row).is_none()) {
+            continue;
+        }
+        put!(body, "<section>\n<h2>{}</h2>\n<div class=\"pair\">", capital(place.words()));
+        for rows in panels(rows) {
+            let heading = heading(rows);
+            put!(body, "<figure class=\"card\">\n<h3>{heading}</h3>\n{}", bars(rows, place, scale));
+            put!(
+                body,
+                "<figcaption>time of a logical packet and its answer</figcaption>\n</figure>"
+            );
+        }
+        put!(body, "</div>\n</section>");
     }
-    put!(body, "</div>\n<section>\n<h2>All figures</h2>\n<div class=\"card scroll\">");
+    put!(body, "<section>\n<h2>All figures</h2>");
     for rows in panels(rows) {
-        table(&mut body, rows);
+        let named = |figures: &dyn Fn(&Measured) -> Vec<String>| -> Vec<Vec<String>> {
+            let name =
+                |row: &Measured| format!("{}: {}", row.setting.who.heading(), row.setting.name());
+            rows.iter()
+                .map(|row| std::iter::once(name(row)).chain(figures(row)).collect())
+                .collect()
+        };
+        let one = named(&|row| one_core(row).into());
+        broad(&mut body, &format!("{}, on one core", heading(rows)), &ON_ONE_CORE, &one);
+        let two = named(&|row| two_cores(row).collect());
+        broad(&mut body, &format!("{}, a core each", heading(rows)), &ON_TWO_CORES, &two);
     }
-    put!(body, "</div>\n</section>");
+    put!(body, "</section>");
     put!(
         body,
         "<footer><p>Made by <code>uncork lab nodelay</code>, version {}, on Linux {}. Medians; {}. \
@@ -55,67 +114,69 @@ pub(super) fn render(rows: &[Measured], plan: &Plan, kernel: &str) -> String {
     document("uncork lab nodelay", &body)
 }
 
+fn capital(words: &str) -> String {
+    let (first, rest) = words.split_at(1);
+    first.to_uppercase() + rest
+}
+
 /// Microseconds of a logical packet in the fastest of the published runs.
 fn published_us(row: &Measured) -> Option<f64> {
     let rates = row.published?.bytes_per_ms;
     rates.iter().copied().reduce(f64::max).map(|rate| PUBLISHED_BYTES / rate * 1e3)
 }
 
-fn bars(rows: &[Measured], scale: Scale) -> String {
-    let mut picture = Picture::new(WIDTH);
-    #[allow(clippy::cast_precision_loss)] // some twenty of them
-    let height = TOP + rows.len() as f64 * ROW + Who::ALL.len() as f64 * HEADING + 4.0;
-    for tick in scale.ticks() {
-        let x = scale.part(tick) * (WIDTH - 50.0);
-        picture.line((x, TOP - 6.0), (x, height), "lane program");
-        picture.text((x + 2.0, TOP - 10.0), Anchor::Start, "ruler", &format!("{tick} µs"));
+/// `10 µs`, `0.1 ms`, `38.1 ms`.
+fn words(us: f64) -> String {
+    match us {
+        us if us < 100.0 => format!("{} µs", short(us)),
+        us => format!("{} ms", short(us / 1e3)),
     }
-    let mut y = TOP;
+}
+
+/// Three digits, unless they are nothing.
+fn short(value: f64) -> String {
+    let decimals = match value {
+        value if value < 1.0 => 3,
+        value if value < 10.0 => 2,
+        value if value < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+fn bars(rows: &[Measured], place: Place, scale: Scale) -> String {
+    let mut bars = Bars::new(scale, words);
     for who in Who::ALL {
-        picture.text((0.0, y + 18.0), Anchor::Start, "most", who.heading());
-        y += HEADING;
+        bars.heading(who.heading());
         for row in rows.iter().filter(|row| row.setting.who == who) {
-            bar(&mut picture, row, scale, y);
-            y += ROW;
+            let Some(figures) = place.of(row) else { continue };
+            let (name, us) = (row.setting.name(), figures.us_per_packet);
+            let published = published_us(row).filter(|_| place == Place::OneCore);
+            bars.bar(&Bar {
+                name: &name,
+                value: (us, words(us)),
+                class: if who == Who::Alone { "bar" } else { "bytes" },
+                reach: None,
+                mark: published.map(|us| (us, format!("published: {} µs", time(us)))),
+                told: &format!("{name}: {} µs", time(us)),
+            });
         }
     }
-    picture.finish(height, &heading(rows))
+    bars.finish(&format!("{}, {}", heading(rows), place.words()))
 }
 
-fn bar(picture: &mut Picture, row: &Measured, scale: Scale, y: f64) {
-    let (name, us) = (row.setting.name(), row.one_core.us_per_packet);
-    let x = |us: f64| (scale.part(us) * (WIDTH - 50.0)).max(2.0);
-    let class = if row.setting.who == Who::Alone { "bar" } else { "bytes" };
-    picture.text((0.0, y + 12.0), Anchor::Start, "event", &name);
-    picture.text((WIDTH, y + 26.0), Anchor::End, "most", &time(us));
-    picture.rect((0.0, y + 17.0), (x(us), 10.0), class, &format!("{name}: {} µs", time(us)));
-    if let Some(published) = published_us(row) {
-        let at = x(published);
-        picture.rect(
-            (at, y + 14.0),
-            (1.5, 16.0),
-            "bar",
-            &format!("published: {} µs", time(published)),
-        );
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn table(out: &mut String, rows: &[Measured]) {
-    put!(
-        out,
-        "<table>\n<thead><tr><th>{}</th><th>µs</th><th>B/ms</th><th>published</th>\
-         <th>segments</th><th>reads</th><th>published</th><th>a core each: µs</th>\
-         <th>--spin auto: µs</th></tr></thead>\n<tbody>",
-        heading(rows)
-    );
-    for row in rows {
-        let [name, figures @ ..] = cells(row);
-        let who = row.setting.who.heading();
-        put!(out, "<tr><td>{}: {}</td>", escape(who), escape(&name));
-        for figure in figures {
-            put!(out, "<td>{figure}</td>");
-        }
-        put!(out, "</tr>");
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        let times = [10.0, 19.6, 100.0, 507.7, 1000.0, 38_089.0, 1e5].map(words);
+        assert_eq!(times, ["10 µs", "19.6 µs", "0.1 ms", "0.508 ms", "1 ms", "38.1 ms", "100 ms"]);
     }
-    put!(out, "</tbody>\n</table>");
 }

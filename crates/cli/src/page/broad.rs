@@ -1,0 +1,23 @@
+//! Tables with many columns, which no narrow screen has room for.
+
+use super::svg::{escape, put};
+
+/// Appends a table with a heading. Where there is room for it, it is a table; where there is not, each row
+/// stands alone, with every figure under the name of its column.
+pub(crate) fn broad(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
+    put!(out, "<div class=\"card\">\n<table class=\"broad\">");
+    put!(out, "<thead><tr><th>{}</th>", escape(heading));
+    for column in columns {
+        put!(out, "<th>{}</th>", escape(column));
+    }
+    put!(out, "</tr></thead>\n<tbody>");
+    for row in rows {
+        let (name, figures) = row.split_first().map_or(("", &[][..]), |(name, all)| (name, all));
+        put!(out, "<tr><td>{}</td>", escape(name));
+        for (column, figure) in columns.iter().zip(figures) {
+            put!(out, "<td data-name=\"{}\">{}</td>", escape(column), escape(figure));
+        }
+        put!(out, "</tr>");
+    }
+    put!(out, "</tbody>\n</table>\n</div>");
+}
