@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use uncork_packet::{Capabilities, Instant, Medium};
-use uncork_stack::{Cidr, Config, Event, ListenerId, Mac, SocketId, Stack};
+use uncork_stack::{Cidr, Config, Event, FastConnect, ListenerId, Mac, SocketId, Stack};
 
 use crate::way::{Conditions, Tally, Way};
 
@@ -273,6 +273,20 @@ impl Pair {
         let now = self.now;
         match self.hosts[0].stack.connect(now, None, remote) {
             Ok(socket) => socket,
+            Err(error) => unreachable_setup(&error),
+        }
+    }
+
+    /// The same with Fast Open: its SYN may take data along.
+    ///
+    /// # Panics
+    ///
+    /// If there is no way there, or Fast Open is off.
+    pub fn begin_connect_fast(&mut self, port: u16) -> FastConnect {
+        let remote = SocketAddr::new(self.hosts[1].address, port);
+        let now = self.now;
+        match self.hosts[0].stack.connect_fast(now, None, remote, false) {
+            Ok(begun) => begun,
             Err(error) => unreachable_setup(&error),
         }
     }

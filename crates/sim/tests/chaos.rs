@@ -1,6 +1,8 @@
 //! Any interleaving of what two programs do, over a path that does anything to their packets, ends in the
 //! same bytes, once and in order, or in a failure that says so.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
 mod common;
 
 use std::time::Duration;
@@ -10,7 +12,8 @@ use proptest::prelude::*;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
 use uncork_stack::{
-    Algorithm, Config, KeepAlive, RecvError, SendError, Shutdown, SocketId, SocketOption,
+    Algorithm, Config, FastOpen, FastOpenKeys, FastOpenListen, KeepAlive, ListenerId, RecvError,
+    SendError, Shutdown, SocketId, SocketOption,
 };
 
 /// What a program does with its end.
@@ -174,15 +177,106 @@ impl End {
     }
 }
 
-fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>) {
-    let mut pair = Pair::new(setup);
+/// How a connection is opened with Fast Open.
+#[derive(Debug, Clone, Copy)]
+struct Dash {
+    /// Octets that are given to be sent before anything has left.
+    bytes: usize,
+    /// What has become of the server's keys since the client got its cookie: how often they changed.
+    changes: u8,
+    /// Connections that the server lets be open before their handshake is over.
+    pending: u32,
+    /// The client has no cookie.
+    first_time: bool,
+    /// No cookie is needed.
+    cookieless: bool,
+}
+
+fn dash() -> impl Strategy<Value = Dash> {
+    (1usize..5000, 0u8..3, 0u32..3, any::<bool>(), any::<bool>()).prop_map(
+        |(bytes, changes, pending, first_time, cookieless)| Dash {
+            bytes,
+            changes,
+            pending,
+            first_time,
+            cookieless,
+        },
+    )
+}
+
+/// Gets a cookie over a path without faults, and opens a connection over the one that has them; gives it
+/// and how much it has taken.
+fn open_fast(
+    pair: &mut Pair,
+    setup: &Setup,
+    listener: ListenerId,
+    dash: Dash,
+) -> (SocketId, usize) {
+    let mut switches = FastOpen::CLIENT.with(FastOpen::SERVER);
+    let mut keys = FastOpenKeys::new([1; 16], None);
+    pair.hosts[1].stack.set_fast_open_keys(None, keys);
+    let limit = FastOpenListen { pending: 1, cookie_not_required: false };
+    pair.hosts[1].stack.set_listener_fast_open(listener, limit);
+    for host in &mut pair.hosts {
+        host.stack.set_fast_open(switches);
+    }
+    if !dash.first_time {
+        let begun = pair.begin_connect_fast(PORT).socket();
+        pair.run_for(Duration::from_secs(1));
+        let server = pair.hosts[1].stack.accept(listener).unwrap();
+        for (host, socket) in [(0, begun), (1, server)] {
+            let now = pair.now;
+            pair.hosts[host].stack.abort(now, socket);
+            pair.hosts[host].stack.close(now, socket);
+            pair.run_for(Duration::from_secs(1));
+        }
+    }
+    for n in 0..dash.changes {
+        keys = keys.rotated([n + 2; 16]);
+    }
+    if dash.cookieless {
+        switches = switches.with(FastOpen::CLIENT_NO_COOKIE);
+        switches = switches.with(FastOpen::SERVER_COOKIE_NOT_REQUIRED);
+    }
+    let limit = FastOpenListen { pending: dash.pending, cookie_not_required: false };
+    let server = &mut pair.hosts[1].stack;
+    server.set_fast_open_keys(None, keys);
+    server.set_listener_fast_open(listener, limit);
+    for (host, way) in [0, 1].into_iter().zip(setup.ways) {
+        pair.hosts[host].stack.set_fast_open(switches);
+        pair.set_way(host, way);
+    }
+    let socket = pair.begin_connect_fast(PORT).socket();
+    let mut sent = 0;
+    while sent < dash.bytes {
+        let now = pair.now;
+        let chunk = common::bytes(sent, dash.bytes - sent);
+        match pair.hosts[0].stack.send(now, socket, chunk, false) {
+            Ok(taken) => sent += taken,
+            Err(_) => break,
+        }
+    }
+    (socket, sent)
+}
+
+fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>, dash: Option<Dash>) {
+    let faultless = Setup { ways: [Conditions::default(); 2], ..setup.clone() };
+    let mut pair = Pair::new(if dash.is_some() { &faultless } else { setup });
     let listener = pair.listen(PORT);
-    let client = pair.begin_connect(PORT);
+    let (client, begun) = match dash {
+        Some(dash) => open_fast(&mut pair, setup, listener, dash),
+        None => (pair.begin_connect(PORT), 0),
+    };
     let mut server = None;
     let deadline = pair.now + Duration::from_secs(600);
     pair.run_while(deadline, |pair| {
         server = server.or_else(|| pair.hosts[1].stack.accept(listener));
-        server.is_none() && pair.hosts[0].stack.take_error(client).is_none()
+        let now = pair.now;
+        let stack = &mut pair.hosts[0].stack;
+        // Who ends a connection before it is open has none (RFC 9293 §3.10.4), and with Fast Open the
+        // server's may be open first.
+        let open = stack.info(now, client).is_some_and(|info| info.state.is_synchronised());
+        (server.is_none() || !open) && stack.take_error(client).is_none()
     });
     // Seven SYNs can all be lost; then there is nothing to see.
     let Some(server) = server else { return };
@@ -196,6 +290,7 @@ fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>) {
         finished: false,
     };
     let mut ends = [end(0, client), end(1, server)];
+    ends[0].sent = begun;
     // A reset can be lost, and whoever has nothing to send would never know.
     let (idle, interval) = (Duration::from_secs(600), Duration::from_secs(10));
     let keep_alive = KeepAlive { idle, interval, probes: 9 };
@@ -260,7 +355,7 @@ proptest! {
         setup in setup(),
         steps in proptest::collection::vec((any::<bool>(), step()), 1..60),
     ) {
-        play(&setup, &steps, None);
+        play(&setup, &steps, None, None);
     }
 
     #[test]
@@ -269,6 +364,16 @@ proptest! {
         steps in proptest::collection::vec((any::<bool>(), step()), 1..40),
         at in 0usize..40,
     ) {
-        play(&setup, &steps, Some(at));
+        play(&setup, &steps, Some(at), None);
+    }
+
+    #[test]
+    fn data_in_a_syn_arrives_once_and_in_order_too(
+        setup in setup(),
+        steps in proptest::collection::vec((any::<bool>(), step()), 0..40),
+        at in proptest::option::weighted(0.2, 0usize..40),
+        dash in dash(),
+    ) {
+        play(&setup, &steps, at, Some(dash));
     }
 }

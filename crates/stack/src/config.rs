@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::fast_open::FastOpen;
+
 /// Which congestion controller connections begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
@@ -50,6 +52,8 @@ pub struct Config {
     pub kept_storage_bytes: usize,
     /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
     pub ecn: bool,
+    /// What of TCP Fast Open is switched on (tcp_fastopen).
+    pub fast_open: FastOpen,
     /// Shortest retransmission timeout (RFC 6298 says a second; Linux 200 ms).
     pub min_rto: Duration,
     /// Longest retransmission timeout.
@@ -89,6 +93,7 @@ impl Default for Config {
             receive_buffer_bytes: (64 << 10, 6 << 20),
             kept_storage_bytes: 64 << 20,
             ecn: false,
+            fast_open: FastOpen::default(),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             syn_retries: 6,

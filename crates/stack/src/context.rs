@@ -4,6 +4,7 @@ use uncork_packet::{Capabilities, Instant};
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
 use crate::secrets::Secrets;
 
@@ -15,4 +16,5 @@ pub(crate) struct Context<'a> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) secrets: &'a Secrets,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) fast_open: &'a mut FastOpenState,
 }

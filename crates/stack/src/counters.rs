@@ -31,6 +31,19 @@ pub struct Counters {
     pub cookies_good: u64,
     /// ACKs that should have been a cookie's echo and were not.
     pub cookies_bad: u64,
+    /// Active opens whose SYN had data that was taken (TCPFastOpenActive).
+    pub fast_open_active: u64,
+    /// And those whose data had to be sent again (TCPFastOpenActiveFail).
+    pub fast_open_active_failed: u64,
+    /// Connections that a SYN with a good cookie has opened (TCPFastOpenPassive).
+    pub fast_open_passive: u64,
+    /// SYNs with a cookie that was not good (TCPFastOpenPassiveFail).
+    pub fast_open_passive_failed: u64,
+    /// SYNs that got an ordinary handshake because too many others were pending
+    /// (TCPFastOpenListenOverflow).
+    pub fast_open_overflows: u64,
+    /// SYNs that have asked for a cookie (TCPFastOpenCookieReqd).
+    pub fast_open_requests: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Probes for a lost tail.

@@ -24,6 +24,7 @@ mod context;
 mod counters;
 mod demux;
 mod event;
+mod fast_open;
 mod frame;
 mod handle;
 mod hash;
@@ -37,14 +38,15 @@ mod units;
 
 pub use config::{Algorithm, Config, QuickAckCounting};
 pub use connection::{
-    Blocked, Cause, ConnectionError, Info, KeepAlive, Phase, RecvError, SendError, SocketOption,
-    State,
+    Blocked, Cause, ConnectionError, FastOpenFailure, Info, KeepAlive, Phase, RecvError, SendError,
+    SocketOption, State,
 };
 pub use counters::Counters;
 pub use event::{Event, Ready};
+pub use fast_open::{FastOpen, FastOpenKeys, FastOpenListen};
 pub use handle::{ListenerId, SocketId};
 pub use interface::{Cidr, Route};
 pub use listener::ListenError;
-pub use stack::{ConnectError, Shutdown, Stack};
+pub use stack::{ConnectError, FastConnect, Shutdown, Stack};
 pub use uncork_packet::Instant;
 pub use uncork_wire::ethernet::Mac;

@@ -13,6 +13,8 @@ pub(crate) struct Secrets {
     sequence: Key,
     stamps: Key,
     ports: Key,
+    /// For cookies of Fast Open, and for the table of those that were got.
+    pub(crate) fast_open: (Key, Key),
 }
 
 impl std::fmt::Debug for Secrets {
@@ -28,7 +30,13 @@ impl Secrets {
         let root = Key(word(0), word(8));
         let half = |purpose, which| hash::strong(root, &[word(16), word(24), purpose, which]);
         let derive = |purpose| Key(half(purpose, 0), half(purpose, 1));
-        Self { table: derive(1), sequence: derive(2), stamps: derive(3), ports: derive(4) }
+        Self {
+            table: derive(1),
+            sequence: derive(2),
+            stamps: derive(3),
+            ports: derive(4),
+            fast_open: (derive(5), derive(6)),
+        }
     }
 
     /// Initial sequence number (RFC 6528 §3): a clock of 4 µs, and a function of the connection that

@@ -197,3 +197,22 @@ fn a_path_that_is_too_narrow_gets_smaller_segments_and_no_lie_about_it_is_believ
     lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().path_mtu, 552);
 }
+
+#[test]
+fn a_syn_with_data_that_is_too_long_goes_again_at_once_without() {
+    // syn-data-icmp-unreach-frag-needed-with-seq.pkt.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let peer = std::net::SocketAddr::new(PEER.parse().unwrap(), common::PEER_PORT);
+    let socket = lab.stack.connect_fast(lab.now, None, peer, true).unwrap().socket();
+    assert_eq!(lab.write(socket, 1000), 1000);
+    assert_eq!(lab.take(), ["S 0:1000(1000) <mss 1460,sackOK,ts,ws 7>"]);
+    let complaint = too_big(&lab, 0, 840);
+    lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
+    assert_eq!(lab.take(), ["S 0:0(0) <mss 800,sackOK,ts,ws 7>"]);
+    lab.wait(20);
+    lab.send("S. 0:0(0) ack 1 win 5840 <mss 1040,sackOK>");
+    assert_eq!(lab.take(), [". 1:801(800) ack 1", "P. 801:1001(200) ack 1"]);
+    // Which SYN that answered to, nobody knows.
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.syn_data, info.round_trip), (false, None));
+}

@@ -48,6 +48,10 @@ impl Connection {
 
     /// Chooses what to wait for, now that something was sent or acknowledged.
     pub(crate) fn arm_loss_timer(&mut self, cx: &Context<'_>) {
+        if self.is_fast_child() {
+            // Before the handshake is over nothing but the SYN-ACK is sent again (tcp_retransmit_timer).
+            return;
+        }
         let timeout = self.timeout(cx).as_duration();
         if self.sender.flight.is_empty() {
             let waits = self.state.transmits_data()

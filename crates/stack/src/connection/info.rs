@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Blocked, Connection, Phase, State};
+use super::{Blocked, Connection, Fast, FastOpenFailure, Phase, State};
 use crate::context::Context;
 
 /// A connection at one moment. Segments are counted as Linux counts them.
@@ -93,6 +93,12 @@ pub struct Info {
     pub since_sent: Duration,
     /// Time since data came (tcpi_last_data_recv).
     pub since_received: Duration,
+    /// Whether data of a SYN was taken, here or there (tcpi_options, TCPI_OPT_SYN_DATA).
+    pub syn_data: bool,
+    /// Why data in our SYN did not work (tcpi_fastopen_client_fail).
+    pub fast_open_failure: FastOpenFailure,
+    /// Whether the SYN waits for the first bytes that the user sends.
+    pub deferred: bool,
     /// Whether both use timestamps, SACK, window scaling, ECN (tcpi_options).
     pub extensions: (bool, bool, bool, bool),
 }
@@ -144,6 +150,9 @@ impl Connection {
             delivered_segments: self.counts.delivered,
             since_sent: cx.now.since(self.counts.last_sent),
             since_received: cx.now.since(self.ack.received_at()),
+            syn_data: self.fast.has(Fast::TAKEN),
+            fast_open_failure: self.fast.failure(),
+            deferred: self.fast.has(Fast::DEFERRED),
             extensions: (self.peer.stamps, self.peer.sacks, self.peer.scales, self.peer.ecn),
         }
     }

@@ -14,6 +14,7 @@
 pub(crate) mod arrival;
 pub(crate) mod congestion;
 mod expiry;
+pub(crate) mod fast_open;
 mod info;
 mod options;
 mod peer;
@@ -30,6 +31,8 @@ use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use congestion::Congestion;
+pub(crate) use fast_open::Fast;
+pub use fast_open::FastOpenFailure;
 pub use info::Info;
 pub(crate) use options::Options;
 pub use options::{KeepAlive, SocketOption};
@@ -87,6 +90,7 @@ pub(crate) struct Connection {
     pub(crate) options: Options,
     pub(crate) timers: Timers,
     pub(crate) owed: Owed,
+    pub(crate) fast: Fast,
     pub(crate) user: User,
     pub(crate) counts: Counts,
 }
@@ -173,6 +177,7 @@ impl Connection {
             options: Options::default(),
             timers: Timers::default(),
             owed: Owed::default(),
+            fast: Fast::default(),
             user: User::default(),
             counts: Counts { last_sent: cx.now, last_heard: cx.now, ..Counts::default() },
         }
@@ -248,7 +253,8 @@ impl Connection {
             self.owed.add(Owed::RESET);
         }
         self.sender.release(cx.pool);
-        if error.is_some() || !self.user.attached {
+        // What has come before a reset can still be read, as in Linux.
+        if !self.user.attached {
             self.receiver.release(cx.pool);
         }
         self.user.note_end(error);
@@ -273,6 +279,15 @@ impl Connection {
             return;
         }
         self.path.mtu = mtu;
+        if self.state == State::SynSent {
+            // A SYN with data was too long: at once without (tcp_simple_retransmit). Its round trip is
+            // no longer known.
+            if self.fast.has(Fast::SYN_DATA) {
+                self.recovery.timeouts = self.recovery.timeouts.max(1);
+                self.owed.add(Owed::SYN);
+            }
+            return;
+        }
         let segment_bytes = self.segment_bytes();
         self.sender.flight.resegment(segment_bytes);
         self.arm_loss_timer(cx);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Cause, Connection, Owed, State};
+use super::{Cause, Connection, Fast, Owed, State};
 use crate::context::Context;
 use crate::event::Ready;
 
@@ -89,6 +89,11 @@ impl User {
         }
     }
 
+    /// The error, unless it was told.
+    pub(crate) fn error(&self) -> Option<ConnectionError> {
+        self.error
+    }
+
     /// The error, told once (SO_ERROR).
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
@@ -112,7 +117,12 @@ impl Connection {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let room = self.send_room(cx) as usize;
+        let mut room = self.send_room(cx) as usize;
+        if self.fast.has(Fast::DEFERRED) {
+            // The rest is taken when the handshake is over (tcp_send_syn_data).
+            room = room.min(self.syn_room(cx) as usize);
+            self.launch();
+        }
         if room == 0 {
             self.user.wants_room = true;
             return Err(SendError::WouldBlock);
@@ -228,7 +238,8 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
-        if self.receiver.readable_bytes() > 0 && self.state.is_synchronised() {
+        let open = self.state.is_synchronised() || self.is_fast_child();
+        if self.receiver.readable_bytes() > 0 && open {
             self.owed.add(Owed::RESET);
             self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
             return;

@@ -1,6 +1,7 @@
 //! Listeners: who waits for connections, where, and how many may wait for him.
 
 pub(crate) mod cookie;
+pub(crate) mod fast_open;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,8 @@ pub(crate) struct Listener {
     pub(crate) handshakes: u32,
     /// Connections that wait to be accepted.
     accept: VecDeque<SocketId>,
+    /// What may be open before its handshake is over.
+    pub(crate) fast_open: fast_open::Pending,
     /// Options that its connections begin with.
     pub(crate) options: Vec<SocketOption>,
 }
@@ -109,7 +112,9 @@ impl Listeners {
         };
         let accept = VecDeque::new();
         let options = Vec::new();
-        let listener = Listener { id, address, port, backlog, handshakes: 0, accept, options };
+        let fast_open = fast_open::Pending::default();
+        let listener =
+            Listener { id, address, port, backlog, handshakes: 0, accept, fast_open, options };
         match self.entries.get_mut(place) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),

@@ -8,7 +8,7 @@ use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
 
 use super::Stack;
 use crate::connection::arrival::{Outcome, Segment};
-use crate::connection::{Cause, ConnectionError, State};
+use crate::connection::{Cause, ConnectionError};
 use crate::demux::Tuple;
 use crate::frame::Packet;
 use crate::interface::arrival::{Complaint, Frame, Incoming};
@@ -134,10 +134,11 @@ impl Stack {
             Room::None => self.shared.counters.listen_drops += 1,
             Room::Cookie => self.answer_with_cookie(now, tuple, segment, incoming),
             Room::Free => {
-                listener.handshakes += 1;
                 let id = listener.id;
                 let options = listener.options.clone();
-                self.open_passively(now, tuple, segment, id, &options);
+                let answer = self.judge_fast_open(now, tuple, segment, id);
+                let place = self.open_passively(now, tuple, segment, id, &options);
+                self.answer_fast(now, place, segment, answer);
             }
         }
     }
@@ -272,7 +273,7 @@ impl Stack {
                 connection.shrink_path(&mut cx, mtu.max(least));
             }
             // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461).
-            Complaint::Unreachable if connection.state == State::SynSent => {
+            Complaint::Unreachable if connection.gives_up_when_unreachable() => {
                 connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
             }
             Complaint::Unreachable => {}

@@ -1,6 +1,8 @@
 //! A stack: connections and listeners over one device, and the order in which things happen.
 
 mod arrive;
+mod fast_open;
+mod open;
 mod settle;
 mod sockets;
 mod transmit;
@@ -10,6 +12,7 @@ use std::collections::VecDeque;
 use uncork_packet::{Capabilities, Completion, Instant, Received};
 use uncork_wire::ethernet::Mac;
 
+pub use fast_open::FastConnect;
 pub use sockets::{ConnectError, Shutdown};
 
 use crate::config::Config;
@@ -18,6 +21,7 @@ use crate::context::Context;
 use crate::counters::Counters;
 use crate::demux::Demux;
 use crate::event::Event;
+use crate::fast_open::FastOpenState;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::{Cidr, Interface, Route};
 use crate::listener::Listeners;
@@ -50,6 +54,7 @@ struct Shared {
     pool: Pool,
     secrets: Secrets,
     counters: Counters,
+    fast_open: FastOpenState,
     /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
     next_port: u32,
 }
@@ -63,6 +68,7 @@ impl Shared {
             pool: &mut self.pool,
             secrets: &self.secrets,
             counters: &mut self.counters,
+            fast_open: &mut self.fast_open,
         }
     }
 }
@@ -78,6 +84,8 @@ impl Stack {
     /// cookies are as hard to guess as it is.
     #[must_use]
     pub fn new(config: Config, device: Capabilities, mac: Mac, seed: [u8; 32]) -> Self {
+        let secrets = Secrets::new(seed);
+        let (keys, cache) = secrets.fast_open;
         Self {
             interface: Interface::new(device, mac),
             connections: Slab::new(),
@@ -89,8 +97,9 @@ impl Stack {
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
+                fast_open: FastOpenState::new(config.fast_open, keys, cache),
                 config,
-                secrets: Secrets::new(seed),
+                secrets,
                 counters: Counters::default(),
                 next_port: 0,
             },

@@ -3,7 +3,7 @@
 use uncork_packet::Instant;
 
 use super::{News, Stack};
-use crate::connection::{Cause, Connection, ConnectionError, State};
+use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
@@ -32,6 +32,10 @@ impl Stack {
     /// A connection that came to a listener: is its handshake over, one way or the other?
     fn settle_with_listener(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.fast.has(Fast::CHILD) {
+            self.settle_fast_child(place);
+            return;
+        }
         if connection.state == State::SynReceived || connection.user.attached {
             return;
         }

@@ -3,14 +3,10 @@
 use std::net::SocketAddr;
 
 use uncork_packet::Instant;
-use uncork_wire::SeqNumber;
-use uncork_wire::tcp::{Flags, OptionSet};
 
 use super::Stack;
-use crate::connection::arrival::Segment;
-use crate::connection::receive::window::shift_for;
 use crate::connection::{
-    Cause, Connection, ConnectionError, Info, Owed, Path, RecvError, SendError, SocketOption,
+    Connection, ConnectionError, Fast, Info, RecvError, SendError, SocketOption,
 };
 use crate::context::Context;
 use crate::demux::Tuple;
@@ -29,6 +25,9 @@ pub enum ConnectError {
     /// Another connection has these ends, or every port is taken.
     #[error("the local port is taken, or all of them are")]
     AddressInUse,
+    /// The stack has Fast Open switched off for clients.
+    #[error("TCP Fast Open is switched off")]
+    NoFastOpen,
 }
 
 /// Which direction to end.
@@ -69,7 +68,12 @@ impl Stack {
     pub fn accept(&mut self, listener: ListenerId) -> Option<SocketId> {
         let id = self.listeners.get(listener)?.accept()?;
         let connection = self.connections.get_mut(id.place)?;
-        connection.listener = None;
+        if connection.is_fast_child() {
+            // The listener counts it until its handshake is over.
+            connection.fast.add(Fast::ACCEPTED);
+        } else {
+            connection.listener = None;
+        }
         Some(id)
     }
 
@@ -82,6 +86,7 @@ impl Stack {
     /// under way, when they go on.
     pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
         let waiting = self.listeners.remove(listener).unwrap_or_default();
+        self.shared.fast_open.forget_listener(listener);
         for id in waiting {
             self.abort(now, id);
             self.close(now, id);
@@ -94,6 +99,10 @@ impl Stack {
             .collect();
         for place in orphans {
             if let Some(connection) = self.connections.get_mut(place) {
+                if connection.fast.has(Fast::ACCEPTED) {
+                    connection.listener = None;
+                    continue;
+                }
                 let mut cx = self.shared.context(&self.interface.device, now);
                 connection.abort(&mut cx);
                 connection.listener = None;
@@ -114,6 +123,21 @@ impl Stack {
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<SocketId, ConnectError> {
+        let place = self.begin(now, local, remote)?;
+        let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
+        connection.open();
+        let id = connection.id;
+        self.settle(place);
+        Ok(id)
+    }
+
+    /// A connection of a user's, not yet opened.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<u32, ConnectError> {
         if !self.interface.reaches(remote.ip()) {
             return Err(ConnectError::NoRoute);
         }
@@ -137,10 +161,7 @@ impl Stack {
         self.shared.counters.active_opens += 1;
         let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
         connection.user.attached = true;
-        connection.open();
-        let id = connection.id;
-        self.settle(place);
-        Ok(id)
+        Ok(place)
     }
 
     /// A free port, begun at a place that only this destination has (RFC 6056 §3.3.3, algorithm 3).
@@ -309,7 +330,7 @@ impl Stack {
     }
 
     /// Does something with a connection that its user has a name for, and what follows from it.
-    fn with<T>(
+    pub(super) fn with<T>(
         &mut self,
         now: Instant,
         socket: SocketId,
@@ -323,86 +344,5 @@ impl Stack {
         let result = act(connection, &mut cx);
         self.settle(socket.place);
         Some(result)
-    }
-
-    /// Makes a connection and enters it into the table.
-    fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
-        let neighbour = self.interface.neighbour_for(tuple.remote().ip());
-        let path = Path { neighbour, mtu: self.interface.device.mtu };
-        let mut cx = self.shared.context(&self.interface.device, now);
-        let place = self.connections.insert(|place, generation| {
-            Connection::new(SocketId { place, generation }, tuple, path, &cx)
-        });
-        if let Some(connection) = self.connections.get_mut(place) {
-            for &option in options {
-                connection.set_option(&mut cx, option);
-            }
-        }
-        self.demux.insert(tuple.hash(self.shared.secrets.table), place);
-        place
-    }
-
-    /// A SYN has come to a listener (RFC 9293 §3.10.7.2).
-    pub(super) fn open_passively(
-        &mut self,
-        now: Instant,
-        tuple: &Tuple,
-        segment: &Segment<'_>,
-        listener: ListenerId,
-        options: &[SocketOption],
-    ) {
-        self.shared.counters.passive_opens += 1;
-        let place = self.insert(now, *tuple, options);
-        let Some(connection) = self.connections.get_mut(place) else { return };
-        let cx = self.shared.context(&self.interface.device, now);
-        connection.listener = Some(listener);
-        connection.take_syn(&cx, segment);
-        // RFC 3168 §6.1.1: both bits ask for ECN.
-        connection.peer.ecn = segment.flags.has(Flags::ECE.with(Flags::CWR));
-        connection.change_state(Cause::PassiveOpen);
-        connection.owed.add(Owed::SYN_ACK);
-        self.settle(place);
-    }
-
-    /// The same, of a cookie that has come back: the connection is open.
-    pub(super) fn open_from_cookie(
-        &mut self,
-        now: Instant,
-        tuple: &Tuple,
-        segment: &Segment<'_>,
-        offered: &OptionSet,
-        iss: SeqNumber,
-    ) {
-        let Some(listener) = self.listeners.find(tuple.local()) else { return };
-        listener.handshakes += 1;
-        let (id, options) = (listener.id, listener.options.clone());
-        let syn = Segment {
-            seq: segment.seq - 1,
-            ack: None,
-            flags: Flags::SYN,
-            window: segment.window,
-            options: *offered,
-            data: &[],
-            segment_bytes: None,
-            congestion: false,
-        };
-        self.open_passively(now, tuple, &syn, id, &options);
-        let Some(place) = self.find(tuple) else { return };
-        let Some(connection) = self.connections.get_mut(place) else { return };
-        connection.begin_from_cookie(iss, now);
-        let mut cx = self.shared.context(&self.interface.device, now);
-        connection.handle_segment(&mut cx, segment);
-        self.settle(place);
-    }
-
-    /// What a SYN-ACK without a connection announces.
-    pub(super) fn announced_segment(&self, tuple: &Tuple) -> u16 {
-        let headers = crate::frame::ip_header_bytes(tuple.is_ipv6()) + 20;
-        let bytes = u32::from(self.interface.device.mtu).saturating_sub(headers);
-        u16::try_from(bytes).unwrap_or(u16::MAX)
-    }
-
-    pub(super) fn shift(&self) -> u8 {
-        shift_for(self.shared.config.receive_buffer_bytes.1)
     }
 }

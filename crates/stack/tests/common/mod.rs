@@ -16,7 +16,7 @@ use std::time::Duration;
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Owner, Received, Transmit};
 use uncork_stack::{Config, Instant, ListenerId, Mac, RecvError, SocketId, Stack, State};
 use uncork_wire::checksum::Sum;
-use uncork_wire::tcp::{Fields, Flags, Header, OptionSet, SackBlocks};
+use uncork_wire::tcp::{Cookie, Fields, Flags, Header, OptionSet, SackBlocks};
 use uncork_wire::{Protocol, SeqNumber, ipv4};
 
 pub const OURS: &str = "10.0.0.1";
@@ -210,6 +210,12 @@ impl Lab {
         if let Some(shift) = options.window_scale {
             words.push(format!("ws {shift}"));
         }
+        if let Some(cookie) = options.fast_open {
+            let kind = if cookie.is_experimental() { "FOEXP" } else { "FO" };
+            let hex: String =
+                cookie.as_slice().iter().map(|octet| format!("{octet:02x}")).collect();
+            words.push(format!("{kind} {hex}").trim_end().to_owned());
+        }
         for (left, right) in options.sack.as_slice() {
             words.push(format!("sack {}:{}", (*left - PEER_ISS).0, (*right - PEER_ISS).0));
         }
@@ -299,6 +305,13 @@ impl Lab {
                 "mss" => set.mss = u16::try_from(number()).ok(),
                 "ws" => set.window_scale = u8::try_from(number()).ok(),
                 "sackOK" => set.sack_permitted = true,
+                "FO" | "FOEXP" => {
+                    let hex = parts.next().unwrap_or_default();
+                    let octets = (0..hex.len() / 2)
+                        .map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap());
+                    let cookie = Cookie::new(&octets.collect::<Vec<_>>());
+                    set.fast_open = cookie.map(|cookie| cookie.in_experiment(name == "FOEXP"));
+                }
                 "ts" => {
                     let (value, echo) = (number(), number());
                     // Relative to our first, which had none to echo.

@@ -15,6 +15,9 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const FAST_OPEN: u8 = 34;
+/// Kind and number of the option while it was an experiment (RFC 6994, RFC 7413 §8).
+const EXPERIMENT: u8 = 254;
+const EXPERIMENT_FAST_OPEN: [u8; 2] = [0xf9, 0x89];
 const NO_OPERATION: u8 = 1;
 
 /// The blocks of a selective acknowledgment, left and right edge each (RFC 2018 §3).
@@ -56,6 +59,7 @@ impl SackBlocks {
 pub struct Cookie {
     octets: [u8; MAX_COOKIE_BYTES],
     bytes: u8,
+    experimental: bool,
 }
 
 impl Cookie {
@@ -65,10 +69,32 @@ impl Cookie {
         if !matches!(octets.len(), 0 | 4..=MAX_COOKIE_BYTES) || octets.len() % 2 == 1 {
             return None;
         }
-        let mut cookie =
-            Self { octets: [0; MAX_COOKIE_BYTES], bytes: u8::try_from(octets.len()).ok()? };
+        let bytes = u8::try_from(octets.len()).ok()?;
+        let mut cookie = Self { octets: [0; MAX_COOKIE_BYTES], bytes, experimental: false };
         cookie.octets[..octets.len()].copy_from_slice(octets);
         Some(cookie)
+    }
+
+    /// The same, in the option of the experiment (kind 254, RFC 6994) or in the one that came of it.
+    #[must_use]
+    pub const fn in_experiment(self, experimental: bool) -> Self {
+        Self { experimental, ..self }
+    }
+
+    /// Whether it stands in the option of the experiment.
+    #[must_use]
+    pub const fn is_experimental(&self) -> bool {
+        self.experimental
+    }
+
+    /// Whether it is none, but asks for one.
+    #[must_use]
+    pub const fn is_request(&self) -> bool {
+        self.bytes == 0
+    }
+
+    fn option_bytes(&self) -> usize {
+        2 + if self.experimental { 2 } else { 0 } + self.as_slice().len()
     }
 
     /// Its octets.
@@ -142,7 +168,11 @@ impl OptionSet {
             (TIMESTAMPS, 8) => {
                 self.timestamps = be32(value, 0).ok().zip(be32(value, 4).ok());
             }
+            // Of several the last one counts, as in Linux.
             (FAST_OPEN, _) => self.fast_open = Cookie::new(value),
+            (EXPERIMENT, 2..) if value.starts_with(&EXPERIMENT_FAST_OPEN) => {
+                self.fast_open = Cookie::new(&value[2..]).map(|cookie| cookie.in_experiment(true));
+            }
             _ => {}
         }
     }
@@ -158,8 +188,7 @@ impl OptionSet {
             (false, false) => 0,
         };
         bytes += if self.window_scale.is_some() { 4 } else { 0 };
-        bytes +=
-            self.fast_open.map_or(0, |cookie| (2 + cookie.as_slice().len()).next_multiple_of(4));
+        bytes += self.fast_open.map_or(0, |cookie| cookie.option_bytes().next_multiple_of(4));
         bytes += match self.sack.as_slice().len() {
             0 => 0,
             blocks => 4 + blocks * 8,
@@ -192,10 +221,15 @@ impl OptionSet {
             writer.put(&[NO_OPERATION, WINDOW_SCALE, 3, shift]);
         }
         if let Some(cookie) = &self.fast_open {
-            let value = cookie.as_slice();
-            #[expect(clippy::cast_possible_truncation, reason = "at most 16 octets")]
-            writer.put(&[FAST_OPEN, value.len() as u8 + 2]);
-            writer.put(value);
+            #[expect(clippy::cast_possible_truncation, reason = "at most 20 octets")]
+            let bytes = cookie.option_bytes() as u8;
+            if cookie.experimental {
+                writer.put(&[EXPERIMENT, bytes]);
+                writer.put(&EXPERIMENT_FAST_OPEN);
+            } else {
+                writer.put(&[FAST_OPEN, bytes]);
+            }
+            writer.put(cookie.as_slice());
             writer.pad();
         }
         if let blocks @ [_, ..] = self.sack.as_slice() {
@@ -243,17 +277,20 @@ mod tests {
             any::<bool>(),
             any::<Option<(u32, u32)>>(),
             proptest::option::of(prop_oneof![Just(0usize), Just(4), Just(8), Just(14), Just(16)]),
+            any::<bool>(),
         )
-            .prop_map(|(mss, window_scale, sack_permitted, timestamps, cookie)| {
-                OptionSet {
+            .prop_map(
+                |(mss, window_scale, sack_permitted, timestamps, cookie, experimental)| OptionSet {
                     mss,
                     window_scale,
                     sack_permitted,
                     timestamps,
                     sack: SackBlocks::default(),
-                    fast_open: cookie.and_then(|bytes| Cookie::new(&vec![0x5a; bytes])),
-                }
-            });
+                    fast_open: cookie
+                        .and_then(|bytes| Cookie::new(&vec![0x5a; bytes]))
+                        .map(|cookie| cookie.in_experiment(experimental)),
+                },
+            );
         let ack =
             (any::<Option<(u32, u32)>>(), proptest::collection::vec((seq(), seq()), 0..=4usize))
                 .prop_map(|(timestamps, blocks)| {
@@ -304,5 +341,16 @@ mod tests {
         assert_eq!(Cookie::new(&[1; 2]), None);
         assert_eq!(Cookie::new(&[1; 18]), None);
         assert_eq!(OptionSet::read(&[34, 5, 1, 2, 3, 1, 1, 1]).fast_open, None);
+    }
+
+    #[test]
+    fn an_experiments_cookie_is_read_and_other_experiments_are_stepped_over() {
+        // RFC 6994 §3: the two octets behind the length say whose experiment it is.
+        let read = |octets: &[u8]| OptionSet::read(octets).fast_open;
+        let cookie = Cookie::new(&[1, 2, 3, 4]).unwrap();
+        assert_eq!(read(&[254, 8, 0xf9, 0x89, 1, 2, 3, 4]), Some(cookie.in_experiment(true)));
+        assert_eq!(read(&[254, 8, 0xf9, 0x88, 1, 2, 3, 4]), None);
+        assert!(read(&[254, 4, 0xf9, 0x89]).unwrap().is_request());
+        assert_eq!(read(&[254, 4, 0xf9, 0x89, 34, 6, 1, 2, 3, 4, 1, 1]), Some(cookie));
     }
 }

@@ -89,16 +89,21 @@ impl Connection {
         }
         self.note_handshake_round_trip(cx);
         self.sender.una = self.sender.iss + 1;
-        self.sender.window = self.scaled(segment.window);
+        self.sender.window = self.scaled(segment);
         self.sender.max_window = self.sender.window;
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
         self.become_established(cx);
+        // Data of a fast open, of either side, was sent before and has waited for this.
+        self.recovery.progress_at = cx.now;
+        self.arm_loss_timer(cx);
         Ok(())
     }
 
-    fn scaled(&self, window: u16) -> u32 {
-        u32::from(window) << self.peer.send_shift
+    /// The window of a SYN is not scaled (RFC 7323 §2.2).
+    fn scaled(&self, segment: &Segment<'_>) -> u32 {
+        let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer.send_shift };
+        u32::from(segment.window) << shift
     }
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment which the last ACK has waited for.
@@ -161,7 +166,7 @@ impl Connection {
     /// Takes over the window if the segment is newer than the one that told the last
     /// (RFC 9293 §3.10.7.4). Whether it has changed.
     fn update_window(&mut self, segment: &Segment<'_>, ack: SeqNumber) -> bool {
-        let window = self.scaled(segment.window);
+        let window = self.scaled(segment);
         let sender = &mut self.sender;
         if ack.before(sender.una) {
             return false;

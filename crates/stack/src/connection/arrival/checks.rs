@@ -27,6 +27,10 @@ impl Connection {
             self.take_reset(cx, segment);
             return Err(Outcome::Done);
         }
+        if self.crosses(segment) {
+            self.ack.demand();
+            return Ok(());
+        }
         if segment.flags.has(Flags::SYN) {
             // RFC 5961 §4.2: whoever has really restarted answers this with a reset.
             self.challenge(cx);
@@ -41,6 +45,17 @@ impl Connection {
             && segment.ack.is_none()
             && !segment.flags.has(Flags::RST)
             && segment.seq == self.receiver.irs
+    }
+
+    /// Both have opened at once, and this is the peer's answer to our SYN (RFC 9293 §3.5, figure 7): its
+    /// SYN is known, its ACK is not.
+    fn crosses(&self, segment: &Segment<'_>) -> bool {
+        self.state == State::SynReceived
+            && self.listener.is_none()
+            && segment.flags.has(Flags::SYN)
+            && segment.len() == 1
+            && segment.seq == self.receiver.irs
+            && segment.ack == Some(self.sender.nxt)
     }
 
     /// A SYN that can only be a new connection's: its numbers or its timestamps are later than

@@ -7,12 +7,12 @@ use super::{Outcome, Segment};
 use crate::connection::receive::Taken;
 use crate::connection::receive::ack_policy::Arrival;
 use crate::connection::timers::Timer;
-use crate::connection::{Cause, Connection, ConnectionError, State};
+use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::context::Context;
 use crate::event::Ready;
 
 impl Connection {
-    pub(super) fn take_data(
+    pub(in crate::connection) fn take_data(
         &mut self,
         cx: &mut Context<'_>,
         segment: &Segment<'_>,
@@ -27,7 +27,8 @@ impl Connection {
         }
         // Nobody will ever read it, and the peer must know (RFC 9293 §3.6.1, RFC 2525 §2.17).
         let data_end = segment.seq + segment.data_bytes();
-        if !self.user.attached && self.listener.is_none() && data_end.after(self.receiver.nxt) {
+        let accepted = self.listener.is_none() || self.fast.has(Fast::ACCEPTED);
+        if !self.user.attached && accepted && data_end.after(self.receiver.nxt) {
             self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
             return Err(Outcome::Reset);
         }
@@ -114,7 +115,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn take_fin(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+    pub(in crate::connection) fn take_fin(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
         if segment.flags.has(Flags::FIN) {
             let seq = segment.seq + segment.data_bytes();
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {

@@ -19,6 +19,9 @@ impl Connection {
         if segment.ack.is_some_and(|ack| !self.is_acceptable_ack(ack)) {
             return Err(if reset { Outcome::Done } else { Outcome::Reset });
         }
+        if !reset && segment.ack.is_some() && self.echoes_wrongly(cx, segment) {
+            return Err(Outcome::Reset);
+        }
         // Second step.
         if reset {
             if segment.ack.is_some() {
@@ -38,15 +41,29 @@ impl Connection {
             self.owed.add(Owed::SYN_ACK);
             return Ok(());
         };
+        let repeated = self.recovery.timeouts > 0;
         self.note_handshake_round_trip(cx);
-        self.sender.una = ack;
+        self.acknowledge_syn_data(cx, ack);
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
         self.peer.ecn =
             cx.config.ecn && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
         self.become_established(cx);
         self.ack.demand();
-        Ok(())
+        if self.finish_fast_open(cx, segment, repeated) {
+            return Ok(());
+        }
+        self.take_syn_ack_data(cx, segment)
+    }
+
+    /// It answers to a timestamp that no SYN of ours has had (Linux's PAWSActiveRejected).
+    fn echoes_wrongly(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
+        let Some((_, echo)) = segment.options.timestamps.filter(|(_, echo)| *echo != 0) else {
+            return false;
+        };
+        let first = self.peer.stamp(self.counts.last_sent);
+        let age = self.peer.stamp(cx.now).wrapping_sub(first);
+        echo.wrapping_sub(first) > age
     }
 
     /// The peer's SYN tells where its numbers begin and what it knows.
@@ -65,8 +82,9 @@ impl Connection {
     pub(super) fn note_handshake_round_trip(&mut self, cx: &Context<'_>) {
         if self.recovery.timeouts == 0 {
             self.rtt.sample(cx.now.since(self.recovery.progress_at));
-        } else if self.congestion.window > 1 {
-            // RFC 5681 §3.1: after a lost SYN the first window is one segment; RFC 6298 §5.7.
+        } else if self.recovery.timeouts > 1 {
+            // RFC 5681 §3.1: after a lost SYN the first window is one segment; after a single one, with a
+            // first timeout of a second only, Linux does not believe it (tcp_init_transfer).
             self.congestion.window = 1;
         }
         self.rtt.backoff = 0;
@@ -76,6 +94,7 @@ impl Connection {
 
     /// The handshake is over for this side.
     pub(super) fn become_established(&mut self, cx: &mut Context<'_>) {
+        self.counts.delivered += 1;
         self.change_state(Cause::SynAcknowledged);
         if self.sender.fin_queued {
             self.change_state(Cause::Close);

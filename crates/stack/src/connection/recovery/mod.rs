@@ -142,6 +142,15 @@ impl Recovery {
         self.probe = None;
     }
 
+    /// What is in flight has to be sent again although nothing says that the path is to blame: the
+    /// window stays.
+    pub(crate) fn enter_resending(&mut self, next: SeqNumber) {
+        self.phase = Phase::Loss;
+        self.point = next;
+        self.before = None;
+        self.probe = None;
+    }
+
     /// Something was sent again.
     pub(crate) fn on_retransmission(&mut self, segments: u32, stamp: u32) {
         self.prr.on_sent(segments);

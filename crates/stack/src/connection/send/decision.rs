@@ -91,7 +91,7 @@ impl Connection {
     }
 
     fn decide_data(&self, cx: &Context<'_>, slot_bytes: u32) -> Result<DataPlan, Blocked> {
-        if !self.state.transmits_data() {
+        if !self.state.transmits_data() && !self.is_fast_child() {
             let handshake = !self.state.is_synchronised() && self.sender.unsent_bytes() > 0;
             return Err(if handshake { Blocked::Handshake } else { Blocked::Application });
         }

@@ -8,7 +8,7 @@ use super::decision::{Action, Blocked, DataPlan};
 use crate::connection::receive::window::shift_for;
 use crate::connection::recovery::Probe;
 use crate::connection::timers::Timer;
-use crate::connection::{Connection, Owed};
+use crate::connection::{Connection, Fast, Owed};
 use crate::context::Context;
 use crate::frame::{Link, Packet, TcpFrame};
 
@@ -75,7 +75,8 @@ impl Connection {
             },
             options: &segment.options,
             data: if segment.bytes > 0 {
-                self.sender.bytes(segment.seq, segment.bytes)
+                let syn = u32::from(segment.flags.has(Flags::SYN));
+                self.sender.bytes(segment.seq + syn, segment.bytes)
             } else {
                 (&[], &[])
             },
@@ -99,14 +100,14 @@ impl Connection {
         }
     }
 
-    fn make_syn(&mut self, cx: &Context<'_>, answers: bool) -> Segment {
+    fn make_syn(&mut self, cx: &mut Context<'_>, answers: bool) -> Segment {
         self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
         let ipv6 = self.tuple.is_ipv6();
         let headers = crate::frame::ip_header_bytes(ipv6) + 20;
         let mss = u32::from(self.path.mtu).saturating_sub(headers);
         let mss = u16::try_from(mss).unwrap_or(u16::MAX);
         let shift = shift_for(self.most_receive_bytes(cx));
-        let options = OptionSet {
+        let mut options = OptionSet {
             mss: Some(self.options.most_segment_bytes.map_or(mss, |most| most.min(mss))),
             window_scale: (!answers || self.peer.scales).then_some(shift),
             sack_permitted: !answers || self.peer.sacks,
@@ -124,6 +125,12 @@ impl Connection {
             // A path that drops SYNs with ECN gets one without (RFC 3168 §6.1.1.1).
             flags = flags.with(Flags::ECE).with(Flags::CWR);
         }
+        let bytes = if answers {
+            self.fill_syn_ack(cx, &mut options);
+            0
+        } else {
+            self.fill_syn(cx, &mut options)
+        };
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         let window = self.receiver.limit.min(u32::from(u16::MAX));
         self.receiver.window = window;
@@ -132,8 +139,8 @@ impl Connection {
         Segment {
             seq: self.sender.iss,
             flags,
-            bytes: 0,
-            segments: 0,
+            bytes,
+            segments: u16::from(bytes > 0),
             options,
             window: u16::try_from(window).unwrap_or(u16::MAX),
             capable: false,
@@ -202,9 +209,9 @@ impl Connection {
         }
         // The user's write ends in here, or there is nothing behind it.
         let pushed = self.sender.pushed;
-        if plan.bytes > 0
-            && (pushed.after(plan.seq) && !pushed.after(end) || end == self.sender.end)
-        {
+        let syn_data = plan.again && self.fast.has(Fast::NOT_ACKNOWLEDGED);
+        let last = end == self.sender.end || syn_data && end == self.sender.nxt;
+        if plan.bytes > 0 && (pushed.after(plan.seq) && !pushed.after(end) || last) {
             flags = flags.with(Flags::PSH);
         }
         let tail_probe = self.owed.has(Owed::TAIL_PROBE);

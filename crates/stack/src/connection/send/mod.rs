@@ -94,7 +94,7 @@ impl Sender {
 
     /// What the peer's window has left for what was not sent, in octets.
     pub(crate) fn window_room(&self) -> u32 {
-        u32::try_from((self.una + self.window) - self.nxt).unwrap_or(0)
+        u32::try_from((self.buffer_start() + self.window) - self.nxt).unwrap_or(0)
     }
 
     /// Whether the FIN was acknowledged.

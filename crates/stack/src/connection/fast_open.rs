@@ -1,0 +1,288 @@
+//! TCP Fast Open in one connection (RFC 7413): data in its SYN, or its SYN-ACK, and what becomes of it.
+//!
+//! Whatever goes wrong ends in an ordinary handshake: a SYN that is sent again has neither cookie nor
+//! data, and data that the SYN-ACK does not acknowledge is sent again at once.
+
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::{Flags, OptionSet};
+
+use super::arrival::{Outcome, Segment};
+use super::recovery::Delivered;
+use super::recovery::flight::Judgement;
+use super::{Connection, ConnectionError, Owed, State};
+use crate::context::Context;
+use crate::event::Ready;
+use crate::fast_open::cache::Lesson;
+use crate::fast_open::{Judgement as Answer, ends};
+
+/// Octets of a SYN that are left free for options that routers may add (MAX_TCP_OPTION_SPACE, as
+/// Linux does).
+const OPTION_ROOM: u32 = 40;
+
+/// What Fast Open has to do with a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fast(u16);
+
+impl Fast {
+    /// The user wants it: the SYN has a cookie, asks for one, or has data without.
+    pub(crate) const WANTED: u16 = 1;
+    /// The option was the experiment's (kind 254).
+    pub(crate) const EXPERIMENTAL: u16 = 1 << 1;
+    /// The SYN waits for the first bytes that the user sends.
+    pub(crate) const DEFERRED: u16 = 1 << 2;
+    /// The SYN had data.
+    pub(crate) const SYN_DATA: u16 = 1 << 3;
+    /// The data of a SYN was taken, here or there (TCPI_OPT_SYN_DATA).
+    pub(crate) const TAKEN: u16 = 1 << 4;
+    /// The user needs no cookie (TCP_FASTOPEN_NO_COOKIE).
+    pub(crate) const WITHOUT_COOKIE: u16 = 1 << 5;
+    /// It came to a listener, is the user's already, and its handshake is not over.
+    pub(crate) const CHILD: u16 = 1 << 6;
+    /// The first SYN-ACK gives a cookie.
+    pub(crate) const GIVES: u16 = 1 << 7;
+    /// It was accepted before its handshake was over.
+    pub(crate) const ACCEPTED: u16 = 1 << 8;
+    /// No cookie was known.
+    pub(crate) const NO_COOKIE_KNOWN: u16 = 1 << 9;
+    /// The SYN-ACK has not acknowledged the data.
+    pub(crate) const NOT_ACKNOWLEDGED: u16 = 1 << 10;
+    /// The SYN had to be sent again.
+    pub(crate) const SYN_REPEATED: u16 = 1 << 11;
+
+    pub(crate) fn has(self, what: u16) -> bool {
+        self.0 & what != 0
+    }
+
+    pub(crate) fn add(&mut self, what: u16) {
+        self.0 |= what;
+    }
+
+    pub(crate) fn clear(&mut self, what: u16) {
+        self.0 &= !what;
+    }
+}
+
+/// Why data in a SYN did not work (tcpi_fastopen_client_fail).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FastOpenFailure {
+    /// It did, or was not tried (TFO_STATUS_UNSPEC).
+    #[default]
+    None,
+    /// No cookie was known (TFO_COOKIE_UNAVAILABLE).
+    CookieUnavailable,
+    /// The peer acknowledged its SYN only (TFO_DATA_NOT_ACKED).
+    DataNotAcknowledged,
+    /// The SYN was lost (TFO_SYN_RETRANSMITTED).
+    SynRepeated,
+}
+
+impl Fast {
+    pub(crate) fn failure(self) -> FastOpenFailure {
+        if self.has(Self::TAKEN) {
+            FastOpenFailure::None
+        } else if self.has(Self::SYN_REPEATED) {
+            FastOpenFailure::SynRepeated
+        } else if self.has(Self::NOT_ACKNOWLEDGED) {
+            FastOpenFailure::DataNotAcknowledged
+        } else if self.has(Self::NO_COOKIE_KNOWN) {
+            FastOpenFailure::CookieUnavailable
+        } else {
+            FastOpenFailure::None
+        }
+    }
+}
+
+impl Connection {
+    /// Begins an active open whose SYN may have data; whether the SYN waits for it.
+    pub(crate) fn open_fast(&mut self, cx: &Context<'_>, without_cookie: bool) -> bool {
+        self.open();
+        self.fast.add(Fast::WANTED);
+        if without_cookie {
+            self.fast.add(Fast::WITHOUT_COOKIE);
+        }
+        let waits = cx.fast_open.offer(&self.tuple, without_cookie).with_data;
+        if waits {
+            self.owed.clear(Owed::SYN);
+            self.fast.add(Fast::DEFERRED);
+            self.user.news |= Ready::WRITABLE;
+        }
+        waits
+    }
+
+    /// A SYN that has waited for data leaves.
+    pub(crate) fn launch(&mut self) {
+        if self.fast.has(Fast::DEFERRED) && self.state == State::SynSent {
+            self.fast.clear(Fast::DEFERRED);
+            self.owed.add(Owed::SYN);
+        }
+    }
+
+    /// Octets that the SYN has room for: a segment as the peer has announced it the last time, less
+    /// what routers may add to the options (tcp_send_syn_data).
+    pub(crate) fn syn_room(&self, cx: &Context<'_>) -> u32 {
+        let known = cx.fast_open.offer(&self.tuple, true).mss.map_or(u32::MAX, u32::from);
+        self.segment_bytes().min(known).saturating_sub(OPTION_ROOM)
+    }
+
+    /// Option and data of a SYN that leaves; only the first one has any (RFC 7413 §4.2.1).
+    pub(crate) fn fill_syn(&mut self, cx: &mut Context<'_>, options: &mut OptionSet) -> u32 {
+        if !self.fast.has(Fast::WANTED) {
+            return 0;
+        }
+        if self.sender.nxt != self.sender.iss {
+            if self.fast.has(Fast::SYN_DATA) {
+                self.fast.add(Fast::SYN_REPEATED);
+            }
+            return 0;
+        }
+        let offer = cx.fast_open.offer(&self.tuple, self.fast.has(Fast::WITHOUT_COOKIE));
+        options.fast_open = offer.cookie;
+        if offer.cookie.is_some_and(|cookie| cookie.is_experimental()) {
+            self.fast.add(Fast::EXPERIMENTAL);
+        }
+        if !offer.with_data {
+            self.fast.add(Fast::NO_COOKIE_KNOWN);
+            return 0;
+        }
+        let bytes = self.syn_room(cx).min(self.sender.unsent_bytes());
+        if bytes == 0 {
+            return 0;
+        }
+        self.fast.add(Fast::SYN_DATA);
+        let first = self.sender.iss + 1;
+        self.sender.flight.push(first, first + bytes, 1, cx.now, cx.pool);
+        self.sender.nxt = first + bytes;
+        self.counts.bytes_sent += u64::from(bytes);
+        self.counts.data_segments_out += 1;
+        self.counts.last_sent = cx.now;
+        bytes
+    }
+
+    /// The SYN-ACK has come: remembers what it gives, and sends again what it does not acknowledge
+    /// (RFC 7413 §4.2.1 and §4.1.3; tcp_rcv_fastopen_synack). Whether something has to be sent again.
+    pub(super) fn finish_fast_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+        repeated: bool,
+    ) -> bool {
+        if !self.fast.has(Fast::WANTED) {
+            return false;
+        }
+        let cookie = segment.options.fast_open.filter(|cookie| !cookie.is_request());
+        // A cookie that was not asked for is not taken.
+        let asked = !self.goes_without_cookie(cx);
+        let refused = asked && cookie.is_none() && !repeated && !self.fast.has(Fast::SYN_DATA);
+        cx.fast_open.cache.learn(
+            ends(&self.tuple),
+            Lesson {
+                mss: segment.options.mss.or(Some(self.peer.mss)),
+                cookie: cookie.filter(|_| asked),
+                refused: refused.then(|| self.fast.has(Fast::EXPERIMENTAL)),
+            },
+        );
+        if !self.fast.has(Fast::SYN_DATA) {
+            return false;
+        }
+        if self.sender.flight.is_empty() {
+            cx.counters.fast_open_active += 1;
+            self.fast.add(Fast::TAKEN);
+            return false;
+        }
+        cx.counters.fast_open_active_failed += 1;
+        self.fast.add(Fast::NOT_ACKNOWLEDGED);
+        // No congestion: the peer did not want it (tcp_non_congestion_loss_retransmit).
+        let mss = self.segment_bytes();
+        self.sender.flight.resegment(mss);
+        self.sender.flight.judge(|_| Judgement::Lost);
+        self.recovery.enter_resending(self.sender.nxt);
+        true
+    }
+
+    fn goes_without_cookie(&self, cx: &Context<'_>) -> bool {
+        cx.fast_open.offer(&self.tuple, self.fast.has(Fast::WITHOUT_COOKIE)).cookie.is_none()
+    }
+
+    /// What of the SYN's data the SYN-ACK acknowledges.
+    pub(super) fn acknowledge_syn_data(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
+        let mss = self.segment_bytes();
+        let octets = (ack - self.sender.buffer_start()).max(0).unsigned_abs();
+        self.counts.bytes_acked += u64::from(octets);
+        let mut delivered = Delivered::default();
+        self.sender.flight.acknowledge(ack, mss, &mut delivered, |_| {});
+        self.sender.acknowledge(ack, cx.pool);
+    }
+
+    /// A SYN-ACK may have data, which only who wants Fast Open takes (RFC 7413 §4.2.2).
+    pub(super) fn take_syn_ack_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<(), Outcome> {
+        if !self.fast.has(Fast::WANTED) {
+            return Ok(());
+        }
+        let behind = behind_syn(segment);
+        self.take_data(cx, &behind)?;
+        self.take_fin(cx, &behind);
+        Ok(())
+    }
+
+    /// A SYN has come whose data counts, or that gets a cookie (RFC 7413 §4.2.2).
+    pub(crate) fn answer_fast(
+        &mut self,
+        cx: &mut Context<'_>,
+        segment: &Segment<'_>,
+        answer: Answer,
+    ) {
+        let experimental = segment.options.fast_open.is_some_and(|one| one.is_experimental());
+        if experimental {
+            self.fast.add(Fast::EXPERIMENTAL);
+        }
+        if matches!(answer, Answer::Give | Answer::Accept { gives: true }) {
+            self.fast.add(Fast::GIVES);
+        }
+        if !matches!(answer, Answer::Accept { .. }) {
+            return;
+        }
+        cx.counters.fast_open_passive += 1;
+        self.fast.add(Fast::CHILD);
+        self.user.attached = true;
+        let behind = behind_syn(segment);
+        let window = self.receiver.limit.min(u32::from(u16::MAX)) as usize;
+        let data = &behind.data[..behind.data.len().min(window)];
+        if !data.is_empty() {
+            self.fast.add(Fast::TAKEN);
+            self.receiver.take(behind.seq, data, cx.pool);
+            self.counts.bytes_received += data.len() as u64;
+            self.counts.data_segments_in += 1;
+            self.user.news |= Ready::READABLE;
+        }
+        self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
+        self.ack.begin(self.segment_bytes(), self.receiver.limit);
+    }
+
+    /// The cookie of a SYN-ACK: the first one's only, as in Linux.
+    pub(crate) fn fill_syn_ack(&mut self, cx: &Context<'_>, options: &mut OptionSet) {
+        if self.fast.has(Fast::GIVES) {
+            self.fast.clear(Fast::GIVES);
+            let cookie = cx.fast_open.keys(self.listener).cookie(ends(&self.tuple));
+            options.fast_open = Some(cookie.in_experiment(self.fast.has(Fast::EXPERIMENTAL)));
+        }
+    }
+
+    /// Whether data leaves before the handshake is over.
+    pub(crate) fn is_fast_child(&self) -> bool {
+        self.fast.has(Fast::CHILD) && self.state == State::SynReceived
+    }
+
+    /// Whether a reset, and not its user, has ended it.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.state == State::Closed && self.user.error() == Some(ConnectionError::Reset)
+    }
+}
+
+/// The segment without its SYN.
+fn behind_syn<'a>(segment: &Segment<'a>) -> Segment<'a> {
+    Segment { seq: segment.seq + 1, flags: Flags(segment.flags.0 & !Flags::SYN.0), ..*segment }
+}

@@ -1,0 +1,190 @@
+//! Fast Open as the user sees it, and where its SYNs meet listeners.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uncork_packet::Instant;
+
+use super::{News, Stack};
+use crate::connection::arrival::Segment;
+use crate::connection::{Connection, Fast, State};
+use crate::demux::Tuple;
+use crate::fast_open::{FastOpen, FastOpenKeys, FastOpenListen, Judgement};
+use crate::handle::{ListenerId, SocketId};
+use crate::stack::ConnectError;
+
+/// How long a connection that was reset before its handshake was over counts as pending: whoever
+/// spoofs addresses with cookies that he has got hold of gets no further than that (RFC 7413 §5.1,
+/// reqsk_fastopen_remove).
+const RESET_COUNTS: Duration = Duration::from_secs(60);
+
+/// How an active open with Fast Open has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastConnect {
+    /// The SYN waits for the first bytes that are sent, and takes them along: to the user it is as if
+    /// the connection were open.
+    Deferred(SocketId),
+    /// No cookie is known, and the SYN asks for one: an ordinary handshake is under way.
+    Begun(SocketId),
+}
+
+impl FastConnect {
+    /// The connection.
+    #[must_use]
+    pub fn socket(self) -> SocketId {
+        match self {
+            Self::Deferred(socket) | Self::Begun(socket) => socket,
+        }
+    }
+}
+
+impl Stack {
+    /// Begins a connection whose SYN takes data along, if a cookie of the peer is known or none is
+    /// needed (TCP_FASTOPEN_CONNECT; with [`Stack::send`] right behind it MSG_FASTOPEN). The first
+    /// [`Stack::send`] takes no more than fits into the SYN. `without_cookie` is
+    /// TCP_FASTOPEN_NO_COOKIE.
+    ///
+    /// Data in a SYN may come twice to the program on the other side, should the SYN come twice and
+    /// that program be started anew in between (RFC 7413 §2.1).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]: with [`ConnectError::NoFastOpen`] if the stack has it switched off.
+    pub fn connect_fast(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        without_cookie: bool,
+    ) -> Result<FastConnect, ConnectError> {
+        if !self.shared.fast_open.switches.has(FastOpen::CLIENT) {
+            return Err(ConnectError::NoFastOpen);
+        }
+        let place = self.begin(now, local, remote)?;
+        let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
+        let cx = self.shared.context(&self.interface.device, now);
+        let waits = connection.open_fast(&cx, without_cookie);
+        let id = connection.id;
+        self.settle(place);
+        Ok(if waits { FastConnect::Deferred(id) } else { FastConnect::Begun(id) })
+    }
+
+    /// A SYN that waits for data leaves without (sendto of nothing with MSG_FASTOPEN).
+    pub fn launch(&mut self, now: Instant, socket: SocketId) {
+        self.with(now, socket, |connection, _| connection.launch());
+    }
+
+    /// Switches Fast Open, or parts of it, on and off (tcp_fastopen).
+    pub fn set_fast_open(&mut self, switches: FastOpen) {
+        self.shared.fast_open.switches = switches;
+    }
+
+    /// Sets the keys of the cookies that are given: a listener's own (TCP_FASTOPEN_KEY), or everybody
+    /// else's (tcp_fastopen_key). Without, they come of the stack's seed.
+    pub fn set_fast_open_keys(&mut self, listener: Option<ListenerId>, keys: FastOpenKeys) {
+        self.shared.fast_open.set_keys(listener, keys);
+    }
+
+    /// The keys in force.
+    #[must_use]
+    pub fn fast_open_keys(&self, listener: Option<ListenerId>) -> FastOpenKeys {
+        *self.shared.fast_open.keys(listener)
+    }
+
+    /// Forgets the cookies that peers have given (`ip tcp_metrics flush`).
+    pub fn forget_fast_open_cookies(&mut self) {
+        self.shared.fast_open.cache.clear();
+    }
+
+    /// Lets a listener take data from SYNs, or not (TCP_FASTOPEN).
+    pub fn set_listener_fast_open(&mut self, listener: ListenerId, listen: FastOpenListen) {
+        if let Some(listener) = self.listeners.get(listener) {
+            listener.fast_open.listen = listen;
+        }
+    }
+
+    /// What to do about a SYN that may be a fast one.
+    pub(super) fn judge_fast_open(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        id: ListenerId,
+    ) -> Judgement {
+        let Some(listener) = self.listeners.get(id) else { return Judgement::Ordinary };
+        let shared = &mut self.shared;
+        let cookie = segment.options.fast_open;
+        let request = cookie.is_some_and(|cookie| cookie.is_request());
+        shared.counters.fast_open_requests += u64::from(request);
+        let switches = shared.fast_open.switches;
+        let concerns = cookie.is_some() || !segment.data.is_empty();
+        let listen = listener.fast_open_listen(switches);
+        if !switches.has(FastOpen::SERVER) || !concerns || listen.pending == 0 {
+            return Judgement::Ordinary;
+        }
+        if !listener.fast_open.has_room(listen, now) {
+            shared.counters.fast_open_overflows += 1;
+            return Judgement::Ordinary;
+        }
+        let has_data = !segment.data.is_empty();
+        let judgement = shared.fast_open.judge((id, listen), tuple, cookie, has_data);
+        let bad = judgement == Judgement::Give && !request;
+        shared.counters.fast_open_passive_failed += u64::from(bad);
+        judgement
+    }
+
+    /// A SYN was taken: its data too, or a cookie for the next time.
+    pub(super) fn answer_fast(
+        &mut self,
+        now: Instant,
+        place: u32,
+        segment: &Segment<'_>,
+        answer: Judgement,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let mut cx = self.shared.context(&self.interface.device, now);
+        connection.answer_fast(&mut cx, segment, answer);
+        let Some(listener) = connection.listener.and_then(|id| self.listeners.get(id)) else {
+            return;
+        };
+        if connection.fast.has(Fast::CHILD) {
+            listener.fast_open.pending += 1;
+            listener.queue(connection.id);
+            self.news.push_back(News::Incoming(listener.id));
+        } else {
+            listener.handshakes += 1;
+        }
+        self.settle(place);
+    }
+
+    /// A connection that was its user's before its handshake was over: is that over now?
+    pub(super) fn settle_fast_child(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.state == State::SynReceived {
+            return;
+        }
+        connection.fast.clear(Fast::CHILD);
+        let accepted = connection.fast.has(Fast::ACCEPTED);
+        let Some(listener) = connection.listener.and_then(|id| self.listeners.get(id)) else {
+            return;
+        };
+        let reset = accepted && connection.was_reset();
+        let until = connection.counts.last_heard + RESET_COUNTS;
+        listener.fast_open.handshake_over(reset.then_some(until));
+        if accepted {
+            connection.listener = None;
+        }
+    }
+}
+
+impl Connection {
+    /// Whether a router's word that nobody is there ends it. A connection that is open goes on trying
+    /// (RFC 1122 §4.2.3.9, RFC 5461); so does one that is its user's already (tcp_v4_err).
+    pub(super) fn gives_up_when_unreachable(&self) -> bool {
+        match self.state {
+            State::SynSent => true,
+            State::SynReceived => !self.fast.has(Fast::ACCEPTED),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Where a connection comes into being, and what a SYN makes of it.
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::{Flags, OptionSet};
+
+use super::Stack;
+use crate::connection::arrival::Segment;
+use crate::connection::receive::window::shift_for;
+use crate::connection::{Cause, Connection, Owed, Path, SocketOption};
+use crate::demux::Tuple;
+use crate::handle::{ListenerId, SocketId};
+
+impl Stack {
+    /// Makes a connection and enters it into the table.
+    pub(super) fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
+        let neighbour = self.interface.neighbour_for(tuple.remote().ip());
+        let path = Path { neighbour, mtu: self.interface.device.mtu };
+        let mut cx = self.shared.context(&self.interface.device, now);
+        let place = self.connections.insert(|place, generation| {
+            Connection::new(SocketId { place, generation }, tuple, path, &cx)
+        });
+        if let Some(connection) = self.connections.get_mut(place) {
+            for &option in options {
+                connection.set_option(&mut cx, option);
+            }
+        }
+        self.demux.insert(tuple.hash(self.shared.secrets.table), place);
+        place
+    }
+
+    /// A SYN has come to a listener (RFC 9293 §3.10.7.2).
+    pub(super) fn open_passively(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        listener: ListenerId,
+        options: &[SocketOption],
+    ) -> u32 {
+        self.shared.counters.passive_opens += 1;
+        let place = self.insert(now, *tuple, options);
+        let Some(connection) = self.connections.get_mut(place) else { return place };
+        let cx = self.shared.context(&self.interface.device, now);
+        connection.listener = Some(listener);
+        connection.take_syn(&cx, segment);
+        // RFC 3168 §6.1.1: both bits ask for ECN.
+        connection.peer.ecn = segment.flags.has(Flags::ECE.with(Flags::CWR));
+        connection.change_state(Cause::PassiveOpen);
+        connection.owed.add(Owed::SYN_ACK);
+        self.settle(place);
+        place
+    }
+
+    /// The same, of a cookie that has come back: the connection is open.
+    pub(super) fn open_from_cookie(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        offered: &OptionSet,
+        iss: SeqNumber,
+    ) {
+        let Some(listener) = self.listeners.find(tuple.local()) else { return };
+        listener.handshakes += 1;
+        let (id, options) = (listener.id, listener.options.clone());
+        let syn = Segment {
+            seq: segment.seq - 1,
+            ack: None,
+            flags: Flags::SYN,
+            window: segment.window,
+            options: *offered,
+            data: &[],
+            segment_bytes: None,
+            congestion: false,
+        };
+        let place = self.open_passively(now, tuple, &syn, id, &options);
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        connection.begin_from_cookie(iss, now);
+        let mut cx = self.shared.context(&self.interface.device, now);
+        connection.handle_segment(&mut cx, segment);
+        self.settle(place);
+    }
+
+    /// What a SYN-ACK without a connection announces.
+    pub(super) fn announced_segment(&self, tuple: &Tuple) -> u16 {
+        let headers = crate::frame::ip_header_bytes(tuple.is_ipv6()) + 20;
+        let bytes = u32::from(self.interface.device.mtu).saturating_sub(headers);
+        u16::try_from(bytes).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn shift(&self) -> u8 {
+        shift_for(self.shared.config.receive_buffer_bytes.1)
+    }
+}
