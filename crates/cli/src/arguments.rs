@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::doctor::Doctor;
 use crate::lab::Lab;
+use crate::stack::Stack;
 use crate::tune::Tune;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -31,6 +32,7 @@ Examples:
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
   uncork ack client --help               watch when a receiver acknowledges
   uncork lab tsq --quick                 what a bulk sender does to everybody behind it
+  uncork stack serve http --dev tap0 --addr 10.9.0.2/24   a server on a TCP stack of its own
 
 `uncork COMMAND --help` says more about each command."
 )]
@@ -47,6 +49,7 @@ pub(crate) enum Command {
     Status(Status),
     Ack(uncork_ack::Ack),
     Lab(Lab),
+    Stack(Stack),
     /// Print the path of the library, for LD_PRELOAD by hand
     #[command(after_help = LIBRARY_HELP)]
     Library,

@@ -16,6 +16,8 @@ impl Failure {
     pub(crate) const USAGE: i32 = 2;
     /// The operating system does not allow what it would take.
     pub(crate) const NO_PERMISSION: i32 = 3;
+    /// The process that was named is not there, or not what it should be.
+    pub(crate) const NO_SUCH_PROCESS: i32 = 4;
     /// uncork itself failed, or refused.
     pub(crate) const OWN: i32 = 125;
     /// The command was found and cannot be executed.
@@ -41,6 +43,11 @@ impl Failure {
     /// Something that only another user may do.
     pub(crate) fn no_permission(sentence: impl Into<String>) -> Self {
         Self { code: Self::NO_PERMISSION, sentence: sentence.into() }
+    }
+
+    /// A process that is not there.
+    pub(crate) fn no_such_process(sentence: impl Into<String>) -> Self {
+        Self { code: Self::NO_SUCH_PROCESS, sentence: sentence.into() }
     }
 
     /// A command that exists and cannot be executed.

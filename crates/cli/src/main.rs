@@ -22,6 +22,7 @@ mod loader;
 mod output;
 mod page;
 mod run;
+mod stack;
 mod stats;
 mod status;
 mod tables;
@@ -46,6 +47,7 @@ fn uncork() -> i32 {
         Command::Status(arguments) => status::status(&arguments),
         Command::Ack(arguments) => Ok(uncork_ack::run(&arguments)),
         Command::Lab(arguments) => lab::lab(&arguments),
+        Command::Stack(arguments) => stack::stack(arguments),
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
         Command::Guest(arguments) => lab::guest(&arguments),

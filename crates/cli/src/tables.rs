@@ -243,12 +243,12 @@ fn held(held: &HeldTime) -> String {
 }
 
 /// Three digits and a unit: `870ns`, `12.3us`, `1.02ms`.
-fn time(nanoseconds: u64) -> String {
+pub(crate) fn time(nanoseconds: u64) -> String {
     scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s"])
 }
 
 /// Three digits and a unit: `900`, `1.46kB`, `12.3MB`.
-fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     scaled(bytes, 1000.0, &["", "kB", "MB", "GB", "TB", "PB"])
 }
 

@@ -51,7 +51,7 @@ impl Tuner for InPlace {
             netns: Handle::named(place.near.name())?,
         };
         let Applied { id, changes, left, .. } =
-            apply(&self.journal()?, plan(&request)?, self.bpffs())?;
+            apply(&self.journal()?, plan(&request, &[])?, self.bpffs())?;
         self.applied.set(Some(id));
         ensure!(left.is_empty(), "uncork tune left something undone: {}", left.join("; "));
         Ok(changes)

@@ -95,6 +95,13 @@ impl<D: Driver, W: Write> Record<D, W> {
         &self.recorder.outcome
     }
 
+    /// Writes down what is not written yet, and gives the error that has ended the recording, if one
+    /// has.
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        self.recorder.write_out();
+        self.recorder.outcome.error.take()
+    }
+
     /// The driver under it.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner

@@ -1,6 +1,7 @@
 //! A stack: connections and listeners over one device, and the order in which things happen.
 
 mod arrive;
+mod ending;
 mod fast_open;
 mod open;
 mod settle;

@@ -1,0 +1,206 @@
+//! The command line of `uncork stack`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use uncork_posix::config::parse_duration;
+use uncork_serve::Cidr;
+
+const STACK_HELP: &str = "\
+Examples:
+  uncork stack serve http --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
+  uncork stack stat
+
+`uncork stack COMMAND --help` says more about each command.";
+
+/// Serve and connect on a TCP stack in user space, with addresses of its own
+///
+/// The stack has small queues, autocorking and quick ACKs counted right (docs/STACK.md). It speaks
+/// over a TAP that it makes, or beside the kernel over any Ethernet device by a packet socket, and
+/// needs addresses that nobody else has.
+#[derive(Debug, Args)]
+#[command(after_help = STACK_HELP)]
+pub(crate) struct Stack {
+    #[command(subcommand)]
+    pub(super) command: StackCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StackCommand {
+    Serve(Serve),
+    Connect(Connect),
+    Stat(Stat),
+}
+
+/// A protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Protocol {
+    /// Send back what comes (RFC 862)
+    Echo,
+    /// Drop what comes (RFC 863)
+    Discard,
+    /// Send lines of characters without end (RFC 864)
+    Chargen,
+    /// HTTP/1.1: / is a short body, /file a long one
+    Http,
+}
+
+/// How a device is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Driver {
+    /// A TAP; made if there is none of this name
+    Tap,
+    /// A packet socket on a device that is there
+    Packet,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Device {
+    /// An address of the stack with the length of its network's prefix; may be repeated
+    ///
+    /// IPv4 or IPv6, such as 10.9.0.2/24 or fd09::2/64. Nobody else on the network may have it, this
+    /// host included.
+    #[arg(long, value_name = "CIDR", required = true, value_parser = Cidr::from_str)]
+    pub(super) addr: Vec<Cidr>,
+
+    /// A router to everybody who is in no network of --addr; one of each version of IP
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) gateway: Vec<IpAddr>,
+
+    /// How the device is used
+    ///
+    /// Without it: a device that is there by a packet socket, unless it is a TAP; otherwise a TAP is
+    /// made, and is gone when the stack ends.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(super) driver: Option<Driver>,
+
+    /// An address that the kernel's end of the TAP gets, with its prefix; may be repeated
+    #[arg(long, value_name = "CIDR", value_parser = Cidr::from_str)]
+    pub(super) host: Vec<Cidr>,
+
+    /// MTU of the TAP
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1280..))]
+    pub(super) mtu: u16,
+
+    /// How long to go on looking, after the last frame, before sleeping
+    ///
+    /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(super) spin: Option<Duration>,
+
+    /// Write what passes into a capture (pcapng)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) record: Option<PathBuf>,
+
+    /// Where `uncork stack stat` can ask, instead of the usual place
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(super) socket: Option<PathBuf>,
+
+    /// How long connections may take to end after Ctrl-C, before they are reset
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    pub(super) grace: Duration,
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  uncork stack serve http --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
+  curl http://10.9.0.2:8080/
+  uncork stack serve echo --dev eth0 --addr 192.0.2.77/24 --gateway 192.0.2.1 --port 7000
+  uncork stack serve http --kernel --addr 127.0.0.1/8
+
+Ctrl-C and SIGTERM end it: no new connections, FIN on those that there are, resets on what is left
+after --grace. A second one resets at once.
+
+Exit status: 0 it was told to end, 1 the device has failed, 2 the command line is wrong or names what
+cannot be used, 3 a capability is missing.";
+
+/// Serve echo, discard, chargen or HTTP on an address of the stack's own
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_HELP)]
+pub(super) struct Serve {
+    /// What to serve
+    #[arg(value_enum)]
+    pub(super) protocol: Protocol,
+
+    /// The network device: one that is there, or the name of a TAP to be made
+    #[arg(long, value_name = "DEV", required_unless_present = "kernel")]
+    pub(super) dev: Option<String>,
+
+    /// The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) port: Option<u16>,
+
+    /// Octets of the body of / (http)
+    #[arg(long, value_name = "BYTES", default_value_t = 602)]
+    pub(super) body: u64,
+
+    /// Octets of /file (http)
+    #[arg(long, value_name = "BYTES", default_value_t = 100_000_000)]
+    pub(super) bytes: u64,
+
+    /// Serve on kernel sockets instead, with epoll, to compare with; --addr is an address of this host
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "record", "socket"])]
+    pub(super) kernel: bool,
+
+    #[command(flatten)]
+    pub(super) device: Device,
+}
+
+const CONNECT_HELP: &str = "\
+Examples:
+  uncork stack connect 10.9.0.1:80 --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
+  printf 'GET / HTTP/1.0\\r\\n\\r\\n' | uncork stack connect 192.0.2.10:80 --dev eth0 --addr 192.0.2.77/24
+
+Exit status: 0 the other end has closed, 1 the connection or the device has failed, 2 the command line
+is wrong or names what cannot be used, 3 a capability is missing, 130 it was ended by Ctrl-C or SIGTERM.";
+
+/// Connect standard input and output to somebody, over the stack
+///
+/// The end of standard input ends that direction only; what comes is still written, until the other
+/// side ends, too.
+#[derive(Debug, Args)]
+#[command(after_help = CONNECT_HELP)]
+pub(super) struct Connect {
+    /// Address and port of the other end, such as 10.0.0.1:80 or [fd00::1]:80
+    #[arg(value_name = "ADDR:PORT")]
+    pub(super) remote: SocketAddr,
+
+    /// The network device: one that is there, or the name of a TAP to be made
+    #[arg(long, value_name = "DEV")]
+    pub(super) dev: String,
+
+    #[command(flatten)]
+    pub(super) device: Device,
+}
+
+const STAT_HELP: &str = "\
+Examples:
+  uncork stack stat
+  uncork stack stat 4711 --json
+
+Exit status: 0 it has answered, 1 none runs, or it has not answered, 2 the command line is wrong,
+3 it is another user's, 4 no stack runs in this process.";
+
+/// Show each connection of a running stack, and why it is not sending
+///
+/// Without PID and --socket: of the one that runs, or which ones do if there are several.
+#[derive(Debug, Args)]
+#[command(after_help = STAT_HELP)]
+pub(super) struct Stat {
+    /// The process of the stack
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) pid: Option<u32>,
+
+    /// Where it can be asked, if it was started with --socket
+    #[arg(long, value_name = "PATH", conflicts_with = "pid", value_hint = ValueHint::FilePath)]
+    pub(super) socket: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}

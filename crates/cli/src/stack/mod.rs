@@ -1,0 +1,157 @@
+//! `uncork stack`: what is asked for, and what is said of it. What it does is `uncork-serve`'s.
+
+mod arguments;
+mod table;
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use uncork_serve::{Ended, Error, Kind, Place, Ready, Service, stat};
+
+pub(crate) use arguments::Stack;
+use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
+
+use crate::failure::Failure;
+use crate::output::{complain, print};
+
+const DONE: i32 = 0;
+/// By a signal, as a shell says it of SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// `uncork stack`.
+pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
+    match arguments.command {
+        StackCommand::Serve(wanted) => serve(wanted),
+        StackCommand::Connect(wanted) => connect(wanted),
+        StackCommand::Stat(wanted) => show(&wanted),
+    }
+}
+
+fn serve(wanted: Serve) -> Result<i32, Failure> {
+    let service = match wanted.protocol {
+        Protocol::Echo => Service::Echo,
+        Protocol::Discard => Service::Discard,
+        Protocol::Chargen => Service::Chargen,
+        Protocol::Http => Service::Http { body_bytes: wanted.body, file_bytes: wanted.bytes },
+    };
+    let what = uncork_serve::Serve {
+        service,
+        port: wanted.port.unwrap_or(service.default_port()),
+        grace: wanted.device.grace,
+    };
+    let mut ready = |ready: &Ready| {
+        if let Some(note) = &ready.note {
+            complain(note);
+        }
+        // Whoever started it may not be interested.
+        let _ = print(&format!("{}\n", ready.sentence));
+    };
+    let done = if wanted.kernel {
+        let addresses: Vec<_> = wanted.device.addr.iter().map(|ours| ours.address).collect();
+        uncork_serve::serve_on_kernel(&addresses, &what, &mut ready)
+    } else {
+        let device = wanted.dev.unwrap_or_default();
+        uncork_serve::serve(&place(device, wanted.device), &what, &mut ready)
+    };
+    done.map(|()| DONE).map_err(|error| failure(&error))
+}
+
+fn connect(wanted: Connect) -> Result<i32, Failure> {
+    let (input, output) = standard().map_err(|error| {
+        Failure::left(format!("standard input and output cannot be used: {error}"))
+    })?;
+    let grace = wanted.device.grace;
+    let what = uncork_serve::Connect { remote: wanted.remote, input, output, grace };
+    let place = place(wanted.dev, wanted.device);
+    let ended = uncork_serve::connect(&place, what, &mut |note| complain(note));
+    match ended.map_err(|error| failure(&error))? {
+        Ended::BySignal => Ok(INTERRUPTED),
+        _ => Ok(DONE),
+    }
+}
+
+/// Descriptors of our own for both.
+fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    Ok((input, io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+fn place(device: String, wanted: Device) -> Place {
+    let kind = wanted.driver.map(|driver| match driver {
+        Driver::Tap => Kind::Tap,
+        Driver::Packet => Kind::Packet,
+    });
+    Place {
+        device,
+        kind,
+        mtu: wanted.mtu,
+        host: wanted.host,
+        addresses: wanted.addr,
+        gateways: wanted.gateway,
+        spin: wanted.spin.unwrap_or_default(),
+        record: wanted.record,
+        socket: wanted.socket,
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    let sentence = error.to_string();
+    if error.is_permission() {
+        Failure::no_permission(sentence)
+    } else if error.is_usage() {
+        Failure::unusable(sentence)
+    } else {
+        Failure::left(sentence)
+    }
+}
+
+fn show(wanted: &Stat) -> Result<i32, Failure> {
+    let path = match (&wanted.socket, wanted.pid) {
+        (Some(path), _) => path.clone(),
+        (None, Some(pid)) => stat::socket_of(pid),
+        (None, None) => only_one()?,
+    };
+    let report = stat::ask(&path).map_err(|error| unanswered(wanted.pid, &path, &error))?;
+    let text = if wanted.json {
+        serde_json::to_string_pretty(&report).map_err(|error| Failure::left(error.to_string()))?
+            + "\n"
+    } else {
+        table::report(report, crate::tables::Width::of_stdout())
+    };
+    print(&text).map(|()| DONE)
+}
+
+/// The socket of the only stack that runs.
+fn only_one() -> Result<PathBuf, Failure> {
+    match stat::running()[..] {
+        [] => Err(Failure::left(
+            "no stack of this user runs: uncork stack serve --help, or name its --socket",
+        )),
+        [pid] => Ok(stat::socket_of(pid)),
+        ref several => {
+            let pids: Vec<_> = several.iter().map(u32::to_string).collect();
+            let pids = pids.join(", ");
+            Err(Failure::unusable(format!("several stacks run: name one of the processes {pids}")))
+        }
+    }
+}
+
+fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    match (error.kind(), pid) {
+        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
+            Failure::no_such_process(format!("no stack of this user runs in process {pid}"))
+        }
+        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, None) => {
+            Failure::left(format!("no stack can be asked at {path}"))
+        }
+        (ErrorKind::PermissionDenied, _) => Failure::no_permission(format!(
+            "{path} belongs to another user: ask as that one, or as root"
+        )),
+        (ErrorKind::TimedOut, _) => Failure::left(format!(
+            "the stack at {path} does not answer: its process is stopped, or has no time"
+        )),
+        _ => Failure::left(format!("the stack at {path} has not told all: {error}")),
+    }
+}

@@ -1,0 +1,89 @@
+//! What `uncork stack stat` shows.
+
+use std::cmp::Reverse;
+
+use uncork_serve::stat::{Acks, Connection, Report};
+
+use crate::output::shown;
+use crate::tables::{LISTED, Width, bytes, lines, table, time};
+
+const HEADER: [&str; 10] = [
+    "peer",
+    "state",
+    "cwnd",
+    "srtt",
+    "in flight",
+    "in device",
+    "held",
+    "acks",
+    "waits for",
+    "sent",
+];
+
+/// The stack in two lines, and its connections, those that have most to send first.
+pub(super) fn report(report: Report, width: Width) -> String {
+    let running = report.running;
+    let counts = &running.counts;
+    let addresses: Vec<_> = running.addresses.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "process {}: {} at {} over {}, for {}\n",
+        running.pid,
+        shown(&running.does),
+        addresses.join(", "),
+        shown(&running.device),
+        time(running.age_ms.saturating_mul(1_000_000)),
+    );
+    text += &format!(
+        "{} connections came, {} were begun; segments: {} in, {} out, {} sent again; {} times the \
+         device was full of one connection\n",
+        counts.passive_opens,
+        counts.active_opens,
+        counts.segments_in,
+        counts.segments_out,
+        counts.retransmitted,
+        counts.throttled,
+    );
+    let mut connections = report.connections;
+    if connections.is_empty() {
+        return text + "no connections\n";
+    }
+    connections.sort_by_key(|one| (Reverse(one.held_bytes), Reverse(one.sent_bytes), one.remote));
+    let mut table = table(&HEADER, &[2, 3, 4, 5, 6, 9], width);
+    for one in connections.iter().take(LISTED) {
+        table.add_row(row(one));
+    }
+    text += &lines(&table);
+    match connections.len().saturating_sub(LISTED) {
+        0 => {}
+        1 => text += "… and 1 connection with less to send; --json has all\n",
+        more => text += &format!("… and {more} connections with less to send; --json has all\n"),
+    }
+    text
+}
+
+fn row(one: &Connection) -> [String; 10] {
+    [
+        one.remote.to_string(),
+        shown(&one.state).into_owned(),
+        one.cwnd.to_string(),
+        one.srtt_us.map_or_else(|| "-".to_owned(), micros),
+        one.in_flight.to_string(),
+        bytes(one.device_bytes.into()),
+        bytes(one.held_bytes.into()),
+        acks(&one.ack),
+        one.waits_for.as_deref().map_or_else(|| "-".to_owned(), |why| shown(why).into_owned()),
+        bytes(one.sent_bytes),
+    ]
+}
+
+fn acks(acks: &Acks) -> String {
+    match acks.mode.as_str() {
+        "quick" => format!("quick, {} left", acks.quick_left),
+        "delayed" => format!("delayed {}", micros(acks.delay_us)),
+        other => shown(other).into_owned(),
+    }
+}
+
+fn micros(micros: u64) -> String {
+    time(micros.saturating_mul(1000))
+}

@@ -1,0 +1,201 @@
+//! One stack, one driver, one thread: the loop that joins them.
+//!
+//! A turn is what the heads of `uncork-stack` and `uncork-driver` ask for, in this order: frames and
+//! completions in, timers that are due, news for the program, the program itself, frames out. When a
+//! turn finds nothing to do, the thread sleeps until a descriptor or a deadline wakes it, or goes on
+//! looking for a while first ([`Engine::spin_for`]).
+//!
+//! What is done with connections is the [`Program`]'s: nothing in here knows.
+#![forbid(unsafe_code)]
+
+mod sleep;
+
+use std::io;
+use std::time::Duration;
+
+use uncork_driver::clock::{Clock, clock};
+use uncork_driver::{Driver, Offer};
+pub use uncork_packet::Instant;
+use uncork_stack::{Event, Stack};
+
+pub use sleep::{Interest, Watch};
+
+/// Frames that are taken in before the program has its turn: enough to make batches of, few enough
+/// that the oldest does not wait for long (a quarter of a millisecond at two microseconds each).
+const FRAMES_A_TURN: usize = 128;
+/// Without ever sleeping, the program's descriptors are still looked at, once in so many turns.
+const TURNS_BETWEEN_LOOKS: u32 = 64;
+/// When a device took nothing more and may not say when it does again.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(1);
+
+/// What lives on an engine: its connections' user.
+pub trait Program {
+    /// Something has become possible.
+    fn on_event(&mut self, stack: &mut Stack, now: Instant, event: Event);
+
+    /// Once a turn, after its events and before frames leave.
+    fn on_turn(&mut self, stack: &mut Stack, now: Instant);
+
+    /// Descriptors that are waited for beside the device's.
+    fn watched(&self) -> Vec<Watch<'_>>;
+
+    /// Something has happened to the descriptor that is watched under this key.
+    ///
+    /// # Errors
+    ///
+    /// What ends the engine.
+    fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()>;
+
+    /// When [`Program::on_turn`] has to come at the latest.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Whether the engine may stop. Asked at the end of a turn, when everything that could be sent was.
+    fn is_over(&self) -> bool;
+}
+
+/// A stack and a driver.
+pub struct Engine<D> {
+    driver: D,
+    stack: Stack,
+    clock: Clock,
+    spin: Duration,
+    /// The device took nothing more in the last turn.
+    full: bool,
+}
+
+impl<D> std::fmt::Debug for Engine<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("stack", &self.stack).finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Joins them. Time begins now.
+    #[must_use]
+    pub fn new(driver: D, stack: Stack) -> Self {
+        Self { driver, stack, clock: clock(), spin: Duration::ZERO, full: false }
+    }
+
+    /// How long it goes on looking after the last thing that happened, before it sleeps. Not at all
+    /// unless asked for: a core is spent on it.
+    pub fn spin_for(&mut self, time: Duration) {
+        self.spin = time;
+    }
+
+    /// The time as the stack is told it.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        (self.clock)()
+    }
+
+    /// The stack, to be set up, or asked.
+    pub fn stack(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
+    /// The driver.
+    pub fn driver(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// The driver alone, when all is over.
+    pub fn into_driver(self) -> D {
+        self.driver
+    }
+
+    /// One turn, without waiting for anything; whether anything has happened.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    pub fn turn(&mut self, program: &mut impl Program) -> io::Result<bool> {
+        let now = (self.clock)();
+        let (driver, stack) = (&mut self.driver, &mut self.stack);
+        let mut happened =
+            driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;
+        driver.complete(&mut |completion| {
+            happened = true;
+            stack.handle_completion(now, completion);
+        })?;
+        if stack.poll_timeout().is_some_and(|due| due <= now) {
+            happened = true;
+            stack.handle_timeout(now);
+        }
+        while let Some(event) = stack.poll_event() {
+            happened = true;
+            program.on_event(stack, now, event);
+        }
+        program.on_turn(stack, now);
+        Ok(self.send(now)? || happened)
+    }
+
+    /// Hands over what may leave; whether there was anything.
+    fn send(&mut self, now: Instant) -> io::Result<bool> {
+        let (driver, stack) = (&mut self.driver, &mut self.stack);
+        let mut sent = false;
+        let last = loop {
+            match driver.offer(&mut |slot| stack.poll_transmit(now, slot))? {
+                Offer::Taken => sent = true,
+                last => break last,
+            }
+        };
+        driver.flush()?;
+        self.full = last == Offer::Full;
+        Ok(sent)
+    }
+
+    /// Turns until the program is over.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone, or what the program says.
+    pub fn run(&mut self, program: &mut impl Program) -> io::Result<()> {
+        let mut turns = 0_u32;
+        let mut last = self.now();
+        loop {
+            let happened = self.turn(program)?;
+            if program.is_over() {
+                return Ok(());
+            }
+            turns = turns.wrapping_add(1);
+            if happened && !self.spin.is_zero() {
+                last = self.now();
+            }
+            let awake = happened || !self.spin.is_zero() && self.now().since(last) < self.spin;
+            if !awake {
+                self.sleep(program)?;
+            } else if turns.is_multiple_of(TURNS_BETWEEN_LOOKS) {
+                self.look(program, Some(Duration::ZERO))?;
+            }
+        }
+    }
+
+    /// Sleeps until something is there to be done.
+    ///
+    /// # Errors
+    ///
+    /// What the program says of its descriptors.
+    pub fn sleep(&mut self, program: &mut impl Program) -> io::Result<()> {
+        let now = (self.clock)();
+        let due = [self.stack.poll_timeout(), program.next_deadline()].into_iter().flatten().min();
+        let due = due.map(|due| due.since(now));
+        let due = if self.full {
+            Some(due.unwrap_or(LOOK_AGAIN_AFTER).min(LOOK_AGAIN_AFTER))
+        } else {
+            due
+        };
+        self.look(program, due)
+    }
+
+    fn look(&mut self, program: &mut impl Program, longest: Option<Duration>) -> io::Result<()> {
+        let ready = sleep::wait(self.driver.wakes(), &program.watched(), longest)?;
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let now = (self.clock)();
+        for key in ready {
+            program.on_watched(&mut self.stack, now, key)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! One connection of ours between standard input and standard output.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use uncork_engine::{Interest, Program, Watch};
+use uncork_stack::{
+    ConnectionError, Event, Instant, Ready, RecvError, SendError, Shutdown, SocketId, Stack,
+};
+
+use crate::signals::Signals;
+use crate::stat::Responder;
+
+/// What is read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// What a pipe or a terminal that can be written takes without making us wait (pipe(7), PIPE_BUF).
+const PIPE_BYTES: usize = 4096;
+/// How long the other end may take to confirm our last octets, after it has sent its own.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keys of what is watched.
+const SIGNALS: u64 = 0;
+const INPUT: u64 = 1;
+const OUTPUT: u64 = 2;
+const RESPONDER: u64 = 3;
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The other end has sent its last.
+    ByPeer,
+    /// A signal has asked for it.
+    BySignal,
+    /// Nobody reads what comes.
+    OutputClosed,
+    /// It has failed.
+    Failed(ConnectionError),
+}
+
+/// Octets on their way from one side to the other.
+#[derive(Debug, Default)]
+struct Passing {
+    bytes: Vec<u8>,
+    gone: usize,
+}
+
+impl Passing {
+    fn is_empty(&self) -> bool {
+        self.gone == self.bytes.len()
+    }
+
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.gone..]
+    }
+}
+
+/// The connection, and what it connects.
+#[derive(Debug)]
+pub(crate) struct Dialogue {
+    socket: SocketId,
+    signals: Signals,
+    responder: Responder,
+    input: File,
+    output: File,
+    output_bytes: usize,
+    to_peer: Passing,
+    from_peer: Passing,
+    connected: bool,
+    input_ended: bool,
+    told_end: bool,
+    ended: Option<Ended>,
+    /// Since it has ended: when it is given up.
+    deadline: Option<Instant>,
+    grace: Duration,
+    quiet: bool,
+}
+
+impl Dialogue {
+    pub(crate) fn new(
+        socket: SocketId,
+        (input, output): (OwnedFd, OwnedFd),
+        signals: Signals,
+        responder: Responder,
+        grace: Duration,
+    ) -> io::Result<Self> {
+        let output = File::from(output);
+        // A file takes all at once, everything else perhaps not.
+        let output_bytes = if output.metadata()?.is_file() { CHUNK_BYTES } else { PIPE_BYTES };
+        Ok(Self {
+            socket,
+            signals,
+            responder,
+            input: input.into(),
+            output,
+            output_bytes,
+            to_peer: Passing::default(),
+            from_peer: Passing::default(),
+            connected: false,
+            input_ended: false,
+            told_end: false,
+            ended: None,
+            deadline: None,
+            grace,
+            quiet: false,
+        })
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    fn end(&mut self, stack: &mut Stack, now: Instant, how: Ended, patience: Duration) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(how);
+        self.deadline = Some(now + patience);
+        if !self.told_end {
+            self.told_end = true;
+            stack.shutdown(now, self.socket, Shutdown::Write);
+        }
+        // What still comes is nobody's: it is dropped, and not answered with a reset at once.
+        self.drop_incoming(stack, now);
+    }
+
+    fn drop_incoming(&mut self, stack: &mut Stack, now: Instant) {
+        let mut nowhere = [0; 4096];
+        while matches!(stack.recv(now, self.socket, &mut nowhere), Ok(bytes) if bytes > 0) {}
+        if !stack.is_readable(self.socket) {
+            return;
+        }
+        // The end: nothing is left that the name is needed for.
+        stack.close(now, self.socket);
+    }
+
+    fn receive(&mut self, stack: &mut Stack, now: Instant) {
+        if !self.from_peer.is_empty() || self.ended.is_some() {
+            return;
+        }
+        self.from_peer.bytes.resize(CHUNK_BYTES, 0);
+        self.from_peer.gone = 0;
+        let received = stack.recv(now, self.socket, &mut self.from_peer.bytes);
+        self.from_peer.bytes.truncate(*received.as_ref().unwrap_or(&0));
+        match received {
+            Ok(0) => self.end(stack, now, Ended::ByPeer, PATIENCE),
+            Ok(_) | Err(RecvError::WouldBlock) => {}
+            Err(RecvError::Failed(error)) => self.fail(now, error),
+            Err(RecvError::NoSocket) => self.fail(now, ConnectionError::Aborted),
+        }
+    }
+
+    fn fail(&mut self, now: Instant, error: ConnectionError) {
+        self.ended = Some(Ended::Failed(error));
+        self.deadline = Some(now);
+    }
+
+    fn send(&mut self, stack: &mut Stack, now: Instant) {
+        while !self.to_peer.is_empty() && self.ended.is_none() {
+            match stack.send(now, self.socket, self.to_peer.left(), false) {
+                Ok(bytes) => self.to_peer.gone += bytes,
+                Err(SendError::WouldBlock) => return,
+                Err(SendError::Failed(error)) => return self.fail(now, error),
+                Err(SendError::Closed | SendError::NoSocket) => {
+                    return self.fail(now, ConnectionError::Aborted);
+                }
+            }
+        }
+        if self.input_ended && self.to_peer.is_empty() && !self.told_end {
+            self.told_end = true;
+            stack.shutdown(now, self.socket, Shutdown::Write);
+        }
+    }
+
+    fn read_input(&mut self) {
+        self.to_peer.bytes.resize(CHUNK_BYTES, 0);
+        self.to_peer.gone = 0;
+        let read = self.input.read(&mut self.to_peer.bytes);
+        // An input that cannot be read is one that has ended.
+        self.to_peer.bytes.truncate(*read.as_ref().unwrap_or(&0));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(bytes) if bytes > 0 => {}
+            Ok(_) | Err(_) => self.input_ended = true,
+        }
+    }
+
+    fn write_output(&mut self, stack: &mut Stack, now: Instant) {
+        let left = self.from_peer.left();
+        match self.output.write(&left[..left.len().min(self.output_bytes)]) {
+            Ok(bytes) => self.from_peer.gone += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                self.from_peer = Passing::default();
+                self.end(stack, now, Ended::OutputClosed, self.grace);
+            }
+        }
+    }
+}
+
+impl Program for Dialogue {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        if let Event::Socket(socket, ready) = event {
+            self.connected |= socket == self.socket && ready.has(Ready::CONNECTED);
+        }
+    }
+
+    fn on_turn(&mut self, stack: &mut Stack, now: Instant) {
+        self.responder.forget_done();
+        self.receive(stack, now);
+        self.send(stack, now);
+        let Some(deadline) = self.deadline.filter(|_| !self.quiet) else { return };
+        self.drop_incoming(stack, now);
+        if now >= deadline {
+            stack.abort_all(now);
+            self.quiet = true;
+        } else {
+            self.quiet = stack.is_quiet();
+        }
+    }
+
+    fn watched(&self) -> Vec<Watch<'_>> {
+        let mut watched =
+            vec![Watch { fd: self.signals.fd(), interest: Interest::Read, key: SIGNALS }];
+        // What is typed before the connection is open would be lost if it never opens.
+        if self.connected && !self.input_ended && self.to_peer.is_empty() && self.ended.is_none() {
+            watched.push(Watch { fd: self.input.as_fd(), interest: Interest::Read, key: INPUT });
+        }
+        if !self.from_peer.is_empty() {
+            watched.push(Watch { fd: self.output.as_fd(), interest: Interest::Write, key: OUTPUT });
+        }
+        self.responder.watched(RESPONDER, &mut watched);
+        watched
+    }
+
+    fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()> {
+        match key {
+            SIGNALS => {
+                if self.signals.fetch() > 0 {
+                    if self.ended.is_some() {
+                        self.deadline = Some(now);
+                    }
+                    self.from_peer = Passing::default();
+                    self.end(stack, now, Ended::BySignal, self.grace);
+                }
+            }
+            INPUT => self.read_input(),
+            OUTPUT => self.write_output(stack, now),
+            key => self.responder.on_watched(stack, now, key - RESPONDER),
+        }
+        Ok(())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|_| !self.quiet)
+    }
+
+    fn is_over(&self) -> bool {
+        self.quiet && self.from_peer.is_empty()
+    }
+}

@@ -1,0 +1,191 @@
+//! The device under a stack with an address of its own: a TAP that is made, or one that is there, by a
+//! packet socket.
+
+mod link;
+
+use std::fs;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::path::Path;
+
+use uncork_bpf::owned::{self, Ours, Owned};
+use uncork_driver::{Driver, OpenError, af_packet, tap};
+use uncork_packet::{Capabilities, Medium};
+use uncork_stack::{Cidr, Config, Mac, Route, Stack};
+
+use crate::error::Error;
+
+/// By which port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A TAP: made, unless there is one of this name.
+    Tap,
+    /// A packet socket on a device that is there.
+    Packet,
+}
+
+/// Device and addresses.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Name of the device.
+    pub device: String,
+    /// How it is used; if nothing is said, a device that is there and is no TAP by a packet socket.
+    pub kind: Option<Kind>,
+    /// MTU of a TAP.
+    pub mtu: u16,
+    /// What the kernel's end of a TAP gets as its addresses.
+    pub host: Vec<Cidr>,
+    /// The stack's addresses.
+    pub addresses: Vec<Cidr>,
+    /// Routers to everywhere else, at most one of each version of IP.
+    pub gateways: Vec<IpAddr>,
+    /// How long to look before sleeping.
+    pub spin: std::time::Duration,
+    /// Where to write down what passes.
+    pub record: Option<std::path::PathBuf>,
+    /// The Unix socket to be asked at; the usual one of this process if none is named.
+    pub socket: Option<std::path::PathBuf>,
+}
+
+/// An open device.
+pub(crate) struct Opened {
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) device: String,
+    pub(crate) how: &'static str,
+    pub(crate) mac: Mac,
+    /// What is not as it should be, and yet no reason to give up.
+    pub(crate) note: Option<String>,
+    /// Keeps the kernel's hands off while it is there.
+    pub(crate) owned: Option<Owned>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    /// Opens it.
+    pub(crate) fn open(&self) -> Result<Opened, Error> {
+        for address in self.addresses.iter().map(|ours| ours.address) {
+            if link::is_local(address)? {
+                return Err(Error::Taken(address));
+            }
+        }
+        match self.kind.unwrap_or_else(|| self.usual_kind()) {
+            Kind::Tap => self.open_tap(),
+            Kind::Packet => self.open_packet(),
+        }
+    }
+
+    fn usual_kind(&self) -> Kind {
+        let is_there = link::index(&self.device).is_ok();
+        let is_tap = Path::new("/sys/class/net").join(&self.device).join("tun_flags").exists();
+        if is_there && !is_tap { Kind::Packet } else { Kind::Tap }
+    }
+
+    fn open_tap(&self) -> Result<Opened, Error> {
+        let port = tap::Port::open(&tap::Settings {
+            device: self.device.clone(),
+            medium: Medium::Ethernet,
+            mtu: self.mtu,
+            offload: true,
+        })?;
+        let device = port.device().to_owned();
+        link::set_up(&device, &self.host).map_err(|(doing, error)| Error::Setup {
+            device: device.clone(),
+            doing,
+            error,
+        })?;
+        // Locally administered, for one host (IEEE 802): the other bits are anybody's.
+        let mut mac: [u8; 6] = random()?;
+        mac[0] = mac[0] & 0xfc | 2;
+        Ok(Opened {
+            driver: Box::new(port),
+            device,
+            how: "TAP",
+            mac: Mac(mac),
+            note: None,
+            owned: None,
+        })
+    }
+
+    fn open_packet(&self) -> Result<Opened, Error> {
+        if !self.host.is_empty() {
+            return Err(OpenError::Settings(
+                "--host gives addresses to a TAP: a device that is there has its own (ip address)",
+            )
+            .into());
+        }
+        let settings = af_packet::Settings::new(&self.device);
+        // What carries no Ethernet is found out by opening it, which takes the filter.
+        let (owned, trouble) =
+            match Owned::load(owned::Settings { ethernet: true, neighbours: true }) {
+                Ok(owned) => (Some(owned), None),
+                Err(error) => (None, Some(error)),
+            };
+        let filter = owned.as_ref().map(Owned::for_packet_socket);
+        let port = af_packet::Port::open(&settings, filter)?;
+        let Some(mac) = port.mac() else {
+            return Err(OpenError::Settings(
+                "the device carries bare IP: only those that carry Ethernet are served on by a packet \
+                 socket",
+            )
+            .into());
+        };
+        let (owned, trouble) = self.own(owned, port.index(), trouble);
+        let note = trouble.map(|error| {
+            format!(
+                "the kernel sees the packets to these addresses, too, and would forward them where \
+                 forwarding is on: {error}"
+            )
+        });
+        Ok(Opened {
+            driver: Box::new(port),
+            device: self.device.clone(),
+            how: "packet socket",
+            mac: Mac(mac),
+            note,
+            owned,
+        })
+    }
+
+    /// Takes what is the stack's away from the kernel, as far as that is possible.
+    fn own(
+        &self,
+        owned: Option<Owned>,
+        index: i32,
+        trouble: Option<owned::Error>,
+    ) -> (Option<Owned>, Option<owned::Error>) {
+        let Some(mut owned) = owned else { return (None, trouble) };
+        let mut trouble = owned.attach(index).err();
+        for ours in &self.addresses {
+            // The filter of the packet socket lets in what is owned, whatever became of the other one.
+            trouble = owned.own(Ours::Address(ours.address)).err().or(trouble);
+        }
+        (Some(owned), trouble)
+    }
+
+    /// A stack with these addresses and routes over what was opened.
+    pub(crate) fn stack(&self, device: Capabilities, mac: Mac) -> Result<Stack, Error> {
+        let mut stack = Stack::new(Config::default(), device, mac, random()?);
+        for &address in &self.addresses {
+            stack.add_address(address);
+        }
+        for &gateway in &self.gateways {
+            let any: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+            let destination = Cidr { address: any, prefix: 0 };
+            stack.add_route(Route { destination, gateway: Some(gateway) });
+        }
+        Ok(stack)
+    }
+}
+
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], Error> {
+    let mut random = [0; BYTES];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(Error::system("read /dev/urandom"))?;
+    Ok(random)
+}

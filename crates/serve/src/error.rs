@@ -1,0 +1,117 @@
+//! Why a program ends without having done what it was asked for.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use uncork_driver::OpenError;
+use uncork_stack::{ConnectError, ConnectionError, ListenError};
+
+/// Why, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// An address of the kernel's was asked for.
+    #[error(
+        "{0} is an address of this host already: give the stack one that nobody has, of the same \
+         network"
+    )]
+    Taken(IpAddr),
+    /// The TAP device is there and has no addresses.
+    #[error("the kernel's end of {device} cannot be set up ({doing}): {error}")]
+    Setup {
+        /// The device.
+        device: String,
+        /// What was attempted.
+        doing: &'static str,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// No address of the version of the peer's.
+    #[error("there is no address of the version of {0}: give one more with --addr")]
+    Version(IpAddr),
+    /// No network has it.
+    #[error("{0} is in no network of --addr: name the router to it with --gateway")]
+    NoRoute(IpAddr),
+    /// Nothing listens to what comes to a port twice.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(IpAddr, ListenError),
+    /// On kernel sockets.
+    #[error("cannot listen at {address}:{port} on a kernel socket: {error}")]
+    KernelListen {
+        /// Where.
+        address: IpAddr,
+        /// Where.
+        port: u16,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// The connection was not begun.
+    #[error("cannot connect: {0}")]
+    Connect(ConnectError),
+    /// The connection has failed.
+    #[error("the connection to {0} has failed: {1}")]
+    Connection(std::net::SocketAddr, ConnectionError),
+    /// The recording could not be begun, or broke off.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody can ask for its connections.
+    #[error("cannot listen at {} for uncork stack stat: {error} (--socket names another place)", path.display())]
+    Socket {
+        /// The Unix socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Anything else.
+    #[error("{doing}: {error}")]
+    System {
+        /// What was attempted.
+        doing: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::System { doing, error }
+    }
+
+    /// Whether what was asked for cannot be, on this host.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Open(error) => matches!(
+                error,
+                OpenError::NoDevice(_)
+                    | OpenError::Busy(_)
+                    | OpenError::Medium { .. }
+                    | OpenError::Settings(_)
+            ),
+            Self::Setup { .. } | Self::Connect(_) | Self::Connection(..) | Self::System { .. } => {
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a privilege is missing; the sentence names it.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        match self {
+            Self::Open(OpenError::Privilege { .. }) => true,
+            Self::KernelListen { error, .. } | Self::Setup { error, .. } => {
+                error.kind() == io::ErrorKind::PermissionDenied
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What is told, in the words of the manual page.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uncork_stack::{Blocked, Counters, Info, Phase, State};
+
+/// Everything that a running stack has told.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The stack itself.
+    #[serde(flatten)]
+    pub running: Running,
+    /// Its connections, in no order.
+    pub connections: Vec<Connection>,
+}
+
+/// A running stack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Its process.
+    pub pid: u32,
+    /// What it does: `serve http`, `connect`.
+    pub does: String,
+    /// Its device.
+    pub device: String,
+    /// Its addresses and ports.
+    pub addresses: Vec<SocketAddr>,
+    /// How long it has been there.
+    pub age_ms: u64,
+    /// What it has counted.
+    pub counts: Counts,
+}
+
+/// Counts since the beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Frames that came.
+    pub frames_in: u64,
+    /// Frames that were sent.
+    pub frames_out: u64,
+    /// TCP segments that came.
+    pub segments_in: u64,
+    /// TCP segments that were sent.
+    pub segments_out: u64,
+    /// Segments that were sent again.
+    pub retransmitted: u64,
+    /// Connections that came.
+    pub passive_opens: u64,
+    /// Connections that this side began.
+    pub active_opens: u64,
+    /// Resets sent.
+    pub resets_out: u64,
+    /// SYNs for which there was no room.
+    pub listen_drops: u64,
+    /// Times that a small write waited for the device.
+    pub autocorked: u64,
+    /// Times that a connection had as much in the device as it may.
+    pub throttled: u64,
+    /// Frames that could not be read.
+    pub malformed: u64,
+}
+
+impl From<&Counters> for Counts {
+    fn from(counters: &Counters) -> Self {
+        Self {
+            frames_in: counters.frames_in,
+            frames_out: counters.frames_out,
+            segments_in: counters.segments_in,
+            segments_out: counters.segments_out,
+            retransmitted: counters.retransmitted,
+            passive_opens: counters.passive_opens,
+            active_opens: counters.active_opens,
+            resets_out: counters.resets_out,
+            listen_drops: counters.listen_drops,
+            autocorked: counters.autocorked,
+            throttled: counters.throttled,
+            malformed: counters.malformed,
+        }
+    }
+}
+
+/// How a connection acknowledges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acks {
+    /// `quick`, `delayed` or `pingpong`.
+    pub mode: String,
+    /// Quick ACKs left.
+    pub quick_left: u8,
+    /// How long the next delayed one is delayed.
+    pub delay_us: u64,
+}
+
+/// A connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Connection {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// As ss(8) names it.
+    pub state: String,
+    /// What the sender believes of the path: `open`, `disorder`, `recovery`, `loss` ….
+    pub phase: String,
+    /// Congestion control.
+    pub congestion: String,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+    /// Slow start threshold, in segments.
+    pub ssthresh: Option<u32>,
+    /// Octets of data in a full segment.
+    pub segment_bytes: u32,
+    /// Smoothed round trip.
+    pub srtt_us: Option<u64>,
+    /// Shortest round trip.
+    pub min_rtt_us: Option<u64>,
+    /// Retransmission timeout.
+    pub rto_us: u64,
+    /// Segments that are on their way.
+    pub in_flight: u32,
+    /// Octets of frames in the device.
+    pub device_bytes: u32,
+    /// How many there may be.
+    pub device_limit_bytes: u32,
+    /// Octets that the program has given and that have not been sent.
+    pub held_bytes: u32,
+    /// Octets that have come and that the program has not read.
+    pub unread_bytes: u32,
+    /// The peer's window.
+    pub peer_window_bytes: u32,
+    /// How it acknowledges.
+    pub ack: Acks,
+    /// Why it is not sending; nothing if it is about to.
+    pub waits_for: Option<String>,
+    /// Octets sent, those sent again included.
+    pub sent_bytes: u64,
+    /// Octets received.
+    pub received_bytes: u64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Rate at which segments leave, in octets a second.
+    pub pacing_rate: Option<u64>,
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl From<&Info> for Connection {
+    fn from(info: &Info) -> Self {
+        let mode = match (info.ping_pong, info.quick_acks) {
+            (true, _) => "pingpong",
+            (false, 0) => "delayed",
+            (false, _) => "quick",
+        };
+        let arrived = info.sacked_segments + info.lost_segments;
+        Self {
+            local: info.local,
+            remote: info.remote,
+            state: state(info.state).to_owned(),
+            phase: phase(info.phase).to_owned(),
+            congestion: info.congestion.to_owned(),
+            cwnd: info.window_segments,
+            ssthresh: info.threshold_segments,
+            segment_bytes: info.segment_bytes,
+            srtt_us: info.round_trip.map(micros),
+            min_rtt_us: info.shortest_round_trip.map(micros),
+            rto_us: micros(info.timeout),
+            in_flight: (info.unacknowledged_segments + info.retransmitted_segments)
+                .saturating_sub(arrived),
+            device_bytes: info.device_bytes,
+            device_limit_bytes: info.device_limit_bytes,
+            held_bytes: info.unsent_bytes,
+            unread_bytes: info.readable_bytes,
+            peer_window_bytes: info.send_window_bytes,
+            ack: Acks {
+                mode: mode.to_owned(),
+                quick_left: info.quick_acks,
+                delay_us: micros(info.ack_delay),
+            },
+            waits_for: info.blocked.map(|blocked| reason(blocked).to_owned()),
+            sent_bytes: info.bytes_sent,
+            received_bytes: info.bytes_received,
+            retransmitted: info.all_retransmitted_segments,
+            pacing_rate: info.pacing_rate,
+        }
+    }
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Closed => "CLOSED",
+        State::SynSent => "SYN-SENT",
+        State::SynReceived => "SYN-RECV",
+        State::Established => "ESTAB",
+        State::FinWait1 => "FIN-WAIT-1",
+        State::FinWait2 => "FIN-WAIT-2",
+        State::CloseWait => "CLOSE-WAIT",
+        State::Closing => "CLOSING",
+        State::LastAck => "LAST-ACK",
+        State::TimeWait => "TIME-WAIT",
+    }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Open => "open",
+        Phase::Disorder => "disorder",
+        Phase::Reduced => "reduced",
+        Phase::Recovery => "recovery",
+        Phase::Loss => "loss",
+    }
+}
+
+fn reason(blocked: Blocked) -> &'static str {
+    match blocked {
+        Blocked::Application => "application",
+        Blocked::Handshake => "handshake",
+        Blocked::Window => "window",
+        Blocked::CongestionWindow => "cwnd",
+        Blocked::Nagle => "nagle",
+        Blocked::Cork => "cork",
+        Blocked::Autocork => "autocork",
+        Blocked::SmallQueue => "small queue",
+        Blocked::Pacing => "pacing",
+        Blocked::Held => "held",
+    }
+}

@@ -1,0 +1,194 @@
+//! The side that is asked.
+
+use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Serialize;
+use uncork_engine::{Interest, Watch};
+use uncork_stack::{Instant, SocketId, Stack};
+
+use super::document::{Connection, Running};
+use super::make_directory;
+
+/// So many may ask at once; those that do not read what they asked for hold nobody else up.
+const ASKERS: usize = 16;
+/// Octets that are made before the first of them are taken.
+const AHEAD_BYTES: usize = 64 << 10;
+
+/// Answers what is asked over a Unix socket, which is removed with it.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    listener: UnixListener,
+    path: PathBuf,
+    does: String,
+    device: String,
+    addresses: Vec<SocketAddr>,
+    begun: Instant,
+    answers: Vec<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    stream: UnixStream,
+    left: std::vec::IntoIter<SocketId>,
+    lines: Vec<u8>,
+    gone: usize,
+    /// The last line is among these.
+    last: bool,
+}
+
+#[derive(Serialize)]
+struct End {
+    end: bool,
+}
+
+impl Responder {
+    /// Listens at `path`. What a process that was killed has left there is replaced.
+    pub(crate) fn open(
+        path: &Path,
+        does: String,
+        device: String,
+        addresses: Vec<SocketAddr>,
+        begun: Instant,
+    ) -> io::Result<Self> {
+        if let Some(directory) = path.parent().filter(|_| path.starts_with(super::directory())) {
+            make_directory(directory)?;
+        }
+        let listener = match UnixListener::bind(path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                if UnixStream::connect(path).is_ok() {
+                    return Err(error);
+                }
+                fs::remove_file(path)?;
+                UnixListener::bind(path)?
+            }
+            bound => bound?,
+        };
+        listener.set_nonblocking(true)?;
+        let answers = Vec::new();
+        Ok(Self { listener, path: path.to_owned(), does, device, addresses, begun, answers })
+    }
+
+    /// What is to be waited for, under keys from `first_key` on, which must be the largest.
+    pub(crate) fn watched<'a>(&'a self, first_key: u64, all: &mut Vec<Watch<'a>>) {
+        let listener =
+            Watch { fd: self.listener.as_fd(), interest: Interest::Read, key: first_key };
+        all.push(listener);
+        all.extend((first_key + 1..).zip(&self.answers).map(|(key, answer)| Watch {
+            fd: answer.stream.as_fd(),
+            interest: Interest::Write,
+            key,
+        }));
+    }
+
+    /// Goes on with what is watched there, counted from the first key.
+    pub(crate) fn on_watched(&mut self, stack: &mut Stack, now: Instant, place: u64) {
+        let Some(place) = place.checked_sub(1) else {
+            self.accept(stack, now);
+            return;
+        };
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        if let Some(answer) = self.answers.get_mut(place) {
+            answer.go_on(stack, now);
+        }
+    }
+
+    /// Forgets who has got his answer: once a turn, as places must stay the same meanwhile.
+    pub(crate) fn forget_done(&mut self) {
+        self.answers.retain(|answer| !answer.is_done());
+    }
+
+    fn accept(&mut self, stack: &mut Stack, now: Instant) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.answers.len() >= ASKERS || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let mut answer = Answer {
+                stream,
+                left: stack.sockets().collect::<Vec<_>>().into_iter(),
+                lines: Vec::new(),
+                gone: 0,
+                last: false,
+            };
+            answer.put(&self.about(stack, now));
+            answer.go_on(stack, now);
+            self.answers.push(answer);
+        }
+    }
+
+    fn about(&self, stack: &Stack, now: Instant) -> Running {
+        Running {
+            pid: std::process::id(),
+            does: self.does.clone(),
+            device: self.device.clone(),
+            addresses: self.addresses.clone(),
+            age_ms: u64::try_from(now.since(self.begun).as_millis()).unwrap_or(u64::MAX),
+            counts: stack.counters().into(),
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Answer {
+    fn put(&mut self, line: &impl Serialize) {
+        // Neither the values nor memory can fail to be written.
+        let _ = serde_json::to_writer(&mut self.lines, line);
+        self.lines.push(b'\n');
+    }
+
+    fn is_done(&self) -> bool {
+        self.last && self.gone == self.lines.len()
+    }
+
+    fn give_up(&mut self) {
+        self.last = true;
+        self.gone = self.lines.len();
+    }
+
+    fn go_on(&mut self, stack: &mut Stack, now: Instant) {
+        loop {
+            if self.gone == self.lines.len() && !self.last {
+                self.lines.clear();
+                self.gone = 0;
+            }
+            self.make_lines(stack, now);
+            match self.stream.write(&self.lines[self.gone..]) {
+                Ok(0) => return self.give_up(),
+                Ok(bytes) => self.gone += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // Who has asked is gone.
+                Err(_) => return self.give_up(),
+            }
+            if self.is_done() {
+                return;
+            }
+        }
+    }
+
+    fn make_lines(&mut self, stack: &mut Stack, now: Instant) {
+        while !self.last && self.lines.len() < AHEAD_BYTES {
+            match self.left.next() {
+                // It may have ended since.
+                Some(socket) => {
+                    if let Some(info) = stack.info(now, socket) {
+                        self.put(&Connection::from(&info));
+                    }
+                }
+                None => {
+                    self.put(&End { end: true });
+                    self.last = true;
+                }
+            }
+        }
+    }
+}
