@@ -58,6 +58,16 @@ fn burst(posix: &Posix<Fake>, fd: i32, writes: usize) {
     }
 }
 
+/// A non-blocking connection with a first byte sent, that takes so many more.
+fn nearly_full(room: usize) -> Posix<Fake> {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"0").unwrap();
+    posix.before_read(FD, Call::Read);
+    posix.kernel.set_nonblocking(FD);
+    posix.kernel.set_room(FD, room);
+    posix
+}
+
 /// The packets that left, as their lengths.
 fn packets(posix: &Posix<Fake>, fd: i32) -> Vec<usize> {
     posix.kernel.packets(fd).iter().map(Packet::len).collect()
@@ -287,11 +297,7 @@ fn an_accepted_socket_begins_with_what_its_siblings_have_learnt() {
 
 #[test]
 fn a_full_connection_keeps_the_order_and_answers_eagain() {
-    let posix = holding(Hold::User);
-    write(&posix, FD, b"0").unwrap();
-    posix.before_read(FD, Call::Read);
-    posix.kernel.set_nonblocking(FD);
-    posix.kernel.set_room(FD, 3);
+    let posix = nearly_full(3);
     for byte in *b"abcdef" {
         write(&posix, FD, &[byte]).unwrap();
     }
@@ -315,11 +321,7 @@ fn what_a_full_connection_has_not_taken_goes_before_what_others_write() {
         |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
     ];
     for turn_over in others {
-        let posix = holding(Hold::User);
-        write(&posix, FD, b"0").unwrap();
-        posix.before_read(FD, Call::Read);
-        posix.kernel.set_nonblocking(FD);
-        posix.kernel.set_room(FD, 1);
+        let posix = nearly_full(1);
         write(&posix, FD, b"abc").unwrap();
         posix.before_read(FD, Call::Read);
         assert_eq!(posix.kernel.delivered(FD), b"0a");
@@ -364,11 +366,7 @@ fn a_handler_may_close_what_its_own_thread_is_pushing() {
 
 #[test]
 fn closing_a_full_non_blocking_socket_loses_nothing() {
-    let posix = holding(Hold::User);
-    write(&posix, FD, b"0").unwrap();
-    posix.before_read(FD, Call::Read);
-    posix.kernel.set_nonblocking(FD);
-    posix.kernel.set_room(FD, 1);
+    let posix = nearly_full(1);
     write(&posix, FD, b"abc").unwrap();
     posix.closing(FD, Call::Close);
     assert_eq!(posix.kernel.delivered(FD), b"0a");
@@ -395,11 +393,7 @@ fn a_closed_socket_reports_no_more_events_while_its_last_bytes_are_delivered() {
 
 #[test]
 fn a_child_of_fork_leaves_the_last_bytes_of_closed_sockets_to_its_parent() {
-    let posix = holding(Hold::User);
-    write(&posix, FD, b"0").unwrap();
-    posix.before_read(FD, Call::Read);
-    posix.kernel.set_nonblocking(FD);
-    posix.kernel.set_room(FD, 1);
+    let posix = nearly_full(1);
     write(&posix, FD, b"abc").unwrap();
     posix.closing(FD, Call::Close);
     let copy = posix.kernel.latest_duplicate();
