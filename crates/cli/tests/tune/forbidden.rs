@@ -125,10 +125,9 @@ fn rules_that_lead_elsewhere_are_named() {
         ("to 198.51.0.0/16 lookup 100", "from all to 198.51.0.0/16 lookup 100"),
         ("oif veth0 lookup 100", "from all oif veth0 lookup 100"),
         ("ipproto tcp lookup 100", "from all … lookup 100"),
-        ("goto 32767", "from all goto 32767"),
     ] {
-        place.ip(&format!("rule add pref 77 {rule}"));
         place.ip("route add default via 192.0.2.253 dev veth0 table 100");
+        place.ip(&format!("rule add pref 77 {rule}"));
         let said = quick(&place, peers, 1);
         assert!(said.contains(&format!("rule 77: {shown}")), "{said}");
         place.tuned("undo --all", 0);
@@ -157,6 +156,11 @@ fn rules_that_lead_elsewhere_are_named() {
     let said = quick(&place, "2001:db9::7", 1);
     assert!(said.contains("IPv6 rule 77: from 2001:db8::1/128 lookup 100"), "{said}");
     place.tuned("undo --all", 0);
+    place.ip("rule add pref 77 goto 32767");
+    let said = quick(&place, "192.0.2.128/25", 1);
+    assert!(said.contains("rule 77: from all goto 32767"), "{said}");
+    place.tuned("undo --all", 0);
+    place.ip("rule delete pref 77");
     // After main has found one, nobody asks further.
     place.ip("rule add pref 40000 from 192.0.2.1 lookup 100");
     place.ip("route add default via 192.0.2.253 dev veth0 table 100");
