@@ -83,9 +83,10 @@ namespaces, 125 something failed, 130 interrupted.";
 /// Measure what small writes cost, and what helps
 ///
 /// The published experiment: a client sends logical packets of 15 and of 100 buffers of two bytes
-/// and waits for the answer to each. With no option, TCP_NODELAY, TCP_CORK, writev, sendfile, as one
-/// write, and under uncork run; client and server on one core, then on a core each, then with both
-/// trying before they sleep (--spin auto). Takes about four minutes.
+/// and waits for the answer to each. With no option, TCP_NODELAY, TCP_CORK, header and payload, writev,
+/// sendfile, as one write, and under uncork run, with --hold kernel and with --hold user; client and
+/// server on one core, then on a core each, then with both trying before they sleep (--spin auto).
+/// Takes about four minutes.
 #[derive(Debug, Args)]
 #[command(after_help = NODELAY_HELP)]
 pub(super) struct Nodelay {
@@ -104,9 +105,10 @@ namespaces, 125 something failed, 130 interrupted.";
 /// Measure what a bulk sender does to everybody behind it
 ///
 /// One and eight connections send as fast as they may through a bottleneck of 100 Mbit/s and of
-/// 1 Gbit/s. Beside them run a ping and a request of one byte, and the queues are looked at: below
-/// TCP and in the sockets. That with what the kernel does of itself, with the limit of 2012, and
-/// with small queues, chosen for the link, alone and with pacing. Takes about eight minutes.
+/// 1 Gbit/s, with and without segmentation offload. Beside them run a ping and a request of one
+/// byte, and the queues are looked at: below TCP and in the sockets. That with what the kernel does
+/// of itself, with the limit of 2012, with what `uncork tune small-queues` sets, with the same and
+/// pacing, and by the limit from 4 MiB to 4 KiB. Takes about twelve minutes.
 #[derive(Debug, Args)]
 #[command(after_help = TSQ_HELP)]
 pub(super) struct Tsq {

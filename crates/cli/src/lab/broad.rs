@@ -13,6 +13,8 @@ pub(super) struct Broad<'a> {
     pub(super) groups: &'a [&'a [&'a str]],
     /// A name and a figure for each heading.
     pub(super) rows: Vec<Vec<String>>,
+    /// Whether the figures are words, which are read from the left.
+    pub(super) words: bool,
 }
 
 impl Broad<'_> {
@@ -62,7 +64,7 @@ impl Broad<'_> {
         let headings: Vec<&str> = self.groups.iter().copied().flatten().copied().collect();
         let picked = columns.iter().filter_map(|column| headings.get(column - 1).copied());
         let header: Vec<&str> = std::iter::once(self.names).chain(picked).collect();
-        let right: Vec<usize> = (1..=columns.len()).collect();
+        let right: Vec<usize> = (1..=columns.len()).filter(|_| !self.words).collect();
         let mut table = table(&header, &right, width);
         for row in &self.rows {
             let cells = std::iter::once(&0).chain(columns);
@@ -92,7 +94,8 @@ pub(super) mod tests {
             let cells = figures.map(|heading| format!("{heading}=1234"));
             std::iter::once(name.to_owned()).chain(cells).collect()
         };
-        Broad { names: "setting", groups, rows: vec![row("this kernel"), row("limit of 2012")] }
+        let rows = vec![row("this kernel"), row("limit of 2012")];
+        Broad { names: "setting", groups, rows, words: false }
     }
 
     #[test]

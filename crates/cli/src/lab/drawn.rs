@@ -7,15 +7,16 @@ use std::path::Path;
 
 use uncork_lab::nodelay::Plan;
 
-use super::{nodelay, page, quickack, samples};
+use super::{kernels_page, nodelay, page, quickack, samples};
 use crate::page::browser::Browser;
 
-fn all() -> [(&'static str, String); 3] {
+fn all() -> [(&'static str, String); 4] {
     let kernel = "6.18.44";
     [
         ("tsq", page::render(&samples::tsq(), kernel)),
         ("nodelay", nodelay::page::render(&samples::nodelay(), &Plan::new(false), kernel)),
         ("quickack", quickack::render(&samples::quickack(), kernel)),
+        ("kernels", kernels_page::render(&samples::kernels(), None)),
     ]
 }
 

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::tables::Width;
 pub(super) use row::{HEADINGS, Row};
-pub(super) use words::{found, has};
+pub(super) use words::{COMMITS, figures, found};
 
 /// Exit status if a kernel did not come up.
 const NOT_UP: i32 = 1;

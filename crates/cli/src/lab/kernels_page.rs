@@ -2,8 +2,9 @@
 
 use uncork_lab::kernels::Accelerator;
 
-use super::kernels::{Found, HEADINGS, Row, found, has};
+use super::kernels::{COMMITS, Found, HEADINGS, Row, figures, found};
 use super::quickack::plot;
+use crate::page::broad::broad_words;
 use crate::page::document;
 use crate::page::svg::{escape, put};
 
@@ -17,16 +18,18 @@ pub(super) fn render(rows: &[Row], result: Option<&Found>) -> String {
     if let Some(result) = result {
         put!(body, "<p class=\"prose\">{}</p>", escape(&found(result)));
     }
-    put!(body, "<section>\n<div class=\"card scroll\">\n<table>\n<thead><tr><th>kernel</th>");
-    put!(body, "<th>release</th>");
-    for heading in HEADINGS {
-        put!(body, "<th>{heading}</th>");
-    }
-    put!(body, "<th>059217c18be6</th><th>4720852ed9af</th></tr></thead>\n<tbody>");
+    let columns: Vec<&str> = std::iter::once("release").chain(HEADINGS).chain(COMMITS).collect();
+    let cells = |row: &Row| std::iter::once(row.name()).chain(figures(row)).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    put!(body, "<section>");
+    broad_words(&mut body, "kernel", &columns, &cells);
     for row in rows {
-        line(&mut body, row);
+        if let Some(error) = row.error() {
+            let why = escape(&error.sentence);
+            put!(body, "<p class=\"prose\">{} did not come up: {why}</p>", escape(&row.name()));
+        }
     }
-    put!(body, "</tbody>\n</table>\n</div>\n</section>");
+    put!(body, "</section>");
     for row in rows {
         plots(&mut body, row);
     }
@@ -37,23 +40,6 @@ pub(super) fn render(rows: &[Row], result: Option<&Found>) -> String {
         env!("CARGO_PKG_VERSION")
     );
     document("uncork lab kernels", &body)
-}
-
-fn line(body: &mut String, row: &Row) {
-    put!(body, "<tr><td>{}</td>", escape(&row.name()));
-    if let (Some(shown), Some(both)) = (row.shown(), row.corrections()) {
-        put!(body, "<td>{}</td>", escape(&shown.identity.release));
-        for pattern in row.patterns() {
-            put!(body, "<td>{pattern}</td>");
-        }
-        let (measured, version) = (both.measured, both.by_version);
-        put!(body, "<td>{}</td>", has(measured.credit_counting, version.credit_counting));
-        put!(body, "<td>{}</td></tr>", has(measured.mss_boundary, version.mss_boundary));
-    } else {
-        let columns = HEADINGS.len() + 3;
-        let why = row.error().map_or("", |error| &error.sentence);
-        put!(body, "<td colspan=\"{columns}\">did not come up: {}</td></tr>", escape(why));
-    }
 }
 
 fn plots(body: &mut String, row: &Row) {

@@ -116,8 +116,8 @@ impl Bars {
 pub(super) fn numbered(count: usize) -> impl Iterator<Item = usize> {
     /// As many labels of four digits have room.
     const MOST: usize = 8;
-    let steps = (0..).flat_map(|power| [1, 2, 5].map(|times| times * 10usize.pow(power)));
-    let step = steps.skip_while(move |step| count / step > MOST).next().unwrap_or(1);
+    let mut steps = (0..).flat_map(|power| [1, 2, 5].map(|times| times * 10usize.pow(power)));
+    let step = steps.find(move |step| count / step <= MOST).unwrap_or(1);
     (1..=count).filter(move |number| *number % step == 0 || (*number == 1 && step > 1))
 }
 

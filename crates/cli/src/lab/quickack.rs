@@ -69,6 +69,7 @@ fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
         names: "run",
         groups: &[&["seg-\nments", "late", "least\nms", "p50", "most"], &["published"]],
         rows: runs.iter().map(row).collect(),
+        words: false,
     };
     let mut text = measured.render(width);
     text.push('\n');
@@ -97,7 +98,8 @@ fn places(runs: &[Told], width: Width) -> String {
         let cells = delays.iter().map(|delay| delay.map_or("?".to_owned(), ms));
         std::iter::once(told.run.name.to_owned()).chain(cells).collect()
     };
-    Broad { names: "run", groups: &[&numbers], rows: replies().map(row).collect() }.render(width)
+    let rows = replies().map(row).collect();
+    Broad { names: "run", groups: &[&numbers], rows, words: false }.render(width)
 }
 
 const LEFT: f64 = 52.0;

@@ -1,13 +1,16 @@
 //! Made-up results as large as real ones, for tests of how they are told.
 
 use serde_json::json;
+use uncork_lab::kernels::{Accelerator, Failed, Identity, RUNS as KERNEL_RUNS, Shown};
 use uncork_lab::nodelay::{self, Figures, Setting as Small};
-use uncork_lab::plan::{Outcome, Plan, Row};
+use uncork_lab::plan::{self, Outcome, Plan};
 use uncork_lab::probe::Times;
 use uncork_lab::quickack::{RUNS, Told};
 use uncork_lab::sample::{Queued, Waiting};
 use uncork_lab::socket::Congestion;
 use uncork_lab::tsq::{Case, Measured, Setting};
+
+use super::kernels::Row;
 
 /// All that the whole plan measures.
 pub(super) fn tsq() -> Outcome {
@@ -16,7 +19,7 @@ pub(super) fn tsq() -> Outcome {
     Outcome { compared: all(&plan.compared), sweep: all(&plan.sweep) }
 }
 
-fn row(case: Case) -> Row {
+fn row(case: Case) -> plan::Row {
     let fast = case.bottleneck.rate > 100_000_000;
     let ping_ms = match (case.setting, case.senders) {
         (Setting::Kernel | Setting::Limit(4_194_304), 1) => 11.3,
@@ -50,7 +53,7 @@ fn row(case: Case) -> Row {
         Vec::new()
     };
     let settings = case.setting.settings(case.bottleneck.rate, case.senders);
-    Row { case, settings, tuned, measured }
+    plan::Row { case, settings, tuned, measured }
 }
 
 /// All rows of the small writes.
@@ -75,6 +78,34 @@ pub(super) fn nodelay() -> Vec<nodelay::Measured> {
         }
     })
     .collect()
+}
+
+/// Three kernels: this machine's, one with a long name in a machine that is emulated, and one that did not
+/// come up.
+pub(super) fn kernels() -> Vec<Row> {
+    let shown = |release: &str, accelerator| Shown {
+        identity: Identity {
+            release: release.to_owned(),
+            version: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)".to_owned(),
+            signature: String::new(),
+        },
+        accelerator,
+        no_kvm: None,
+        boot_seconds: Some(9.5),
+        runs: quickack().into_iter().take(KERNEL_RUNS.len()).collect(),
+    };
+    let failed = Failed {
+        sentence: "it has said nothing for 300 seconds, the last line being about its root device"
+            .to_owned(),
+        console: vec!["Kernel panic".to_owned()],
+    };
+    let emulated = shown("6.1.0-56-cloud-amd64", Some(Accelerator::Emulation));
+    let package = "linux-image-6.1.0-56-cloud-amd64.deb";
+    vec![
+        Row::of(None, Ok(shown("6.18.44", None))),
+        Row::of(Some(package.to_owned()), Ok(emulated)),
+        Row::of(Some("/boot/vmlinuz-6.1.55".to_owned()), Err(failed)),
+    ]
 }
 
 /// All runs, one of them with a thousand segments.

@@ -27,6 +27,7 @@ pub(super) fn render(outcome: &Outcome, kernel: &str, width: Width) -> String {
                 &["queue\nbytes", "\nms", "p99\nbytes", "\nms", "sockets\nbytes", "unsent\nbytes"],
             ],
             rows: rows.into_iter().map(cells).collect(),
+            words: false,
         };
         text += &table.render(width);
         text.push('\n');

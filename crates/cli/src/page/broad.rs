@@ -5,7 +5,16 @@ use super::svg::{escape, put};
 /// Appends a table with a heading. Where there is room for it, it is a table; where there is not, each row
 /// stands alone, with every figure under the name of its column.
 pub(crate) fn broad(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
-    put!(out, "<div class=\"card\">\n<table class=\"broad\">");
+    table(out, "broad", (heading, columns), rows);
+}
+
+/// The same with words for figures, which are read from the left and may be broken between them.
+pub(crate) fn broad_words(out: &mut String, heading: &str, columns: &[&str], rows: &[Vec<String>]) {
+    table(out, "broad words", (heading, columns), rows);
+}
+
+fn table(out: &mut String, class: &str, (heading, columns): (&str, &[&str]), rows: &[Vec<String>]) {
+    put!(out, "<div class=\"card\">\n<table class=\"{class}\">");
     put!(out, "<thead><tr><th>{}</th>", escape(heading));
     for column in columns {
         put!(out, "<th>{}</th>", escape(column));

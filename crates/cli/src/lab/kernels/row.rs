@@ -32,7 +32,7 @@ pub(in crate::lab) struct Both {
 }
 
 impl Row {
-    pub(super) fn of(kernel: Option<String>, result: Result<Shown, Failed>) -> Self {
+    pub(in crate::lab) fn of(kernel: Option<String>, result: Result<Shown, Failed>) -> Self {
         let (shown, error) = match result {
             Ok(shown) => (Some(shown), None),
             Err(failed) => (None, Some(failed)),

@@ -5,44 +5,56 @@ use uncork_lab::kernels::{Accelerator, Shown};
 
 use super::row::HEADINGS;
 use super::{Found, Row};
+use crate::lab::broad::Broad;
+use crate::lab::paragraph;
 use crate::output::shown as harmless;
-use crate::tables::{Width, lines, table};
+use crate::tables::Width;
 
 pub(super) fn render(rows: &[Row], found: Option<&Found>, width: Width) -> String {
-    let mut header = vec!["kernel", "release"];
-    header.extend(HEADINGS);
-    header.extend(["059217c18be6", "4720852ed9af"]);
-    let mut table = table(&header, &[], width);
-    for row in rows {
-        let mut cells = vec![row.name()];
-        match (row.shown(), row.corrections()) {
-            (Some(shown), Some(both)) => {
-                cells.push(release(shown));
-                cells.extend(row.patterns().iter().map(ToString::to_string));
-                cells.push(has(both.measured.credit_counting, both.by_version.credit_counting));
-                cells.push(has(both.measured.mss_boundary, both.by_version.mss_boundary));
-            }
-            _ => cells.push("did not come up".to_owned()),
-        }
-        cells.resize(header.len(), String::new());
-        table.add_row(cells.iter().map(|cell| harmless(cell).into_owned()));
-    }
-    let mut text = lines(&table);
+    let all = rows.iter().map(|row| {
+        let cells = std::iter::once(row.name()).chain(figures(row));
+        cells.map(|cell| harmless(&cell).into_owned()).collect()
+    });
+    let table = Broad {
+        names: "kernel",
+        groups: &[&["release"], &HEADINGS, &COMMITS],
+        rows: all.collect(),
+        words: true,
+    };
+    let mut text = table.render(width);
     text.push('\n');
     let emulated = |row: &&Shown| row.accelerator == Some(Accelerator::Emulation);
     if let Some(row) = rows.iter().filter_map(Row::shown).find(emulated) {
         let why = row.no_kvm.as_ref().map_or(String::new(), |why| format!(" (KVM: {why})"));
-        text += &format!(
+        let remark = format!(
             "* emulated{}: its clock counts instructions, so that delays of less than a millisecond \
-             mean little.\n",
+             mean little.",
             harmless(&why)
         );
+        text += &paragraph(&remark, width);
     }
     if let Some(found) = found {
-        text += &format!("{}\n", self::found(found));
+        text += &paragraph(&self::found(found), width);
     }
-    text + "late from N: the ACK of segment N and of those behind it took 40 ms or so. Commits: whether \
-            the kernel behaves as since them.\ndocs/QUICKACK.md says what decides when an ACK is sent.\n"
+    let last = "late from N: the ACK of segment N and of those behind it took 40 ms or so. Commits: \
+                whether the kernel behaves as since them. docs/QUICKACK.md says what decides when an \
+                ACK is sent.";
+    text + &paragraph(last, width)
+}
+
+/// The commits that are told apart, as headings.
+pub(in crate::lab) const COMMITS: [&str; 2] = ["059217c18be6", "4720852ed9af"];
+
+/// What is told of a row: its release, then by [`HEADINGS`] and [`COMMITS`].
+pub(in crate::lab) fn figures(row: &Row) -> Vec<String> {
+    let (Some(shown), Some(both)) = (row.shown(), row.corrections()) else {
+        return vec!["did not come up".to_owned()];
+    };
+    let mut cells = vec![release(shown)];
+    cells.extend(row.patterns().iter().map(ToString::to_string));
+    cells.push(has(both.measured.credit_counting, both.by_version.credit_counting));
+    cells.push(has(both.measured.mss_boundary, both.by_version.mss_boundary));
+    cells
 }
 
 fn release(shown: &Shown) -> String {
@@ -62,7 +74,7 @@ fn debian(version: &str) -> Option<&str> {
 }
 
 /// Whether a kernel has a commit, and what its version says, if that is something else.
-pub(in crate::lab) fn has(measured: Side, by_version: Side) -> String {
+fn has(measured: Side, by_version: Side) -> String {
     let word = |side| match side {
         Side::After => "yes",
         Side::Before => "no",
@@ -105,6 +117,18 @@ pub(super) fn failure(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::broad::tests::assert_whole;
+    use crate::lab::samples;
+
+    #[test]
+    fn a_terminal_of_80_columns_breaks_no_word() {
+        let rows = samples::kernels();
+        let text = render(&rows, None, Width::fixed(Some(80), false));
+        let mut words: Vec<String> = rows.iter().flat_map(figures).collect();
+        words.extend(rows.iter().map(Row::name));
+        words.extend(HEADINGS.iter().chain(&COMMITS).map(|heading| (*heading).to_owned()));
+        assert_whole(&text, 80, &words);
+    }
 
     #[test]
     fn a_version_that_says_something_else_is_mentioned() {

@@ -39,7 +39,7 @@ fn panel(rows: &[Measured], width: Width) -> String {
             all.push(std::iter::once(name).chain(figures).collect());
         }
     }
-    Broad { names: "client", groups: &groups, rows: all }.render(width)
+    Broad { names: "client", groups: &groups, rows: all, words: false }.render(width)
 }
 
 /// What is told of both ends on one core, beside what was published.
