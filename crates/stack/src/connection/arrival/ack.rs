@@ -11,7 +11,7 @@ use uncork_wire::tcp::Flags;
 use super::{Outcome, Segment};
 use crate::connection::congestion::Round;
 use crate::connection::recovery::rack::DUPLICATE_THRESHOLD;
-use crate::connection::recovery::{Delivered, Phase};
+use crate::connection::recovery::{Delivered, Evidence, Phase};
 use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, State};
 use crate::context::Context;
@@ -243,11 +243,21 @@ impl Connection {
     fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
+        let spurious = self.recovery.judge_timeout(Evidence {
+            una,
+            next: self.sender.nxt,
+            progress: news.progress,
+            out_of_order: news.delivered.sacked_segments > 0 || news.repeats,
+            original: news.delivered.original,
+            has_new: self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0,
+        });
+        cx.counters.spurious_timeouts += u64::from(spurious);
         // The ACK that ends a recovery leaves the window where that has brought it.
-        let recovered =
-            news.progress && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
+        let recovered = !spurious
+            && news.progress
+            && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
         self.judge_tail_probe(news);
-        if self.proves_unnecessary(news) {
+        if self.proves_unnecessary(news) || spurious {
             cx.counters.undone += 1;
             self.recovery.undo(&mut self.congestion);
             self.sender.flight.forget_losses();
