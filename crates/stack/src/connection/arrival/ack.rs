@@ -130,6 +130,7 @@ impl Connection {
             ..News::default()
         };
         let mss = self.segment_bytes();
+        let reported = &mut self.counts.duplicates_reported;
         let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
         let peer = self.peer;
         let rack = &mut self.recovery.rack;
@@ -149,6 +150,7 @@ impl Connection {
                 if index == 0 && left.before(right) && (!right.after(ack) || within) {
                     news.duplicates = (right - left).unsigned_abs().div_ceil(mss);
                     news.duplicates_end = right;
+                    *reported = reported.saturating_add(news.duplicates);
                     continue;
                 }
                 // RFC 2018 §8 trusts nothing that was not sent.
@@ -195,7 +197,7 @@ impl Connection {
         self.counts.bytes_acked += u64::from(octets);
         self.sender.acknowledge(ack, cx.pool);
         self.recovery.timeouts = 0;
-        self.recovery.silent_since = None;
+        self.recovery.silent_since.clear();
     }
 
     /// RFC 6298 §3 and RFC 7323 §4: what was sent once gives an exact measurement; a timestamp one
@@ -394,6 +396,7 @@ impl Connection {
         if !self.change_state(Cause::FinAcknowledged) {
             return;
         }
+        self.user.news |= Ready::DRAINED;
         match self.state {
             State::TimeWait => self.enter_time_wait(cx),
             State::Closed => self.finish(Cause::FinAcknowledged, None, cx),

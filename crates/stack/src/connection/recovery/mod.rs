@@ -21,6 +21,7 @@ use rack::Rack;
 pub(crate) use rtt::Rtt;
 
 use super::congestion::Congestion;
+use crate::units::MaybeInstant;
 
 /// What the sender believes of its path. The names are Linux's (tcp_ca_state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +80,7 @@ pub(crate) struct Recovery {
     /// When the latest progress was made, or the first segment sent: the timeout counts from there.
     pub(crate) progress_at: Instant,
     /// When the first of a row of timeouts fired (RFC 9293 §3.8.3 counts from there).
-    pub(crate) silent_since: Option<Instant>,
+    pub(crate) silent_since: MaybeInstant,
 }
 
 impl Recovery {
