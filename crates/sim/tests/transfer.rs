@@ -128,3 +128,23 @@ fn nobody_answers() {
     pair.run_for(Duration::from_secs(2));
     assert_eq!(pair.hosts[0].stack.take_error(client), Some(ConnectionError::TimedOut));
 }
+
+#[test]
+fn a_path_that_becomes_slow_at_once_costs_a_few_segments_and_no_window() {
+    // RFC 5682, RFC 3522: the timeouts are wrong, and what they have done is taken back.
+    let mut setup = delayed(10);
+    for way in &mut setup.ways {
+        way.rate = Some(50_000_000);
+    }
+    let (mut pair, client, server, _) = connected(&setup);
+    transfer(&mut pair, (0, client), (1, server), 2 << 20, Duration::from_secs(60)).unwrap();
+    let before = pair.hosts[0].stack.info(pair.now, client).unwrap().window_segments;
+    let slow = Conditions { delay: Duration::from_millis(600), ..pair.way(1) };
+    pair.set_way(1, slow);
+    transfer(&mut pair, (0, client), (1, server), 1 << 20, Duration::from_secs(60)).unwrap();
+    let counters = *pair.hosts[0].stack.counters();
+    assert!(counters.timeouts > 0 && counters.undone > 0, "{counters:?}");
+    assert!(counters.retransmitted <= 4, "{counters:?}");
+    let after = pair.hosts[0].stack.info(pair.now, client).unwrap().window_segments;
+    assert!(after >= before, "{before} became {after}");
+}

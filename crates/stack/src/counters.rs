@@ -46,6 +46,8 @@ pub struct Counters {
     pub fast_open_requests: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
+    /// Of those, that were wrong (TCPSpuriousRTOs).
+    pub spurious_timeouts: u64,
     /// Probes for a lost tail.
     pub tail_probes: u64,
     /// Recoveries that were entered on the evidence of ACKs.

@@ -21,6 +21,8 @@ impl Ready {
     pub const CLOSED: Self = Self(16);
     /// It has failed; sending or receiving says how.
     pub const ERROR: Self = Self(32);
+    /// The peer has everything that was sent, and knows that it was all.
+    pub const DRAINED: Self = Self(64);
 
     /// Whether all of `other` holds.
     #[must_use]

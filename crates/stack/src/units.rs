@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use uncork_packet::Instant;
+
 /// A span of time in microseconds, in half the room of a `Duration`: up to 71 minutes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Micros(pub(crate) u32);
@@ -37,6 +39,36 @@ impl Micros {
     /// Twice as long, `times` times.
     pub(crate) fn doubled(self, times: u32) -> Self {
         Self(u32::try_from(u64::from(self.0) << times.min(32)).unwrap_or(u32::MAX))
+    }
+}
+
+/// A moment or none, in the room of a moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MaybeInstant(Instant);
+
+impl Default for MaybeInstant {
+    fn default() -> Self {
+        Self(Instant::NEVER)
+    }
+}
+
+impl MaybeInstant {
+    pub(crate) fn get(self) -> Option<Instant> {
+        (self.0 != Instant::NEVER).then_some(self.0)
+    }
+
+    pub(crate) fn set(&mut self, moment: Instant) {
+        self.0 = moment;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl fmt::Debug for MaybeInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
     }
 }
 

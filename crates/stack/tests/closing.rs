@@ -3,7 +3,11 @@
 mod common;
 
 use common::Lab;
-use uncork_stack::{Config, ConnectionError, RecvError, SendError, Shutdown, SocketId, State};
+use std::time::Duration;
+use uncork_stack::{
+    Config, ConnectionError, Event, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption,
+    State,
+};
 
 const NOTHING: [&str; 0] = [];
 
@@ -208,4 +212,65 @@ fn closing_a_listener_resets_those_who_wait() {
     lab.send("S 9:0(0) win 5000 <mss 1000>");
     assert_eq!(lab.take().len(), 1);
     assert_eq!(lab.stack.connection_count(), 0);
+}
+
+#[test]
+fn lingering_for_no_time_resets_and_throws_away_what_was_not_sent() {
+    // SO_LINGER with zero (socket(7), tcp_close): in every state that has a peer who must know.
+    let linger = SocketOption::Linger(Some(0));
+    for with_data in [false, true] {
+        let (mut lab, socket) = open();
+        lab.stack.set_option(lab.now, socket, linger);
+        if with_data {
+            lab.stack.set_option(lab.now, socket, SocketOption::Cork(true));
+            lab.write(socket, 10);
+        }
+        assert_eq!(lab.stack.begin_close(lab.now, socket), None);
+        lab.stack.close(lab.now, socket);
+        assert_eq!(lab.take(), ["R. 1:1(0) ack 1"]);
+        assert_eq!(lab.stack.connection_count(), 0);
+    }
+    // Nobody is told where nobody is there yet; and what is over stays over.
+    let mut lab = Lab::new(Config::default());
+    let peer = std::net::SocketAddr::new(common::PEER.parse().unwrap(), common::PEER_PORT);
+    let socket = lab.stack.connect(lab.now, None, peer).unwrap();
+    lab.take();
+    lab.stack.set_option(lab.now, socket, linger);
+    lab.stack.close(lab.now, socket);
+    assert_eq!((lab.take(), lab.stack.connection_count()), (vec![], 0));
+    let (mut lab, socket) = open();
+    lab.stack.set_option(lab.now, socket, linger);
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.take();
+    lab.send("F. 1:0(0) ack 2 win 5000 <ts 201 0>");
+    lab.take();
+    lab.stack.close(lab.now, socket);
+    assert_eq!((lab.take(), lab.stack.connection_count()), (vec![], 1));
+}
+
+#[test]
+fn who_lingers_is_told_when_the_peer_has_everything() {
+    let (mut lab, socket) = open();
+    lab.stack.set_option(lab.now, socket, SocketOption::Linger(Some(7)));
+    lab.write(socket, 10);
+    lab.take();
+    while lab.stack.poll_event().is_some() {}
+    assert_eq!(lab.stack.begin_close(lab.now, socket), Some(Duration::from_secs(7)));
+    assert_eq!(lab.take(), ["F. 11:11(0) ack 1 <ts>"]);
+    assert_eq!(lab.stack.poll_event(), None);
+    lab.send(". 1:0(0) ack 11 win 5000 <ts 201 0>");
+    assert_eq!(lab.stack.poll_event(), None);
+    lab.send(". 1:0(0) ack 12 win 5000 <ts 201 0>");
+    assert_eq!(lab.stack.poll_event(), Some(Event::Socket(socket, Ready::DRAINED)));
+    assert_eq!(lab.stack.begin_close(lab.now, socket), None);
+    lab.stack.close(lab.now, socket);
+    // The time does not end the connection: it goes on without a user, as any that was closed.
+    let (mut lab, socket) = open();
+    lab.stack.set_option(lab.now, socket, SocketOption::Linger(Some(1)));
+    assert_eq!(lab.stack.begin_close(lab.now, socket), Some(Duration::from_secs(1)));
+    lab.take();
+    lab.wait(1000);
+    lab.stack.close(lab.now, socket);
+    lab.send("F. 1:0(0) ack 2 win 5000 <ts 201 0>");
+    assert_eq!(lab.take().last().unwrap(), ". 2:2(0) ack 2 <ts>");
 }

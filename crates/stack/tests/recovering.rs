@@ -285,3 +285,31 @@ fn a_silent_peer_is_asked_and_then_given_up() {
     assert_eq!(lab.until_something(), (1_000.0, vec!["R. 1:1(0) ack 1".to_owned()]));
     assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
 }
+
+#[test]
+fn what_was_sent_and_came_twice_or_out_of_order_is_counted() {
+    // tcpi_bytes_retrans, tcpi_dsack_dups, tcpi_rcv_ooopack, tcpi_total_rto, tcpi_total_rto_recoveries.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 1001:4001>");
+    assert_eq!(lab.take(), [segment(0)]);
+    lab.send(". 1:0(0) ack 10001 win 65535");
+    lab.send(". 1:0(0) ack 10001 win 65535 <sack 1:1001>");
+    lab.send("P. 101:0(10) ack 10001 win 65535");
+    lab.send("P. 111:0(10) ack 10001 win 65535");
+    lab.take();
+    lab.write(socket, 100);
+    lab.take();
+    for _ in 0..3 {
+        assert_eq!(lab.until_something().1.len(), 1);
+    }
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    // The first of the three was a probe, and no timeout.
+    assert_eq!(info.bytes_retransmitted, 1000 + 300);
+    assert_eq!((info.duplicates_reported, info.out_of_order_segments), (1, 2));
+    assert_eq!(info.all_timeouts, (2, 1));
+    assert!(info.delivery_rate.is_some_and(|rate| rate > 100_000), "{info:?}");
+    assert!(info.since_heard > Duration::from_millis(200));
+}

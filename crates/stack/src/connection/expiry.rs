@@ -78,7 +78,7 @@ impl Connection {
     }
 
     fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
-        let limit = self.options.user_timeout.zip(self.recovery.silent_since);
+        let limit = self.options.user_timeout.zip(self.recovery.silent_since.get());
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
     }
 
@@ -120,7 +120,9 @@ impl Connection {
 
     /// Has the user's patience ended (RFC 9293 §3.8.3)?
     fn is_given_up(&mut self, cx: &Context<'_>, retries: u8) -> bool {
-        let since = *self.recovery.silent_since.get_or_insert(self.recovery.progress_at);
+        let silent = &mut self.recovery.silent_since;
+        let since = silent.get().unwrap_or(self.recovery.progress_at);
+        silent.set(since);
         match self.options.user_timeout {
             Some(timeout) => cx.now.since(since) >= timeout,
             None => self.recovery.timeouts >= retries,
@@ -134,9 +136,17 @@ impl Connection {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
+        self.count_timeout();
         self.recovery.timeouts += 1;
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         self.owed.add(if opens { Owed::SYN } else { Owed::SYN_ACK });
+    }
+
+    fn count_timeout(&mut self) {
+        let first = u16::from(self.recovery.timeouts == 0);
+        let counts = &mut self.counts;
+        counts.timeouts = counts.timeouts.saturating_add(1);
+        counts.timeout_recoveries = counts.timeout_recoveries.saturating_add(first);
     }
 
     /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
@@ -146,6 +156,7 @@ impl Connection {
             return;
         }
         cx.counters.timeouts += 1;
+        self.count_timeout();
         let again = self.recovery.timeouts > 0;
         let space = (self.sender.una, self.sender.nxt);
         self.recovery.enter_loss(space, &mut self.congestion, again);
@@ -190,7 +201,7 @@ impl Connection {
         }
         if !silent {
             self.recovery.timeouts = 0;
-            self.recovery.silent_since = None;
+            self.recovery.silent_since.clear();
         }
         if self.options.user_timeout.is_some() && self.is_given_up(cx, u8::MAX) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);

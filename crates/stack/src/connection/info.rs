@@ -79,6 +79,8 @@ pub struct Info {
     pub pacing_rate: Option<u64>,
     /// Octets sent, those sent again included (tcpi_bytes_sent).
     pub bytes_sent: u64,
+    /// Octets sent again (tcpi_bytes_retrans).
+    pub bytes_retransmitted: u64,
     /// Octets acknowledged (tcpi_bytes_acked).
     pub bytes_acknowledged: u64,
     /// Octets received in order (tcpi_bytes_received).
@@ -89,6 +91,18 @@ pub struct Info {
     pub data_segments: (u64, u64),
     /// Segments that have arrived at the peer (tcpi_delivered).
     pub delivered_segments: u64,
+    /// Segments of which the peer says that it got them twice (tcpi_dsack_dups).
+    pub duplicates_reported: u32,
+    /// Segments that came ahead of their turn (tcpi_rcv_ooopack).
+    pub out_of_order_segments: u32,
+    /// Timeouts, and how often there was a first one (tcpi_total_rto, tcpi_total_rto_recoveries).
+    pub all_timeouts: (u16, u16),
+    /// Bytes a second that get through (tcpi_delivery_rate).
+    pub delivery_rate: Option<u64>,
+    /// Octets that the user has read in the best round trip (tcpi_rcv_space).
+    pub receive_space_bytes: u32,
+    /// Time since an acceptable segment came (tcpi_last_ack_recv).
+    pub since_heard: Duration,
     /// Time since data was sent (tcpi_last_data_sent).
     pub since_sent: Duration,
     /// Time since data came (tcpi_last_data_recv).
@@ -143,11 +157,18 @@ impl Connection {
             receive_window_bytes: self.receiver.window,
             pacing_rate: self.pacer.rate(),
             bytes_sent: self.counts.bytes_sent,
+            bytes_retransmitted: self.counts.bytes_retransmitted,
             bytes_acknowledged: self.counts.bytes_acked,
             bytes_received: self.counts.bytes_received,
             segments: (self.counts.segments_in, self.counts.segments_out),
             data_segments: (self.counts.data_segments_in, self.counts.data_segments_out),
             delivered_segments: self.counts.delivered,
+            duplicates_reported: self.counts.duplicates_reported,
+            out_of_order_segments: self.counts.out_of_order,
+            all_timeouts: (self.counts.timeouts, self.counts.timeout_recoveries),
+            delivery_rate: self.pacer.through(),
+            receive_space_bytes: self.receiver.tuning.best_bytes(),
+            since_heard: cx.now.since(self.counts.last_heard),
             since_sent: cx.now.since(self.counts.last_sent),
             since_received: cx.now.since(self.ack.received_at()),
             syn_data: self.fast.has(Fast::TAKEN),

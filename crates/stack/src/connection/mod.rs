@@ -56,6 +56,7 @@ use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::NeighbourId;
+use crate::units::MaybeInstant;
 
 /// How long a cork holds at most (tcp(7), TCP_CORK).
 pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
@@ -145,11 +146,20 @@ pub(crate) struct Counts {
     pub(crate) data_segments_out: u64,
     pub(crate) retransmitted: u64,
     pub(crate) delivered: u64,
+    /// Octets sent again.
+    pub(crate) bytes_retransmitted: u64,
+    /// Segments that came ahead of their turn.
+    pub(crate) out_of_order: u32,
+    /// Segments of which the peer says that they came twice.
+    pub(crate) duplicates_reported: u32,
+    /// Timeouts, and how often there was a first one.
+    pub(crate) timeouts: u16,
+    pub(crate) timeout_recoveries: u16,
     /// When data was sent last, and when anything came.
     pub(crate) last_sent: Instant,
     pub(crate) last_heard: Instant,
     /// When something that was not believed was answered last.
-    pub(crate) challenged_at: Option<Instant>,
+    pub(crate) challenged_at: MaybeInstant,
     /// Keepalive probes without an answer.
     pub(crate) unanswered: u8,
     /// Something new was sent since the stack turned to this connection.

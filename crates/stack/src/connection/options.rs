@@ -51,6 +51,9 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// The congestion controller (TCP_CONGESTION).
     Congestion(Algorithm),
+    /// Seconds for which who closes wants to wait until the peer has everything (SO_LINGER). With none
+    /// at all, closing is a reset, and what was not sent is thrown away.
+    Linger(Option<u16>),
 }
 
 /// Options in force.
@@ -60,6 +63,7 @@ pub(crate) struct Options {
     pub(crate) cork: bool,
     pub(crate) tos: u8,
     pub(crate) most_segment_bytes: Option<u16>,
+    pub(crate) linger_seconds: Option<u16>,
     pub(crate) send_buffer_bytes: Option<u32>,
     pub(crate) receive_buffer_bytes: Option<u32>,
     pub(crate) not_sent_low_water: Option<u32>,
@@ -125,6 +129,7 @@ impl Connection {
             }
             SocketOption::NotSentLowWater(bytes) => options.not_sent_low_water = bytes,
             SocketOption::TrafficClass(class) => options.tos = class & !3,
+            SocketOption::Linger(seconds) => options.linger_seconds = seconds,
             SocketOption::Congestion(algorithm) => self.congestion.set_algorithm(algorithm),
         }
     }

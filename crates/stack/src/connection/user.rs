@@ -1,5 +1,7 @@
 //! What the user does: sending, receiving, ending (RFC 9293 §3.10.2 to §3.10.5).
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 use super::{Cause, Connection, Fast, Owed, State};
@@ -244,9 +246,28 @@ impl Connection {
             self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
             return;
         }
+        if self.options.linger_seconds == Some(0) {
+            // After what is unread was looked at (tcp_close); what is over stays so.
+            if self.state != State::TimeWait {
+                self.abort(cx);
+            }
+            return;
+        }
         self.shut_sending(cx);
         // Nobody will read what still comes: do not wait for ever for its end.
         self.arm_idle_timer(cx);
+    }
+
+    /// Begins what close does for a user who waits for it (SO_LINGER), and says for how long he would; not
+    /// at all if there is nothing to wait for.
+    pub(crate) fn begin_close(&mut self, cx: &mut Context<'_>) -> Option<Duration> {
+        let seconds = self.options.linger_seconds.filter(|&seconds| seconds > 0)?;
+        if self.receiver.readable_bytes() > 0 {
+            return None;
+        }
+        self.shut_sending(cx);
+        let waits = !matches!(self.state, State::Closed | State::FinWait2 | State::TimeWait);
+        waits.then(|| Duration::from_secs(seconds.into()))
     }
 
     /// The user gives it up (ABORT, RFC 9293 §3.10.5).

@@ -1,6 +1,7 @@
 //! What the user can do (RFC 9293 §3.9.1, in the terms of BSD sockets).
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use uncork_packet::Instant;
 
@@ -245,6 +246,13 @@ impl Stack {
     /// Gives the name back. What was to be sent is sent; what has come and was not read makes it a reset.
     pub fn close(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, cx| connection.close(cx));
+    }
+
+    /// For who waits when he closes (SO_LINGER): the end is on its way, and the name stays until
+    /// [`Stack::close`], which is to follow on [`crate::Ready::DRAINED`], on [`crate::Ready::CLOSED`], or
+    /// when this time has passed. With none, at once.
+    pub fn begin_close(&mut self, now: Instant, socket: SocketId) -> Option<Duration> {
+        self.with(now, socket, |connection, cx| connection.begin_close(cx)).flatten()
     }
 
     /// Ends it with a reset. The name stays until it is closed.

@@ -11,7 +11,7 @@ use uncork_wire::tcp::Flags;
 use super::{Outcome, Segment};
 use crate::connection::congestion::Round;
 use crate::connection::recovery::rack::DUPLICATE_THRESHOLD;
-use crate::connection::recovery::{Delivered, Phase};
+use crate::connection::recovery::{Delivered, Evidence, Phase};
 use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, State};
 use crate::context::Context;
@@ -130,6 +130,7 @@ impl Connection {
             ..News::default()
         };
         let mss = self.segment_bytes();
+        let reported = &mut self.counts.duplicates_reported;
         let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
         let peer = self.peer;
         let rack = &mut self.recovery.rack;
@@ -149,6 +150,7 @@ impl Connection {
                 if index == 0 && left.before(right) && (!right.after(ack) || within) {
                     news.duplicates = (right - left).unsigned_abs().div_ceil(mss);
                     news.duplicates_end = right;
+                    *reported = reported.saturating_add(news.duplicates);
                     continue;
                 }
                 // RFC 2018 §8 trusts nothing that was not sent.
@@ -195,7 +197,7 @@ impl Connection {
         self.counts.bytes_acked += u64::from(octets);
         self.sender.acknowledge(ack, cx.pool);
         self.recovery.timeouts = 0;
-        self.recovery.silent_since = None;
+        self.recovery.silent_since.clear();
     }
 
     /// RFC 6298 §3 and RFC 7323 §4: what was sent once gives an exact measurement; a timestamp one
@@ -243,11 +245,21 @@ impl Connection {
     fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
+        let spurious = self.recovery.judge_timeout(Evidence {
+            una,
+            next: self.sender.nxt,
+            progress: news.progress,
+            out_of_order: news.delivered.sacked_segments > 0 || news.repeats,
+            original: news.delivered.original,
+            has_new: self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0,
+        });
+        cx.counters.spurious_timeouts += u64::from(spurious);
         // The ACK that ends a recovery leaves the window where that has brought it.
-        let recovered =
-            news.progress && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
+        let recovered = !spurious
+            && news.progress
+            && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
         self.judge_tail_probe(news);
-        if self.proves_unnecessary(news) {
+        if self.proves_unnecessary(news) || spurious {
             cx.counters.undone += 1;
             self.recovery.undo(&mut self.congestion);
             self.sender.flight.forget_losses();
@@ -384,6 +396,7 @@ impl Connection {
         if !self.change_state(Cause::FinAcknowledged) {
             return;
         }
+        self.user.news |= Ready::DRAINED;
         match self.state {
             State::TimeWait => self.enter_time_wait(cx),
             State::Closed => self.finish(Cause::FinAcknowledged, None, cx),

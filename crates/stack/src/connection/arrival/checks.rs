@@ -144,10 +144,10 @@ impl Connection {
 
     /// Not too often: two ends that do not believe each other would go on for ever.
     fn may_answer(&mut self, cx: &Context<'_>) -> bool {
-        let last = self.counts.challenged_at;
+        let last = self.counts.challenged_at.get();
         let soon = last.is_some_and(|last| cx.now.since(last) < cx.config.challenge_interval);
         if !soon {
-            self.counts.challenged_at = Some(cx.now);
+            self.counts.challenged_at.set(cx.now);
         }
         !soon
     }

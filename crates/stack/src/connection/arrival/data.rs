@@ -75,6 +75,8 @@ impl Connection {
         match taken {
             Taken::Ahead => {
                 // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
+                let ahead = &mut self.counts.out_of_order;
+                *ahead = ahead.saturating_add(segment.segments());
                 self.ack.demand();
                 if !self.peer.sacks {
                     let segments = u8::try_from(segment.segments()).unwrap_or(u8::MAX);

@@ -89,7 +89,7 @@ impl Connection {
         }
         self.rtt.backoff = 0;
         self.recovery.timeouts = 0;
-        self.recovery.silent_since = None;
+        self.recovery.silent_since.clear();
     }
 
     /// The handshake is over for this side.

@@ -6,6 +6,7 @@ use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use super::Receiver;
+use crate::units::MaybeInstant;
 
 /// Largest shift of the window scale option (RFC 7323 §2.3).
 pub(crate) const LARGEST_SHIFT: u8 = 14;
@@ -19,9 +20,17 @@ pub(crate) fn shift_for(most: u32) -> u8 {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tuning {
     /// When this round began, and what had been read by then.
-    began: Option<(Instant, SeqNumber)>,
+    began: MaybeInstant,
+    from: SeqNumber,
     /// Octets read in the best round so far.
     best: u32,
+}
+
+impl Tuning {
+    /// See `best`.
+    pub(crate) fn best_bytes(self) -> u32 {
+        self.best
+    }
 }
 
 impl Receiver {
@@ -58,15 +67,18 @@ impl Receiver {
         most: u32,
     ) {
         let read = self.nxt - self.readable_bytes();
-        let Some((began, from)) = self.tuning.began else {
-            self.tuning.began = Some((now, read));
+        let from = self.tuning.from;
+        let Some(began) = self.tuning.began.get() else {
+            self.tuning.began.set(now);
+            self.tuning.from = read;
             return;
         };
         if now.since(began) < round_trip {
             return;
         }
         let copied = (read - from).max(0).unsigned_abs();
-        self.tuning.began = Some((now, read));
+        self.tuning.began.set(now);
+        self.tuning.from = read;
         if copied <= self.tuning.best {
             return;
         }

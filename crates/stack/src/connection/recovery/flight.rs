@@ -71,6 +71,8 @@ pub(crate) struct Delivered {
     pub(crate) newest_sent: Option<Instant>,
     /// Something that was sent again was acknowledged.
     pub(crate) ambiguous: bool,
+    /// Where the first begins that was sent once only.
+    pub(crate) original: Option<SeqNumber>,
 }
 
 impl Delivered {
@@ -79,6 +81,8 @@ impl Delivered {
         if record.is_ambiguous() {
             self.ambiguous = true;
         } else {
+            let first = self.original.filter(|first| !record.seq.before(*first));
+            self.original = Some(first.unwrap_or(record.seq));
             self.oldest_sent =
                 Some(self.oldest_sent.map_or(record.sent_at, |sent| sent.min(record.sent_at)));
             self.newest_sent =

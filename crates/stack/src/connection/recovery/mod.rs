@@ -5,6 +5,7 @@
 //! comes at all, and a probe of the tail ([`Probe`]) saves most of those timeouts.
 
 pub(crate) mod flight;
+pub(crate) mod frto;
 pub(crate) mod prr;
 pub(crate) mod rack;
 pub(crate) mod rtt;
@@ -13,11 +14,14 @@ use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 pub(crate) use flight::{Delivered, Flight, Record};
+use frto::Doubt;
+pub(crate) use frto::Evidence;
 use prr::Prr;
 use rack::Rack;
 pub(crate) use rtt::Rtt;
 
 use super::congestion::Congestion;
+use crate::units::MaybeInstant;
 
 /// What the sender believes of its path. The names are Linux's (tcp_ca_state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +65,8 @@ struct Before {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
+    /// Whether the timeout was right.
+    doubt: Doubt,
     /// SND.NXT when the phase began: it ends when that is acknowledged (RecoveryPoint).
     point: SeqNumber,
     pub(crate) rack: Rack,
@@ -74,7 +80,7 @@ pub(crate) struct Recovery {
     /// When the latest progress was made, or the first segment sent: the timeout counts from there.
     pub(crate) progress_at: Instant,
     /// When the first of a row of timeouts fired (RFC 9293 §3.8.3 counts from there).
-    pub(crate) silent_since: Option<Instant>,
+    pub(crate) silent_since: MaybeInstant,
 }
 
 impl Recovery {
@@ -134,6 +140,9 @@ impl Recovery {
             self.remember(una, congestion);
             congestion.on_congestion();
         }
+        // RFC 5682 §2.1, step 1: not where something was sent again already for another reason.
+        let doubtful = !self.is_recovering() || again;
+        self.doubt = if doubtful { Doubt::Fired } else { Doubt::None };
         congestion.on_timeout();
         congestion.window = 1;
         self.phase = Phase::Loss;
@@ -146,6 +155,7 @@ impl Recovery {
     /// window stays.
     pub(crate) fn enter_resending(&mut self, next: SeqNumber) {
         self.phase = Phase::Loss;
+        self.doubt = Doubt::None;
         self.point = next;
         self.before = None;
         self.probe = None;
@@ -190,6 +200,7 @@ impl Recovery {
             congestion.undo(before.window, before.threshold);
         }
         self.phase = Phase::Open;
+        self.doubt = Doubt::None;
         self.duplicates = 0;
         self.timeouts = 0;
     }

@@ -106,10 +106,20 @@ impl Connection {
             return Err(Blocked::Application);
         }
         let limits = self.limits(cx, slot_bytes)?;
-        if let Some(record) = lost {
-            return Ok(self.plan_again(record, &limits));
+        let tries_new = self.recovery.tries_new(self.sender.nxt);
+        match (lost, tries_new) {
+            (Some(_), Some(true)) if unsent == 0 => Err(Blocked::Application),
+            (None, _) | (Some(_), Some(true)) => self.plan_new(cx, unsent, &limits),
+            (Some(record), None) => Ok(self.plan_again(record, &limits)),
+            // F-RTO; what cannot be tried is not waited for (RFC 5682 §3.1, step 2.b).
+            (Some(record), Some(false)) => {
+                if unsent == 0 {
+                    return Ok(self.plan_again(record, &limits));
+                }
+                let new = self.plan_new(cx, unsent, &limits);
+                new.or_else(|_| Ok(self.plan_again(record, &limits)))
+            }
         }
-        self.plan_new(cx, unsent, &limits)
     }
 
     /// What bounds a transmission of any kind.

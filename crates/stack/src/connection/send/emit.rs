@@ -277,6 +277,7 @@ impl Connection {
         let mss = self.segment_bytes();
         cx.counters.retransmitted += u64::from(plan.segments);
         self.counts.retransmitted += u64::from(plan.segments);
+        self.counts.bytes_retransmitted += u64::from(plan.bytes);
         self.sender.flight.retransmitted(plan.seq, plan.segments, mss, cx.now);
         if tail_probe {
             self.note_tail_probe(true);

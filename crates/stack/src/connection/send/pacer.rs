@@ -56,6 +56,11 @@ impl Pacer {
         (self.through > 0).then(|| u32::try_from(self.through / 4000 * 3).unwrap_or(u32::MAX))
     }
 
+    /// Bytes a second that get through, if that is known.
+    pub(crate) fn through(&self) -> Option<u64> {
+        (self.through > 0).then_some(self.through)
+    }
+
     /// Bytes a second, if a rate is known.
     pub(crate) fn rate(&self) -> Option<u64> {
         (self.rate > 0).then_some(self.rate)

@@ -1,0 +1,98 @@
+//! F-RTO: timeouts that were wrong, without timestamps to tell (RFC 5682 §3.1).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::Lab;
+use uncork_stack::{Algorithm, Config, Phase, SocketId};
+
+const NOTHING: [&str; 0] = [];
+
+/// Ten segments and a probe are out, and the first was sent again after a timeout.
+fn timed_out(syn: &str, bytes: usize) -> (Lab, SocketId) {
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let socket = lab.accepted(syn);
+    lab.write(socket, bytes);
+    assert_eq!(lab.take().len(), 10);
+    if syn.contains("sackOK") {
+        // The probe for the tail (RFC 8985 §7) is a new segment.
+        assert_eq!(lab.until_something().1, [segment(10)]);
+    }
+    assert_eq!(lab.until_something().1, [segment(0)]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.window_segments), (Phase::Loss, 1));
+    (lab, socket)
+}
+
+fn segment(n: usize) -> String {
+    let (from, to) = (1 + n * 1000, 1001 + n * 1000);
+    format!(". {from}:{to}(1000) ack 1")
+}
+
+#[test]
+fn late_acks_take_a_timeout_back_and_nothing_is_sent_twice() {
+    let (mut lab, socket) = timed_out("mss 1000,sackOK", 30_000);
+    // Of the first segment, which was sent twice: nobody can tell. New data goes out, and tells.
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), [segment(11), segment(12)]);
+    // Of the second, which was sent once, before the timeout.
+    lab.send(". 1:1(0) ack 2001 win 65535");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, info.lost_segments, info.threshold_segments), (Phase::Open, 0, None));
+    assert!(info.window_segments >= 10, "{}", info.window_segments);
+    let counters = lab.stack.counters();
+    assert_eq!((counters.timeouts, counters.spurious_timeouts, counters.undone), (1, 1, 1));
+    lab.send(". 1:1(0) ack 13001 win 65535");
+    assert!(lab.take().iter().all(|sent| !sent.contains(":2001(")), "something went out again");
+    assert_eq!(lab.stack.counters().retransmitted, 1);
+}
+
+#[test]
+fn one_ack_that_passes_what_was_sent_once_is_enough() {
+    for syn in ["mss 1000,sackOK", "mss 1000"] {
+        let (mut lab, socket) = timed_out(syn, 30_000);
+        lab.send(". 1:1(0) ack 3001 win 65535");
+        let info = lab.stack.info(lab.now, socket).unwrap();
+        assert_eq!((info.phase, lab.stack.counters().spurious_timeouts), (Phase::Open, 1), "{syn}");
+        assert!(info.window_segments >= 10, "{syn}");
+    }
+    // And so is a SACK of it.
+    let (mut lab, socket) = timed_out("mss 1000,sackOK", 30_000);
+    lab.send(". 1:1(0) ack 1 win 65535 <sack 5001:6001>");
+    assert_eq!(lab.stack.counters().spurious_timeouts, 1);
+    assert_ne!(lab.stack.info(lab.now, socket).unwrap().phase, Phase::Loss);
+}
+
+#[test]
+fn what_was_really_lost_goes_out_after_the_second_ack() {
+    let (mut lab, socket) = timed_out("mss 1000,sackOK", 30_000);
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), [segment(11), segment(12)]);
+    lab.wait(10);
+    // Step 3.a: what is new has arrived, and what is old has not.
+    lab.send(". 1:1(0) ack 1001 win 65535 <sack 11001:12001>");
+    assert_eq!(lab.take(), [segment(1)]);
+    lab.send(". 1:1(0) ack 1001 win 65535 <sack 11001:13001>");
+    assert_eq!(lab.take(), [segment(2)]);
+    lab.wait(10);
+    lab.send(". 1:1(0) ack 3001 win 65535 <sack 11001:13001>");
+    assert_eq!(lab.take()[..2], [segment(3), segment(4)]);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.phase, lab.stack.counters().spurious_timeouts), (Phase::Loss, 0));
+}
+
+#[test]
+fn where_there_is_nothing_new_to_send_the_old_goes_out() {
+    // Step 2.b: fall back to what every sender does.
+    let (mut lab, _) = timed_out("mss 1000", 10_000);
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), [segment(1), segment(2)]);
+    // A shut window is nothing new either.
+    let (mut lab, _) = timed_out("mss 1000", 30_000);
+    lab.send(". 1:1(0) ack 1001 win 9000");
+    assert_eq!(lab.take(), [segment(1), segment(2)]);
+    lab.send(". 1:1(0) ack 1001 win 9000");
+    assert_eq!(lab.take(), NOTHING);
+}
