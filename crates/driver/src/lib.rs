@@ -83,6 +83,12 @@ pub trait Driver {
     /// What becomes readable when frames or completions are there to be fetched; nothing for a
     /// driver that has to be asked.
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The same for who waits for frames only. Completions do not wake him, where that can be told
+    /// apart; they are there when he looks.
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        self.wakes()
+    }
 }
 
 impl<D: Driver + ?Sized> Driver for Box<D> {
@@ -108,6 +114,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         (**self).wakes()
+    }
+
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wakes_for_frames()
     }
 }
 

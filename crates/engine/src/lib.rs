@@ -109,10 +109,19 @@ impl<D: Driver> Engine<D> {
     ///
     /// If the device is gone.
     pub fn turn(&mut self, program: &mut impl Program) -> io::Result<bool> {
+        self.turn_or_glance(program, false)
+    }
+
+    /// A turn; or, if a glance shows no frames and nobody waits for anything else, none. What a driver
+    /// may do before somebody sleeps on its completions is not needed then.
+    fn turn_or_glance(&mut self, program: &mut impl Program, glance: bool) -> io::Result<bool> {
         let now = (self.clock)();
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut happened =
             driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;
+        if glance && !happened && !self.full && !stack.awaits_completion() {
+            return Ok(false);
+        }
         driver.complete(&mut |completion| {
             happened = true;
             stack.handle_completion(now, completion);
@@ -152,8 +161,9 @@ impl<D: Driver> Engine<D> {
     pub fn run(&mut self, program: &mut impl Program) -> io::Result<()> {
         let mut turns = 0_u32;
         let mut last = self.now();
+        let mut happened = false;
         loop {
-            let happened = self.turn(program)?;
+            happened = self.turn_or_glance(program, happened && self.spin.is_zero())?;
             if program.is_over() {
                 return Ok(());
             }
@@ -188,7 +198,12 @@ impl<D: Driver> Engine<D> {
     }
 
     fn look(&mut self, program: &mut impl Program, longest: Option<Duration>) -> io::Result<()> {
-        let ready = sleep::wait(self.driver.wakes(), &program.watched(), longest)?;
+        let device = if self.stack.awaits_completion() || self.full {
+            self.driver.wakes()
+        } else {
+            self.driver.wakes_for_frames()
+        };
+        let ready = sleep::wait(device, &program.watched(), longest)?;
         if ready.is_empty() {
             return Ok(());
         }

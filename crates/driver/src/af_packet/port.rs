@@ -270,4 +270,10 @@ impl Driver for Port {
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         Some(self.wakeup.fd())
     }
+
+    /// The socket itself: the kernel wakes nobody for a completion who polls for frames. What it did
+    /// not take has to be offered again, for which the set has a timer.
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        if self.asked.is_some() { self.wakes() } else { Some(self.opened.socket.as_fd()) }
+    }
 }

@@ -206,4 +206,8 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wakes()
     }
+
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wakes_for_frames()
+    }
 }

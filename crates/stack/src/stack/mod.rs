@@ -43,6 +43,8 @@ pub struct Stack {
     /// Those that have waited for a completion, in the order in which they may go on. They join the
     /// others in one batch, when the next frame is asked for.
     deferred: VecDeque<u32>,
+    /// How many connections wait for a completion.
+    waiting: u32,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -95,6 +97,7 @@ impl Stack {
             wheel: Wheel::new(),
             ready: VecDeque::new(),
             deferred: VecDeque::new(),
+            waiting: 0,
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
@@ -152,10 +155,18 @@ impl Stack {
         if connection.id != id || !connection.device.complete(completion.bytes) {
             return;
         }
+        self.waiting -= 1;
         if !connection.user.in_ready {
             connection.user.in_ready = true;
             self.deferred.push_back(id.place);
         }
+    }
+
+    /// Whether a connection waits for frames to leave the device. If none does, whoever drives the
+    /// stack need not be woken by completions: they may be told with the next frames.
+    #[must_use]
+    pub fn awaits_completion(&self) -> bool {
+        self.waiting > 0
     }
 
     /// Does what is due.

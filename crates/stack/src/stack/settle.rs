@@ -56,6 +56,7 @@ impl Stack {
     fn remove(&mut self, place: u32) {
         self.wheel.cancel(place);
         let Some(mut connection) = self.connections.remove(place) else { return };
+        self.waiting -= u32::from(connection.device.is_waiting());
         let hash = connection.tuple.hash(self.shared.secrets.table);
         self.demux.remove(hash, place);
         connection.sender.release(&mut self.shared.pool);

@@ -47,7 +47,9 @@ impl Stack {
                     return Some(transmit);
                 }
                 Err(blocked) => {
+                    let waited = connection.device.is_waiting();
                     connection.note_blocked(&mut cx, blocked);
+                    self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
                     self.leave_queue();
                     let earliest = self.connections.get(place).map(|one| one.timers.earliest());

@@ -42,6 +42,11 @@ impl DeviceQueue {
         self.waiting = true;
     }
 
+    /// Whether something waits.
+    pub(crate) fn is_waiting(self) -> bool {
+        self.waiting
+    }
+
     /// Frames have left. Whether somebody has waited for that.
     pub(crate) fn complete(&mut self, bytes: u32) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);

@@ -1,0 +1,12 @@
+//! `uncork stack`: programs of the kernel's talk to servers on our stack, and it to theirs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod connect;
+mod ending;
+mod http;
+mod place;
+mod refused;
+mod stat;
+mod streams;

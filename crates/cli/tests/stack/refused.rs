@@ -1,0 +1,84 @@
+//! What cannot be is said in a sentence, with its exit status.
+
+use std::process::Command;
+
+use nix::unistd::geteuid;
+use uncork_netns::testing::is_skipped;
+
+use crate::common::{UNCORK, output, refused, stderr, uncork};
+use crate::place::Place;
+
+/// uncork without any capability.
+fn powerless() -> Command {
+    if !geteuid().is_root() {
+        return uncork();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", UNCORK]);
+    command
+}
+
+#[test]
+fn who_may_not_open_the_device_is_told_what_is_missing() {
+    let line = "stack serve echo --addr 10.92.0.2/24 --dev";
+    let mut command = powerless();
+    refused(
+        command.args(line.split(' ')).args(["lo", "--driver", "packet"]),
+        3,
+        "needs CAP_NET_RAW",
+    );
+    let line = "stack connect 10.92.0.1:7 --addr 10.92.0.2/24 --dev";
+    let mut command = powerless();
+    let done = output(command.args(line.split(' ')).arg("uncorktest0"));
+    let sentence = stderr(&done);
+    // Some machines have no TUN at all.
+    let lacks = sentence.contains("needs CAP_NET_ADMIN") && done.status.code() == Some(3);
+    assert!(lacks || sentence.contains("CONFIG_TUN"), "{sentence}");
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    if is_skipped("what_cannot_be_used_is_named") {
+        return;
+    }
+    let place = Place::veth("stbad");
+    let says = |line: &str, code, what| {
+        let mut command = place.kernels.command(UNCORK);
+        refused(command.args(["stack", "serve"]).args(line.split_whitespace()), code, what);
+    };
+    says("echo --dev eth0 --addr 10.92.0.1/24", 2, "10.92.0.1 is an address of this host already");
+    says("echo --dev eth0 --addr fd92::1/64", 2, "fd92::1 is an address of this host already");
+    says("echo --dev none --driver packet --addr 10.92.0.2/24", 2, "no network device none");
+    says(
+        "echo --dev eth0 --host 10.92.0.4/24 --addr 10.92.0.2/24",
+        2,
+        "--host gives addresses to a TAP",
+    );
+    says("echo --dev eth0 --driver tap --addr 10.92.0.2/24", 1, "TAP");
+    says("echo --dev eth0 --addr 10.92.0.2/24 --record /none/x", 2, "/none/x");
+    says("echo --dev eth0 --addr 10.92.0.2/24 --socket /none/x", 2, "/none/x");
+    says("echo --kernel --addr 10.92.0.9/24", 2, "cannot listen at 10.92.0.9:7 on a kernel socket");
+    place.kernels.ip("link set eth0 down").unwrap();
+    says("echo --dev eth0 --addr 10.92.0.2/24", 1, "ip link set DEVICE up");
+}
+
+#[test]
+fn lines_that_make_no_sense_are_refused() {
+    for (line, says) in [
+        ("serve echo --addr 10.0.0.1/24", "--dev"),
+        ("serve echo --dev x", "--addr"),
+        ("serve ftp --dev x --addr 10.0.0.1/24", "ftp"),
+        ("serve echo --dev x --addr 10.0.0.1", "not an address with a prefix length"),
+        ("serve echo --dev x --addr 10.0.0.1/24 --kernel", "--kernel"),
+        ("serve echo --dev x --addr 10.0.0.1/24 --port 0", "--port"),
+        ("connect 10.0.0.1 --dev x --addr 10.0.0.1/24", "ADDR:PORT"),
+        (
+            "connect [fd00::1]:7 --dev x --addr 10.0.0.1/24",
+            "there is no address of the version of fd00::1",
+        ),
+    ] {
+        let done = output(uncork().arg("stack").args(line.split_whitespace()));
+        assert_eq!(done.status.code(), Some(2), "{line}: {}", stderr(&done));
+        assert!(stderr(&done).contains(says), "{line}: {}", stderr(&done));
+    }
+}

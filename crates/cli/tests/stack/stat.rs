@@ -1,0 +1,128 @@
+//! What can be asked of a stack that runs.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::Value;
+use uncork_netns::testing::is_skipped;
+
+use crate::common::{output, refused, stdout, uncork};
+use crate::place::{OURS, Place, Server, until};
+
+fn ask(server: &Server) -> Value {
+    let pid = server.pid().to_string();
+    let done = output(uncork().args(["stack", "stat", "--json", &pid]));
+    assert_eq!(done.status.code(), Some(0));
+    serde_json::from_str(&stdout(&done)).unwrap()
+}
+
+#[test]
+fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
+    if is_skipped("who_waits_for_a_window_for_a_request_and_why_is_shown") {
+        return;
+    }
+    let place = Place::veth("ststat");
+    let server = place.serve("http --bytes 1000000000");
+    let mut greedy = place.connect(OURS[0], 8080);
+    greedy.write_all(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let idle = place.connect(OURS[1], 8080);
+    let found = |report: &Value, local: String| {
+        let connections = report["connections"].as_array().unwrap();
+        connections.iter().find(|one| one["remote"] == local.as_str()).cloned().unwrap_or_default()
+    };
+    let (greedys, idles) =
+        (greedy.local_addr().unwrap().to_string(), idle.local_addr().unwrap().to_string());
+    // Nothing is on its way any more: all that fits is there.
+    let report = until(
+        || ask(&server),
+        |report| {
+            let one = found(report, greedys.clone());
+            let is_held = one["waits_for"] == "window" && one["in_flight"] == 0;
+            is_held && one["device_bytes"] == 0 && found(report, idles.clone()).is_object()
+        },
+    );
+    assert_eq!(
+        (report["does"].as_str(), report["device"].as_str()),
+        (Some("serve http"), Some("eth0"))
+    );
+    assert_eq!(report["counts"]["passive_opens"], 2);
+    let one = found(&report, greedys.clone());
+    assert_eq!(one["state"], "ESTAB");
+    assert!(one["held_bytes"].as_u64().unwrap() > 0, "{one:#}");
+    assert!(one["cwnd"].as_u64().unwrap() >= 10 && one["srtt_us"].as_u64().is_some(), "{one:#}");
+    let other = found(&report, idles.clone());
+    assert_eq!(
+        (other["state"].as_str(), other["waits_for"].as_str()),
+        (Some("ESTAB"), Some("application"))
+    );
+
+    let pid = server.pid().to_string();
+    let table = stdout(&output(uncork().args(["stack", "stat", &pid])));
+    let row = |remote: &str| table.lines().find(|line| line.contains(remote)).unwrap().to_owned();
+    assert!(row(&greedys).contains("  window  ") && row(&greedys).contains("ESTAB"), "{table}");
+    assert!(row(&idles).contains("  application  "), "{table}");
+    assert!(
+        table.starts_with(&format!("process {pid}: serve http at 10.92.0.2:8080, ")),
+        "{table}"
+    );
+
+    // It goes on where it was held.
+    let mut more = vec![0; 50_000_000];
+    greedy.read_exact(&mut more).unwrap();
+    drop((greedy, idle));
+    until(|| ask(&server)["connections"].as_array().unwrap().len(), |&count| count == 0);
+    server.stop();
+}
+
+#[test]
+fn a_stack_is_asked_at_the_place_that_it_was_told() {
+    if is_skipped("a_stack_is_asked_at_the_place_that_it_was_told") {
+        return;
+    }
+    let place = Place::tap("stsock");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("asked");
+    // What one that was killed has left is no obstacle.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let server = place.serve(&format!("discard --socket {}", socket.display()));
+    let done = output(uncork().args(["stack", "stat", "--socket"]).arg(&socket));
+    assert!(
+        stdout(&done).contains("serve discard at 10.92.0.2:9, [fd92::2]:9"),
+        "{}",
+        stdout(&done)
+    );
+    assert!(stdout(&done).ends_with("no connections\n"));
+    let pid = server.pid().to_string();
+    refused(uncork().args(["stack", "stat", &pid]), 4, "no stack of this user runs in process");
+    server.stop();
+    refused(
+        uncork().args(["stack", "stat", "--socket"]).arg(&socket),
+        1,
+        "no stack can be asked at",
+    );
+}
+
+#[test]
+fn other_users_may_not_ask() {
+    if is_skipped("other_users_may_not_ask") {
+        return;
+    }
+    let place = Place::tap("stother");
+    let server = place.serve("discard");
+    let socket = format!("/run/uncork/stack-{}.sock", server.pid());
+    let (_kept, mut nobody) = crate::common::uncork_of_nobody();
+    refused(nobody.args(["stack", "stat", "--socket", &socket]), 3, "belongs to another user");
+    server.stop();
+}
+
+#[test]
+fn without_a_stack_there_is_nobody_to_ask() {
+    // In a directory of its own, where no stack of anybody is.
+    let (_kept, mut command) = if nix::unistd::geteuid().is_root() {
+        crate::common::uncork_of_nobody()
+    } else {
+        (tempfile::tempdir().unwrap(), uncork())
+    };
+    let empty = tempfile::tempdir().unwrap();
+    command.env("XDG_RUNTIME_DIR", empty.path()).args(["stack", "stat"]);
+    refused(&mut command, 1, "no stack of this user runs");
+}
