@@ -66,7 +66,13 @@ impl Broad<'_> {
         let header: Vec<&str> = std::iter::once(self.names).chain(picked).collect();
         let right: Vec<usize> = (1..=columns.len()).filter(|_| !self.words).collect();
         let mut table = table(&header, &right, width);
+        let begins = columns.first() == Some(&1);
         for row in &self.rows {
+            let cell = |column: &usize| row.get(*column).is_some_and(|cell| !cell.is_empty());
+            // A heading has no figures anywhere; a row without any here has been shown above.
+            if !begins && row.len() > 1 && !columns.iter().any(cell) {
+                continue;
+            }
             let cells = std::iter::once(&0).chain(columns);
             table.add_row(cells.map(|column| row.get(*column).cloned().unwrap_or_default()));
         }
@@ -111,6 +117,17 @@ pub(super) mod tests {
         let first = text.lines().next().unwrap();
         assert!(first.ends_with('b') && !first.contains('c'), "{text}");
         assert_whole(&text, 40, &["a", "b", "c", "d"].map(|head| format!("{head}=1234")));
+    }
+
+    #[test]
+    fn a_row_without_figures_stands_in_the_first_table_only_and_a_heading_in_all() {
+        let mut broad = broad(&[&["a", "b"], &["c", "d"]]);
+        broad.rows.insert(0, vec!["heading".to_owned()]);
+        broad.rows.push(vec!["bare".to_owned(), "1".to_owned()]);
+        broad.rows[3].resize(5, String::new());
+        let text = broad.render(Width::fixed(Some(40), false));
+        let lines = |name: &str| text.lines().filter(|line| line.trim().starts_with(name)).count();
+        assert_eq!((lines("heading"), lines("bare")), (2, 1), "{text}");
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Bars {
         let end = self.x(bar.value.0).max(2.0);
         for tick in self.scale.ticks() {
             let x = self.x(tick);
-            self.picture.line((x, y + 15.0), (x, y + 29.0), "lane program");
+            self.picture.line((x, y + 17.0), (x, y + 29.0), "lane program");
         }
         self.picture.text((0.0, y + 12.0), Anchor::Start, "event", bar.name);
         self.picture.text((WIDTH, y + 26.0), Anchor::End, "most", &bar.value.1);

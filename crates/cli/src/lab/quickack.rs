@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use uncork_lab::quickack::{RUNS, Told, measure_all};
+use uncork_lab::stats::median;
 
 use super::arguments::Quickack;
 use super::broad::Broad;
@@ -76,6 +77,8 @@ fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
     for told in runs {
         text += &paragraph(&format!("{}: {}", told.run.name, told.sentence), width);
     }
+    text += "\nACK delay by the segment's number, medians of eight in ms:\n";
+    text += &numbers(runs, width);
     if runs.iter().any(|told| told.run.reply_segments.is_some()) {
         text += "\nACK delay by the segment's place in its reply, medians in ms:\n";
         text += &places(runs, width);
@@ -85,6 +88,26 @@ fn rows(runs: &[Told], kernel: &str, width: Width) -> String {
          {kernel}. docs/QUICKACK.md says what decides when an ACK is sent."
     );
     format!("{text}\n{}", paragraph(&last, width))
+}
+
+/// What the ACKs took, from the first segment to the last.
+fn numbers(runs: &[Told], width: Width) -> String {
+    const EIGHT: usize = 8;
+    let unasked = || runs.iter().filter(|told| told.run.reply_segments.is_none());
+    let most = unasked().map(|told| told.ack_delays_ms.len()).max().unwrap_or(0);
+    let range = |first| format!("{}–{}", first + 1, most.min(first + EIGHT));
+    let headings: Vec<String> = (0..most).step_by(EIGHT).map(range).collect();
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let middle = |delays: &[Option<f64>]| {
+        let known: Vec<f64> = delays.iter().flatten().copied().collect();
+        if known.is_empty() { "?".to_owned() } else { ms(median(&known)) }
+    };
+    let row = |told: &Told| {
+        let cells = told.ack_delays_ms.chunks(EIGHT).map(middle);
+        std::iter::once(told.run.name.to_owned()).chain(cells).collect()
+    };
+    let rows = unasked().map(row).collect();
+    Broad { names: "run", groups: &[&headings], rows, words: false }.render(width)
 }
 
 /// What the ACK of each segment of a reply took.
@@ -185,5 +208,16 @@ mod tests {
         words.extend(runs.iter().map(|told| told.run.name.to_owned()));
         words.extend(runs.iter().filter_map(|told| told.run.published).map(str::to_owned));
         assert_whole(&text, 80, &words);
+    }
+
+    #[test]
+    fn delays_are_told_by_the_segment_s_number() {
+        let mut runs = samples::quickack();
+        runs[1].ack_delays_ms = (1..=30).map(|n| Some(if n > 16 { 42.0 } else { 0.02 })).collect();
+        let text = numbers(&runs, Width::fixed(None, false));
+        assert!(text.lines().next().unwrap().contains("9–16  17–24"), "{text}");
+        let row = text.lines().find(|line| line.contains(runs[1].run.name)).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().rev().take(4).collect();
+        assert_eq!(cells, ["42.0", "42.0", "0.02", "0.02"], "{text}");
     }
 }
