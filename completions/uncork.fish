@@ -32,6 +32,7 @@ complete -c uncork -n "__fish_uncork_needs_command" -f -a "tune" -d 'Set TCP opt
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "stack" -d 'Serve and connect on a TCP stack in user space, with addresses of its own'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l hold -d 'Who keeps the bytes of an unfinished packet: kernel, user or off' -r -f -a "kernel\t''
@@ -99,7 +100,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -l json -d 'Print a JSON array, one element an entry'
-complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from undo" -l state -d 'Where the journal is [default: /var/lib/uncork/tune]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from undo" -l bpffs -d 'Where bpffs is, or is to be mounted [default: /sys/fs/bpf]' -r -f -a "(__fish_complete_directories)"
 complete -c uncork -n "__fish_uncork_using_subcommand tune; and __fish_seen_subcommand_from undo" -l all -d 'Undo all entries, the youngest first'
@@ -193,15 +194,56 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, or the name of a TAP to be made' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l port -d 'The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http)' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l bytes -d 'Octets of /file (http)' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l addr -d 'An address of the stack with the length of its network\'s prefix; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l gateway -d 'A router to everybody who is in no network of --addr; one of each version of IP' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l driver -d 'How the device is used' -r -f -a "tap\t'A TAP; made if there is none of this name'
+packet\t'A packet socket on a device that is there'"
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l mtu -d 'MTU of the TAP' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l record -d 'Write what passes into a capture (pcapng)' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l kernel -d 'Serve on kernel sockets instead, with epoll, to compare with; --addr is an address of this host'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l dev -d 'The network device: one that is there, or the name of a TAP to be made' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l addr -d 'An address of the stack with the length of its network\'s prefix; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l gateway -d 'A router to everybody who is in no network of --addr; one of each version of IP' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l driver -d 'How the device is used' -r -f -a "tap\t'A TAP; made if there is none of this name'
+packet\t'A packet socket on a device that is there'"
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l mtu -d 'MTU of the TAP' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l record -d 'Write what passes into a capture (pcapng)' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "tune" -d 'Set TCP options of running programs\' connections, and take it all back'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "doctor" -d 'Find stalls in TCP connections: who held the bytes, who held the ACK, what cures it'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "tune" -d 'Set TCP options of running programs\' connections, and take it all back'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "stack" -d 'Serve and connect on a TCP stack in user space, with addresses of its own'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "sink" -d 'Take what another host\'s `small-queues --load` sends, and throw it away'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "list" -d 'Show what is in force, since when, and what it touched'
@@ -213,3 +255,6 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "quickack" -d 'Measure when this kernel acknowledges what it receives'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'

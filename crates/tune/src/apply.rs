@@ -10,6 +10,9 @@ use crate::journal::{Entry, Journal};
 use crate::plan::{Plan, SocketPlan};
 use crate::undo::undo;
 
+/// The shortest time that TCP waits for anything (TCP_TIMEOUT_MIN).
+const TICKS: u32 = 2;
+
 /// What was done.
 #[derive(Debug)]
 pub struct Applied {
@@ -42,17 +45,15 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     if plan.changes.is_empty() && plan.sockets.is_none() {
         return Err(Error::Unable(format!("nothing was changed: {}", left.join("; "))));
     }
-    if plan.sockets.is_some() {
-        bpffs::may_be_mounted(at)?;
-    }
-    let id = journal.next_id(&Pins::below(at).entries())?;
+    let changes = plan.prepared(at)?;
+    let id = journal.next_id(&Pins::below(at, &journal.mark()).entries())?;
     let mut entry = Entry::new(id, plan.title.clone());
     journal.write(&entry)?;
     let looser_only = plan.sockets.as_ref().is_some_and(|sockets| sockets.scope.looser_only);
     let outcomes = match carry_out(journal, &mut entry, &plan, at) {
         Ok(outcomes) => outcomes,
         Err(error) => {
-            let undone = undo(journal, id, at)?;
+            let undone = undo(journal, id)?;
             if undone.failed.is_empty() {
                 return Err(error);
             }
@@ -64,7 +65,7 @@ pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Er
     for (cure, outcome) in &outcomes {
         left.extend(remarks(cure, outcome));
     }
-    Ok(Applied { id, changes: plan.words(at), outcomes, left, notes, looser_only })
+    Ok(Applied { id, changes, outcomes, left, notes, looser_only })
 }
 
 fn carry_out(
@@ -83,7 +84,8 @@ fn carry_out(
         entry.changes.push(sockets.change(at));
         journal.write(entry)?;
         bpffs::ensure(journal, at)?;
-        let pins = Pins::below(at);
+        let _alone = bpffs::lock(at)?;
+        let pins = Pins::below(at, &journal.mark());
         let programs =
             Programs::start(&pins, entry.id, &sockets.cures, &sockets.scope, sockets.new)?;
         for handle in &sockets.live {
@@ -104,10 +106,24 @@ fn without_refused(sockets: &mut SocketPlan) -> Result<Vec<String>, Error> {
         .map(|system| system.release().to_string_lossy().into_owned())
         .unwrap_or_default();
     let sentence = |(cure, errno): (Cure, i32)| {
-        let why = std::io::Error::from_raw_os_error(errno);
+        let why = possible(&cure)
+            .filter(|_| errno == libc::EINVAL)
+            .unwrap_or_else(|| std::io::Error::from_raw_os_error(errno).to_string());
         format!("{cure}: Linux {release} refuses it to eBPF: {why}")
     };
     Ok(refused.into_iter().map(sentence).collect())
+}
+
+/// What the kernel takes (sol_tcp_sockopt, net/core/filter.c), of what is bounded.
+fn possible(cure: &Cure) -> Option<String> {
+    if !matches!(cure, Cure::DelackMax(_) | Cure::RtoMin(_)) {
+        return None;
+    }
+    let least = match uncork_bpf::tune::tick() {
+        Ok(Some(tick)) => format!("{:.1?}", tick * TICKS),
+        _ => format!("{TICKS} ticks of the kernel"),
+    };
+    Some(format!("{least} to 200ms are possible"))
 }
 
 fn remarks(cure: &Cure, outcome: &Outcome) -> Vec<String> {

@@ -1,9 +1,10 @@
 //! The file system in which eBPF programs are kept: found, or mounted and unmounted.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,13 @@ struct Mounted {
 #[must_use]
 pub fn is_mounted(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// Keeps others who share it from it, until it is dropped.
+pub(crate) fn lock(path: &Path) -> Result<Flock<File>, Error> {
+    let failed = |error| Error::BpfFs { path: path.to_owned(), what: "cannot be locked", error };
+    let directory = File::open(path).map_err(failed)?;
+    Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))
 }
 
 /// Whether it could be mounted there, if it is not, for those who come after this process.
@@ -79,6 +87,11 @@ pub(crate) fn ensure(journal: &Journal, path: &Path) -> Result<(), Error> {
     mount(Some("bpf"), path, Some("bpf"), flags, Some("mode=700"))
         .or_else(|_| mount(nothing, path, Some("bpf"), flags, nothing))
         .map_err(|errno| failed("bpffs cannot be mounted", errno.into()))
+}
+
+/// Whether undoing may unmount it.
+pub(crate) fn is_ours(journal: &Journal) -> bool {
+    journal.note(NOTE).is_some()
 }
 
 /// Unmounts what we have mounted, if nobody has anything in it. Whether it did.

@@ -1,15 +1,15 @@
 //! What is in force.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use uncork_bpf::tune::{Pins, in_force};
+use uncork_bpf::tune::{Counts, Pins, in_force};
 
 use crate::Error;
 use crate::bpffs;
-use crate::change::{Change, State};
-use crate::journal::{Entry, Journal};
+use crate::change::{Change, Sockets, State};
+use crate::journal::{self, Entry, Journal};
 
 /// One entry, as it stands.
 #[derive(Debug, Serialize)]
@@ -26,6 +26,8 @@ pub struct Item {
     pub changes: Vec<Line>,
     /// How many connections are now as it has set them, by option; `None` if that may not be seen.
     pub connections: Option<BTreeMap<&'static str, u64>>,
+    /// How many were changed since by their programs or by somebody else.
+    pub changed_since: BTreeMap<&'static str, u64>,
     /// What the kernel or other entries kept it from since, in numbers of connections, by option.
     pub not_set: BTreeMap<&'static str, u64>,
 }
@@ -36,12 +38,16 @@ pub struct Item {
 pub enum Standing {
     /// In force.
     InForce,
+    /// Some of it is not any more; its lines say what and why.
+    InPart,
+    /// Nothing of it is any more; its lines say why.
+    Lapsed,
+    /// Whoever asks may not see it.
+    Hidden,
     /// The run was killed: anything of it may be in force.
     Incomplete,
     /// The machine was booted since: nothing of it is.
     GoneWithReboot,
-    /// Its programs are gone with the bpffs that they were pinned in.
-    ProgramsGone,
     /// This process has a mount namespace of its own without that bpffs: its programs may be in
     /// force.
     OutOfSight,
@@ -52,7 +58,7 @@ pub enum Standing {
 pub struct Line {
     /// What was changed.
     pub what: String,
-    /// Why that is not in force, if it is not.
+    /// Why that is not in force, if it is not, or not whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub but: Option<String>,
     /// What somebody has to know of it although it is in force.
@@ -60,75 +66,194 @@ pub struct Line {
     pub warning: Option<String>,
 }
 
+/// Programs of an entry that no journal knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stray {
+    /// The number of the entry.
+    pub id: u32,
+    /// Where they are pinned.
+    pub bpffs: PathBuf,
+    /// The place of the journal that has lost it, if that is not this one.
+    pub state: Option<PathBuf>,
+}
+
 /// All entries, oldest first; one that cannot be read as its error.
 ///
 /// # Errors
 /// If the journal cannot be read.
-pub fn list(journal: &Journal, at: &Path) -> Result<Vec<Result<Item, Error>>, Error> {
-    let counts = in_force(&Pins::below(at)).ok();
+pub fn list(journal: &Journal) -> Result<Vec<Result<Item, Error>>, Error> {
+    let mut look = Look { owner: journal.mark(), counts: BTreeMap::new() };
     let entries = journal.entries()?.into_iter();
-    Ok(entries.map(|(_, entry)| entry.map(|entry| item(&entry, at, counts.as_ref()))).collect())
+    Ok(entries.map(|(_, entry)| entry.map(|entry| look.item(&entry))).collect())
 }
 
-/// Entries that have programs pinned, and that the journal does not know: it was lost.
+/// Entries that have programs pinned, here or where an entry of the journal has its own, and that
+/// their journals do not know: they were lost. `state` is where the journal is or was.
 ///
 /// # Errors
 /// If the journal cannot be read.
-pub fn strays(journal: Option<&Journal>, at: &Path) -> Result<Vec<u32>, Error> {
+pub fn strays(state: &Path, journal: Option<&Journal>, at: &Path) -> Result<Vec<Stray>, Error> {
     let known = journal.map_or_else(|| Ok(Vec::new()), Journal::entries)?;
-    let mut pinned = Pins::below(at).entries();
-    pinned.retain(|id| !known.iter().any(|(other, _)| other == id));
-    Ok(pinned)
+    let mut places = vec![at.to_owned()];
+    for entry in known.iter().filter_map(|(_, entry)| entry.as_ref().ok()) {
+        places.extend(entry.sockets().map(|sockets| sockets.bpffs.clone()));
+    }
+    places.sort_unstable();
+    places.dedup();
+    let mut strays = Vec::new();
+    for bpffs in places {
+        let pins = Pins::below(&bpffs, &journal::mark(state));
+        for id in pins.entries() {
+            let bpffs = bpffs.clone();
+            match pins.other_owner(id) {
+                None if known.iter().any(|(other, _)| *other == id) => {}
+                None => strays.push(Stray { id, bpffs, state: None }),
+                Some(mark) => {
+                    let lost = journal::place(&mark).filter(|place| has_lost(place, id));
+                    strays.extend(lost.map(|place| Stray { id, bpffs, state: Some(place) }));
+                }
+            }
+        }
+    }
+    Ok(strays)
 }
 
-type Counts = BTreeMap<u32, BTreeMap<&'static str, u64>>;
+/// Whether a journal is to be seen not to have an entry.
+fn has_lost(place: &Path, id: u32) -> bool {
+    place.join(format!("{id}.json")).try_exists().is_ok_and(|there| !there)
+}
 
-fn item(entry: &Entry, at: &Path, counts: Option<&Counts>) -> Item {
-    let pins = Pins::below(at);
-    let sockets = entry.changes.iter().any(|change| matches!(change, Change::Sockets(_)));
-    let standing = if entry.is_of_another_boot() {
-        Standing::GoneWithReboot
-    } else if !entry.complete {
-        Standing::Incomplete
-    } else if sockets && bpffs::is_out_of_sight(at) {
-        Standing::OutOfSight
-    } else if sockets && counts.is_some() && !pins.of(entry.id).exists() {
-        Standing::ProgramsGone
-    } else {
-        Standing::InForce
-    };
-    let in_force = standing != Standing::GoneWithReboot;
-    let changes = entry.changes.iter().map(|change| line(change, in_force)).collect();
-    let outcomes = if in_force { pins.outcomes(entry.id).unwrap_or_default() } else { Vec::new() };
-    let not_set = outcomes
-        .into_iter()
-        .map(|(name, outcome)| (name, outcome.others + outcome.refused + outcome.unrestorable));
-    Item {
-        id: entry.id,
-        title: entry.title.clone(),
-        since_unix: entry.since_unix,
-        standing,
-        changes,
-        connections: counts
-            .filter(|_| sockets && in_force && standing != Standing::OutOfSight)
-            .map(|counts| counts.get(&entry.id).cloned().unwrap_or_default()),
-        not_set: not_set.filter(|(_, count)| *count > 0).collect(),
+/// Whether a change is in force.
+enum Status {
+    InForce,
+    InPart(String),
+    Not(String),
+    Hidden(String),
+}
+
+struct Look {
+    owner: String,
+    /// What sockets have, by where that is kept; `None` if it may not be seen.
+    counts: BTreeMap<PathBuf, Option<BTreeMap<u32, Counts>>>,
+}
+
+impl Look {
+    fn item(&mut self, entry: &Entry) -> Item {
+        let gone = entry.is_of_another_boot();
+        let sockets = entry.sockets().filter(|_| !gone);
+        let (mut changes, mut real, mut nominal) = (Vec::new(), Vec::new(), Vec::new());
+        for change in &entry.changes {
+            let status = if gone { Status::InForce } else { self.status(entry.id, change) };
+            let warning = match &status {
+                Status::InForce if !gone => {
+                    change.warning().unwrap_or_else(|error| Some(error.to_string()))
+                }
+                _ => None,
+            };
+            changes.push(Line { what: change.words(), but: status.why(), warning });
+            if change.is_none() { &mut nominal } else { &mut real }.push(status);
+        }
+        let standing = match () {
+            () if gone => Standing::GoneWithReboot,
+            () if !entry.complete => Standing::Incomplete,
+            () if sockets.is_some_and(|sockets| bpffs::is_out_of_sight(&sockets.bpffs)) => {
+                Standing::OutOfSight
+            }
+            () if real.is_empty() => Standing::of(&nominal),
+            () => Standing::of(&real),
+        };
+        let counts = sockets.and_then(|sockets| self.counts(entry.id, sockets));
+        let some = |number: u64| (number > 0).then_some(number);
+        let changed = counts.iter().flatten();
+        let changed = changed.filter_map(|(name, count)| Some((*name, some(count.changed)?)));
+        Item {
+            id: entry.id,
+            title: entry.title.clone(),
+            since_unix: entry.since_unix,
+            standing,
+            changes,
+            changed_since: changed.collect(),
+            not_set: sockets.map(|sockets| self.not_set(entry.id, sockets)).unwrap_or_default(),
+            connections: counts.map(|counts| {
+                counts
+                    .into_iter()
+                    .filter_map(|(name, count)| Some((name, some(count.set)?)))
+                    .collect()
+            }),
+        }
+    }
+
+    fn status(&mut self, id: u32, change: &Change) -> Status {
+        if let Change::Sockets(sockets) = change {
+            return self.of_sockets(id, sockets);
+        }
+        match change.state() {
+            Ok(Some(State::AsSet)) => Status::InForce,
+            Ok(Some(State::AsBefore)) => Status::Not("is as it was before".to_owned()),
+            Ok(Some(State::Other(now) | State::Gone(now))) => Status::Not(now),
+            Ok(None) => Status::Not("gone with what it belonged to".to_owned()),
+            Err(error) if error.is_permission() => Status::Hidden(error.to_string()),
+            Err(error) => Status::Not(error.to_string()),
+        }
+    }
+
+    fn of_sockets(&mut self, id: u32, sockets: &Sockets) -> Status {
+        let pins = Pins::below(&sockets.bpffs, &self.owner);
+        let Some(counts) = self.counts(id, sockets) else {
+            return Status::Hidden(format!("{} cannot be looked into", sockets.bpffs.display()));
+        };
+        if !pins.of(id).exists() {
+            return Status::Not("its programs are gone with the bpffs they were in".to_owned());
+        }
+        let left = counts.values().any(|count| count.set > 0);
+        match sockets.ended(&pins, id) {
+            Ok(None) => Status::InForce,
+            // Those that there are were all that it was for.
+            Ok(Some(_)) if left && !sockets.meets_new() => Status::InForce,
+            Ok(Some(why)) if left => Status::InPart(why),
+            Ok(Some(why)) => Status::Not(why),
+            Err(error) => Status::Hidden(error.to_string()),
+        }
+    }
+
+    fn counts(&mut self, id: u32, sockets: &Sockets) -> Option<Counts> {
+        let pins = Pins::below(&sockets.bpffs, &self.owner);
+        let hidden = || pins.is_hidden() || bpffs::is_out_of_sight(&sockets.bpffs);
+        let all = self
+            .counts
+            .entry(sockets.bpffs.clone())
+            .or_insert_with(|| if hidden() { None } else { in_force(&pins).ok() });
+        all.as_ref().map(|all| all.get(&id).cloned().unwrap_or_default())
+    }
+
+    fn not_set(&self, id: u32, sockets: &Sockets) -> BTreeMap<&'static str, u64> {
+        let outcomes = Pins::below(&sockets.bpffs, &self.owner).outcomes(id).unwrap_or_default();
+        let kept_from = outcomes
+            .into_iter()
+            .map(|(name, outcome)| (name, outcome.others + outcome.refused + outcome.unrestorable));
+        kept_from.filter(|(_, count)| *count > 0).collect()
     }
 }
 
-fn line(change: &Change, in_force: bool) -> Line {
-    let but = match change.state() {
-        _ if !in_force => None,
-        Ok(Some(State::AsSet)) => None,
-        Ok(Some(State::AsBefore)) => Some("is as it was before".to_owned()),
-        Ok(Some(State::Other(now) | State::Gone(now))) => Some(now),
-        Ok(None) => Some("gone with what it belonged to".to_owned()),
-        Err(error) => Some(error.to_string()),
-    };
-    let warning = if in_force && but.is_none() {
-        change.warning().unwrap_or_else(|error| Some(error.to_string()))
-    } else {
-        None
-    };
-    Line { what: change.words(), but, warning }
+impl Status {
+    fn why(&self) -> Option<String> {
+        match self {
+            Self::InForce => None,
+            Self::InPart(why) | Self::Not(why) | Self::Hidden(why) => Some(why.clone()),
+        }
+    }
+}
+
+impl Standing {
+    fn of(all: &[Status]) -> Self {
+        let any = |is: fn(&Status) -> bool| all.iter().any(is);
+        let (in_force, not) =
+            (any(|it| matches!(it, Status::InForce)), any(|it| matches!(it, Status::Not(_))));
+        match () {
+            () if any(|it| matches!(it, Status::InPart(_))) || in_force && not => Self::InPart,
+            () if in_force => Self::InForce,
+            () if any(|it| matches!(it, Status::Hidden(_))) => Self::Hidden,
+            () => Self::Lapsed,
+        }
+    }
 }

@@ -8,8 +8,9 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use uncork_bpf::tune::{Cure, Scope};
 
 use crate::Error;
-use crate::change::{Change, Sockets, route};
-use crate::netns::Handle;
+use crate::bpffs;
+use crate::change::{Change, Reach, Sockets, route};
+use crate::netns::{Handle, NetNs};
 use crate::scope::Prefix;
 
 /// What is asked for: cures, and for which connections. All that is given of the scope must hold.
@@ -56,6 +57,8 @@ pub struct SocketPlan {
     pub(crate) cures: Vec<Cure>,
     pub(crate) scope: Scope,
     pub(crate) new: bool,
+    /// The only network namespace that is meant.
+    pub(crate) netns: Option<NetNs>,
     /// The namespaces whose existing connections are meant.
     pub(crate) live: Vec<Handle>,
     pub(crate) words: String,
@@ -64,7 +67,36 @@ pub struct SocketPlan {
 impl SocketPlan {
     pub(crate) fn change(&self, bpffs: &Path) -> Change {
         let cures = self.cures.iter().map(Cure::to_string).collect();
-        Change::Sockets(Sockets { bpffs: bpffs.to_owned(), cures, scope: self.words.clone() })
+        let (scope, words) = (&self.scope, self.words.clone());
+        let reach = Reach {
+            netns: self.netns.clone(),
+            cgroup: scope.cgroup.clone(),
+            pid: scope.pid,
+            new: self.new,
+        };
+        let bpffs = bpffs.to_owned();
+        Change::Sockets(Sockets { bpffs, cures, scope: words, reach: Some(reach) })
+    }
+
+    /// What has to be there for it, and is made.
+    fn prepared(&self, at: &Path) -> Result<Vec<String>, Error> {
+        let mut made = Vec::new();
+        bpffs::may_be_mounted(at)?;
+        if !bpffs::is_mounted(at) {
+            made.push(format!("bpffs mounted at {}", at.display()));
+        }
+        made.push(format!("eBPF programs kept below {}", at.join("uncork").display()));
+        if self.new {
+            let cgroup = match &self.scope.cgroup {
+                Some((path, _)) => path.clone(),
+                None => uncork_bpf::tune::cgroup_root()?,
+            };
+            made.push(format!(
+                "eBPF programs attached to cgroup {}, to meet new connections",
+                cgroup.display()
+            ));
+        }
+        Ok(made)
     }
 }
 
@@ -94,11 +126,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Each change, in the words of the list.
-    #[must_use]
-    pub fn words(&self, bpffs: &Path) -> Vec<String> {
-        let sockets = self.sockets.iter().map(|sockets| sockets.change(bpffs).words());
-        self.changes.iter().map(Change::words).chain(sockets).collect()
+    /// Each change, in the words of the list, and what is made for it.
+    ///
+    /// # Errors
+    /// If something is missing that is not to be made.
+    pub fn prepared(&self, bpffs: &Path) -> Result<Vec<String>, Error> {
+        let mut all: Vec<String> = self.changes.iter().map(Change::words).collect();
+        if let Some(sockets) = &self.sockets {
+            all.push(sockets.change(bpffs).words());
+            all.extend(sockets.prepared(bpffs)?);
+        }
+        Ok(all)
     }
 }
 
@@ -126,20 +164,31 @@ impl Request {
             device: None,
             looser_only: false,
         };
+        let netns = only.as_ref().map(|handle| handle.id.clone());
         let live = match (self.live, only) {
             (false, _) => Vec::new(),
             (true, Some(handle)) => vec![handle],
             (true, None) => Handle::all(),
         };
-        Ok(SocketPlan { cures: self.cures, scope, new: self.new, live, words })
+        Ok(SocketPlan { cures: self.cures, scope, new: self.new, netns, live, words })
     }
 
     fn words(&self) -> String {
         let mut cures: Vec<String> = self.cures.iter().map(Cure::to_string).collect();
-        if self.quickack {
+        // Of all connections' routes only those of one network namespace are meant.
+        let all_routes = self.quickack && self.netns.is_none() && self.peer.is_none();
+        if self.quickack && !all_routes {
             cures.push("quick ACKs".to_owned());
         }
-        format!("{} for {}", cures.join(", "), self.scope_words())
+        let mut words = String::new();
+        if !cures.is_empty() {
+            words = format!("{} for {}", cures.join(", "), self.scope_words());
+        }
+        if all_routes {
+            words += if words.is_empty() { "" } else { "; " };
+            words += "quick ACKs on the routes of this network namespace";
+        }
+        words
     }
 
     fn scope_words(&self) -> String {
@@ -148,6 +197,14 @@ impl Request {
             (false, true) => "present connections",
             _ => "connections",
         };
+        let narrowed = self.pid.is_some()
+            || self.cgroup.is_some()
+            || self.port.is_some()
+            || self.peer.is_some()
+            || self.netns.is_some();
+        if !narrowed {
+            return format!("all {which} of this machine");
+        }
         let mut words = which.to_owned();
         if let Some(pid) = self.pid {
             words += &format!(" of process {pid} and its descendants");

@@ -6,9 +6,9 @@ use uncork_bpf::tune::{Pins, Undoing, in_force};
 
 use crate::Error;
 use crate::bpffs;
-use crate::change::{Change, Sockets, State};
+use crate::change::{Change, Reach, Sockets, State};
 use crate::journal::{Entry, Journal};
-use crate::list::strays;
+use crate::list::{Stray, strays};
 use crate::netns::Handle;
 
 /// What came of it.
@@ -37,7 +37,7 @@ impl Undone {
 ///
 /// # Errors
 /// If there is none of that number, or it or the journal cannot be read or written.
-pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
+pub fn undo(journal: &Journal, id: u32) -> Result<Undone, Error> {
     let mut entry = journal.entry(id)?;
     if entry.is_of_another_boot() {
         journal.remove(id)?;
@@ -58,8 +58,6 @@ pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
     }
     if remaining.is_empty() {
         journal.remove(id)?;
-        // Killed before the journal knew of them, or between pinning and now.
-        Pins::below(at).remove(id)?;
     } else {
         entry.changes = remaining;
         journal.write(&entry)?;
@@ -70,25 +68,28 @@ pub fn undo(journal: &Journal, id: u32, at: &Path) -> Result<Undone, Error> {
     Ok(undone)
 }
 
-/// Undoes all entries, the youngest first, and the sockets of entries that the journal has lost.
+/// Undoes all entries, the youngest first, and the sockets of entries that the journal has lost, by
+/// what is pinned in this bpffs or where other entries have theirs.
 ///
 /// # Errors
 /// If the journal cannot be read.
 pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<One>, Error> {
     let mut all = Vec::new();
+    let lost = strays(journal.directory(), Some(journal), at)?;
     for (id, entry) in journal.entries()?.into_iter().rev() {
         let undone = match entry {
-            Ok(_) => undo(journal, id, at),
+            Ok(_) => undo(journal, id),
             Err(error) => {
-                let mut undone = sockets_back(id, at).unwrap_or_default();
+                let pins = Pins::below(at, &journal.mark());
+                let mut undone = sockets_back(&pins, id, None).unwrap_or_default();
                 undone.failed.push(error);
                 Ok(undone)
             }
         };
         all.push((id, undone));
     }
-    for id in strays(Some(journal), at)? {
-        all.push((id, sockets_back(id, at)));
+    for Stray { id, bpffs, .. } in lost.into_iter().filter(|stray| stray.state.is_none()) {
+        all.push((id, sockets_back(&Pins::below(&bpffs, &journal.mark()), id, None)));
     }
     bpffs::tidy(journal)?;
     Ok(all)
@@ -96,7 +97,7 @@ pub fn undo_all(journal: &Journal, at: &Path) -> Result<Vec<One>, Error> {
 
 fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone, Error> {
     let id = entry.id;
-    if let Change::Sockets(Sockets { bpffs, .. }) = change {
+    if let Change::Sockets(Sockets { bpffs, reach, .. }) = change {
         if bpffs::is_out_of_sight(bpffs) {
             return Err(Error::Unable(format!(
                 "bpffs is not mounted at {} for this process, which has a mount namespace of its own \
@@ -104,7 +105,8 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
                 bpffs.display()
             )));
         }
-        let mut undone = sockets_back(id, bpffs)?;
+        let pins = Pins::below(bpffs, &journal.mark());
+        let mut undone = sockets_back(&pins, id, reach.as_ref())?;
         // A run that was killed before it mounted it has touched no socket.
         if entry.complete && !bpffs::is_mounted(bpffs) {
             undone.left.push(format!(
@@ -172,18 +174,26 @@ fn hand_over(
 }
 
 /// Detaches an entry's programs and sets the sockets back that they have touched.
-fn sockets_back(id: u32, at: &Path) -> Result<Undone, Error> {
+fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, Error> {
     let mut undone = Undone::default();
-    let pins = Pins::below(at);
-    if !pins.of(id).exists() {
+    if pins.is_hidden() {
+        return Err(pins.hidden().into());
+    }
+    if !pins.of(id).exists() || pins.other_owner(id).is_some() {
         // Killed before anything was touched.
         return Ok(undone);
     }
+    let _alone = bpffs::lock(pins.bpffs())?;
     pins.detach(id)?;
-    if let Some(undoing) = Undoing::start(&pins, id)? {
+    if let Some(undoing) = Undoing::start(pins, id)? {
+        let only = reach.and_then(|reach| reach.netns.as_ref());
         // Twice: a program that ran while it was detached may have touched one more.
         for _ in 0..2 {
-            for handle in Handle::all() {
+            let all = match only {
+                Some(netns) => Handle::find(netns)?.into_iter().collect(),
+                None => Handle::all(),
+            };
+            for handle in all {
                 handle.within(|| undoing.restore_here())??;
             }
         }
@@ -199,7 +209,8 @@ fn sockets_back(id: u32, at: &Path) -> Result<Undone, Error> {
             }
         }
     }
-    let remaining: u64 = in_force(&pins)?.remove(&id).unwrap_or_default().into_values().sum();
+    let remaining = in_force(pins)?.remove(&id).unwrap_or_default().into_values();
+    let remaining: u64 = remaining.map(|count| count.set + count.changed).sum();
     if remaining > 0 {
         return Err(Error::Unable(format!(
             "{remaining} options of connections could not be set back (a network namespace that \

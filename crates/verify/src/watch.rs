@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
 use socket2::Socket;
-use uncork_lab::probe::{ping_from, ping_socket};
+use uncork_lab::probe::{PING_GIVEN_UP, ping_from, ping_is_answered, ping_socket};
 use uncork_sockdiag::{Answer, Name, SockDiag};
 use uncork_tune::device::Meter;
 use uncork_tune::netns::Handle;
@@ -27,6 +27,8 @@ const ALL_EVERY: Duration = Duration::from_millis(200);
 const ALL_SHARE: u32 = 20;
 /// A bulk sender may just be about to write the next piece.
 const GLANCES: u32 = 5;
+/// One may be lost, and so may the next.
+const PINGS: u16 = 3;
 /// So many connections are followed one by one, those that send in bulk first.
 const FOLLOWED: usize = 64;
 
@@ -80,6 +82,24 @@ impl Watch {
         Ok(false)
     }
 
+    /// Whether the host that is pinged answers: one of a few pings; also if none is pinged.
+    ///
+    /// # Errors
+    /// If no ping can be sent; soon after `stop` was set.
+    pub fn is_answered(&self, stop: &AtomicBool) -> Result<bool> {
+        let Some(socket) = &self.ping else { return Ok(true) };
+        // Numbers that the pings of a look are far from.
+        for sequence in (0..PINGS).map(|number| u16::MAX - number) {
+            if stop.load(Relaxed) {
+                bail!("interrupted");
+            }
+            if ping_is_answered(socket, sequence)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Looks for so long.
     ///
     /// # Errors
@@ -107,11 +127,14 @@ impl Watch {
         let sent = self.meter.sent_bytes()?.saturating_sub(sent);
         let mut seen = look.seen(begin.elapsed(), sent);
         if let Some(ping) = ping {
-            let times = ping.finish()?;
+            let times = ping.finish().context("the ping beside the load")?;
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some seconds
             let us = |ms: f64| (ms * 1e3) as u64;
             let (p50, p99) = (us(times.p50_ms), us(times.p99_ms));
-            seen.ping_us = Some(Spread { count: times.count, p50, p99 });
+            // If most of them were not answered, there is no time of theirs.
+            let answered = times.p50_ms < PING_GIVEN_UP.as_secs_f64() * 1e3;
+            let spread = Spread { count: times.count, p50, p99 };
+            seen.ping_us = Some(if answered { spread } else { Spread::default() });
         }
         Ok(seen)
     }

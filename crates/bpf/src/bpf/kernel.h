@@ -162,6 +162,7 @@ struct sock {
 	struct socket *sk_socket;
 	struct rb_root tcp_rtx_queue;
 	refcount_t sk_wmem_alloc;
+	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;
 	__u16 sk_protocol;
 	__u16 sk_type;
@@ -175,8 +176,13 @@ struct timer_list {
 	void (*function)(struct timer_list *);
 };
 
+struct tcp_congestion_ops {
+	char name[16];
+};
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	const struct tcp_congestion_ops *icsk_ca_ops;
 	struct timer_list icsk_retransmit_timer;
 	struct timer_list icsk_delack_timer;
 	__u8 icsk_pending;
@@ -221,6 +227,7 @@ struct tcp_sock {
 	__u32 chrono_stat[3];
 	__u32 write_seq;
 	__u8 nonagle : 4;
+	__u32 notsent_lowat;
 	__u64 tcp_mstamp;
 	__u32 rcv_nxt;
 	__u32 snd_nxt;

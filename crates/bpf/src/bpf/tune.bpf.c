@@ -14,6 +14,7 @@
 #include "tune/scope.h"
 #include "tune/options.h"
 #include "tune/kept.h"
+#include "tune/wishes.h"
 #include "tune/processes.h"
 
 static __always_inline bool is_meant(void *sk, struct tcp_sock *tp)
@@ -94,7 +95,6 @@ SEC("cgroup/setsockopt")
 int wished(struct bpf_sockopt *ctx)
 {
 	struct kept *kept;
-	int *value;
 
 	/* Of a longer value only a page is shown, which must not replace it. */
 	if (ctx->optlen > 4096) {
@@ -106,24 +106,15 @@ int wished(struct bpf_sockopt *ctx)
 	kept = kept_of_opaque(ctx->sk);
 	if (!kept)
 		return 1;
-	if (ctx->level == SOL_SOCKET && ctx->optname == SO_MAX_PACING_RATE)
-		kept->options[PACING].entry = 0;
-	if (ctx->level != SOL_TCP)
-		return 1;
-	if (ctx->optname == TCP_CONGESTION)
-		kept->options[CONGESTION].entry = 0;
-	value = ctx->optval;
-	if ((void *)(value + 1) > ctx->optval_end)
-		return 1;
-	if (ctx->optname == TCP_NODELAY)
-		kept->options[NODELAY].before.words[0] = *value != 0;
-	if (ctx->optname == TCP_NOTSENT_LOWAT)
-		kept->options[NOTSENT_LOWAT].before.words[0] = (__u32)*value;
+	if (ctx->level == SOL_TCP && ctx->optname == TCP_CONGESTION)
+		wish_for_a_name(ctx, &kept->options[CONGESTION]);
+	else
+		wish_for_a_number(ctx, kept);
 	return 1;
 }
 
 /*
- * What is in force: for each option of each socket, whose entry it is. A connection that has ended
+ * What is in force: for each option of each socket, whose entry it is, and whether it is so still. A connection that has ended
  * has nothing in force, whoever still holds its descriptor.
  */
 SEC("iter/bpf_sk_storage_map")
@@ -133,7 +124,7 @@ int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct sock *sk = ctx->sk;
 
 	if (kept && sk && sk->__sk_common.skc_state != TCP_CLOSE)
-		tell(ctx->meta->seq, kept);
+		tell(ctx->meta->seq, kept, sk);
 	return 0;
 }
 
@@ -147,7 +138,7 @@ int touched_new(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	common = (void *)slot->socket;
 	if (is_there(common, slot->cookie) && BPF_CORE_READ(common, skc_state) != TCP_CLOSE)
-		tell(ctx->meta->seq, &slot->kept);
+		tell(ctx->meta->seq, &slot->kept, common);
 	return 0;
 }
 

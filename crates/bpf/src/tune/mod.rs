@@ -1,8 +1,9 @@
 //! Setting options of other people's sockets, and setting them back.
 //!
 //! Pinned below one directory of bpffs: `sockets` and `new_sockets`, the memory of what sockets were
-//! before, which all entries share, and for each entry a directory with its links and its `outcomes`. Whatever
-//! kills whoever set it up, what was touched can be found there.
+//! before, which all entries share, and for each entry a directory with its links, its `outcomes`, the
+//! living `members` of the tree of processes that it means, and the mark of whose it is. Whatever kills
+//! whoever set it up, what was touched can be found there.
 
 mod cure;
 mod error;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::time::Duration;
 
 pub use cure::{Cure, LONGEST_NAME_BYTES};
 pub use error::Error;
@@ -61,7 +63,7 @@ impl Programs {
         names.extend(&attached);
         pins.prepare(entry)?;
         let loaded = Loaded::load(&names, (entry, cures, scope), Some(pins))?;
-        pins.pin_maps(entry, &loaded, new)?;
+        pins.pin_maps(entry, &loaded, (new, scope.pid.is_some()))?;
         let root = if new { Some(cgroup_root()?) } else { None };
         let programs = Self { loaded, cures: cures.to_vec() };
         for name in attached {
@@ -133,6 +135,16 @@ impl Programs {
     }
 }
 
+/// How long a tick of the kernel takes, if it tells how it was configured.
+///
+/// # Errors
+/// If the kernel does not take the programs at all.
+pub fn tick() -> Result<Option<Duration>, Error> {
+    let loaded = Loaded::load(&["living"], (u32::MAX, &[], &Scope::default()), None)?;
+    let hertz = loaded.ticks_per_second()?;
+    Ok((hertz > 0).then(|| Duration::from_secs(1) / hertz))
+}
+
 /// Tries each option on a connection of our own, over loopback: what the kernel refuses, and what
 /// it says (an errno). Nothing if there is no loopback here.
 ///
@@ -197,12 +209,24 @@ impl Undoing {
     }
 }
 
-/// How many sockets are as an entry has set them, by entry and option.
+/// In how many sockets an option is as an entry has set it, and in how many it is another now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// As it was set.
+    pub set: u64,
+    /// Changed by its program, or by somebody else.
+    pub changed: u64,
+}
+
+/// How many sockets an entry has, by option.
+pub type Counts = BTreeMap<&'static str, Count>;
+
+/// How many sockets entries have set, by entry and option.
 ///
 /// # Errors
 /// If the kernel does not tell.
-pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, BTreeMap<&'static str, u64>>, Error> {
-    let mut counts: BTreeMap<u32, BTreeMap<&'static str, u64>> = BTreeMap::new();
+pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, Counts>, Error> {
+    let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
     if !pins.has_memory() {
         return Ok(counts);
     }
@@ -212,13 +236,16 @@ pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, BTreeMap<&'static str, u64>
     for (program, map) in looks.into_iter().zip(MEMORY) {
         bytes.extend(loaded.iterate_map(program, map)?);
     }
-    for told in bytes.chunks_exact(8) {
+    for told in bytes.chunks_exact(12) {
         let number = |at: usize| {
             told.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_ne_bytes)
         };
-        let (Some(entry), Some(option)) = (number(0), number(4)) else { continue };
+        let (Some(entry), Some(option), Some(changed)) = (number(0), number(4), number(8)) else {
+            continue;
+        };
         if let Some(name) = NAMES.get(option as usize) {
-            *counts.entry(entry).or_default().entry(name).or_default() += 1;
+            let count = counts.entry(entry).or_default().entry(name).or_default();
+            *(if changed == 0 { &mut count.set } else { &mut count.changed }) += 1;
         }
     }
     Ok(counts)

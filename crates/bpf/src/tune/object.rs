@@ -95,6 +95,15 @@ impl Loaded {
         read_all(name, &link)
     }
 
+    /// CONFIG_HZ; 0 if the kernel does not tell.
+    pub(super) fn ticks_per_second(&self) -> Result<u32, Error> {
+        let found = self.object.maps().find(|map| is_section(map.name(), ".kconfig"));
+        let Some(map) = found else { return Ok(0) };
+        let value = MapHandle::try_from(&map)?.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
+        let four = value.as_deref().and_then(|bytes| bytes.get(..4)?.try_into().ok());
+        Ok(four.map_or(0, u32::from_ne_bytes))
+    }
+
     pub(super) fn count(&self, map: &str) -> Result<usize, Error> {
         Ok(self.map(map)?.keys().count())
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::{Link, MapHandle};
+use libbpf_rs::{Link, MapCore as _, MapHandle};
 
 use super::cure::NAMES;
 use super::error::Error;
@@ -14,18 +14,57 @@ use super::settings::Outcome;
 /// What the file of a link begins with.
 const LINK: &str = "link_";
 const OUTCOMES: &str = "outcomes";
+const MEMBERS: &str = "members";
+/// What the name of a directory begins with that says whose an entry is.
+const OWNER: &str = "of_";
 
 /// Our own directory of bpffs.
 #[derive(Debug, Clone)]
 pub struct Pins {
     directory: PathBuf,
+    owner: String,
 }
 
 impl Pins {
-    /// Below this mount of bpffs.
+    /// Below this mount of bpffs, in the hands of one of those who share it: a name of letters,
+    /// digits, `_` and `+`.
     #[must_use]
-    pub fn below(bpffs: &Path) -> Self {
-        Self { directory: bpffs.join("uncork") }
+    pub fn below(bpffs: &Path, owner: &str) -> Self {
+        Self { directory: bpffs.join("uncork"), owner: owner.to_owned() }
+    }
+
+    /// The mount of bpffs.
+    #[must_use]
+    pub fn bpffs(&self) -> &Path {
+        self.directory.parent().unwrap_or(&self.directory)
+    }
+
+    /// What whoever may not look into it is told.
+    #[must_use]
+    pub fn hidden(&self) -> Error {
+        let error = io::ErrorKind::PermissionDenied.into();
+        Error::Pinned { path: self.bpffs().to_owned(), error }
+    }
+
+    /// Whether somebody without the right to look into it asks.
+    #[must_use]
+    pub fn is_hidden(&self) -> bool {
+        [self.bpffs(), &self.directory].into_iter().any(|directory| {
+            fs::read_dir(directory).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+        })
+    }
+
+    /// Whose an entry is, if that is somebody else.
+    #[must_use]
+    pub fn other_owner(&self, entry: u32) -> Option<String> {
+        let found = fs::read_dir(self.of(entry)).into_iter().flatten().flatten();
+        let mut owners = found
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(OWNER).map(str::to_owned));
+        owners.next().filter(|owner| *owner != self.owner)
+    }
+
+    fn mark(&self, entry: u32) -> PathBuf {
+        self.of(entry).join(format!("{OWNER}{}", self.owner))
     }
 
     /// Where a map of all entries is.
@@ -48,20 +87,46 @@ impl Pins {
         self.of(entry).join(format!("{LINK}{program}"))
     }
 
+    /// Makes an entry's directory. Its number is nobody else's: sockets know an entry by that.
     pub(super) fn prepare(&self, entry: u32) -> Result<(), Error> {
-        let path = self.of(entry);
-        fs::create_dir_all(&path).map_err(|error| Error::Pinned { path, error })
+        let failed = |path: &Path, error| Error::Pinned { path: path.to_owned(), error };
+        fs::create_dir_all(&self.directory).map_err(|error| failed(&self.directory, error))?;
+        for path in [self.of(entry), self.mark(entry)] {
+            fs::create_dir(&path).map_err(|error| failed(&path, error))?;
+        }
+        Ok(())
     }
 
-    /// Before anything is attached; if `new`, with what new connections need.
-    pub(super) fn pin_maps(&self, entry: u32, loaded: &Loaded, new: bool) -> Result<(), Error> {
+    /// Before anything is attached; if `new`, with what new connections need, and if they are those
+    /// of a process, with who is alive of its tree.
+    pub(super) fn pin_maps(
+        &self,
+        entry: u32,
+        loaded: &Loaded,
+        (new, by_process): (bool, bool),
+    ) -> Result<(), Error> {
         for name in MEMORY {
             let path = self.shared(name);
             if !path.exists() && (new || name != NEW_SOCKETS) {
                 loaded.map(name)?.pin(path)?;
             }
         }
+        if new && by_process {
+            loaded.map(MEMBERS)?.pin(self.of(entry).join(MEMBERS))?;
+        }
         Ok(loaded.map(OUTCOMES)?.pin(self.of(entry).join(OUTCOMES))?)
+    }
+
+    /// How many processes are alive of those that an entry means; `None` if that is not told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn living(&self, entry: u32) -> Result<Option<usize>, Error> {
+        let path = self.of(entry).join(MEMBERS);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Ok(Some(MapHandle::from_pinned_path(&path)?.keys().count()))
     }
 
     /// The entries that have anything pinned.
@@ -109,7 +174,10 @@ impl Pins {
     /// # Errors
     /// If a file cannot be removed.
     pub fn remove(&self, entry: u32) -> Result<(), Error> {
-        remove(&self.of(entry).join(OUTCOMES))?;
+        for map in [OUTCOMES, MEMBERS] {
+            remove(&self.of(entry).join(map))?;
+        }
+        remove_directory(&self.mark(entry))?;
         remove_directory(&self.of(entry))?;
         if self.entries().is_empty() {
             for map in MEMORY {

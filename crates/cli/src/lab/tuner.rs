@@ -59,7 +59,7 @@ impl Tuner for InPlace {
 
     fn undo(&self) -> Result<()> {
         let Some(id) = self.applied.take() else { return Ok(()) };
-        let undone = undo(&self.journal()?, id, self.bpffs())?;
+        let undone = undo(&self.journal()?, id)?;
         let failed = undone.failed.iter().map(ToString::to_string);
         let left: Vec<String> = undone.left.into_iter().chain(failed).collect();
         ensure!(left.is_empty(), "uncork tune undo left something: {}", left.join("; "));

@@ -158,6 +158,8 @@ pub(crate) struct Places {
     pub(crate) state: Option<PathBuf>,
 
     /// Where bpffs is, or is to be mounted [default: /sys/fs/bpf]
+    ///
+    /// Entries know theirs: list and undo look here only for what a journal has lost.
     #[arg(long, value_name = "DIR", global = true, value_hint = ValueHint::DirPath)]
     pub(crate) bpffs: Option<PathBuf>,
 }
@@ -198,7 +200,7 @@ pub(crate) struct SmallQueues {
 
     /// How fast the link is: 100mbit
     ///
-    /// Not given: what its shaper (tbf or htb) says, else its own speed, else what it is seen to
+    /// 32kbit to 2tbit. Not given: what its shaper (tbf or htb) says, else its own speed, else what it is seen to
     /// send in a second in which there is more to send.
     #[arg(long, value_name = "RATE", value_parser = link)]
     pub(crate) rate: Option<u64>,

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use uncork_tune::journal::Entry;
 use uncork_tune::netns::Handle;
 use uncork_tune::{
-    Cure, Error, Journal, Plan, Request, apply, bpffs, journal, list, missing_capabilities,
-    missing_for_undoing, strays, undo, undo_all,
+    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, journal, list, missing_after,
+    missing_capabilities, missing_for_undoing, strays, undo, undo_all,
 };
 
 pub(crate) use arguments::Tune;
@@ -113,7 +113,8 @@ fn change(
 ) -> Result<i32, Failure> {
     if dry_run {
         let plan = plan(&standing(places)?).map_err(failure)?;
-        print(&words::planned(&plan, places.bpffs()))?;
+        let prepared = plan.prepared(places.bpffs()).map_err(failure)?;
+        print(&words::planned(&plan, &prepared))?;
         return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
     }
     // What may be known without the privilege is said without it.
@@ -144,8 +145,8 @@ fn standing(places: &Places) -> Result<Vec<Entry>, Failure> {
 
 fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     let journal = Journal::look(&places.journal()).map_err(failure)?;
-    let strays = strays(journal.as_ref(), places.bpffs()).map_err(failure)?;
-    let items = journal.map_or_else(|| Ok(Vec::new()), |journal| list(&journal, places.bpffs()));
+    let strays = strays(&places.journal(), journal.as_ref(), places.bpffs()).map_err(failure)?;
+    let items = journal.map_or_else(|| Ok(Vec::new()), |journal| list(&journal));
     let (items, broken): (Vec<_>, Vec<_>) =
         items.map_err(failure)?.into_iter().partition(Result::is_ok);
     let items: Vec<_> = items.into_iter().flatten().collect();
@@ -158,28 +159,28 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     for error in broken.iter().filter_map(|item| item.as_ref().err()) {
         complain(error);
     }
-    for id in &strays {
-        complain(format_args!(
-            "entry {id} has programs in force and is not in the journal: uncork tune undo --all"
-        ));
-    }
+    strays.iter().for_each(|stray| complain(words::stray(stray)));
     Ok(if broken.is_empty() && strays.is_empty() { DONE } else { Failure::LEFT })
 }
 
 fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {
-    let there = Journal::look(&places.journal()).map_err(failure)?.is_some();
-    match id {
-        _ if there => {}
-        Some(id) => return Err(failure(Error::NoEntry(id))),
-        None if strays(None, places.bpffs()).map_err(failure)?.is_empty() => {
+    let there = Journal::look(&places.journal()).map_err(failure)?;
+    let strays = strays(&places.journal(), there.as_ref(), places.bpffs()).map_err(failure)?;
+    let is_ours = |stray: &Stray| stray.state.is_none();
+    match (&there, id) {
+        (Some(_), _) => {}
+        (None, Some(id)) => return Err(failure(Error::NoEntry(id))),
+        (None, None) if !strays.iter().any(is_ours) => {
             return print("nothing to undo\n").map(|()| DONE);
         }
-        None => {}
+        (None, None) => {}
     }
-    permitted(&missing_for_undoing())?;
+    let missing = missing_for_undoing(there.as_ref(), id, &strays);
+    permitted(&missing.map_err(failure)?)?;
+    drop(there);
     let journal = Journal::open(&places.journal()).map_err(failure)?;
     let all = match id {
-        Some(id) => match undo(&journal, id, places.bpffs()) {
+        Some(id) => match undo(&journal, id) {
             Err(error) if error.is_absent() => return Err(failure(error)),
             undone => vec![(id, undone)],
         },
@@ -213,26 +214,39 @@ fn permitted(missing: &[&str]) -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
+    let (names, command) = (missing.join(", "), as_root());
+    Err(Failure::no_permission(format!("this needs {names}, which this process lacks: {command}")))
+}
+
+/// This command, as somebody gives it who has every capability.
+fn as_root() -> String {
     let own = std::env::current_exe().unwrap_or_else(|_| "uncork".into());
     let line: Vec<_> = std::env::args_os()
         .skip(1)
         .map(|word| shown(&word.to_string_lossy()).into_owned())
         .collect();
-    Err(Failure::no_permission(format!(
-        "this needs {}, which this process lacks: sudo {} {}",
-        missing.join(", "),
-        own.display(),
-        line.join(" ")
-    )))
+    format!("sudo {} {}", own.display(), line.join(" "))
 }
 
 fn failure(error: Error) -> Failure {
     let sentence = error.to_string();
     if error.is_permission() {
-        Failure::no_permission(format!("{sentence}; run uncork tune as root"))
+        denied(&sentence, &missing_after(&error))
     } else if error.is_absent() {
         Failure::unusable(sentence)
     } else {
         Failure::left(sentence)
     }
+}
+
+/// What the system does not allow, and the capabilities that may be missing for it.
+fn denied(sentence: &str, missing: &[&str]) -> Failure {
+    let why = if missing.is_empty() {
+        "this process has the capability for it, so a security module or a user namespace forbids \
+         it"
+        .to_owned()
+    } else {
+        format!("this needs {}, which this process lacks: {}", missing.join(", "), as_root())
+    };
+    Failure::no_permission(format!("{sentence}; {why}"))
 }

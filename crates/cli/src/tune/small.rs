@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use uncork_tune::netns::Handle;
 use uncork_tune::small_queues::{self, Rate, Request};
-use uncork_tune::{Applied, Journal, Plan, apply, missing_capabilities, undo};
+use uncork_tune::{
+    Applied, Journal, Plan, apply, missing_after, missing_capabilities, missing_for_ping, undo,
+};
 use uncork_verify::{BUSY_SHARE, Load, Seen, Times, Watch, judge, rounds};
 
 use super::arguments::{Places, SmallQueues};
-use super::{change, failure, permitted, verified, words};
+use super::{change, denied, failure, permitted, standing, verified, words};
 use crate::failure::Failure;
 use crate::lab::{INTERRUPTED, stopped_by_signals};
 use crate::output::{complain, print};
@@ -30,9 +32,17 @@ const ROUNDS: usize = 3;
 pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32, Failure> {
     let netns = wanted.netns.as_deref().map_or_else(Handle::own, Handle::named).map_err(failure)?;
     let stop = stopped_by_signals()?;
+    if wanted.verify {
+        alone(places, wanted, &netns)?;
+    }
     let _load = wanted.load.as_deref().map(|to| load(wanted, &netns, to)).transpose()?;
     let ping = wanted.ping.as_deref().map(ipv4).transpose()?;
     let mut watch = Watch::open(&netns, &wanted.dev, ping).map_err(|error| own(&error))?;
+    if let Some(host) = &wanted.ping
+        && !watch.is_answered(&stop).map_err(|error| own(&error))?
+    {
+        return Err(Failure::left(verified::silent(host, &wanted.dev)));
+    }
     let seen = look(wanted, &netns, &mut watch, &stop)?;
     if wanted.verify && !seen.as_ref().is_some_and(|seen| seen.busy_share >= BUSY_SHARE) {
         return Err(Failure::left(verified::no_load(wanted, seen.as_ref())));
@@ -42,6 +52,19 @@ pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32,
         verify(places, wanted, &request, &mut watch, &stop)
     } else {
         change(places, wanted.dry_run, |standing| small_queues::plan(&request, standing))
+    }
+}
+
+/// What is measured without the settings must be without settings.
+fn alone(places: &Places, wanted: &SmallQueues, netns: &Handle) -> Result<(), Failure> {
+    let standing = standing(places)?;
+    match small_queues::standing_on(netns, &wanted.dev, &standing).map_err(failure)? {
+        None => Ok(()),
+        Some(id) => Err(Failure::left(format!(
+            "entry {id} keeps the queue of {} short already, so that what it was without cannot be \
+             measured; nothing was changed: uncork tune undo {id} first",
+            wanted.dev
+        ))),
     }
 }
 
@@ -98,7 +121,7 @@ fn verify(
     watch: &mut Watch,
     stop: &AtomicBool,
 ) -> Result<i32, Failure> {
-    let standing = super::standing(places)?;
+    let standing = standing(places)?;
     let plan = || small_queues::plan(request, &standing);
     let first = plan().map_err(failure)?;
     permitted(&missing_capabilities(&first, places.bpffs()))?;
@@ -108,7 +131,7 @@ fn verify(
         if on {
             applied = Some(make(places, plan()?)?);
         } else if let Some(Applied { id, .. }) = applied.take() {
-            take_back(&places.journal(), id, places.bpffs())?;
+            take_back(&places.journal(), id)?;
         }
         Ok(())
     };
@@ -125,7 +148,7 @@ fn verify(
         return Ok(if applied.left.is_empty() { super::DONE } else { Failure::LEFT });
     }
     if let Some(Applied { id, .. }) = applied {
-        take_back(&places.journal(), id, places.bpffs()).map_err(|error| own(&error))?;
+        take_back(&places.journal(), id).map_err(|error| own(&error))?;
     }
     match (verdict, done) {
         (Some(verdict), _) => Err(Failure::left(format!(
@@ -148,8 +171,8 @@ fn make(places: &Places, plan: Plan) -> anyhow::Result<Applied> {
     Ok(apply(&journal, plan, places.bpffs())?)
 }
 
-fn take_back(journal: &Path, id: u32, bpffs: &Path) -> anyhow::Result<()> {
-    let undone = undo(&Journal::open(journal)?, id, bpffs)?;
+fn take_back(journal: &Path, id: u32) -> anyhow::Result<()> {
+    let undone = undo(&Journal::open(journal)?, id)?;
     let failed = undone.failed.iter().map(ToString::to_string);
     let left: Vec<String> = undone.left.into_iter().chain(failed).collect();
     anyhow::ensure!(left.is_empty(), "not all of it could be taken back: {}", left.join("; "));
@@ -185,18 +208,17 @@ fn ipv4(name: &str) -> Result<Ipv4Addr, Failure> {
 
 /// An error with its causes, in one line.
 fn own(error: &anyhow::Error) -> Failure {
-    let denied = error.chain().any(|cause| {
-        let ours = cause.downcast_ref::<uncork_tune::Error>();
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        ours.is_some_and(uncork_tune::Error::is_permission)
-            || kind == Some(ErrorKind::PermissionDenied)
-    });
-    let absent = error.chain().filter_map(|cause| cause.downcast_ref::<uncork_tune::Error>());
-    if denied {
-        Failure::no_permission(format!("{error:#}; run uncork tune as root"))
-    } else if absent.into_iter().any(uncork_tune::Error::is_absent) {
-        Failure::unusable(format!("{error:#}"))
-    } else {
-        Failure::left(format!("{error:#}"))
+    let sentence = format!("{error:#}");
+    let ours = error.chain().find_map(|cause| cause.downcast_ref::<uncork_tune::Error>());
+    match ours {
+        Some(ours) if ours.is_permission() => return denied(&sentence, &missing_after(ours)),
+        Some(ours) if ours.is_absent() => return Failure::unusable(sentence),
+        _ => {}
     }
+    let mut kinds = error.chain().filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
+    if kinds.any(|kind| kind == ErrorKind::PermissionDenied) {
+        // What is not uncork-tune's is a raw socket.
+        return denied(&sentence, &missing_for_ping());
+    }
+    Failure::left(sentence)
 }

@@ -36,6 +36,14 @@ pub(super) fn no_load(wanted: &SmallQueues, seen: Option<&Seen>) -> String {
     )
 }
 
+/// Why a host is of no use.
+pub(super) fn silent(host: &str, device: &str) -> String {
+    format!(
+        "{host} does not answer pings, so that nothing can be judged by them; nothing was changed. Name \
+         another host beyond {device}, or leave --ping out: then TCP's own round trips count"
+    )
+}
+
 /// What was measured.
 pub(super) fn table(rounds: &[Round]) -> String {
     let pinged = rounds.iter().any(|round| round.before.ping_us.is_some());
@@ -102,7 +110,8 @@ pub(super) fn sentence(verdict: &Verdict, target: Duration) -> String {
             percent(*busy_share)
         ),
         Verdict::NoRoundTrip => {
-            "in one measurement nothing was acknowledged, so there is no round trip to compare"
+            "in one measurement nothing was acknowledged, or no ping was answered, so that there is \
+             no round trip to compare"
                 .to_owned()
         }
         Verdict::Slower { throughput } => format!(

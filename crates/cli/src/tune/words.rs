@@ -1,15 +1,14 @@
 //! What `uncork tune` says.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use uncork_tune::{Applied, Item, Plan, Standing, Undone};
+use uncork_tune::{Applied, Item, Plan, Standing, Stray, Undone};
 
 /// What would be changed.
-pub(super) fn planned(plan: &Plan, bpffs: &Path) -> String {
+pub(super) fn planned(plan: &Plan, prepared: &[String]) -> String {
     let mut text = format!("would set {}\n", plan.title);
-    lines(&mut text, "", &plan.words(bpffs));
+    lines(&mut text, "", prepared);
     lines(&mut text, "left: ", &plan.left);
     lines(&mut text, "note: ", &plan.notes);
     text
@@ -46,9 +45,9 @@ pub(super) fn listed(items: &[Item]) -> String {
                 "broken off: anything of it may be in force, undo it; begun before"
             }
             Standing::GoneWithReboot => "gone, the machine was booted since; made before",
-            Standing::ProgramsGone => {
-                "its programs are gone with the bpffs they were in; made before"
-            }
+            Standing::InPart => "in force in part, for",
+            Standing::Lapsed => "nothing of it is in force any more, undo clears it; made before",
+            Standing::Hidden => "whether it is in force may not be seen from here; made before",
             Standing::OutOfSight => {
                 "its programs cannot be seen from this mount namespace (as under ip netns exec), look \
                  outside; made before"
@@ -66,11 +65,33 @@ pub(super) fn listed(items: &[Item]) -> String {
         for (name, count) in item.connections.iter().flatten() {
             let _ = writeln!(text, "   {name} is set on {}", connections(*count));
         }
+        for (name, count) in &item.changed_since {
+            let _ = writeln!(
+                text,
+                "   {name} was set on {} and changed by somebody since",
+                connections(*count)
+            );
+        }
         for (name, count) in &item.not_set {
             let _ = writeln!(text, "   {name} was refused or another's on {}", connections(*count));
         }
     }
     text
+}
+
+/// Programs that no journal knows.
+pub(super) fn stray(stray: &Stray) -> String {
+    let id = stray.id;
+    match &stray.state {
+        None => format!(
+            "entry {id} has programs in force and is not in the journal: uncork tune undo --all"
+        ),
+        Some(state) => format!(
+            "entry {id} has programs in force, and the journal that it was in is lost: uncork tune \
+             undo --all --state {}",
+            state.display()
+        ),
+    }
 }
 
 /// What was set back.

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -76,11 +76,28 @@ impl Place {
 
     /// Its output; it must end with this code.
     pub(crate) fn tuned(&self, words: &str, code: i32) -> (String, String) {
-        let Output { status, stdout, stderr } = self.tune(words).output().unwrap();
-        let said = |bytes| String::from_utf8(bytes).unwrap();
-        let (stdout, stderr) = (said(stdout), said(stderr));
-        assert_eq!(status.code(), Some(code), "uncork tune {words}: {stdout}{stderr}");
-        (stdout, stderr)
+        ended(&mut self.tune(words), code)
+    }
+
+    /// `uncork tune` with these words and a journal, as somebody has it who does not know the bpffs.
+    pub(crate) fn tuned_by(&self, state: &Path, words: &str, code: i32) -> (String, String) {
+        let mut command = Command::new(UNCORK);
+        command.arg("tune").args(words.split_whitespace()).arg("--state").arg(state);
+        ended(&mut command, code)
+    }
+
+    /// `uncork tune` in the namespace, by root with these capabilities of his only.
+    pub(crate) fn tuned_with(
+        &self,
+        capabilities: &str,
+        words: &str,
+        code: i32,
+    ) -> (String, String) {
+        let mut command = self.command("setpriv");
+        command.args(["--bounding-set", capabilities, "--inh-caps", capabilities]);
+        command.arg(UNCORK).arg("tune").args(words.split_whitespace());
+        command.arg("--state").arg(self.state()).arg("--bpffs").arg(self.bpffs());
+        ended(&mut command, code)
     }
 
     /// Runs ip(8) in the namespace.
@@ -129,6 +146,14 @@ impl Drop for Place {
         let _ = self.tune("undo --all").output();
         let _ = Command::new("umount").args(["-l"]).arg(self.bpffs()).output();
     }
+}
+
+fn ended(command: &mut Command, code: i32) -> (String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let said = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (said(stdout), said(stderr));
+    assert_eq!(status.code(), Some(code), "{command:?}: {stdout}{stderr}");
+    (stdout, stderr)
 }
 
 fn ip(line: &str) -> String {

@@ -73,10 +73,10 @@ fn a_cgroup_is_cured_and_what_is_outside_is_not() {
 }
 
 /// A cgroup of our own.
-struct Group(String);
+pub(crate) struct Group(pub(crate) String);
 
 impl Group {
-    fn make() -> Self {
+    pub(crate) fn make() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let root = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
         let path =

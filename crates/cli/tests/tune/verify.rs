@@ -187,6 +187,59 @@ impl Drop for Ended {
 }
 
 #[test]
+fn a_host_that_answers_no_ping_is_named_before_anything_is_changed() {
+    let Some(link) = Link::make("a_host_that_answers_no_ping_is_named") else { return };
+    let before = link.settings();
+    let _bulk = link.bulk(1);
+    link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
+    // It is there and silent; nobody is there.
+    for host in [FAR.to_string(), "10.78.0.99".to_owned()] {
+        let (shown, said) = link.small(&format!("--verify --each 300ms --ping {host}"), 1);
+        assert!(said.contains(&format!("{host} does not answer pings")), "{said}");
+        assert!(said.contains("nothing was changed") && shown.is_empty(), "{shown}{said}");
+        assert_eq!(link.settings(), before);
+        assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+    }
+}
+
+#[test]
+fn a_host_that_falls_silent_is_nothing_to_judge_by() {
+    let Some(link) = Link::make("a_host_that_falls_silent_is_nothing_to_judge_by") else { return };
+    let before = link.settings();
+    let _bulk = link.bulk(1);
+    let netns = link.lab.near.name();
+    let words =
+        format!("small-queues --dev {DEVICE} --netns {netns} --verify --each 300ms --ping {FAR}");
+    let mut command = link.tune(&words);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("verifying"), "{first}");
+    link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no ping was answered") && said.contains("all is as it was"), "{said}");
+    assert_eq!(link.settings(), before);
+    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+}
+
+#[test]
+fn what_is_in_force_already_is_not_measured_against() {
+    let Some(link) = Link::make("what_is_in_force_already_is_not_measured_against") else { return };
+    let before = link.settings();
+    link.small("--rate 50mbit", 0);
+    let set = link.settings();
+    let _bulk = link.bulk(1);
+    let (_, said) = link.small("--verify --each 300ms", 1);
+    assert!(said.contains("entry 1 keeps the queue of eth0 short already"), "{said}");
+    assert!(said.contains("uncork tune undo 1 first"), "{said}");
+    assert_eq!(link.settings(), set);
+    link.tuned("undo --all", 0);
+    assert_eq!(link.settings(), before);
+}
+
+#[test]
 fn a_load_of_our_own_is_taken_by_a_sink() {
     let Some(link) = Link::make("a_load_of_our_own_is_taken_by_a_sink") else { return };
     let mut command = link.lab.far.command(UNCORK);

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-pub use ping::{ping, ping_from, ping_socket};
+pub use ping::{PING_GIVEN_UP, ping, ping_from, ping_is_answered, ping_socket};
 pub use request::request;
 
 /// A distribution of times, in milliseconds.

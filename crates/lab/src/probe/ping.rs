@@ -17,7 +17,7 @@ use crate::place::{FAR, Place};
 /// Between two pings: often enough to see a queue's ups and downs, and no load of its own.
 const EVERY: Duration = Duration::from_millis(5);
 /// An answer that takes longer counts as this long.
-const LONGEST: Duration = Duration::from_secs(2);
+pub const PING_GIVEN_UP: Duration = Duration::from_secs(2);
 
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
@@ -39,8 +39,26 @@ pub fn ping(place: &Place) -> Result<Probe> {
 pub fn ping_socket(to: Ipv4Addr) -> Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
     socket.connect(&SocketAddr::from((to, 0)).into())?;
-    socket.set_read_timeout(Some(LONGEST))?;
+    socket.set_read_timeout(Some(PING_GIVEN_UP))?;
     Ok(socket)
+}
+
+/// Whether one ping is answered. Who says that there is no way does not count as an error.
+///
+/// # Errors
+/// If it cannot be sent.
+pub fn ping_is_answered(socket: &Socket, sequence: u16) -> Result<bool> {
+    match once(socket, sequence) {
+        Ok(took) => Ok(took < PING_GIVEN_UP),
+        Err(error) => match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(
+                ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::ConnectionRefused,
+            ) => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// Pings the host that the socket is connected to until told to stop.
@@ -69,9 +87,9 @@ fn once(socket: &Socket, sequence: u16) -> Result<Duration> {
     loop {
         match (&mut &*socket).read(&mut answer) {
             Ok(length) if is_answer(&answer[..length], sequence) => return Ok(begin.elapsed()),
-            Ok(_) if begin.elapsed() < LONGEST => {}
-            Ok(_) => return Ok(LONGEST),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(LONGEST),
+            Ok(_) if begin.elapsed() < PING_GIVEN_UP => {}
+            Ok(_) => return Ok(PING_GIVEN_UP),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(PING_GIVEN_UP),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(io::Error::into(error)),
         }

@@ -8,7 +8,7 @@ pub mod sysctl;
 use serde::{Deserialize, Serialize};
 
 pub use link::Link;
-pub use programs::Sockets;
+pub use programs::{Reach, Sockets};
 pub use route::Route;
 pub use sysctl::Sysctl;
 
@@ -105,10 +105,8 @@ impl Change {
     /// Whether it was so before.
     fn changes_nothing(&self) -> bool {
         match self {
-            Self::Sysctl(sysctl) => sysctl.before == sysctl.after,
-            Self::Link(link) => link.before == link.after,
             Self::Route(route) => route.before.as_ref() == Some(&route.after),
-            Self::Sockets(_) => false,
+            other => other.is_none(),
         }
     }
 
@@ -159,7 +157,7 @@ impl Change {
         }
     }
 
-    fn netns(&self) -> Option<&NetNs> {
+    pub(crate) fn netns(&self) -> Option<&NetNs> {
         match self {
             Self::Sysctl(sysctl) => Some(&sysctl.netns),
             Self::Link(link) => Some(&link.netns),

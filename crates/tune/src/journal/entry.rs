@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::change::Change;
+use crate::change::{Change, Sockets};
 
 /// What this version writes, and understands.
 pub(super) const VERSION: u32 = 1;
@@ -35,6 +35,15 @@ impl Entry {
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let boot_id = boot_id();
         Self { version: VERSION, id, boot_id, since_unix, title, complete: false, changes: vec![] }
+    }
+
+    /// What it does to sockets.
+    #[must_use]
+    pub fn sockets(&self) -> Option<&Sockets> {
+        self.changes.iter().find_map(|change| match change {
+            Change::Sockets(sockets) => Some(sockets),
+            _ => None,
+        })
     }
 
     /// Whether the machine was booted since: then nothing of it is in force.

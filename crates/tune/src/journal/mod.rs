@@ -4,6 +4,7 @@
 //! always either the old one or the new one. Whoever reads or writes holds a lock on the directory.
 
 mod entry;
+mod mark;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 pub use entry::Entry;
+pub use mark::{mark, place};
 
 use crate::Error;
 
@@ -20,6 +22,8 @@ use crate::Error;
 pub const DIRECTORY: &str = "/var/lib/uncork/tune";
 /// Holds the number of the last entry, so that none is given twice.
 const LAST: &str = "last";
+/// What the name of a file ends with that is moved to its place when it is whole.
+const DRAFT: &str = ".new";
 
 /// The journal, locked.
 #[derive(Debug)]
@@ -40,7 +44,32 @@ impl Journal {
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let failed = |error| Error::Journal { path: directory.to_owned(), error };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
-        Self::lock(directory, FlockArg::LockExclusive)
+        let journal = Self::lock(directory, FlockArg::LockExclusive)?;
+        journal.remove_drafts().map_err(failed)?;
+        Ok(journal)
+    }
+
+    /// What writes that were killed have left: nobody else writes while this one is open.
+    fn remove_drafts(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)?.flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(DRAFT)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What says in bpffs that an entry is of this journal.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        mark(&self.directory)
     }
 
     /// Opens it to be read; `None` if nothing was ever changed.
@@ -167,7 +196,7 @@ impl Journal {
     }
 
     fn replace(&self, name: &str, text: &[u8]) -> Result<(), Error> {
-        let draft = self.directory.join(format!(".{name}.new"));
+        let draft = self.directory.join(format!(".{name}{DRAFT}"));
         let write = || {
             let mut file = File::create(&draft)?;
             file.write_all(text)?;
@@ -219,6 +248,20 @@ mod tests {
         let entries = journal.entries().unwrap();
         assert!(matches!(&entries[0], (1, Err(Error::Damaged { .. }))), "{entries:?}");
         assert!(matches!(&entries[1], (2, Ok(_))), "{entries:?}");
+    }
+
+    #[test]
+    fn what_a_write_that_was_killed_has_left_is_cleared() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in [".19.json.new", ".last.new", ".somebody", "1.new"] {
+            fs::write(at(name), "half").unwrap();
+        }
+        Journal::look(directory.path()).unwrap().unwrap();
+        assert!(at(".19.json.new").exists(), "who looks removes nothing");
+        Journal::open(directory.path()).unwrap();
+        assert!(!at(".19.json.new").exists() && !at(".last.new").exists());
+        assert!(at(".somebody").exists() && at("1.new").exists());
     }
 
     #[test]

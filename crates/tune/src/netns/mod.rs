@@ -16,6 +16,7 @@ use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::privilege::missing_after;
 
 /// Where ip-netns(8) keeps the namespaces that have a name.
 const NAMED: &str = "/run/netns";
@@ -78,18 +79,30 @@ impl Handle {
     /// Finds the namespace again; none if it is gone.
     ///
     /// # Errors
-    /// If this process's own namespace cannot be told.
+    /// If it may be one of those that may not be looked at.
     pub fn find(wanted: &NetNs) -> Result<Option<Self>, Error> {
         let own = Self::own()?;
         if own.id == *wanted {
             return Ok(Some(own));
         }
-        Ok(Self::all().into_iter().find(|handle| handle.id == *wanted))
+        let (all, closed) = Self::search();
+        let found = all.into_iter().find(|handle| handle.id == *wanted);
+        match closed {
+            // What is closed to everybody was entered by nobody of us before.
+            Some(error) if found.is_none() && !missing_after(&error).is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// All namespaces that have a process or a name and may be entered, this process's first.
     #[must_use]
     pub fn all() -> Vec<Self> {
+        Self::search().0
+    }
+
+    /// All that may be entered; and why another may not, if there is one.
+    fn search() -> (Vec<Self>, Option<Error>) {
+        let mut closed = None;
         let mut seen = HashSet::new();
         let mut found = Vec::new();
         let named = entries(Path::new(NAMED)).map(|path| {
@@ -99,12 +112,20 @@ impl Handle {
         let of_processes = entries(Path::new("/proc")).map(|path| (path.join("ns/net"), None));
         let own = std::iter::once((PathBuf::from(OWN), None));
         for (path, name) in own.chain(named).chain(of_processes) {
-            let Ok(inode) = fs::metadata(&path).map(|meta| meta.ino()) else { continue };
-            if seen.insert(inode) {
-                found.extend(Self::at(&path, name));
+            let inode = fs::metadata(&path).map(|meta| meta.ino());
+            let handle = match inode {
+                Ok(inode) if !seen.insert(inode) => continue,
+                Ok(_) => Self::at(&path, name),
+                Err(error) => Err(Error::Namespace { path, error }),
+            };
+            match handle {
+                Ok(handle) => found.push(handle),
+                Err(error) if error.is_permission() && is_there(&error) => closed = Some(error),
+                // Processes end, and names are given before there is something of that name.
+                Err(_) => {}
             }
         }
-        found
+        (found, closed)
     }
 
     /// Calls `work` in a thread that is in the namespace.
@@ -137,6 +158,12 @@ fn name_of_own() -> Option<String> {
     }
     let named = entries(Path::new(NAMED)).find(|path| inode(path) == Some(own))?;
     Some(named.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Of a process that has ended the kernel says that it may not be looked at, too.
+fn is_there(error: &Error) -> bool {
+    let Error::Namespace { path, .. } = error else { return true };
+    path.ancestors().nth(2).is_none_or(Path::exists)
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {

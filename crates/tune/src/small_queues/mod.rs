@@ -52,6 +52,17 @@ pub fn known_rate(netns: &Handle, device: &str) -> Result<Option<Rate>, Error> {
     rate::known(netns, device)
 }
 
+/// The youngest of these entries that keeps the queue of this device short.
+///
+/// # Errors
+/// If the device is not there.
+pub fn standing_on(netns: &Handle, device: &str, standing: &[Entry]) -> Result<Option<u32>, Error> {
+    let index = Device::named(netns, device)?.index;
+    let is_on = |change: &Change| matches!(change, Change::Link(link) if link.netns == netns.id && link.index == index);
+    let on = standing.iter().rev().find(|entry| entry.changes.iter().any(is_on));
+    Ok(on.map(|entry| entry.id))
+}
+
 /// What has to be changed for this, where these entries stand: nothing is made looser than it is.
 ///
 /// # Errors
@@ -114,6 +125,7 @@ fn paced(request: &Request, bytes_per_second: u64) -> Result<SocketPlan, Error> 
             ..Scope::default()
         },
         new: true,
+        netns: Some(netns.id.clone()),
         live: here.into_iter().collect(),
         words: format!("connections over {device}{}", netns.id.words()),
     })

@@ -120,15 +120,28 @@ static __always_inline void forget(struct tcp_sock *tp)
 	slot->cookie = 0;
 }
 
-static __always_inline void tell(struct seq_file *seq, const struct kept *kept)
+static __always_inline void tell_one(struct seq_file *seq, const struct claim *claim,
+				     struct tcp_sock *tp, int which)
 {
-	__u32 told[2];
-	int i;
+	__u32 told[3] = { claim->entry, which };
+	struct value now, set = claim->after;
 
-	for (i = 0; i < OPTIONS; i++) {
-		told[0] = kept->options[i].entry;
-		told[1] = i;
-		if (told[0])
-			bpf_seq_write(seq, told, sizeof(told));
-	}
+	if (!told[0])
+		return;
+	look(tp, which, &now);
+	told[2] = !same(&now, &set);
+	bpf_seq_write(seq, told, sizeof(told));
+}
+
+/* Of each option that an entry has set: the entry, the option, and whether it is another now. */
+static __always_inline void tell(struct seq_file *seq, const struct kept *kept, void *socket)
+{
+	struct tcp_sock *tp = socket;
+
+	tell_one(seq, &kept->options[NODELAY], tp, NODELAY);
+	tell_one(seq, &kept->options[DELACK_MAX], tp, DELACK_MAX);
+	tell_one(seq, &kept->options[NOTSENT_LOWAT], tp, NOTSENT_LOWAT);
+	tell_one(seq, &kept->options[RTO_MIN], tp, RTO_MIN);
+	tell_one(seq, &kept->options[PACING], tp, PACING);
+	tell_one(seq, &kept->options[CONGESTION], tp, CONGESTION);
 }

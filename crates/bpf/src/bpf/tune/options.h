@@ -36,6 +36,9 @@ static __always_inline bool is_ours(int of_level, int option)
 				       option == TCP_CONGESTION);
 }
 
+/* What getsockopt says of a socket that is not limited. */
+#define NO_PACING 0xffffffffUL
+
 static __always_inline bool in_ticks(int which)
 {
 	return which == DELACK_MAX || which == RTO_MIN;
@@ -77,6 +80,29 @@ static __always_inline int get(void *sk, struct tcp_sock *tp, int which, struct 
 	error = bpf_getsockopt(sk, level(which), name(which), &number, sizeof(number));
 	into->words[0] = (__u32)number;
 	return error < 0 ? error : 0;
+}
+
+/* The same for programs that may only look, and at sockets that may end meanwhile. */
+static __always_inline void look(struct tcp_sock *tp, int which, struct value *into)
+{
+	const struct tcp_congestion_ops *congestion;
+	unsigned long rate;
+
+	into->words[0] = into->words[1] = 0;
+	if (in_ticks(which)) {
+		if (CONFIG_HZ)
+			into->words[0] = (__u64)ticks(tp, which) * 1000000 / (__u32)CONFIG_HZ;
+	} else if (which == NODELAY) {
+		into->words[0] = BPF_CORE_READ_BITFIELD_PROBED(tp, nonagle) & TCP_NAGLE_OFF;
+	} else if (which == NOTSENT_LOWAT) {
+		into->words[0] = BPF_CORE_READ(tp, notsent_lowat);
+	} else if (which == PACING) {
+		rate = BPF_CORE_READ(tp, inet_conn.icsk_inet.sk.sk_max_pacing_rate);
+		into->words[0] = rate < NO_PACING ? rate : NO_PACING;
+	} else {
+		congestion = BPF_CORE_READ(tp, inet_conn.icsk_ca_ops);
+		bpf_core_read(into, sizeof(*into), &congestion->name);
+	}
 }
 
 static __always_inline long set(void *sk, int which, const struct value *value)
@@ -140,6 +166,7 @@ static __always_inline void claim_one(void *sk, struct tcp_sock *tp, struct kept
 	if (!error) {
 		claim->before = before;
 		claim->after = before;
+		claim->asked = 0;
 		claim->entry = settings.entry;
 		error = set(sk, which, &wanted);
 		if (!error) {
@@ -171,7 +198,7 @@ static __always_inline void release_one(void *sk, struct tcp_sock *tp, struct ke
 	if (!error && same(&now, &claim->before)) {
 		__sync_fetch_and_add(&outcome->already, 1);
 	} else if (!error && !same(&now, &claim->after)) {
-		__sync_fetch_and_add(&outcome->others, 1);
+		__sync_fetch_and_add(claim->asked ? &outcome->already : &outcome->others, 1);
 	} else {
 		if (!error)
 			error = set(sk, which, &claim->before);

@@ -23,6 +23,11 @@ static __always_inline void add_member(__u32 tgid)
 	bpf_map_update_elem(&members, &tgid, &yes, BPF_ANY);
 }
 
+static __always_inline void remove_member(__u32 tgid)
+{
+	bpf_map_delete_elem(&members, &tgid);
+}
+
 /* Whether it is the process that was named, by its number in the namespace of whoever named it. */
 static __always_inline bool is_root(struct task_struct *task)
 {
@@ -52,7 +57,11 @@ int family(struct bpf_iter__task *ctx)
 		return 0;
 	if (is_root(task) || is_member(BPF_CORE_READ(task, real_parent, tgid))) {
 		add_member(task->tgid);
-		grown++;
+		/* Who ends from now on is taken out by `ended`; who has ended before is nobody. */
+		if (BPF_CORE_READ(task, signal, live.counter) > 0)
+			grown++;
+		else
+			remove_member(task->tgid);
 	}
 	return 0;
 }
@@ -104,6 +113,6 @@ int ended(__u64 *ctx)
 
 	/* The last thread need not be the first one. */
 	if (is_member(tgid) && task->signal->live.counter == 0)
-		bpf_map_delete_elem(&members, &tgid);
+		remove_member(tgid);
 	return 0;
 }

@@ -30,7 +30,7 @@ struct value {
 /* One option of one socket that was set by an entry of the journal. */
 struct claim {
 	__u32 entry;		/* 0: nobody's */
-	__u32 pad;
+	__u32 asked;		/* the program has asked for a value of its own since */
 	struct value before;	/* what undoing sets: the program's own wish */
 	struct value after;	/* what was set, as the kernel tells it afterwards */
 };
