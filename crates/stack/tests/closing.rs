@@ -273,4 +273,29 @@ fn who_lingers_is_told_when_the_peer_has_everything() {
     lab.stack.close(lab.now, socket);
     lab.send("F. 1:0(0) ack 2 win 5000 <ts 201 0>");
     assert_eq!(lab.take().last().unwrap(), ". 2:2(0) ack 2 <ts>");
+fn all_is_quiet_when_no_peer_waits_for_anything() {
+    let (mut lab, socket) = open();
+    assert!(!lab.stack.is_quiet());
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["F. 1:1(0) ack 1 <ts>"]);
+    lab.send(". 1:0(0) ack 2 win 5000 <ts 201 0>");
+    assert!(!lab.stack.is_quiet());
+    lab.send("F. 1:0(0) ack 2 win 5000 <ts 202 0>");
+    // The peer waits for one more ACK.
+    assert!(!lab.stack.is_quiet());
+    assert_eq!(lab.take(), [". 2:2(0) ack 2 <ts>"]);
+    assert!(lab.stack.is_quiet());
+    assert_eq!(lab.stack.connection_count(), 1);
+}
+
+#[test]
+fn aborting_all_resets_those_as_well_whose_names_were_given_back() {
+    let (mut lab, socket) = open();
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["F. 1:1(0) ack 1 <ts>"]);
+    lab.stack.abort_all(lab.now);
+    assert!(!lab.stack.is_quiet());
+    assert_eq!(lab.take(), ["R. 2:2(0) ack 1 <ts>"]);
+    assert_eq!((lab.stack.connection_count(), lab.stack.is_quiet()), (0, true));
 }

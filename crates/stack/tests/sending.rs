@@ -106,12 +106,16 @@ fn autocork_joins_small_writes_while_the_device_has_the_last_one() {
     lab.completes = false;
     lab.write(socket, 10);
     assert_eq!(lab.take(), ["P. 1:11(10) ack 1"]);
+    // Nobody need be woken by what has left, until somebody waits for it.
+    assert!(!lab.stack.awaits_completion());
     for _ in 0..5 {
         lab.write(socket, 10);
         assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Autocork)));
+        assert!(lab.stack.awaits_completion());
     }
     // The completion itself sends nothing: what has waited leaves when a frame is asked for.
     lab.complete();
+    assert!(!lab.stack.awaits_completion());
     assert_eq!(lab.take(), ["P. 11:61(50) ack 1"]);
     // A full segment does not wait.
     lab.write(socket, 1000);
@@ -158,6 +162,12 @@ fn no_more_than_the_limit_is_in_the_device_and_completions_let_the_next_go() {
         assert_eq!(lab.take(), [format!(". {}:{}(1000) ack 1", 1 + n * 1000, 1001 + n * 1000)]);
     }
     assert!(lab.stack.counters().throttled > 0);
+    // Who is gone waits for nothing.
+    assert!(lab.stack.awaits_completion());
+    lab.stack.abort(lab.now, socket);
+    lab.stack.close(lab.now, socket);
+    lab.take();
+    assert_eq!((lab.stack.connection_count(), lab.stack.awaits_completion()), (0, false));
 }
 
 #[test]
