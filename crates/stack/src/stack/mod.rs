@@ -2,6 +2,7 @@
 
 mod arrive;
 mod fast_open;
+pub(crate) mod join;
 mod open;
 mod settle;
 mod sockets;
@@ -42,6 +43,8 @@ pub struct Stack {
     /// Those that have waited for a completion, in the order in which they may go on. They join the
     /// others in one batch, when the next frame is asked for.
     deferred: VecDeque<u32>,
+    /// Segments that have come one behind the other.
+    joined: Option<join::Joined>,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -69,6 +72,7 @@ impl Shared {
             secrets: &self.secrets,
             counters: &mut self.counters,
             fast_open: &mut self.fast_open,
+            deferral: join::Deferral::Never,
         }
     }
 }
@@ -94,6 +98,7 @@ impl Stack {
             wheel: Wheel::new(),
             ready: VecDeque::new(),
             deferred: VecDeque::new(),
+            joined: None,
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
@@ -159,6 +164,7 @@ impl Stack {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.finish_joining();
         while let Some(place) = self.wheel.pop(now) {
             if let Some(connection) = self.connections.get_mut(place) {
                 let mut cx = self.shared.context(&self.interface.device, now);
@@ -180,6 +186,7 @@ impl Stack {
 
     /// What the user is to be told next.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.finish_joining();
         while let Some(news) = self.news.pop_front() {
             match news {
                 News::Incoming(listener) => return Some(Event::Incoming(listener)),
