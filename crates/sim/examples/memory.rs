@@ -19,7 +19,8 @@ struct Node {
 
 impl Node {
     fn new(port: Port, index: u8) -> Self {
-        let config = Config { kept_storage_bytes: 256 << 20, ..Config::default() };
+        let join_segments = std::env::args().nth(2).is_none_or(|how| how != "apart");
+        let config = Config { kept_storage_bytes: 256 << 20, join_segments, ..Config::default() };
         let mac = Mac([2, 0, 0, 0, 0, index]);
         let mut stack = Stack::new(config, port.capabilities(), mac, [index; 32]);
         stack.add_address(format!("10.0.0.{index}/16").parse().unwrap());
@@ -147,6 +148,11 @@ fn bulk(name: &str, capabilities: Capabilities, total: usize) {
         total as f64 * 8e-9 / took,
         info.all_retransmitted_segments
     );
+    let counters = bed.nodes[1].stack.counters();
+    println!(
+        "  segments in {}, of which joined {}; segments out {}",
+        counters.segments_in, counters.joined, counters.segments_out
+    );
 }
 
 fn idle(count: usize) {
@@ -177,6 +183,9 @@ fn main() {
     let trains = Capabilities { max_train_bytes: 65_000, completes_checksums: true, ..plain };
     if std::env::args().nth(1).is_some_and(|what| what == "request") {
         return request_response(1, 10_000_000);
+    }
+    if std::env::args().nth(1).is_some_and(|what| what == "bulk") {
+        return bulk("MTU 1500 with checksums", plain, 8 << 30);
     }
     idle(250_000);
     for connections in [1, 1_000, 10_000, 250_000] {

@@ -23,6 +23,8 @@ pub struct Setup {
     pub devices: [Capabilities; 2],
     /// What the ways are like: from the first to the second, and back.
     pub ways: [Conditions; 2],
+    /// Frames that a stack is handed, if so many have come, before it is asked for what it sends.
+    pub batch: usize,
     /// Where chance begins.
     pub seed: u64,
     /// Whether the hosts speak IPv6.
@@ -35,6 +37,7 @@ impl Default for Setup {
             configs: [Config::default(), Config::default()],
             devices: [Capabilities::plain(Medium::Ip, 1500); 2],
             ways: [Conditions::default(); 2],
+            batch: 1,
             seed: 1,
             ipv6: false,
         }
@@ -69,6 +72,7 @@ pub struct Pair {
     /// Virtual time.
     pub now: Instant,
     slot: Vec<u8>,
+    batch: usize,
     /// Called with each frame that is sent: by whom, and its octets.
     record: Option<Recorder>,
 }
@@ -110,6 +114,7 @@ impl Pair {
             hosts: [host(0), host(1)],
             ways: [way(0), way(1)],
             now: Instant::from_millis(1),
+            batch: setup.batch.max(1),
             slot: vec![0; longest as usize + 100],
             record: None,
         }
@@ -164,8 +169,13 @@ impl Pair {
             moved = true;
         }
         let incoming = &mut self.ways[1 - index];
-        // One frame at a time, so that what it leads to is sent before the next one is seen.
-        moved |= incoming.arrive(now, |frame| host.stack.handle_frame(now, frame));
+        // One frame at a time by default, so that what it leads to is sent before the next one is seen.
+        for _ in 0..self.batch {
+            if !incoming.arrive(now, |frame| host.stack.handle_frame(now, frame)) {
+                break;
+            }
+            moved = true;
+        }
         if host.stack.poll_timeout().is_some_and(|due| due <= now) {
             host.stack.handle_timeout(now);
             moved = true;

@@ -85,8 +85,8 @@ fn setup() -> impl Strategy<Value = Setup> {
         },
     );
     let (configs, ways) = ([config.clone(), config], [conditions(), conditions()]);
-    (configs, device, ways, any::<u64>(), any::<bool>()).prop_map(
-        |(configs, device, ways, seed, ipv6)| {
+    (configs, device, ways, any::<u64>(), any::<bool>(), 1usize..20).prop_map(
+        |(configs, device, ways, seed, ipv6, batch)| {
             let mut device = device;
             // IPv6 has no smaller link (RFC 8200 §5).
             device.mtu = if ipv6 { device.mtu.max(1280) } else { device.mtu };
@@ -96,7 +96,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 // What only devices do to a frame whose checksum is not filled in is not the wire's.
                 way.corrupt = if device.completes_checksums { 0.0 } else { way.corrupt };
             }
-            Setup { configs, devices: [device; 2], ways, seed, ipv6 }
+            Setup { configs, devices: [device; 2], ways, batch, seed, ipv6 }
         },
     )
 }

@@ -40,6 +40,9 @@ pub struct Config {
     pub autocork: bool,
     /// Whether segments leave at the congestion controller's rate rather than as fast as they can.
     pub pacing: bool,
+    /// Whether segments that follow each other are joined on their way in (what ethtool calls
+    /// generic-receive-offload).
+    pub join_segments: bool,
     /// How quick-ACK credits are spent.
     pub quick_ack_counting: QuickAckCounting,
     /// Quick-ACK credits of a new connection, at most (TCP_MAX_QUICKACKS).
@@ -87,6 +90,7 @@ impl Default for Config {
             small_queue_bytes: 128 << 10,
             autocork: true,
             pacing: true,
+            join_segments: true,
             quick_ack_counting: QuickAckCounting::default(),
             quick_acks: 16,
             send_buffer_bytes: (64 << 10, 4 << 20),

@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
 use crate::secrets::Secrets;
+use crate::stack::join::Deferral;
 
 /// Lent to a connection for one call.
 pub(crate) struct Context<'a> {
@@ -17,4 +18,6 @@ pub(crate) struct Context<'a> {
     pub(crate) secrets: &'a Secrets,
     pub(crate) counters: &'a mut Counters,
     pub(crate) fast_open: &'a mut FastOpenState,
+    /// Whether an ACK may be decided on later, as more segments may follow.
+    pub(crate) deferral: Deferral,
 }

@@ -13,6 +13,8 @@ pub struct Counters {
     pub not_for_us: u64,
     /// TCP segments that came and could be read.
     pub segments_in: u64,
+    /// Of those, that were joined to the one before.
+    pub joined: u64,
     /// TCP segments that were sent, those of trains counted one by one.
     pub segments_out: u64,
     /// Segments that were sent again.

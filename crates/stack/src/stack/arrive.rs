@@ -7,6 +7,7 @@ use uncork_wire::tcp::{Fields, Flags, Header, OptionSet};
 use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
 
 use super::Stack;
+use super::join::{Deferral, may_go_on};
 use crate::connection::arrival::{Outcome, Segment};
 use crate::connection::{Cause, ConnectionError};
 use crate::demux::Tuple;
@@ -60,6 +61,9 @@ impl Stack {
         let local = SocketAddr::new(incoming.destination, header.destination_port());
         let remote = SocketAddr::new(incoming.source, header.source_port());
         let tuple = Tuple::new(local, remote);
+        if self.join(now, &tuple, &segment) {
+            return Ok(());
+        }
         match self.find(&tuple) {
             Some(place) => self.arrive_at(now, place, &segment, incoming),
             None => self.arrive_nowhere(now, &tuple, &segment, incoming),
@@ -82,8 +86,11 @@ impl Stack {
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let before = connection.sender.una;
+        let joins = self.shared.config.join_segments && may_go_on(segment);
         let mut cx = self.shared.context(&self.interface.device, now);
+        cx.deferral = if joins { Deferral::Allowed } else { Deferral::Never };
         let outcome = connection.handle_segment(&mut cx, segment);
+        let (id, deferral) = (connection.id, cx.deferral);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour
         {
@@ -102,6 +109,9 @@ impl Stack {
             }
         }
         self.settle(place);
+        if let Deferral::Done(each) = deferral {
+            self.begin_joining(now, id, segment, each);
+        }
     }
 
     /// No connection has these ends (RFC 9293 §3.10.7.1 and §3.10.7.2).

@@ -3,6 +3,7 @@
 mod arrive;
 mod ending;
 mod fast_open;
+pub(crate) mod join;
 mod open;
 mod settle;
 mod sockets;
@@ -45,6 +46,8 @@ pub struct Stack {
     deferred: VecDeque<u32>,
     /// How many connections wait for a completion.
     waiting: u32,
+    /// Segments that have come one behind the other.
+    joined: Option<join::Joined>,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -72,6 +75,7 @@ impl Shared {
             secrets: &self.secrets,
             counters: &mut self.counters,
             fast_open: &mut self.fast_open,
+            deferral: join::Deferral::Never,
         }
     }
 }
@@ -98,6 +102,7 @@ impl Stack {
             ready: VecDeque::new(),
             deferred: VecDeque::new(),
             waiting: 0,
+            joined: None,
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
@@ -171,6 +176,7 @@ impl Stack {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.finish_joining();
         while let Some(place) = self.wheel.pop(now) {
             if let Some(connection) = self.connections.get_mut(place) {
                 let mut cx = self.shared.context(&self.interface.device, now);
@@ -192,6 +198,7 @@ impl Stack {
 
     /// What the user is to be told next.
     pub fn poll_event(&mut self) -> Option<Event> {
+        self.finish_joining();
         while let Some(news) = self.news.pop_front() {
             match news {
                 News::Incoming(listener) => return Some(Event::Incoming(listener)),

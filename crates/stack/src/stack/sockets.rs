@@ -303,6 +303,7 @@ impl Stack {
     /// Everything about a connection (TCP_INFO).
     #[must_use]
     pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {
+        self.finish_joining();
         let connection = self.connections.get(socket.place)?;
         let cx = self.shared.context(&self.interface.device, now);
         (connection.id == socket).then(|| connection.info(&cx))
@@ -344,6 +345,7 @@ impl Stack {
         socket: SocketId,
         act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
     ) -> Option<T> {
+        self.finish_joining();
         let connection = self.connections.get_mut(socket.place)?;
         if connection.id != socket || !connection.user.attached {
             return None;

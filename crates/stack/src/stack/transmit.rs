@@ -12,6 +12,7 @@ impl Stack {
     /// The slot must have room for a packet of the device's MTU and what stands in front of it; a
     /// longer one, up to the device's longest train, is made use of.
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
+        self.finish_joining();
         let transmit = match self.interface.transmit(slot) {
             Some(transmit) => Some(transmit),
             None => self.transmit_data(now, slot),

@@ -10,6 +10,7 @@ use crate::connection::timers::Timer;
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::context::Context;
 use crate::event::Ready;
+use crate::stack::join::Deferral;
 
 impl Connection {
     pub(in crate::connection) fn take_data(
@@ -52,7 +53,7 @@ impl Connection {
         Ok(())
     }
 
-    fn acknowledge(&mut self, cx: &Context<'_>, segment: &Segment<'_>, taken: Taken) {
+    fn acknowledge(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>, taken: Taken) {
         let window = self.receiver.window;
         match taken {
             Taken::Duplicate | Taken::Dropped => {
@@ -64,14 +65,12 @@ impl Connection {
             Taken::InOrder | Taken::Filled | Taken::Ahead => {}
         }
         let each = segment.segment_bytes.map_or(segment.data_bytes(), u32::from);
-        self.ack.on_data(Arrival {
-            now: cx.now,
-            segment_bytes: each,
-            window,
-            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto),
-            most_bytes: self.path.mtu,
-            credits: cx.config.quick_acks,
-        });
+        let later = taken == Taken::InOrder && cx.deferral == Deferral::Allowed;
+        if later && self.takes_plain_data() {
+            cx.deferral = Deferral::Done(each);
+            return;
+        }
+        self.note_arrival(cx, each);
         match taken {
             Taken::Ahead => {
                 // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
@@ -86,6 +85,39 @@ impl Connection {
             Taken::Filled => self.ack.demand(),
             _ => self.decide_on_ack(cx),
         }
+    }
+
+    fn note_arrival(&mut self, cx: &Context<'_>, each: u32) {
+        self.ack.on_data(Arrival {
+            now: cx.now,
+            segment_bytes: each,
+            window: self.receiver.window,
+            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto),
+            most_bytes: self.path.mtu,
+            credits: cx.config.quick_acks,
+        });
+    }
+
+    /// Whether data that is next in order has nothing to set off but an ACK.
+    pub(crate) fn takes_plain_data(&self) -> bool {
+        self.state == State::Established && self.user.attached && !self.receiver.has_gaps()
+    }
+
+    /// Takes data that is next in order, of a segment that says nothing else that is new.
+    pub(crate) fn take_plain_data(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+        self.counts.segments_in += 1;
+        self.counts.data_segments_in += 1;
+        self.counts.bytes_received += u64::from(segment.data_bytes());
+        self.counts.last_heard = cx.now;
+        self.counts.unanswered = 0;
+        self.receiver.take(segment.seq, segment.data, cx.pool);
+        self.user.news |= Ready::READABLE;
+    }
+
+    /// Segments in order, of `each` octets, wait for one decision.
+    pub(crate) fn acknowledge_joined(&mut self, cx: &Context<'_>, each: u32) {
+        self.note_arrival(cx, each);
+        self.decide_on_ack(cx);
     }
 
     fn decide_on_ack(&mut self, cx: &Context<'_>) {

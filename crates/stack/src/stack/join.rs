@@ -1,0 +1,138 @@
+//! Segments that follow each other in a batch of frames are joined (what Linux calls GRO): the first goes
+//! the way of every segment, the rest have nothing to say but their data. Their ACK is decided once, for
+//! all of them, as Linux decides it for what its GRO has joined.
+//!
+//! Nobody waits for that: whatever else happens, be it another frame, the user, or the question for
+//! the next frame to send, ends the joining first.
+
+use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
+use uncork_wire::tcp::{Flags, OptionSet};
+
+use super::Stack;
+use crate::connection::Connection;
+use crate::connection::arrival::Segment;
+use crate::context::Context;
+use crate::demux::Tuple;
+use crate::handle::SocketId;
+
+/// Most octets that are joined (GRO_LEGACY_MAX_SIZE): an ACK for more would come late.
+const MOST_BYTES: u32 = 65_536;
+
+/// Whether the decision about an ACK may be put off, and whether it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Deferral {
+    /// It may not.
+    #[default]
+    Never,
+    /// More may follow.
+    Allowed,
+    /// It was, for segments of so many octets.
+    Done(u32),
+}
+
+/// Segments that were joined, and what the next must be like to belong to them.
+#[derive(Debug)]
+pub(super) struct Joined {
+    id: SocketId,
+    next: SeqNumber,
+    ack: Option<SeqNumber>,
+    window: u16,
+    options: OptionSet,
+    /// Octets of each, and of all.
+    each: u32,
+    bytes: u32,
+    at: Instant,
+}
+
+/// Whether something may follow this one that belongs to it.
+pub(super) fn may_go_on(segment: &Segment<'_>) -> bool {
+    segment.flags == Flags::ACK
+        && !segment.data.is_empty()
+        && !segment.congestion
+        && segment.segment_bytes.is_none()
+        && segment.options.sack.is_empty()
+}
+
+impl Stack {
+    /// The ACK for this segment was put off.
+    pub(super) fn begin_joining(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        segment: &Segment<'_>,
+        each: u32,
+    ) {
+        self.joined = Some(Joined {
+            id,
+            next: segment.end(),
+            ack: segment.ack,
+            window: segment.window,
+            options: segment.options,
+            each,
+            bytes: segment.data_bytes(),
+            at: now,
+        });
+    }
+
+    /// Joins a segment to what came right before it. If it does not belong there, that is over.
+    pub(super) fn join(&mut self, now: Instant, tuple: &Tuple, segment: &Segment<'_>) -> bool {
+        let Some(joined) = &mut self.joined else { return false };
+        let bytes = segment.data_bytes();
+        let ends = segment.flags.has(Flags::PSH) || bytes < joined.each;
+        // The same checks as tcp_gro_receive's.
+        let alike = segment.seq == joined.next
+            && Flags(segment.flags.0 & !Flags::PSH.0) == Flags::ACK
+            && segment.ack == joined.ack
+            && segment.window == joined.window
+            && segment.options == joined.options
+            && segment.segment_bytes.is_none()
+            && !segment.congestion
+            && (1..=joined.each).contains(&bytes)
+            && joined.bytes + bytes <= MOST_BYTES;
+        if alike
+            && let Some(connection) = self.connections.get_mut(joined.id.place)
+            && connection.id == joined.id
+            && connection.tuple == *tuple
+        {
+            let mut cx = self.shared.context(&self.interface.device, now);
+            if connection.join(&mut cx, segment) {
+                cx.counters.joined += 1;
+                joined.next += bytes;
+                joined.bytes += bytes;
+                joined.at = now;
+                if ends {
+                    self.finish_joining();
+                }
+                return true;
+            }
+        }
+        self.finish_joining();
+        false
+    }
+
+    /// What was joined is acknowledged, or will be.
+    pub(super) fn finish_joining(&mut self) {
+        let Some(joined) = self.joined.take() else { return };
+        let Some(connection) = self.connections.get_mut(joined.id.place) else { return };
+        if connection.id != joined.id {
+            return;
+        }
+        let cx = self.shared.context(&self.interface.device, joined.at);
+        connection.acknowledge_joined(&cx, joined.each);
+        self.settle(joined.id.place);
+    }
+}
+
+impl Connection {
+    /// Takes the data of a segment that is like the one before it, and next in order; whether that is so.
+    fn join(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) -> bool {
+        let fits = self.takes_plain_data()
+            && segment.seq == self.receiver.nxt
+            && !segment.end().after(self.receiver.window_end());
+        if fits {
+            self.take_plain_data(cx, segment);
+        }
+        fits
+    }
+}
