@@ -273,6 +273,9 @@ fn who_lingers_is_told_when_the_peer_has_everything() {
     lab.stack.close(lab.now, socket);
     lab.send("F. 1:0(0) ack 2 win 5000 <ts 201 0>");
     assert_eq!(lab.take().last().unwrap(), ". 2:2(0) ack 2 <ts>");
+}
+
+#[test]
 fn all_is_quiet_when_no_peer_waits_for_anything() {
     let (mut lab, socket) = open();
     assert!(!lab.stack.is_quiet());
