@@ -44,6 +44,9 @@ struct Flag {
 static FLAGS: [Flag; THREADS] =
     [const { Flag { inside: AtomicUsize::new(0), taken: AtomicBool::new(false) } }; THREADS];
 
+/// Highest number that a thread ever had.
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
 /// A thread's number, by which it owns locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread(u32);
@@ -85,7 +88,11 @@ pub fn this_thread(forget: fn()) -> Thread {
     let number = CLAIM.try_with(|claim| {
         if claim.number.get() == 0 {
             let free = FLAGS.iter().position(|flag| !flag.taken.swap(true, AcqRel));
-            claim.number.set(free.map_or(SHARED, |at| at as u32 + 1));
+            let number = free.map_or(SHARED, |at| at as u32 + 1);
+            if number != SHARED {
+                HIGHEST.fetch_max(number, AcqRel);
+            }
+            claim.number.set(number);
             claim.forget.set(forget);
         }
         claim.number.get()
@@ -94,11 +101,19 @@ pub fn this_thread(forget: fn()) -> Thread {
     number.map_or(Thread::NONE, Thread)
 }
 
-/// In a child of fork: no thread but the calling one is inside of anything.
-pub fn after_fork() {
+/// The flags of all threads but the calling one.
+fn others() -> impl Iterator<Item = &'static Flag> {
     let own = CLAIM.try_with(|claim| claim.number.get()).unwrap_or(0);
-    for (number, flag) in (1u32..).zip(&FLAGS) {
-        if number != own && flag.taken.load(Relaxed) {
+    let highest = HIGHEST.load(Acquire) as usize;
+    let numbered = (1u32..).zip(&FLAGS).take(highest);
+    numbered.filter(move |(number, _)| *number != own).map(|(_, flag)| flag)
+}
+
+/// In a child of fork: no thread but the calling one is inside of anything. Locks that others
+/// were inside of are renewed before ([`Biased::renew_after_fork`]).
+pub fn after_fork() {
+    for flag in others() {
+        if flag.taken.load(Relaxed) {
             flag.inside.store(0, Relaxed);
             flag.taken.store(false, Relaxed);
         }
@@ -108,7 +123,7 @@ pub fn after_fork() {
 /// A value behind a biased lock.
 pub struct Biased<T> {
     owner: AtomicU32,
-    mutex: Mutex<()>,
+    mutex: UnsafeCell<Mutex<()>>,
     value: UnsafeCell<T>,
 }
 
@@ -131,7 +146,34 @@ impl<T> fmt::Debug for Biased<T> {
 impl<T> Biased<T> {
     /// A lock that the first thread to use it will own.
     pub const fn new(value: T) -> Self {
-        Self { owner: AtomicU32::new(NOBODY), mutex: Mutex::new(()), value: UnsafeCell::new(value) }
+        Self {
+            owner: AtomicU32::new(NOBODY),
+            mutex: UnsafeCell::new(Mutex::new(())),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    fn mutex(&self) -> &Mutex<()> {
+        // SAFETY: it is replaced only in a child of fork that has one thread, which does not use
+        // it meanwhile (`renew_after_fork`).
+        unsafe { &*self.mutex.get() }
+    }
+
+    /// In a child of fork, which has but the calling thread, and that outside of this lock: if
+    /// another thread was inside when the process was copied, the lock is made anew with `fresh`.
+    /// Otherwise nobody would ever get in again. The old value is not dropped, as it may have been
+    /// copied half written.
+    pub fn renew_after_fork(&self, fresh: T) {
+        let taken = matches!(self.mutex().try_lock(), Err(TryLockError::WouldBlock));
+        if !taken && others().all(|flag| flag.inside.load(Relaxed) != self.address()) {
+            return;
+        }
+        // SAFETY: as said above there is no other thread, and no guard of this one.
+        unsafe {
+            self.mutex.get().write(Mutex::new(()));
+            self.value.get().write(fresh);
+        }
+        self.owner.store(NOBODY, Relaxed);
     }
 
     fn address(&self) -> usize {
@@ -177,7 +219,7 @@ impl<T> Biased<T> {
 
     #[cold]
     fn lock_slowly(&self, thread: Thread, barrier: impl FnOnce()) -> Guard<'_, T> {
-        let mutex = self.mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mutex = self.mutex().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match self.owner.load(Relaxed) {
             // Ours from the next time on; meanwhile the mutex keeps visitors out.
             NOBODY => self.owner.store(thread.0, Release),
@@ -197,7 +239,7 @@ impl<T> Biased<T> {
     /// Locks as a visitor who does not wait: `None` if somebody is inside. The owner stays.
     /// Uses neither thread-local storage nor the allocator.
     pub fn try_visit(&self, barrier: impl FnOnce()) -> Option<Guard<'_, T>> {
-        let mutex = match self.mutex.try_lock() {
+        let mutex = match self.mutex().try_lock() {
             Ok(mutex) => mutex,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,

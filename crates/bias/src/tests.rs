@@ -150,3 +150,54 @@ fn a_thread_without_a_number_uses_the_mutex() {
     touch(&mut lock.lock(Thread::NONE, || ()));
     assert_eq!(lock.lock(Thread::NONE, || ()).0, 2);
 }
+
+/// Forks while another thread is inside, and tells whether the child gets in.
+fn child_gets_in(lock: &Biased<Pair>, renew: bool) -> bool {
+    // SAFETY: the child makes system calls and uses this crate, neither of which allocates.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        if renew {
+            lock.renew_after_fork(Pair::default());
+        }
+        after_fork();
+        // SAFETY: no pointers. Who waits for a lock that is never released is ended.
+        unsafe { libc::alarm(2) };
+        touch(&mut lock.lock(Thread::NONE, barrier));
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = -1;
+    // SAFETY: the kernel writes one integer.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status == 0
+}
+
+#[test]
+fn a_child_gets_into_locks_that_other_threads_of_its_parent_were_inside_of() {
+    membarrier(REGISTER);
+    for by_mutex in [true, false] {
+        let lock = Biased::<Pair>::default();
+        let (inside, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let me = if by_mutex { Thread::NONE } else { this_thread(nothing) };
+                // The first time is by the mutex, whoever comes.
+                drop(lock.lock(me, barrier));
+                let mut pair = lock.lock(me, barrier);
+                pair.0 += 1;
+                inside.store(true, SeqCst);
+                while !done.load(SeqCst) {
+                    thread::yield_now();
+                }
+                pair.1 += 1;
+            });
+            while !inside.load(SeqCst) {
+                thread::yield_now();
+            }
+            assert!(!by_mutex || !child_gets_in(&lock, false), "the test tests nothing");
+            assert!(child_gets_in(&lock, true), "by the mutex: {by_mutex}");
+            done.store(true, SeqCst);
+        });
+        touch(&mut lock.lock(Thread::NONE, barrier));
+    }
+}

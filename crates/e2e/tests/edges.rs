@@ -47,6 +47,12 @@ fn a_signal_does_not_interrupt_what_it_should() -> Result<()> {
 }
 
 #[test]
+fn what_a_signal_handler_writes_is_lost_or_never_ends() -> Result<()> {
+    let _alone = alone();
+    same_facts("handlers", &["60"], &Mode::both_and_spinning())
+}
+
+#[test]
 fn a_timeout_comes_early_or_late() -> Result<()> {
     let _alone = alone();
     let mut modes = Mode::both_and_spinning();

@@ -111,14 +111,37 @@ mod pool {
 }
 
 /// Access to a socket's gathered bytes, known to signal handlers that interrupt it.
-pub(crate) struct Inside<'a> {
+pub(crate) struct Inside<'a, K: Kernel> {
+    // The lock goes first: a handler that came between would find nobody inside, and wait for it.
     pub(crate) gathered: Guard<'a, Gathered>,
+    handlers: Handlers<'a, K>,
 }
 
-impl Drop for Inside<'_> {
+/// What handlers must know, or must wait for.
+struct Handlers<'a, K: Kernel> {
+    kernel: &'a K,
+    kept_off: Option<u64>,
+}
+
+impl<K: Kernel> Handlers<'_, K> {
+    /// Lets no handler come before all is done. One that did could neither send what is inside
+    /// nor wait for it: if it then ends the process, closes, waits for an answer or jumps away,
+    /// bytes that were written would never leave. Done around system calls, which is where
+    /// signals arrive; the few instructions of a small write's copy go without.
+    fn keep_off(&mut self) {
+        if self.kept_off.is_none() {
+            self.kept_off = self.kernel.keep_handlers_off();
+        }
+    }
+}
+
+impl<K: Kernel> Drop for Handlers<'_, K> {
     #[inline]
     fn drop(&mut self) {
         local(|local| local.inside.set(false));
+        if let Some(before) = self.kept_off {
+            self.kernel.let_handlers(before);
+        }
     }
 }
 
@@ -160,16 +183,15 @@ impl<K: Kernel> Posix<K> {
         const WANTED: u32 = flag::GATHERS | flag::CONNECTED;
         const UNWANTED: u32 = flag::PASSED | flag::SHARED | flag::BACKLOG | flag::LATE_ERROR;
         let Some(socket) = self.kernel.socket(fd) else { return false };
-        if socket.flags() & (WANTED | UNWANTED) != WANTED {
-            return false;
-        }
         local(|local| {
             if local.current.get() != fd || local.inside.replace(true) {
                 return false;
             }
             let gathered = socket.gathered.if_owner(local.thread.get(), |gathered| {
-                // Something is there already, so it is known to be held.
+                // Something is there already, so it is known to be held. The flags are looked at
+                // in here: who sets one and then gets in finds all that came before.
                 !gathered.is_empty()
+                    && socket.flags() & (WANTED | UNWANTED) == WANTED
                     && gathered.has_room(data.len())
                     && socket.hold_another(data.len(), socket.full_bytes.load(Relaxed))
                     && gathered.append_small(data)
@@ -214,8 +236,13 @@ impl<K: Kernel> Posix<K> {
             if socket.is(flag::BACKLOG) {
                 self.wait_for_backlog(at, nonblocking)?;
             }
+            let may_call = verdict != Verdict::Hold || !self.keeper.is_ticking();
             let entered = local(|local| {
-                let inside = self.enter(local, socket)?;
+                let inside = if may_call {
+                    self.enter_undisturbed(socket)?
+                } else {
+                    self.enter(local, socket)?
+                };
                 let result = self.gather_inside(at, inside, data, total, verdict);
                 Some((result, local.aside.is_empty()))
             });
@@ -239,15 +266,21 @@ impl<K: Kernel> Posix<K> {
     fn gather_inside(
         &self,
         at: Socketed<'_>,
-        mut inside: Inside<'_>,
+        mut inside: Inside<'_, K>,
         data: &[IoSlice<'_>],
         total: usize,
         verdict: Verdict,
     ) -> Result<Option<Gather>, Errno> {
         let gathered = &mut *inside.gathered;
         let lone = gathered.is_empty() && verdict != Verdict::Hold;
-        if lone || !gathered.has_room(total) {
+        // Since the write was planned another thread may have shared the socket, or shut it down.
+        const UNWANTED: u32 = flag::SHARED | flag::PASSED;
+        let moved_on = at.socket.flags() & (UNWANTED | flag::GATHERS) != flag::GATHERS;
+        if lone || moved_on || !gathered.has_room(total) {
             // What is in the buffer goes to the kernel, and the rest after it.
+            if !gathered.is_empty() {
+                inside.handlers.keep_off();
+            }
             self.flush_inside(at, gathered, true)?;
             gathered.tidy();
             if !gathered.is_empty() {
@@ -271,16 +304,41 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// `None` inside a signal handler that interrupted a holder on this very thread.
-    #[inline]
-    fn enter<'a>(&self, local: &Local, socket: &'a Socket) -> Option<Inside<'a>> {
-        if local.inside.replace(true) {
-            return None;
+    /// [`Posix::enter`], with handlers kept off from before the lock is taken.
+    fn enter_undisturbed<'a>(&'a self, socket: &'a Socket) -> Option<Inside<'a, K>> {
+        let kept_off = self.kernel.keep_handlers_off();
+        let inside = local(|local| self.enter(local, socket));
+        match (inside, kept_off) {
+            (Some(mut inside), kept_off) => {
+                inside.handlers.kept_off = kept_off;
+                Some(inside)
+            }
+            (None, Some(before)) => {
+                self.kernel.let_handlers(before);
+                None
+            }
+            (None, None) => None,
         }
+    }
+
+    /// Gives the calling thread a number, once. libc allocates for that: it is done early, where a
+    /// thread makes or accepts a socket, so that seldom a signal handler is the first to need it.
+    #[inline]
+    pub(crate) fn ask_for_number(&self, local: &Local) {
         if local.thread.get() == Thread::NONE && !local.asked.replace(true) {
             local.thread.set(self.kernel.thread(forget_number));
         }
+    }
+
+    #[inline]
+    fn enter<'a>(&'a self, local: &Local, socket: &'a Socket) -> Option<Inside<'a, K>> {
+        if local.inside.replace(true) {
+            return None;
+        }
+        self.ask_for_number(local);
         let thread = local.thread.get();
-        Some(Inside { gathered: socket.gathered.lock(thread, || self.kernel.barrier()) })
+        let gathered = socket.gathered.lock(thread, || self.kernel.barrier());
+        Some(Inside { gathered, handlers: Handlers { kernel: &self.kernel, kept_off: None } })
     }
 
     /// Appends what a signal handler wrote while we held the lock. It has been told that its
@@ -289,7 +347,7 @@ impl<K: Kernel> Posix<K> {
     fn append_aside(&self) {
         while let Some((fd, bytes)) = local(|local| local.aside.take()) {
             let Some(at) = self.find(fd) else { continue };
-            let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return };
+            let Some(mut inside) = self.enter_undisturbed(at.socket) else { return };
             inside.gathered.append(&[IoSlice::new(&bytes)]);
             if !self.note_held(at, held::USER) {
                 self.flush_late(at, &mut inside.gathered, false);
@@ -315,6 +373,10 @@ impl<K: Kernel> Posix<K> {
     /// Bytes are about to enter the kernel by another way than the buffer: those in it go first.
     #[cold]
     pub(crate) fn settle(&self, at: Socketed<'_>, nonblocking: bool) -> Result<(), Errno> {
+        if local(|local| local.inside.get()) {
+            // A handler on top of its own thread's lock. What is inside cannot go first now.
+            return Err(Errno::EINTR);
+        }
         self.flush(at, true);
         if at.socket.is(flag::BACKLOG) {
             self.wait_for_backlog(at, nonblocking)?;
@@ -343,7 +405,7 @@ impl<K: Kernel> Posix<K> {
     /// Sends what is gathered, keeping an error for the program's next call. Tells whether
     /// there was anything.
     pub(crate) fn flush(&self, at: Socketed<'_>, more: bool) -> bool {
-        let Some(mut inside) = local(|local| self.enter(local, at.socket)) else {
+        let Some(mut inside) = self.enter_undisturbed(at.socket) else {
             // A handler on top of its own thread's lock: leave it held, its owner goes on.
             self.note_held(at, held::USER);
             return true;
@@ -364,6 +426,14 @@ impl<K: Kernel> Posix<K> {
                 self.note_held(at, held::USER);
                 true
             }
+        }
+    }
+
+    /// Waits for whoever is gathering bytes by what was true before the caller set a flag, and sends
+    /// them: from here on all see the flag.
+    pub(crate) fn see_writers_off(&self, at: Socketed<'_>) {
+        if at.socket.is(flag::GATHERED) {
+            self.flush(at, false);
         }
     }
 
@@ -441,7 +511,7 @@ impl<K: Kernel> Posix<K> {
         if !at.socket.is(flag::BACKLOG) {
             return false;
         }
-        let Some(mut inside) = local(|local| self.enter(local, at.socket)) else { return false };
+        let Some(mut inside) = self.enter_undisturbed(at.socket) else { return false };
         let rest = inside.gathered.take();
         drop(inside);
         at.socket.clear(flag::BACKLOG);

@@ -77,6 +77,12 @@ pub trait Kernel {
     /// A barrier on every core that runs a thread of this process (membarrier(2)).
     fn barrier(&self);
 
+    /// Keeps the program's signal handlers away from the calling thread, if there are any that can
+    /// come at any time; gives what [`Kernel::let_handlers`] needs.
+    fn keep_handlers_off(&self) -> Option<u64>;
+    /// Lets them come again.
+    fn let_handlers(&self, before: u64);
+
     /// Lets go of what the kernel holds, whatever Nagle says: sets TCP_NODELAY, which pushes.
     fn push(&self, fd: i32);
     /// send(2) with MSG_DONTWAIT | MSG_NOSIGNAL, and MSG_MORE if `more`.

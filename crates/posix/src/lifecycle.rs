@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use uncork_cork::{Cork, Rhythm};
 
 use crate::config::{Hold, Scope};
+use crate::gather::Gathered;
 use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
@@ -54,6 +55,9 @@ impl<K: Kernel> Posix<K> {
             }
         };
         let settings = self.settings();
+        if settings.hold == Hold::User {
+            local(|local| self.ask_for_number(local));
+        }
         if settings.hold == Hold::Off {
             flags |= flag::HOLD_OFF;
         }
@@ -186,6 +190,7 @@ impl<K: Kernel> Posix<K> {
         if let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) {
             at.socket.set(flag::SHARED);
             self.end_burst(at, call);
+            self.see_writers_off(at);
             self.drain(at);
             // Both descriptors answer getsockopt(TCP_NODELAY) from the same knowledge.
             if !at.socket.is(flag::PASSED) {
@@ -223,6 +228,15 @@ impl<K: Kernel> Posix<K> {
         self.keeper.gone();
         current::set(-1);
         self.kernel.held().count.store(0, SeqCst);
+        // Where a handler has forked on top of its own thread's lock, that is no other's.
+        if !local(|local| local.inside.get()) {
+            let user = self.settings().hold == Hold::User;
+            for fd in (0..=self.kernel.highest().load(Relaxed)).filter(|_| user) {
+                if let Some(socket) = self.kernel.socket(fd) {
+                    socket.gathered.renew_after_fork(Gathered::default());
+                }
+            }
+        }
         uncork_bias::after_fork();
         self.disown_orphans();
         self.each_tracked(|at| {
@@ -310,6 +324,7 @@ impl<K: Kernel> Posix<K> {
         if let Some(at) = self.find(fd) {
             at.socket.set(flag::STDIO);
             self.end_burst(at, Call::Fdopen);
+            self.see_writers_off(at);
             self.drain(at);
             self.say_passed(at);
         }

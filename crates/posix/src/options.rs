@@ -37,6 +37,7 @@ impl<K: Kernel> Posix<K> {
             Opt::Ulp => {
                 at.socket.set(flag::ULP);
                 self.end_burst(at, Call::Setsockopt);
+                self.see_writers_off(at);
                 self.drain(at);
             }
             // Setting TCP_NODELAY pushes, and must push our own buffer too. Clearing it would

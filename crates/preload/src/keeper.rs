@@ -25,7 +25,7 @@ use uncork_posix::config::Hold;
 use uncork_posix::{Errno, Next};
 
 use crate::raw::raw;
-use crate::{POSIX, linux};
+use crate::{POSIX, linux, real};
 
 /// Its stack, and above it the block that stands in for thread-local storage.
 const STACK_BYTES: usize = 64 * 1024;
@@ -90,6 +90,9 @@ pub(crate) fn learn() {
     // SAFETY: a C string.
     let flag = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(flag.cast(), SeqCst);
+    // The standard library's locks wait and wake by syscall(3), which is our own shim: the keeper,
+    // when it releases a lock that somebody waits for, must not be the first to look it up.
+    let _ = real::syscall();
 }
 
 fn is_single_threaded() -> bool {

@@ -13,6 +13,7 @@ compile_error!("libuncork.so knows x86-64 Linux with glibc only");
 mod jump;
 mod keeper;
 mod linux;
+mod memory;
 mod raw;
 mod real;
 mod report;

@@ -11,7 +11,7 @@ use uncork_posix::kernel::{Held, Kernel, Kind};
 use uncork_posix::{Errno, Socket};
 
 use crate::raw::{fail, raw};
-use crate::{keeper, table};
+use crate::{keeper, spin, table};
 
 /// This process, on this machine.
 #[derive(Debug)]
@@ -205,6 +205,14 @@ impl Kernel for Linux {
 
     fn barrier(&self) {
         membarrier::barrier();
+    }
+
+    fn keep_handlers_off(&self) -> Option<u64> {
+        spin::Quiet::begin().map(spin::Quiet::into_mask)
+    }
+
+    fn let_handlers(&self, before: u64) {
+        drop(spin::Quiet::from_mask(before));
     }
 
     #[inline]

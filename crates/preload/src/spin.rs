@@ -274,12 +274,12 @@ fn cores() -> u32 {
 }
 
 /// Signals are blocked while this lives, if any has a handler.
-struct Quiet {
+pub(crate) struct Quiet {
     before: u64,
 }
 
 impl Quiet {
-    fn begin() -> Option<Self> {
+    pub(crate) fn begin() -> Option<Self> {
         /// Signals that are never blocked: those that a fault of this thread raises, and the two
         /// that glibc keeps for itself (cancellation, setuid).
         const NEVER: u64 = bit(libc::SIGSEGV)
@@ -302,6 +302,18 @@ impl Quiet {
         unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, &raw mut before, 8) }
             .ok()?;
         Some(Self { before })
+    }
+
+    /// Leaves them blocked, until a [`Quiet::from_mask`] of this is dropped.
+    pub(crate) fn into_mask(self) -> u64 {
+        let before = self.before;
+        core::mem::forget(self);
+        before
+    }
+
+    /// What [`Quiet::into_mask`] left.
+    pub(crate) fn from_mask(before: u64) -> Self {
+        Self { before }
     }
 
     /// Signals that the program would have got by now.

@@ -79,6 +79,9 @@ pub(super) struct Fake {
     growth: Cell<bool>,
     unwatched: RefCell<Vec<(i32, i32)>>,
     held_while_sent: Cell<bool>,
+    handlers_off: Cell<bool>,
+    gathered_sends: Cell<usize>,
+    interruptible: Cell<usize>,
 }
 
 impl Fake {
@@ -104,6 +107,9 @@ impl Fake {
             growth: Cell::new(false),
             unwatched: RefCell::default(),
             held_while_sent: Cell::new(false),
+            handlers_off: Cell::new(false),
+            gathered_sends: Cell::new(0),
+            interruptible: Cell::new(0),
         }
     }
 
@@ -182,6 +188,20 @@ impl Fake {
         self.held_while_sent.get()
     }
 
+    /// Sends of what was gathered.
+    pub(super) fn gathered_sends(&self) -> usize {
+        self.gathered_sends.get()
+    }
+
+    /// Those among them during which a signal handler could have come.
+    pub(super) fn sends_that_could_be_interrupted(&self) -> usize {
+        self.interruptible.get()
+    }
+
+    pub(super) fn handlers_are_off(&self) -> bool {
+        self.handlers_off.get()
+    }
+
     pub(super) fn latest_duplicate(&self) -> i32 {
         self.duplicates.get() - 1
     }
@@ -230,6 +250,15 @@ impl Kernel for Fake {
 
     fn barrier(&self) {}
 
+    fn keep_handlers_off(&self) -> Option<u64> {
+        self.handlers_off.set(true);
+        Some(0)
+    }
+
+    fn let_handlers(&self, _: u64) {
+        self.handlers_off.set(false);
+    }
+
     fn push(&self, fd: i32) {
         self.calls.set(self.calls.get() + 1);
         self.wire(fd, |wire| {
@@ -243,6 +272,11 @@ impl Kernel for Fake {
         let socket = self.socket(fd);
         let place = socket.map_or(0, |socket| socket.held.load(Relaxed));
         self.held_while_sent.set(place & held::USER != 0);
+        if place & held::USER != 0 {
+            self.gathered_sends.set(self.gathered_sends.get() + 1);
+            self.interruptible
+                .set(self.interruptible.get() + usize::from(!self.handlers_off.get()));
+        }
         self.wire(fd, |wire| {
             if let Some(error) = wire.error.take() {
                 return Err(error);

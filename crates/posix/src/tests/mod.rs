@@ -547,3 +547,54 @@ fn a_report_counts_what_happened() {
     assert!(!report.sockets[0].open);
     assert_eq!(report.sockets[0].writes, 30);
 }
+
+#[test]
+fn no_handler_comes_while_gathered_bytes_are_sent() {
+    let posix = holding(Hold::User);
+    type Turn = fn(&Posix<Fake>);
+    let turns: [(&str, Turn); 3] = [
+        ("read", |posix| _ = posix.before_read(FD, Call::Read)),
+        ("a large write", |posix| _ = write(posix, FD, &[b'x'; 20_000])),
+        ("a full segment", |posix| _ = write(posix, FD, &[b'x'; 1_448])),
+    ];
+    burst(&posix, FD, 1);
+    posix.before_read(FD, Call::Read);
+    for (name, turn) in turns {
+        burst(&posix, FD, 3);
+        let before = posix.kernel.gathered_sends();
+        turn(&posix);
+        assert_eq!(posix.kernel.gathered_sends(), before + 1, "{name}");
+    }
+    assert_eq!(posix.kernel.sends_that_could_be_interrupted(), 0);
+    assert!(!posix.kernel.handlers_are_off(), "handlers must come again");
+}
+
+/// What another thread does between the plan of a write and its bytes' being gathered.
+fn overtaken(meanwhile: fn(&Posix<Fake>)) -> (Posix<Fake>, Result<Gather, Errno>) {
+    let posix = holding(Hold::User);
+    burst(&posix, FD, 1);
+    posix.before_read(FD, Call::Read);
+    let at = posix.find(FD).unwrap();
+    assert_eq!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Gather);
+    meanwhile(&posix);
+    let done = posix.gather(at, &[IoSlice::new(b"ab")], 2, false);
+    (posix, done)
+}
+
+#[test]
+fn nothing_is_gathered_once_a_socket_has_been_shared_or_shut() {
+    type Way = fn(&Posix<Fake>);
+    let ways: [(&str, Way); 5] = [
+        ("dup", |posix| posix.sharing(FD, Call::Dup)),
+        ("fork", Posix::before_fork),
+        ("shutdown", |posix| assert!(!posix.shutting(FD, true))),
+        ("fdopen", |posix| posix.uses_stdio(FD)),
+        ("io_uring", Posix::uses_io_uring),
+    ];
+    for (name, way) in ways {
+        let (posix, done) = overtaken(way);
+        assert!(matches!(done, Ok(Gather::Send { .. })), "{name}: {done:?}");
+        assert!(posix.find(FD).is_some_and(|at| !posix.holds_in_process(at)), "{name}");
+    }
+    assert_eq!(overtaken(|_| ()).1, Ok(Gather::Taken), "the test tests nothing");
+}
