@@ -89,8 +89,8 @@ mod pool {
 
     use super::BUFFER_BYTES;
 
-    /// Kept at most.
-    const SPARE: usize = 64;
+    /// Kept at most: to have one mapped costs more than a small burst saves.
+    const SPARE: usize = 256;
     static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
     pub(super) fn take() -> Vec<u8> {

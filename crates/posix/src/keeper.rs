@@ -27,6 +27,8 @@ const IDLE: u32 = 2;
 const BARRED: u32 = 3;
 /// It is asked to end.
 const LEAVING: u32 = 4;
+/// It is being made.
+const STARTING: u32 = 5;
 
 /// Ticks without a hold after which it sleeps.
 const LINGER_TICKS: u32 = 20;
@@ -134,22 +136,46 @@ impl<K: Kernel> Posix<K> {
         loop {
             let state = keeper.state.load(SeqCst);
             match state {
-                TICKING => return true,
+                TICKING | STARTING => return true,
                 BARRED | LEAVING => return false,
-                _ if keeper.state.compare_exchange(state, TICKING, SeqCst, SeqCst).is_err() => {}
                 NONE => {
-                    let made = self.kernel.start_keeper();
-                    if !made {
-                        self.disabled.store(true, Relaxed);
-                        keeper.state.store(BARRED, SeqCst);
+                    if keeper.state.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_ok() {
+                        return self.make_keeper();
                     }
-                    return made;
                 }
                 _ => {
-                    self.kernel.wake_keeper();
-                    return true;
+                    if keeper.state.compare_exchange(IDLE, TICKING, SeqCst, SeqCst).is_ok() {
+                        self.kernel.wake_keeper();
+                        return true;
+                    }
                 }
             }
+        }
+    }
+
+    /// Whoever wants it to end meanwhile waits until it is there ([`Posix::ask_to_leave`]): it would
+    /// not know otherwise, and live on beside one that is made later.
+    fn make_keeper(&self) -> bool {
+        let made = self.kernel.start_keeper();
+        if !made {
+            self.disabled.store(true, Relaxed);
+        }
+        self.keeper.state.store(if made { TICKING } else { BARRED }, SeqCst);
+        made
+    }
+
+    /// Asks the thread to end; tells in which state it was. Not for ever, as whoever makes it may
+    /// be the thread that this one, a signal handler, has interrupted.
+    fn ask_to_leave(&self) -> u32 {
+        let state = &self.keeper.state;
+        let begin = self.kernel.now();
+        loop {
+            let before = state.load(SeqCst);
+            let wait = before == STARTING && self.kernel.now().since(begin) < LONGEST_LOOK;
+            if !wait && state.compare_exchange(before, LEAVING, SeqCst, SeqCst).is_ok() {
+                return before;
+            }
+            self.kernel.give_way();
         }
     }
 
@@ -237,7 +263,7 @@ impl<K: Kernel> Posix<K> {
             self.kernel.give_way();
         }
         self.release_all(Call::Passed);
-        let before = self.keeper.state.swap(LEAVING, SeqCst);
+        let before = self.ask_to_leave();
         if matches!(before, TICKING | IDLE) {
             self.kernel.wake_keeper();
         }

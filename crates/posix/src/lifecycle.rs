@@ -64,7 +64,7 @@ impl<K: Kernel> Posix<K> {
         if settings.scope == Scope::Nodelay && flags & flag::ASKED_NODELAY == 0 {
             flags |= flag::OUT_OF_SCOPE;
         }
-        self.renew(socket, flags);
+        self.renew(Socketed { fd, socket }, flags);
         socket.set_cork(cork);
         if let Origin::Accepted(listener) = origin {
             socket.listener.store(listener + 1, Relaxed);
@@ -77,7 +77,10 @@ impl<K: Kernel> Posix<K> {
     }
 
     /// Makes a record that of a new socket.
-    fn renew(&self, socket: &Socket, flags: u32) {
+    fn renew(&self, at: Socketed<'_>, flags: u32) {
+        let socket = at.socket;
+        // Of one that was closed behind our back.
+        self.end_hold(at);
         socket.reset(flags);
         if self.settings().hold == Hold::User {
             socket.reset_gathered(|| self.kernel.barrier());
@@ -207,7 +210,7 @@ impl<K: Kernel> Posix<K> {
         if let Some(twin) = self.find(new) {
             // It has a buffer of its own, which nothing ever gets into.
             let flags = at.socket.flags() & !(flag::GATHERS | flag::GATHERED | flag::BACKLOG);
-            self.renew(twin.socket, flags | flag::SHARED);
+            self.renew(twin, flags | flag::SHARED);
         }
     }
 
