@@ -148,10 +148,8 @@ fn set_back(journal: &Journal, entry: &Entry, change: &Change) -> Result<Undone,
 
 /// The next entry that has changed the same thing after this one.
 fn younger(journal: &Journal, id: u32, change: &Change) -> Result<Option<Entry>, Error> {
-    let after = journal.entries()?.into_iter().filter(|(other, _)| *other > id);
-    let mut entries = after.filter_map(|(_, entry)| entry.ok());
     let same = |entry: &Entry| entry.changes.iter().any(|other| other.same_thing(change));
-    Ok(entries.find(|entry| !entry.is_of_another_boot() && same(entry)))
+    Ok(journal.standing_after(id)?.into_iter().find(same))
 }
 
 /// Whose undoing sets it back now; as an error, who does not, because somebody has changed it in

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 use uncork_netns::{Namespace, PREFIX, clear_leftovers, own_mark};
@@ -46,6 +47,7 @@ impl Place {
         ] {
             namespace.ip(line).unwrap();
         }
+        settled(&namespace);
         let prefix = format!("{PREFIX}{}-tune", own_mark());
         let directory = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
         let name = namespace.name().to_owned();
@@ -138,6 +140,24 @@ impl Place {
             });
             inside.join().unwrap()
         })
+    }
+}
+
+/// Waits until the kernel has given both devices their own addresses, which it does a little after
+/// they have come up: the routes to these come with them.
+fn settled(namespace: &Namespace) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    let script = format!("-n {} -6 route show table all", namespace.name());
+    loop {
+        let now = ip(&script);
+        if ["local fe80::", "multicast ff00::", "fe80::/64 "]
+            .iter()
+            .all(|route| now.lines().filter(|line| line.starts_with(route)).count() == 2)
+        {
+            return;
+        }
+        assert!(Instant::now() < patience, "{now}");
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

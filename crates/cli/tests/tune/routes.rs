@@ -249,3 +249,36 @@ fn addresses_of_ipv4_written_as_ipv6_are_those_of_ipv4() {
     place.tuned("undo --all", 0);
     assert_eq!(routes(&place), before);
 }
+
+#[test]
+fn a_route_that_is_quick_already_stays_so() {
+    let Some(place) = Place::make("a_route_that_is_quick_already_stays_so") else { return };
+    place.ip("route add 198.51.100.0/24 via 192.0.2.254 dev veth0 quickack 1");
+    let before = routes(&place);
+    let (said, _) =
+        place.tuned(&format!("--quickack --netns {} --peer 198.51.100.0/24", place.name), 0);
+    assert!(said.contains("route 198.51.100.0/24 of table main: quickack 1 already"), "{said}");
+    assert_eq!(routes(&place), before);
+    place.tuned("undo 1", 0);
+    assert_eq!(routes(&place), before);
+}
+
+/// Two entries over one route: whichever is undone first, it is as it was when both are.
+#[test]
+fn two_entries_over_one_route_are_undone_in_any_order() {
+    let Some(place) = Place::make("two_entries_over_one_route_are_undone_in_any_order") else {
+        return;
+    };
+    place.ip("route add 198.51.100.0/24 via 192.0.2.254 dev veth0");
+    let before = routes(&place);
+    for order in [[1, 2], [2, 1]] {
+        let _ = std::fs::remove_dir_all(place.state());
+        quick(&place, "198.51.100.0/24", 0);
+        quick(&place, "198.51.0.0/16", 0);
+        for (at, id) in order.into_iter().enumerate() {
+            assert!(routes(&place).contains("quickack 1"), "{id}");
+            place.tuned(&format!("undo {id}"), 0);
+            assert_eq!(routes(&place) == before, at == 1, "{order:?}");
+        }
+    }
+}

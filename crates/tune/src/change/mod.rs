@@ -90,7 +90,7 @@ impl Change {
         }?;
         match self.state()? {
             None | Some(State::AsBefore | State::Gone(_)) => Ok(()),
-            Some(State::AsSet) if self.changes_nothing() => Ok(()),
+            Some(State::AsSet) if self.is_none() => Ok(()),
             Some(State::AsSet) => Err(Error::Unable(format!(
                 "{}: the kernel took it back, and it is as it was set all the same",
                 self.words()
@@ -102,20 +102,13 @@ impl Change {
         }
     }
 
-    /// Whether it was so before.
-    fn changes_nothing(&self) -> bool {
-        match self {
-            Self::Route(route) => route.before.as_ref() == Some(&route.after),
-            other => other.is_none(),
-        }
-    }
-
     /// Whether it stays what it was: it is in the journal for what comes after it.
     pub(crate) fn is_none(&self) -> bool {
         match self {
             Self::Sysctl(sysctl) => sysctl.before == sysctl.after,
             Self::Link(link) => link.before == link.after,
-            Self::Route(_) | Self::Sockets(_) => false,
+            Self::Route(route) => route.before.as_ref() == Some(&route.after),
+            Self::Sockets(_) => false,
         }
     }
 

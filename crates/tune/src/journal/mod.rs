@@ -111,6 +111,19 @@ impl Journal {
         Ok(readable.filter(|entry| !entry.is_of_another_boot()).collect())
     }
 
+    /// Those of them that were made after this one, without a look into the others, which may be
+    /// long.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn standing_after(&self, id: u32) -> Result<Vec<Entry>, Error> {
+        let mut ids = self.ids()?;
+        ids.retain(|other| *other > id);
+        ids.sort_unstable();
+        let readable = ids.into_iter().filter_map(|id| self.entry(id).ok());
+        Ok(readable.filter(|entry| !entry.is_of_another_boot()).collect())
+    }
+
     /// One entry.
     ///
     /// # Errors

@@ -85,6 +85,11 @@ impl Handle {
         if own.id == *wanted {
             return Ok(Some(own));
         }
+        // Most often it has the name that it had: to look at those of all processes takes long.
+        let named = wanted.name.as_deref().and_then(|name| Self::named(name).ok());
+        if let Some(named) = named.filter(|named| named.id == *wanted) {
+            return Ok(Some(named));
+        }
         let (all, closed) = Self::search();
         let found = all.into_iter().find(|handle| handle.id == *wanted);
         match closed {

@@ -76,19 +76,25 @@ pub struct Fib {
 impl Fib {
     /// All routes of the thread's namespace, of each destination in the kernel's order.
     pub(super) fn all() -> io::Result<Vec<Self>> {
-        let mut line = Line::open()?;
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let mut body = vec![0; HEAD_BYTES];
-            body[0] = u8::try_from(family).unwrap_or_default();
-            let routes = match line.dump(RTM_GETROUTE, &body) {
-                // A kernel without IPv6.
-                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
-                routes => routes?,
-            };
+            let routes = dump(u8::try_from(family).unwrap_or_default())?;
             found.extend(routes.iter().filter_map(|route| Self::read(route)));
         }
         Ok(found)
+    }
+
+    /// Those of them that have this one's key. The others are not read further than to see that:
+    /// it is asked for one route after the other, among thousands.
+    pub(super) fn all_like(&self) -> io::Result<Vec<Self>> {
+        let to = self.attributes.get(&RTA_DST).map(Vec::as_slice);
+        let may_be_like = |route: &&Vec<u8>| {
+            let rest = route.get(HEAD_BYTES..).unwrap_or_default();
+            route.get(..4) == self.head.get(..4) && attribute(rest, RTA_DST) == to
+        };
+        let routes = dump(self.head[0])?;
+        let read = routes.iter().filter(may_be_like).filter_map(|route| Self::read(route));
+        Ok(read.filter(|route| route.key() == self.key()).collect())
     }
 
     fn read(body: &[u8]) -> Option<Self> {
@@ -259,6 +265,16 @@ impl Fib {
         narrow.head[1] = to.bits;
         narrow.head[5] = STATIC;
         narrow
+    }
+}
+
+/// What the kernel tells of a family's routes; nothing, if it has no such family.
+fn dump(family: u8) -> io::Result<Vec<Vec<u8>>> {
+    let mut body = vec![0; HEAD_BYTES];
+    body[0] = family;
+    match Line::open()?.dump(RTM_GETROUTE, &body) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(Vec::new()),
+        routes => routes,
     }
 }
 

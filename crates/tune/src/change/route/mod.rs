@@ -42,9 +42,6 @@ impl Route {
 
     pub(super) fn apply(&self, handle: &Handle) -> Result<(), Error> {
         let flags = if self.before.is_some() { REPLACE } else { CREATE | EXCLUSIVE };
-        if self.before.as_ref() == Some(&self.after) {
-            return Ok(());
-        }
         order(handle, RTM_NEWROUTE, flags, &self.after)
     }
 
@@ -73,9 +70,7 @@ impl Route {
 
     /// What somebody has to know of a route that is as it was set.
     pub(super) fn warning(&self, handle: &Handle) -> Result<Option<String>, Error> {
-        let all = all(handle)?;
-        let same = |fib: &&Fib| fib.key() == self.after.key();
-        if all.iter().find(same).is_some_and(|first| *first != self.after) {
+        if self.there(handle)?.first().is_some_and(|first| *first != self.after) {
             return Ok(Some(
                 "another route to the same addresses comes before it: this one is not used"
                     .to_owned(),
@@ -84,7 +79,7 @@ impl Route {
         if self.before.is_some() {
             return Ok(None);
         }
-        let peers = self.after.prefix();
+        let (all, peers) = (all(handle)?, self.after.prefix());
         let wider = all.iter().filter(|fib| fib.prefix() != peers);
         let name_of = |index| {
             let name = link::name_of(handle, index).ok().flatten();
@@ -110,9 +105,6 @@ impl Route {
 
     pub(super) fn restore(&self, handle: &Handle) -> Result<(), Error> {
         let Some(before) = &self.before else { return self.delete(handle) };
-        if *before == self.after {
-            return Ok(());
-        }
         let there = self.there(handle)?;
         if there.contains(before) {
             // Somebody has made it anew (the kernel does when an address comes up again), and ours
@@ -138,7 +130,8 @@ impl Route {
 
     pub(super) fn words(&self) -> String {
         let (after, netns) = (&self.after, self.netns.words());
-        match self.before {
+        match &self.before {
+            Some(before) if before == after => format!("route {after}: quickack 1 already{netns}"),
             Some(_) => format!("route {after}: quickack 1{netns}"),
             None => format!("a route of its own to {after}, with quickack 1{netns}"),
         }
@@ -146,9 +139,8 @@ impl Route {
 
     /// All of this destination and metric, in the order in which the kernel looks at them.
     fn there(&self, handle: &Handle) -> Result<Vec<Fib>, Error> {
-        let mut there = all(handle)?;
-        there.retain(|fib| fib.key() == self.after.key());
-        Ok(there)
+        let there = handle.within(|| self.after.all_like())?;
+        there.map_err(|error| Error::Netlink { what: format!("route {}", self.after), error })
     }
 
     /// The name of the device, if that is not here any more.
