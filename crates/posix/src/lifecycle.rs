@@ -10,7 +10,7 @@ use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
 use crate::socket::flag;
-use crate::{Call, Posix, Socket, Socketed};
+use crate::{Call, Posix, Socketed};
 
 /// Where a TCP socket came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
