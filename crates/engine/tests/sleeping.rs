@@ -1,4 +1,5 @@
 //! When an engine sleeps, and what wakes it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};

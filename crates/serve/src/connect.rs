@@ -238,12 +238,15 @@ impl Program for Dialogue {
     fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()> {
         match key {
             SIGNALS => {
-                if self.signals.fetch() > 0 {
-                    if self.ended.is_some() {
-                        self.deadline = Some(now);
-                    }
+                let count = self.signals.fetch();
+                let again = count > 1 || self.ended.is_some();
+                if count > 0 {
                     self.from_peer = Passing::default();
                     self.end(stack, now, Ended::BySignal, self.grace);
+                }
+                // Whoever asks twice does not want to wait.
+                if count > 0 && again {
+                    self.deadline = Some(now);
                 }
             }
             INPUT => self.read_input(),

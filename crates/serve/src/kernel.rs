@@ -163,9 +163,11 @@ impl KernelServer {
     fn on_event(&mut self, now: Instant, data: u64) {
         if data == SIGNALS {
             let count = self.signals.fetch();
+            let again = count > 1 || self.deadline.is_some();
             if count > 0 && self.deadline.is_none() {
                 self.begin_to_end(now);
-            } else if count > 0 {
+            }
+            if count > 0 && again {
                 self.deadline = Some(now);
             }
             return;

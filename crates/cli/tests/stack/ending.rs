@@ -87,9 +87,8 @@ fn who_does_not_read_is_reset_after_a_while_or_at_once_if_asked_twice() {
             let begun = Instant::now();
             server.signal(Signal::SIGINT);
             if twice {
-                // Signals that wait to be fetched are one.
-                std::thread::sleep(Duration::from_millis(50));
-                server.signal(Signal::SIGINT);
+                // Another one: two of a kind that wait to be fetched are one.
+                server.signal(Signal::SIGTERM);
             }
             assert_eq!(server.end().code(), Some(0));
             assert!(twice || begun.elapsed() >= Duration::from_millis(300));
@@ -115,4 +114,25 @@ fn nothing_is_left_behind() {
     assert!(shown());
     server.stop();
     assert!(!Path::new(&path).exists() && !shown());
+}
+
+#[test]
+fn a_pulled_cable_is_waited_out_and_a_device_that_is_gone_ends_it() {
+    if is_skipped("a_pulled_cable_is_waited_out_and_a_device_that_is_gone_ends_it") {
+        return;
+    }
+    let place = Place::veth("stgone");
+    let mut server = place.serve("echo");
+    let mut stream = place.connect(OURS[0], 7);
+    for state in ["down", "up"] {
+        place.ours().ip(&format!("link set eth0 {state}")).unwrap();
+    }
+    stream.write_all(b"hello").unwrap();
+    let mut back = [0; 5];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"hello");
+    place.ours().ip("link delete eth0").unwrap();
+    assert_eq!(server.end().code(), Some(1));
+    let error = server.complaint();
+    assert_eq!(error, "uncork: the device has failed: the network device eth0 is gone\n");
 }

@@ -143,13 +143,18 @@ impl Server {
         wait(&mut self.child)
     }
 
+    /// Everything that it has said on standard error. Only at its end.
+    pub(crate) fn complaint(&mut self) -> String {
+        let mut error = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        error
+    }
+
     /// Ends it as Ctrl-C does, which must succeed, with nothing to complain of.
     pub(crate) fn stop(mut self) {
         self.signal(Signal::SIGINT);
         assert_eq!(self.end().code(), Some(0));
-        let mut error = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-        assert_eq!(error, "");
+        assert_eq!(self.complaint(), "");
     }
 }
 

@@ -94,10 +94,13 @@ fn answer(
         _ => Status::NotFound,
     };
     let is_front = status == Status::Ok(responses.body_bytes());
-    if is_front && request.method == Method::Get && !closes && request.version_1_1 {
-        if let Some(ready) = responses.front() {
-            return outbox.send(stream, ready, false);
-        }
+    if is_front
+        && request.method == Method::Get
+        && !closes
+        && request.version_1_1
+        && let Some(ready) = responses.front()
+    {
+        return outbox.send(stream, ready, false);
     }
     let head = responses.head(status, closes, request.version_1_1);
     let has_content = request.method != Method::Head;
