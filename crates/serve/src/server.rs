@@ -128,6 +128,8 @@ impl Program for Server {
         match event {
             Event::Incoming(listener) => self.accept(stack, now, listener),
             Event::Socket(socket, _) => self.drive(stack, now, socket),
+            // It serves nothing over UDP, so that there is no such socket.
+            Event::Udp(..) => {}
         }
     }
 

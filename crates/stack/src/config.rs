@@ -51,6 +51,10 @@ pub struct Config {
     pub send_buffer_bytes: (u32, u32),
     /// Receive buffer, and so the window, at first and at most, in bytes (tcp_rmem).
     pub receive_buffer_bytes: (u32, u32),
+    /// Bytes of datagrams that a UDP socket keeps for its reader (rmem_default).
+    pub udp_receive_bytes: u32,
+    /// Bytes of datagrams that may wait to be sent from one (wmem_default).
+    pub udp_send_bytes: u32,
     /// Bytes of storage that are kept for the next connection that needs some.
     pub kept_storage_bytes: usize,
     /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
@@ -95,6 +99,8 @@ impl Default for Config {
             quick_acks: 16,
             send_buffer_bytes: (64 << 10, 4 << 20),
             receive_buffer_bytes: (64 << 10, 6 << 20),
+            udp_receive_bytes: 212_992,
+            udp_send_bytes: 212_992,
             kept_storage_bytes: 64 << 20,
             ecn: false,
             fast_open: FastOpen::default(),

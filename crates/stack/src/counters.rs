@@ -66,6 +66,16 @@ pub struct Counters {
     pub old_timestamps: u64,
     /// Challenge ACKs (RFC 5961).
     pub challenge_acks: u64,
+    /// Datagrams that were given to sockets (InDatagrams of UDP).
+    pub udp_in: u64,
+    /// Datagrams that were sent (OutDatagrams).
+    pub udp_out: u64,
+    /// Datagrams for ports that nobody has (NoPorts).
+    pub udp_no_ports: u64,
+    /// Datagrams that were wrong (InErrors).
+    pub udp_errors: u64,
+    /// Datagrams that a socket had no room for (RcvbufErrors).
+    pub udp_receive_drops: u64,
     /// Replies that were not sent because too many were waiting.
     pub replies_dropped: u64,
 }

@@ -3,6 +3,7 @@
 use std::ops::{BitOr, BitOrAssign};
 
 use crate::handle::{ListenerId, SocketId};
+use crate::udp::UdpId;
 
 /// What has become possible. Like an edge: told when it happens, not while it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,8 @@ impl BitOrAssign for Ready {
 pub enum Event {
     /// A connection has become ready for something.
     Socket(SocketId, Ready),
+    /// A UDP socket has become ready for something.
+    Udp(UdpId, Ready),
     /// A listener has a connection to accept.
     Incoming(ListenerId),
 }

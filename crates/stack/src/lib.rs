@@ -34,6 +34,7 @@ mod memory;
 mod secrets;
 mod stack;
 mod timer;
+mod udp;
 mod units;
 
 pub use config::{Algorithm, Config, QuickAckCounting};
@@ -48,5 +49,6 @@ pub use handle::{ListenerId, SocketId};
 pub use interface::{Cidr, Route};
 pub use listener::ListenError;
 pub use stack::{ConnectError, FastConnect, Shutdown, Stack};
+pub use udp::{UdpError, UdpId, UdpReceived};
 pub use uncork_packet::Instant;
 pub use uncork_wire::ethernet::Mac;

@@ -64,6 +64,12 @@ impl Secrets {
         hash::strong(self.ports, &tuple.words()) as u32
     }
 
+    /// Where to look for a free port of UDP, the `turn`th time.
+    #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
+    pub(crate) fn udp_port(&self, turn: u32) -> u32 {
+        hash::strong(self.ports, &[u64::from(turn)]) as u32
+    }
+
     /// 24 bits that authenticate a SYN cookie made in the minute `count` (RFC 4987 §3.6).
     pub(crate) fn cookie(&self, tuple: &Tuple, irs: SeqNumber, count: u64, extra: u64) -> u32 {
         let [a, b, c, d, e] = tuple.words();

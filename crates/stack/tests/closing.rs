@@ -93,7 +93,7 @@ fn closing_with_bytes_unread_resets() {
     lab.send("P. 1:0(10) ack 1 win 5000 <ts 201 0>");
     lab.take();
     lab.stack.close(lab.now, socket);
-    assert_eq!(lab.take(), ["R. 1:1(0) ack 11"]);
+    assert_eq!(lab.take(), ["R. 1:1(0) ack 11 <ts>"]);
     assert_eq!(lab.stack.connection_count(), 0);
 }
 
@@ -144,7 +144,7 @@ fn a_peer_that_keeps_its_window_shut_does_not_keep_a_closed_connection() {
 fn an_abort_resets_and_a_reset_fails_what_the_user_does_next() {
     let (mut lab, socket) = open();
     lab.stack.abort(lab.now, socket);
-    assert_eq!(lab.take(), ["R. 1:1(0) ack 1"]);
+    assert_eq!(lab.take(), ["R. 1:1(0) ack 1 <ts>"]);
     let (mut lab2, other) = open();
     lab2.send("R. 1:0(0) ack 1 win 0");
     assert_eq!(lab2.read(other), Err(RecvError::Failed(ConnectionError::Reset)));
@@ -227,7 +227,7 @@ fn lingering_for_no_time_resets_and_throws_away_what_was_not_sent() {
         }
         assert_eq!(lab.stack.begin_close(lab.now, socket), None);
         lab.stack.close(lab.now, socket);
-        assert_eq!(lab.take(), ["R. 1:1(0) ack 1"]);
+        assert_eq!(lab.take(), ["R. 1:1(0) ack 1 <ts>"]);
         assert_eq!(lab.stack.connection_count(), 0);
     }
     // Nobody is told where nobody is there yet; and what is over stays over.

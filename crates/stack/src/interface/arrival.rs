@@ -18,6 +18,10 @@ pub(crate) struct Incoming<'a> {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) payload: &'a [u8],
+    /// The whole packet.
+    pub(crate) packet: &'a [u8],
+    /// Its frame went to more than one.
+    pub(crate) to_many: bool,
     /// A router has marked it (RFC 3168 §5).
     pub(crate) congestion: bool,
 }
@@ -29,6 +33,8 @@ pub(crate) enum Complaint {
     TooBig(u32),
     /// It cannot be delivered.
     Unreachable,
+    /// Nobody has that port.
+    Refused,
 }
 
 /// What a frame was.
@@ -36,6 +42,8 @@ pub(crate) enum Complaint {
 pub(crate) enum Frame<'a> {
     /// A TCP segment.
     Tcp(Incoming<'a>),
+    /// A UDP datagram.
+    Udp(Incoming<'a>),
     /// An ICMP error with the beginning of the packet that it is about.
     Complaint(Complaint, &'a [u8]),
     /// It has told where a neighbour is: these connections can go on.
@@ -61,12 +69,16 @@ impl Interface {
                     return Ok(Frame::NotForUs);
                 }
                 let back = Link::Ethernet { source: self.mac, destination: header.source };
-                match header.ethertype {
+                let frame = match header.ethertype {
                     EtherType::IPV4 => self.arrive_v4(packet, back),
                     EtherType::IPV6 => self.arrive_v6(packet, back, now),
                     EtherType::ARP => self.arrive_arp(packet, back, now),
                     _ => Ok(Frame::NotForUs),
-                }
+                }?;
+                Ok(match frame {
+                    Frame::Udp(incoming) => Frame::Udp(Incoming { to_many: group, ..incoming }),
+                    frame => frame,
+                })
             }
             Medium::Ip => match bytes.first().map(|first| first >> 4) {
                 Some(6) => self.arrive_v6(bytes, Link::Bare, now),
@@ -83,13 +95,19 @@ impl Interface {
             return Ok(Frame::NotForUs);
         }
         match header.protocol {
-            Protocol::TCP => Ok(Frame::Tcp(Incoming {
-                back,
-                source: source.into(),
-                destination: destination.into(),
-                payload,
-                congestion: header.tos & 3 == 3,
-            })),
+            protocol @ (Protocol::TCP | Protocol::UDP) => {
+                let incoming = Incoming {
+                    back,
+                    source: source.into(),
+                    destination: destination.into(),
+                    payload,
+                    packet: packet.get(..header.total_bytes.into()).unwrap_or(packet),
+                    to_many: false,
+                    congestion: header.tos & 3 == 3,
+                };
+                let tcp = protocol == Protocol::TCP;
+                Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
+            }
             Protocol::ICMP => self.arrive_icmp(source, destination, payload, back),
             _ => Ok(Frame::NotForUs),
         }
@@ -111,6 +129,9 @@ impl Interface {
             Message::Unreachable { code: icmpv4::FRAGMENTATION_NEEDED, next_hop_mtu } => {
                 Frame::Complaint(Complaint::TooBig(next_hop_mtu.into()), body)
             }
+            Message::Unreachable { code: icmpv4::PORT_UNREACHABLE, .. } => {
+                Frame::Complaint(Complaint::Refused, body)
+            }
             Message::Unreachable { .. } => Frame::Complaint(Complaint::Unreachable, body),
             _ => Frame::Done,
         })
@@ -131,13 +152,19 @@ impl Interface {
             return Ok(Frame::NotForUs);
         }
         match protocol {
-            Protocol::TCP if for_us => Ok(Frame::Tcp(Incoming {
-                back,
-                source: source.into(),
-                destination: destination.into(),
-                payload,
-                congestion: header.traffic_class & 3 == 3,
-            })),
+            Protocol::TCP | Protocol::UDP if for_us => {
+                let incoming = Incoming {
+                    back,
+                    source: source.into(),
+                    destination: destination.into(),
+                    payload,
+                    packet: packet.get(..ipv6::HEADER_BYTES + rest.len()).unwrap_or(packet),
+                    to_many: false,
+                    congestion: header.traffic_class & 3 == 3,
+                };
+                let tcp = protocol == Protocol::TCP;
+                Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
+            }
             Protocol::ICMPV6 => {
                 let near = header.hop_limit == icmpv6::NEIGHBOUR_HOP_LIMIT;
                 self.arrive_icmpv6(source, destination, payload, (back, near, now))
@@ -160,6 +187,9 @@ impl Interface {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
             Message::PacketTooBig(mtu) => Frame::Complaint(Complaint::TooBig(mtu), body),
+            Message::Unreachable(icmpv6::PORT_UNREACHABLE) => {
+                Frame::Complaint(Complaint::Refused, body)
+            }
             Message::Unreachable(_) => Frame::Complaint(Complaint::Unreachable, body),
             // RFC 4861 §7.1: whoever is on another link cannot have sent this.
             Message::NeighbourSolicitation { target, source: asker } if near => {

@@ -111,8 +111,17 @@ impl Neighbours {
 
     /// `place` has something for him once his address is known.
     pub(crate) fn wait(&mut self, id: NeighbourId, place: u32) {
-        // Twice does no harm: it is only looked at again.
-        self.entries[id.place as usize].waiting.push(place);
+        // Twice does no harm, it is only looked at again; but not as often as somebody tries.
+        let waiting = &mut self.entries[id.place as usize].waiting;
+        if waiting.last() != Some(&place) {
+            waiting.push(place);
+        }
+    }
+
+    /// Whether he was asked for and has not answered.
+    pub(crate) fn is_hopeless(&self, id: NeighbourId) -> bool {
+        let entry = self.entries.get(id.place as usize);
+        entry.is_some_and(|entry| entry.mac.is_none() && entry.ask_at.is_none())
     }
 
     fn ask(&mut self, place: usize, now: Instant) {

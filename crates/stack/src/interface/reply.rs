@@ -33,6 +33,8 @@ pub(crate) enum Reply {
     },
     /// What was sent comes back.
     Echo { link: Link, source: IpAddr, destination: IpAddr, id: u16, seq: u16, body: Vec<u8> },
+    /// Nobody has the port of what is quoted.
+    PortUnreachable { link: Link, source: IpAddr, destination: IpAddr, body: Vec<u8> },
 }
 
 /// Answers that wait, and bodies of echoes to be used again.
@@ -55,6 +57,12 @@ impl Replies {
     /// An empty body to be filled.
     pub(crate) fn body(&mut self) -> Vec<u8> {
         self.bodies.pop().unwrap_or_default()
+    }
+
+    /// Gives one back.
+    fn give(&mut self, mut body: Vec<u8>) {
+        body.clear();
+        self.bodies.push(body);
     }
 }
 
@@ -90,10 +98,21 @@ impl Interface {
                 };
                 emit_neighbour(slot, link, (source, destination), &message)
             }
-            Reply::Echo { link, source, destination, id, seq, mut body } => {
-                let transmit = emit_echo(slot, link, (source, destination), (id, seq), &body);
-                body.clear();
-                self.replies.bodies.push(body);
+            Reply::Echo { link, source, destination, id, seq, body } => {
+                let messages =
+                    (icmpv4::Message::EchoReply(id, seq), icmpv6::Message::EchoReply(id, seq));
+                let transmit = emit_icmp(slot, link, (source, destination), messages, &body);
+                self.replies.give(body);
+                transmit
+            }
+            Reply::PortUnreachable { link, source, destination, body } => {
+                let code = icmpv4::PORT_UNREACHABLE;
+                let messages = (
+                    icmpv4::Message::Unreachable { code, next_hop_mtu: 0 },
+                    icmpv6::Message::Unreachable(icmpv6::PORT_UNREACHABLE),
+                );
+                let transmit = emit_icmp(slot, link, (source, destination), messages, &body);
+                self.replies.give(body);
                 transmit
             }
         })
@@ -149,11 +168,11 @@ fn emit_neighbour(
     whole(start + icmpv6::NEIGHBOUR_BYTES)
 }
 
-fn emit_echo(
+fn emit_icmp(
     slot: &mut [u8],
     link: Link,
     (source, destination): (IpAddr, IpAddr),
-    (id, seq): (u16, u16),
+    (v4, v6): (icmpv4::Message, icmpv6::Message),
     body: &[u8],
 ) -> Transmit {
     let bytes = icmpv4::HEADER_BYTES + body.len();
@@ -162,9 +181,9 @@ fn emit_echo(
     let message = &mut slot[start..start + bytes];
     message[icmpv4::HEADER_BYTES..].copy_from_slice(body);
     if let (IpAddr::V6(source), IpAddr::V6(destination)) = (source, destination) {
-        icmpv6::Message::EchoReply(id, seq).emit(message, source, destination);
+        v6.emit(message, source, destination);
     } else {
-        icmpv4::Message::EchoReply(id, seq).emit(message);
+        v4.emit(message);
     }
     whole(start + bytes)
 }

@@ -23,6 +23,7 @@ impl Stack {
     pub(super) fn arrive(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Unread> {
         match self.interface.arrive(frame.bytes, now)? {
             Frame::Tcp(incoming) => self.arrive_tcp(now, frame, &incoming)?,
+            Frame::Udp(incoming) => self.arrive_udp(now, frame, &incoming)?,
             Frame::Neighbour(waiting) => self.resume(waiting),
             Frame::Complaint(complaint, about) => self.arrive_complaint(now, complaint, about)?,
             Frame::Done => {}
@@ -265,11 +266,17 @@ impl Stack {
         complaint: Complaint,
         about: &[u8],
     ) -> Result<(), Unread> {
-        let (source, destination, transport) = quoted(about)?;
+        let Quoted { source, destination, protocol, transport } = quoted(about)?;
         let Some(head) = transport.first_chunk::<8>() else { return Ok(()) };
         let port = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let local = SocketAddr::new(source, port(0));
         let remote = SocketAddr::new(destination, port(2));
+        if protocol == Protocol::UDP {
+            if complaint == Complaint::Refused {
+                self.udp_refused(local, remote);
+            }
+            return Ok(());
+        }
         let seq = SeqNumber(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
         let Some(place) = self.find(&Tuple::new(local, remote)) else { return Ok(()) };
         let Some(connection) = self.connections.get_mut(place) else { return Ok(()) };
@@ -286,32 +293,54 @@ impl Stack {
             Complaint::Unreachable if connection.gives_up_when_unreachable() => {
                 connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
             }
-            Complaint::Unreachable => {}
+            Complaint::Refused if connection.gives_up_when_unreachable() => {
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Refused), &mut cx);
+            }
+            Complaint::Unreachable | Complaint::Refused => {}
         }
         self.settle(place);
         Ok(())
     }
 }
 
-/// The ends and the transport header of a packet that is quoted, which may be cut off.
-fn quoted(packet: &[u8]) -> Result<(IpAddr, IpAddr, &[u8]), Unread> {
-    let first = packet.first().ok_or(Unread::CutShort)?;
+/// What an error says that it is about.
+struct Quoted<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: Protocol,
+    /// The transport header, which may be cut off.
+    transport: &'a [u8],
+}
+
+/// Reads a packet that is quoted.
+fn quoted(packet: &[u8]) -> Result<Quoted<'_>, Unread> {
     let cut = Unread::CutShort;
+    let spoken = |protocol: Option<&u8>| {
+        let protocol = Protocol(*protocol.ok_or(cut)?);
+        let known = matches!(protocol, Protocol::TCP | Protocol::UDP);
+        if known { Ok(protocol) } else { Err(Unread::NotTcp) }
+    };
+    let first = packet.first().ok_or(cut)?;
     if first >> 4 == 4 {
         let header_bytes = usize::from(first & 0x0f) * 4;
         let ends: [u8; 8] = *packet.get(12..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
-        if packet.get(9) != Some(&Protocol::TCP.0) || header_bytes < ipv4::HEADER_BYTES {
+        if header_bytes < ipv4::HEADER_BYTES {
             return Err(Unread::NotTcp);
         }
         let [a, b, c, d, e, f, g, h] = ends;
-        let transport = packet.get(header_bytes..).ok_or(cut)?;
-        return Ok((IpAddr::from([a, b, c, d]), IpAddr::from([e, f, g, h]), transport));
+        return Ok(Quoted {
+            source: IpAddr::from([a, b, c, d]),
+            destination: IpAddr::from([e, f, g, h]),
+            protocol: spoken(packet.get(9))?,
+            transport: packet.get(header_bytes..).ok_or(cut)?,
+        });
     }
     let source: [u8; 16] = *packet.get(8..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
     let destination: [u8; 16] = *packet.get(24..).and_then(|rest| rest.first_chunk()).ok_or(cut)?;
-    if packet.get(6) != Some(&Protocol::TCP.0) {
-        return Err(Unread::NotTcp);
-    }
-    let transport = packet.get(ipv6::HEADER_BYTES..).ok_or(cut)?;
-    Ok((source.into(), destination.into(), transport))
+    Ok(Quoted {
+        source: source.into(),
+        destination: destination.into(),
+        protocol: spoken(packet.get(6))?,
+        transport: packet.get(ipv6::HEADER_BYTES..).ok_or(cut)?,
+    })
 }

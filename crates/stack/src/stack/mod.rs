@@ -8,6 +8,7 @@ mod open;
 mod settle;
 mod sockets;
 mod transmit;
+mod udp;
 
 use std::collections::VecDeque;
 
@@ -30,6 +31,7 @@ use crate::listener::Listeners;
 use crate::memory::{Pool, Slab};
 use crate::secrets::Secrets;
 use crate::timer::Wheel;
+use crate::udp::table::Sockets;
 
 /// TCP over one device.
 #[derive(Debug)]
@@ -48,6 +50,9 @@ pub struct Stack {
     waiting: u32,
     /// Segments that have come one behind the other.
     joined: Option<join::Joined>,
+    udp: Sockets,
+    /// Errors that may be sent.
+    allowance: udp::Allowance,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -84,6 +89,7 @@ impl Shared {
 enum News {
     Socket(u32),
     Incoming(ListenerId),
+    Udp(u32),
 }
 
 impl Stack {
@@ -103,6 +109,8 @@ impl Stack {
             deferred: VecDeque::new(),
             waiting: 0,
             joined: None,
+            udp: Sockets::default(),
+            allowance: udp::Allowance::default(),
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
@@ -185,7 +193,11 @@ impl Stack {
             }
         }
         for place in self.interface.neighbours.handle_timeout(now) {
-            self.fail_unreachable(place, now);
+            if place & udp::WAITS != 0 {
+                self.resume_udp(place & !udp::WAITS);
+            } else {
+                self.fail_unreachable(place, now);
+            }
         }
     }
 
@@ -202,6 +214,14 @@ impl Stack {
         while let Some(news) = self.news.pop_front() {
             match news {
                 News::Incoming(listener) => return Some(Event::Incoming(listener)),
+                News::Udp(place) => {
+                    let Some(socket) = self.udp.at_mut(place) else { continue };
+                    socket.in_news = false;
+                    let ready = std::mem::take(&mut socket.news);
+                    if !ready.is_empty() {
+                        return Some(Event::Udp(socket.id, ready));
+                    }
+                }
                 News::Socket(place) => {
                     let Some(connection) = self.connections.get_mut(place) else { continue };
                     connection.user.in_news = false;

@@ -13,10 +13,13 @@ impl Stack {
     /// longer one, up to the device's longest train, is made use of.
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
-        let transmit = match self.interface.transmit(slot) {
-            Some(transmit) => Some(transmit),
-            None => self.transmit_data(now, slot),
-        };
+        let transmit = self
+            .interface
+            .transmit(slot)
+            .or_else(|| self.transmit_udp(now, slot))
+            .or_else(|| self.transmit_data(now, slot))
+            // They may have asked for a neighbour.
+            .or_else(|| self.interface.transmit(slot));
         self.shared.counters.frames_out += u64::from(transmit.is_some());
         transmit
     }
@@ -93,6 +96,10 @@ impl Stack {
     /// A neighbour was found: who has waited for him goes on.
     pub(super) fn resume(&mut self, places: Vec<u32>) {
         for place in places {
+            if place & super::udp::WAITS != 0 {
+                self.resume_udp(place & !super::udp::WAITS);
+                continue;
+            }
             self.settle(place);
         }
     }

@@ -1,6 +1,6 @@
 //! From a decision to a frame in the driver's slot, and what sending it changes.
 
-use uncork_packet::{Owner, Transmit};
+use uncork_packet::{Instant, Owner, Transmit};
 use uncork_wire::tcp::{Fields, Flags, OptionSet, SackBlocks};
 use uncork_wire::{Protocol, SeqNumber};
 
@@ -37,7 +37,7 @@ impl Connection {
         let link_bytes = Link::header_bytes(cx.device.medium);
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
         let segment = match self.decide(cx, room)? {
-            Action::Reset => self.make_reset(),
+            Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
             Action::SynAck => self.make_syn(cx, true),
             Action::Probe => self.make_probe(cx),
@@ -86,7 +86,7 @@ impl Connection {
         .emit(slot, link, cx.device)
     }
 
-    fn make_reset(&mut self) -> Segment {
+    fn make_reset(&mut self, now: Instant) -> Segment {
         self.owed.clear(Owed::RESET);
         // RFC 9293 §3.10.5: with the number that the peer expects next.
         Segment {
@@ -94,7 +94,8 @@ impl Connection {
             flags: Flags::RST.with(Flags::ACK),
             bytes: 0,
             segments: 0,
-            options: OptionSet::default(),
+            // RFC 7323 §3.2 asks for them in a reset, too.
+            options: OptionSet { timestamps: self.peer.stamps_option(now), ..OptionSet::default() },
             window: 0,
             capable: false,
         }
