@@ -156,6 +156,9 @@ impl Connection {
             sender.nxt = ack;
         }
         if !ack.after(*sender.una.get_or_insert(ack - 1)) {
+            if segment.payload_bytes == 0 && sender.una == Some(ack) {
+                sender.duplicate(at);
+            }
             return;
         }
         let few = sender.flight.len() <= FEW_SEGMENTS;
@@ -165,7 +168,7 @@ impl Connection {
         sender.una = Some(ack);
         let unseen = ack.after(sender.nxt);
         if let Some(again) = again.filter(|again| !again::was_needless(again, segment)) {
-            self.record(to, &again.stall);
+            self.had_to(to, &again);
         }
         if unseen && self.directions[to].data_segments > 0 {
             self.blind_at = at;
@@ -257,6 +260,9 @@ impl Connection {
         match &stall {
             Some(stall) if pauses && self.exchanges.has_reply() => self.pause(from, stall),
             Some(stall) if stall.cause != Cause::Event => {
+                if let Some(again) = self.directions[from].again.as_mut() {
+                    again.waited |= stall.cause == Cause::ReducedWindow;
+                }
                 if stall.cause == Cause::Window {
                     self.directions[1 - from].room.held_up(stall.lost);
                 }
@@ -377,7 +383,7 @@ impl Connection {
             let full_bytes = direction.full_bytes();
             direction.messages.finish(full_bytes);
             if let Some(again) = direction.again.take() {
-                self.record(by, &again.stall);
+                self.had_to(by, &again);
             }
         }
         // What paused again and again until the end was no reply, but events.

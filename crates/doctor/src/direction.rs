@@ -40,6 +40,10 @@ pub(crate) struct Acked {
 pub(crate) struct Again {
     /// The stall that it is, if it had to be.
     pub(crate) stall: Stall,
+    /// Up to when time had been counted as lost by then.
+    pub(crate) lost_until: Duration,
+    /// Whether a wait that came after it has been counted, before it is known whether this had to be.
+    pub(crate) waited: bool,
     /// Timestamp value that it was sent with (RFC 7323).
     pub(crate) timestamp: Option<u32>,
 }
@@ -94,12 +98,15 @@ pub(crate) struct Direction {
     pub(crate) again: Option<Box<Again>>,
     /// Segments lost together are one stall: all up to here are.
     pub(crate) recovering_until: Option<SeqNumber>,
-    /// When data was last sent again.
-    pub(crate) last_again: Duration,
+    /// When data was last sent again, in nanoseconds: in less room than a time takes.
+    last_again_ns: u64,
     /// Timestamp value of its last segment with data (RFC 7323).
     pub(crate) last_timestamp: Option<u32>,
     /// How fast that clock ticks, as far as it was learnt: ticks a second, 0 if not.
     pub(crate) tick_hertz: u16,
+    /// How long after data was last sent again an ACK last came that acknowledged nothing new:
+    /// microseconds, 0 if none has come since.
+    duplicate_us: u32,
     /// Whether it has sent a FIN or a reset.
     pub(crate) ended: bool,
 }
@@ -176,6 +183,37 @@ impl Direction {
             Some(mss) => mss,
             None => self.largest_bytes.max(LIKELY_MSS),
         }
+    }
+
+    /// Whether something that was sent again, or was sent before that, is not acknowledged yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        let both = self.recovering_until.zip(self.una);
+        both.is_some_and(|(until, una)| until.after(una))
+    }
+
+    /// Data is sent again.
+    pub(crate) fn send_again(&mut self, at: Duration) {
+        self.last_again_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.duplicate_us = 0;
+    }
+
+    /// When data was last sent again; nothing if it never was.
+    pub(crate) fn last_again(&self) -> Duration {
+        Duration::from_nanos(self.last_again_ns)
+    }
+
+    /// An ACK that acknowledges nothing new: while something is missing, it tells of what came behind.
+    pub(crate) fn duplicate(&mut self, at: Duration) {
+        if self.is_recovering() {
+            let after = at.saturating_sub(self.last_again()).as_micros().max(1);
+            self.duplicate_us = u32::try_from(after).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// When the last of those came since data was last sent again.
+    pub(crate) fn duplicate_at(&self) -> Option<Duration> {
+        let after = Duration::from_micros(self.duplicate_us.into());
+        (!after.is_zero()).then(|| self.last_again() + after)
     }
 
     /// Octets in flight.
