@@ -183,7 +183,8 @@ impl Connection {
         }
         let receiver = &mut self.directions[from];
         receiver.reacted(delay);
-        let held = delay.saturating_sub(receiver.reaction_least.unwrap_or_default());
+        let least = receiver.reaction_least.unwrap_or_default();
+        let held = delay.saturating_sub(least);
         let pure = segment.payload_bytes == 0;
         let late = held >= LATE && few;
         if pure {
@@ -193,6 +194,7 @@ impl Connection {
                 receiver.quick.record(late, receiver.data_segments);
             }
         }
+        self.directions[to].carried(sent.flight_bytes, delay, least);
         self.directions[to].acked =
             Some(Acked { at, sent_at: sent.at, held, late, few, small_in_flight, pure });
     }

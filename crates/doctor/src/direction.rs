@@ -94,6 +94,8 @@ pub(crate) struct Direction {
     pub(crate) loaded: Option<Box<Histogram>>,
     /// Most octets in flight.
     pub(crate) most_in_flight_bytes: u32,
+    /// Most octets that the path has carried in a round trip: in flight, without what stood in a queue.
+    pub(crate) most_carried_bytes: u32,
     /// Data sent again, until it is known whether it had to be.
     pub(crate) again: Option<Box<Again>>,
     /// Segments lost together are one stall: all up to here are.
@@ -189,6 +191,21 @@ impl Direction {
     pub(crate) fn is_recovering(&self) -> bool {
         let both = self.recovering_until.zip(self.una);
         both.is_some_and(|(until, una)| until.after(una))
+    }
+
+    /// A segment was acknowledged after `delay`, sent with so much in flight; `least` is the path. What takes
+    /// longer by half, and by more than a network's jitter, stood in a queue for the rest of the time.
+    pub(crate) fn carried(&mut self, flight_bytes: u32, delay: Duration, least: Duration) {
+        let bytes = if delay <= least + least / 2 + Duration::from_millis(5) {
+            flight_bytes
+        } else {
+            let share = least.as_secs_f64() / delay.as_secs_f64();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            // less than flight_bytes
+            let bytes = (f64::from(flight_bytes) * share) as u32;
+            bytes
+        };
+        self.most_carried_bytes = self.most_carried_bytes.max(bytes);
     }
 
     /// Data is sent again.

@@ -153,10 +153,10 @@ impl Moment<'_> {
         (waits && long && self.reacts_to(duplicate)).then(|| self.stall(Cause::ReducedWindow, last))
     }
 
-    /// Whether data has been lost, and as much as this message had fitted into one flight before.
+    /// Whether data has been lost, and as much as this message had gone through in one round trip before.
     fn window_was_larger(&self) -> bool {
         let message_bytes = self.sender.messages.now().bytes.saturating_add(self.bytes);
-        !self.sender.last_again().is_zero() && self.sender.most_in_flight_bytes >= message_bytes
+        !self.sender.last_again().is_zero() && self.sender.most_carried_bytes >= message_bytes
     }
 
     fn late_ack(&self, acked: &Acked, last: Duration) -> Option<Stall> {
