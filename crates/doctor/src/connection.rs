@@ -156,6 +156,9 @@ impl Connection {
             sender.nxt = ack;
         }
         if !ack.after(*sender.una.get_or_insert(ack - 1)) {
+            if segment.payload_bytes == 0 && sender.una == Some(ack) {
+                sender.duplicate(at);
+            }
             return;
         }
         let few = sender.flight.len() <= FEW_SEGMENTS;
@@ -165,7 +168,7 @@ impl Connection {
         sender.una = Some(ack);
         let unseen = ack.after(sender.nxt);
         if let Some(again) = again.filter(|again| !again::was_needless(again, segment)) {
-            self.record(to, &again.stall);
+            self.had_to(to, &again);
         }
         if unseen && self.directions[to].data_segments > 0 {
             self.blind_at = at;
@@ -180,7 +183,8 @@ impl Connection {
         }
         let receiver = &mut self.directions[from];
         receiver.reacted(delay);
-        let held = delay.saturating_sub(receiver.reaction_least.unwrap_or_default());
+        let least = receiver.reaction_least.unwrap_or_default();
+        let held = delay.saturating_sub(least);
         let pure = segment.payload_bytes == 0;
         let late = held >= LATE && few;
         if pure {
@@ -190,6 +194,7 @@ impl Connection {
                 receiver.quick.record(late, receiver.data_segments);
             }
         }
+        self.directions[to].carried(sent.flight_bytes, delay, least);
         self.directions[to].acked =
             Some(Acked { at, sent_at: sent.at, held, late, few, small_in_flight, pure });
     }
@@ -257,6 +262,9 @@ impl Connection {
         match &stall {
             Some(stall) if pauses && self.exchanges.has_reply() => self.pause(from, stall),
             Some(stall) if stall.cause != Cause::Event => {
+                if let Some(again) = self.directions[from].again.as_mut() {
+                    again.waited |= stall.cause == Cause::ReducedWindow;
+                }
                 if stall.cause == Cause::Window {
                     self.directions[1 - from].room.held_up(stall.lost);
                 }
@@ -377,7 +385,7 @@ impl Connection {
             let full_bytes = direction.full_bytes();
             direction.messages.finish(full_bytes);
             if let Some(again) = direction.again.take() {
-                self.record(by, &again.stall);
+                self.had_to(by, &again);
             }
         }
         // What paused again and again until the end was no reply, but events.

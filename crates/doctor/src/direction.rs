@@ -40,6 +40,10 @@ pub(crate) struct Acked {
 pub(crate) struct Again {
     /// The stall that it is, if it had to be.
     pub(crate) stall: Stall,
+    /// Up to when time had been counted as lost by then.
+    pub(crate) lost_until: Duration,
+    /// Whether a wait that came after it has been counted, before it is known whether this had to be.
+    pub(crate) waited: bool,
     /// Timestamp value that it was sent with (RFC 7323).
     pub(crate) timestamp: Option<u32>,
 }
@@ -90,16 +94,21 @@ pub(crate) struct Direction {
     pub(crate) loaded: Option<Box<Histogram>>,
     /// Most octets in flight.
     pub(crate) most_in_flight_bytes: u32,
+    /// Most octets that the path has carried in a round trip: in flight, without what stood in a queue.
+    pub(crate) most_carried_bytes: u32,
     /// Data sent again, until it is known whether it had to be.
     pub(crate) again: Option<Box<Again>>,
     /// Segments lost together are one stall: all up to here are.
     pub(crate) recovering_until: Option<SeqNumber>,
-    /// When data was last sent again.
-    pub(crate) last_again: Duration,
+    /// When data was last sent again, in nanoseconds: in less room than a time takes.
+    last_again_ns: u64,
     /// Timestamp value of its last segment with data (RFC 7323).
     pub(crate) last_timestamp: Option<u32>,
     /// How fast that clock ticks, as far as it was learnt: ticks a second, 0 if not.
     pub(crate) tick_hertz: u16,
+    /// How long after data was last sent again an ACK last came that acknowledged nothing new:
+    /// microseconds, 0 if none has come since.
+    duplicate_us: u32,
     /// Whether it has sent a FIN or a reset.
     pub(crate) ended: bool,
 }
@@ -176,6 +185,52 @@ impl Direction {
             Some(mss) => mss,
             None => self.largest_bytes.max(LIKELY_MSS),
         }
+    }
+
+    /// Whether something that was sent again, or was sent before that, is not acknowledged yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        let both = self.recovering_until.zip(self.una);
+        both.is_some_and(|(until, una)| until.after(una))
+    }
+
+    /// A segment was acknowledged after `delay`, sent with so much in flight; `least` is the path. What takes
+    /// longer by half, and by more than a network's jitter, stood in a queue for the rest of the time.
+    pub(crate) fn carried(&mut self, flight_bytes: u32, delay: Duration, least: Duration) {
+        let bytes = if delay <= least + least / 2 + Duration::from_millis(5) {
+            flight_bytes
+        } else {
+            let share = least.as_secs_f64() / delay.as_secs_f64();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            // less than flight_bytes
+            let bytes = (f64::from(flight_bytes) * share) as u32;
+            bytes
+        };
+        self.most_carried_bytes = self.most_carried_bytes.max(bytes);
+    }
+
+    /// Data is sent again.
+    pub(crate) fn send_again(&mut self, at: Duration) {
+        self.last_again_ns = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.duplicate_us = 0;
+    }
+
+    /// When data was last sent again; nothing if it never was.
+    pub(crate) fn last_again(&self) -> Duration {
+        Duration::from_nanos(self.last_again_ns)
+    }
+
+    /// An ACK that acknowledges nothing new: while something is missing, it tells of what came behind.
+    pub(crate) fn duplicate(&mut self, at: Duration) {
+        if self.is_recovering() {
+            let after = at.saturating_sub(self.last_again()).as_micros().max(1);
+            self.duplicate_us = u32::try_from(after).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// When the last of those came since data was last sent again.
+    pub(crate) fn duplicate_at(&self) -> Option<Duration> {
+        let after = Duration::from_micros(self.duplicate_us.into());
+        (!after.is_zero()).then(|| self.last_again() + after)
     }
 
     /// Octets in flight.

@@ -53,6 +53,7 @@ pub(crate) fn of(
         .shut_window()
         .or_else(|| moment.narrow_window())
         .or_else(|| moment.acknowledged())
+        .or_else(|| moment.recovering())
         .or_else(|| moment.corked(connection, from))
         .or_else(|| moment.program(connection, from, settings))
 }
@@ -142,10 +143,20 @@ impl Moment<'_> {
             .then(|| self.stall(self.held_until(false), last))
     }
 
-    /// Whether data has been lost, and as much as this message had fitted into one flight before.
+    /// Something is still missing at the other end, and its ACK of what came behind that made room in the
+    /// window (RFC 6675): what has left the path, another ACK than one that moves on.
+    fn recovering(&self) -> Option<Stall> {
+        let last = self.continues()?.max(self.sender.last_again());
+        let duplicate = self.sender.duplicate_at().filter(|duplicate| *duplicate >= last)?;
+        let waits = self.sender.is_recovering() && self.window_was_larger();
+        let long = self.at.saturating_sub(last) >= LONG_ROUND_TRIP;
+        (waits && long && self.reacts_to(duplicate)).then(|| self.stall(Cause::ReducedWindow, last))
+    }
+
+    /// Whether data has been lost, and as much as this message had gone through in one round trip before.
     fn window_was_larger(&self) -> bool {
         let message_bytes = self.sender.messages.now().bytes.saturating_add(self.bytes);
-        !self.sender.last_again.is_zero() && self.sender.most_in_flight_bytes >= message_bytes
+        !self.sender.last_again().is_zero() && self.sender.most_carried_bytes >= message_bytes
     }
 
     fn late_ack(&self, acked: &Acked, last: Duration) -> Option<Stall> {
@@ -188,7 +199,7 @@ impl Moment<'_> {
         }
         let acked = self.sender.acked.map(|acked| acked.at);
         let armed = self.sender.last_data.max(self.receiver.last_data).max(acked)?;
-        let armed = armed.max(self.sender.last_again).max(self.receiver.last_again);
+        let armed = armed.max(self.sender.last_again()).max(self.receiver.last_again());
         let armed = armed.max(self.read_at);
         let path = self.sender.reaction_least.unwrap_or_default();
         let waited = self.at.saturating_sub(armed).saturating_sub(path);
@@ -225,7 +236,8 @@ impl Moment<'_> {
             return None;
         }
         let last = self.sender.last_data.max(self.receiver.last_data)?;
-        let last = last.max(self.sender.last_again).max(self.receiver.last_again).max(self.read_at);
+        let last =
+            last.max(self.sender.last_again()).max(self.receiver.last_again()).max(self.read_at);
         // In the middle of a message only what follows no ACK is the program's own pause: with
         // data in flight, or just acknowledged, a window may have held what comes now.
         let acked = self.sender.acked.map(|acked| acked.at);

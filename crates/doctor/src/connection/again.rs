@@ -94,12 +94,11 @@ impl Connection {
             sent.again = true;
         }
         // Segments lost together are one stall, counted by the first that is sent again.
-        let same = direction.recovering_until.zip(direction.una);
-        let same = same.is_some_and(|(until, una)| until.after(una));
+        let same = direction.is_recovering();
         if same {
-            since = since.max(direction.last_again);
+            since = since.max(direction.last_again());
         }
-        direction.last_again = at;
+        direction.send_again(at);
         let lost = at.saturating_sub(since);
         // Nobody sends again that soon: another capture of the same, or nobody's loss.
         if lost <= CAPTURED_TWICE || (same && lost < LATE) {
@@ -111,10 +110,21 @@ impl Connection {
             return self.record(from, &stall);
         }
         let timestamp = segment.timestamps.map(|(value, _)| value);
-        let before = direction.again.replace(Box::new(Again { stall, timestamp }));
+        let again = Again { stall, lost_until: self.lost_until, waited: false, timestamp };
+        let before = direction.again.replace(Box::new(again));
         if let Some(before) = before {
-            self.record(from, &before.stall);
+            self.had_to(from, &before);
         }
+    }
+
+    /// What was sent again had been lost.
+    pub(super) fn had_to(&mut self, from: usize, again: &Again) {
+        let Again { stall, lost_until, waited, .. } = *again;
+        let counted = if waited { lost_until } else { self.lost_until };
+        let lost = stall.lost.min(stall.until.saturating_sub(stall.since.max(counted)));
+        self.lost_until = self.lost_until.max(stall.until);
+        let stall = Stall { lost, ..stall };
+        self.tallies.record(from, &stall, self.first_seen, &self.recent);
     }
 }
 

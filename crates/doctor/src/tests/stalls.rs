@@ -191,6 +191,47 @@ fn a_lost_tail_costs_its_timeout() {
     near(finding.lost, 220_000);
 }
 
+/// While something is missing, ACKs that acknowledge nothing new make room in the window: what waited for
+/// them would have left with the flight that went through before.
+#[test]
+fn a_window_that_is_smaller_since_a_loss_is_waited_for_while_the_loss_is_mended_too() {
+    let mut trace = Trace::new(us(80_000));
+    let flight = |trace: &mut Trace, segments| {
+        for _ in 0..segments {
+            trace.more(Client, MSS);
+        }
+    };
+    flight(&mut trace, 40);
+    trace.rtt_later().ack(Server).after(us(20));
+    flight(&mut trace, 20);
+    // The first of them is lost.
+    trace.rtt_later().ack_behind(Server, 20 * MSS).after(us(20));
+    trace.again_from(Client, 20 * MSS, MSS);
+    flight(&mut trace, 1);
+    trace.after(us(60_000)).ack_behind(Server, 21 * MSS).after(us(20));
+    flight(&mut trace, 5);
+    trace.after(us(20_000)).ack(Server).after(us(10)).data(Server, 100).after(us(50)).ack(Client);
+    let finding = trace.only(Kind::Retransmission);
+    assert_eq!(finding.count, 1);
+    near(finding.lost, 80_000 + 60_000);
+}
+
+/// A program that has nothing to send while a loss is mended waits for nobody.
+#[test]
+fn what_follows_no_ack_while_a_loss_is_mended_is_no_wait() {
+    let mut trace = Trace::new(us(80_000));
+    for _ in 0..40 {
+        trace.more(Client, MSS);
+    }
+    trace.rtt_later().ack(Server).after(us(20));
+    trace.more(Client, MSS).more(Client, MSS).more(Client, MSS).more(Client, MSS);
+    trace.rtt_later().ack_behind(Server, 4 * MSS).after(us(20));
+    trace.again_from(Client, 4 * MSS, MSS);
+    trace.after(us(20_000)).ack_behind(Server, 4 * MSS).after(us(40_000)).more(Client, MSS);
+    trace.after(us(20_000)).ack(Server).after(us(10)).data(Server, 100).after(us(50)).ack(Client);
+    near(trace.only(Kind::Retransmission).lost, 80_000);
+}
+
 /// A probe that was sent because the ACK took its time: the ACK that comes then answers the first.
 #[test]
 fn what_was_sent_again_for_nothing_is_no_loss() {

@@ -207,6 +207,16 @@ impl Trace {
         self.ack(from)
     }
 
+    /// An ACK of all but the last `bytes` octets that the other end has sent.
+    pub(super) fn ack_behind(&mut self, from: Role, bytes: u32) -> &mut Self {
+        let to = from.other() as usize;
+        let nxt = self.nxt[to];
+        self.nxt[to] = nxt - bytes;
+        self.ack(from);
+        self.nxt[to] = nxt;
+        self
+    }
+
     /// An ACK of `bytes` more than the other end was seen to send.
     pub(super) fn ack_ahead(&mut self, from: Role, bytes: u32) -> &mut Self {
         self.nxt[from.other() as usize] += bytes;
