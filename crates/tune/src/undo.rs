@@ -1,6 +1,8 @@
 //! Setting back what was changed, and nothing else.
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use uncork_bpf::tune::{Pins, Undoing, in_force};
 
@@ -10,6 +12,10 @@ use crate::change::{Change, Reach, Sockets, State};
 use crate::journal::{Entry, Journal};
 use crate::list::{Stray, strays};
 use crate::netns::Handle;
+
+/// How long it is tried to set sockets back that cannot be found, and after which time again.
+const PATIENCE: Duration = Duration::from_secs(1);
+const BETWEEN: Duration = Duration::from_millis(20);
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -185,8 +191,12 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
     pins.detach(id)?;
     if let Some(undoing) = Undoing::start(pins, id)? {
         let only = reach.and_then(|reach| reach.netns.as_ref());
-        // Twice: a program that ran while it was detached may have touched one more.
-        for _ in 0..2 {
+        let begin = Instant::now();
+        let mut round = 0;
+        // Twice: a program that ran while it was detached may have touched one more. And again: a
+        // connection that is just about to end is in no table that is gone through.
+        while round < 2 || remaining(pins, id)? > 0 && begin.elapsed() < PATIENCE {
+            thread::sleep(if round < 2 { Duration::ZERO } else { BETWEEN });
             let all = match only {
                 Some(netns) => Handle::find(netns)?.into_iter().collect(),
                 None => Handle::all(),
@@ -194,6 +204,7 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
             for handle in all {
                 handle.within(|| undoing.restore_here())??;
             }
+            round += 1;
         }
         for (name, outcome) in undoing.outcomes()? {
             if outcome.set > 0 {
@@ -207,8 +218,7 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
             }
         }
     }
-    let remaining = in_force(pins)?.remove(&id).unwrap_or_default().into_values();
-    let remaining: u64 = remaining.map(|count| count.set + count.changed).sum();
+    let remaining = remaining(pins, id)?;
     if remaining > 0 {
         return Err(Error::Unable(format!(
             "{remaining} options of connections could not be set back (a network namespace that \
@@ -218,4 +228,10 @@ fn sockets_back(pins: &Pins, id: u32, reach: Option<&Reach>) -> Result<Undone, E
     }
     pins.remove(id)?;
     Ok(undone)
+}
+
+/// How many options of connections an entry has still.
+fn remaining(pins: &Pins, id: u32) -> Result<u64, Error> {
+    let counts = in_force(pins)?.remove(&id).unwrap_or_default().into_values();
+    Ok(counts.map(|count| count.set + count.changed).sum())
 }

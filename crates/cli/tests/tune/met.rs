@@ -126,8 +126,12 @@ fn connections_of_one_slot_are_all_set_back() {
     }
     let all = || same.iter().chain([&held]).flat_map(|(client, server, _)| [client, server]);
     assert!(all().all(is_set));
-    // Those that have ended meanwhile do not count: a reset takes no time.
-    assert_eq!(in_force(&place), 6);
+    // Those that have ended meanwhile do not count, once they have.
+    let begin = Instant::now();
+    while in_force(&place) != 6 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{} are in force", in_force(&place));
+        thread::sleep(Duration::from_millis(50));
+    }
     place.tuned("undo 1", 0);
     assert!(!all().any(is_set), "after {ends} ends of connections");
 }
@@ -161,10 +165,12 @@ fn connections_made_while_a_run_is_killed_are_set_back() {
     place.tuned(&words, 0);
     let whole = begin.elapsed();
     place.tuned("undo --all", 0);
-    let mut met = 0;
-    for round in 0..8 {
+    let (mut met, mut round) = (0, 0);
+    // Where other work slows some of them down, more are needed to hit the end of one.
+    while round < 8 || met == 0 && round < 80 {
         // The programs are attached near the end.
-        let part = 0.5 + f64::from(round) * 0.07;
+        let part = 0.5 + f64::from(round % 16) * 0.07;
+        round += 1;
         let mut child =
             place.tune(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (begin, mut made) = (Instant::now(), Vec::new());

@@ -252,6 +252,7 @@ fn a_load_of_our_own_is_taken_by_a_sink() {
     let (said, _) = link.small(&format!("--verify --each 500ms --target 2ms {load}"), 0);
     assert!(said.contains("for 2 senders") && said.contains("ping p50"), "{said}");
     assert!(link.senders().is_empty(), "the load ends with the run");
+    link.tuned("undo --all", 0);
     let (_, said) = link.small(&format!("--verify --load {FAR}:5209"), 1);
     assert!(said.contains("uncork tune sink"), "{said}");
 }
