@@ -67,6 +67,7 @@ impl Connection {
         if self.recovery.phase == Phase::Open {
             self.watch_slow_start(cx, &news);
         }
+        self.note_idleness(cx.now);
         if self.sender.is_fin_acknowledged() {
             self.on_fin_acknowledged(cx);
         }

@@ -187,11 +187,14 @@ impl Connection {
         let room = self.sender.window_room();
         let mss = limits.mss;
         let most = limits.segments * mss;
-        let fin = self.sender.owes_fin();
+        // A record that ends before the rest leaves by itself, and waits for nobody.
+        let record = self.sender.record_bytes();
+        let unsent = record.unwrap_or(unsent);
+        let fin = self.sender.owes_fin() && record.is_none();
         // Everything, if it fits: then its tail may be less than a segment, and its FIN comes along.
         if unsent <= most && unsent + u32::from(fin) <= room {
             let tail = unsent % mss;
-            let held = if tail == 0 || fin { None } else { self.holds_tail(cx) };
+            let held = if tail == 0 || fin || record.is_some() { None } else { self.holds_tail(cx) };
             match held {
                 None => return Ok(DataPlan { seq, ..plan(unsent, mss, fin) }),
                 Some(blocked) if unsent == tail => return Err(blocked),

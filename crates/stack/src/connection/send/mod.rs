@@ -6,6 +6,8 @@ pub(crate) mod device_queue;
 pub(crate) mod emit;
 pub(crate) mod pacer;
 
+use std::collections::VecDeque;
+
 use uncork_wire::SeqNumber;
 
 use super::recovery::Flight;
@@ -42,6 +44,8 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// It was sent, once at least.
     pub(crate) fin_sent: bool,
+    /// Where records end of which not all was sent (MSG_EOR), in order; boxed, as most have none.
+    records: Option<Box<VecDeque<SeqNumber>>>,
     pub(crate) buffer: Ring,
     pub(crate) flight: Flight,
 }
@@ -64,6 +68,7 @@ impl Sender {
             more: false,
             fin_queued: false,
             fin_sent: false,
+            records: None,
             buffer: Ring::default(),
             flight: Flight::default(),
         }
@@ -75,6 +80,32 @@ impl Sender {
             return self.buffer.len();
         }
         u32::try_from(self.end - self.nxt).unwrap_or(0)
+    }
+
+    /// The latest octet given ends a record.
+    pub(crate) fn end_record(&mut self) {
+        let ends = self.records.get_or_insert_default();
+        if ends.back() != Some(&self.end) {
+            ends.push_back(self.end);
+        }
+    }
+
+    /// Octets before the end of the record that is sent next, if something follows it.
+    pub(crate) fn record_bytes(&self) -> Option<u32> {
+        let ends = self.records.as_deref()?;
+        let end = *ends.iter().find(|end| end.after(self.nxt))?;
+        end.before(self.end).then(|| (end - self.nxt).unsigned_abs())
+    }
+
+    /// Everything before `nxt` was sent.
+    pub(crate) fn forget_records(&mut self) {
+        let Some(ends) = &mut self.records else { return };
+        while ends.front().is_some_and(|end| !end.after(self.nxt)) {
+            ends.pop_front();
+        }
+        if ends.is_empty() {
+            self.records = None;
+        }
     }
 
     /// Whether a FIN is queued that was never sent.
