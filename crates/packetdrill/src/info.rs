@@ -9,8 +9,6 @@ const BYTES: usize = 280;
 
 /// TCP_INFINITE_SSTHRESH.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
-/// What Linux says until reordering was seen (tcp_reordering).
-const REORDERING: u32 = 3;
 
 /// The numbers of Linux's states (net/tcp_states.h).
 fn state_number(state: State) -> u8 {
@@ -111,7 +109,7 @@ pub(crate) fn of(info: &Info) -> Vec<u8> {
         info.threshold_segments.unwrap_or(NO_THRESHOLD),
         info.window_segments,
         info.announced_segment_bytes,
-        REORDERING,
+        info.reordering_segments.into(),
         0,
         0,
         low(info.all_retransmitted_segments),
@@ -135,7 +133,7 @@ pub(crate) fn of(info: &Info) -> Vec<u8> {
     out.doubles(limited.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)));
     out.words([low(info.delivered_segments), 0]);
     out.doubles([info.bytes_sent, 0]);
-    out.words([0, info.reordering.into(), 0, info.send_window_bytes, info.receive_window_bytes]);
+    out.words([0, info.reorderings.into(), 0, info.send_window_bytes, info.receive_window_bytes]);
     // From tcpi_rehash on there is nothing that the stack has.
     out.0.resize(BYTES, 0);
     out.0

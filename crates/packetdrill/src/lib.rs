@@ -15,6 +15,7 @@
 //! | `calls`, `waiting` | what a socket call means; those that may wait |
 //! | `table`, `epoll`, `address` | what a descriptor stands for; names |
 //! | `options`, `info` | socket options, TCP_INFO |
+//! | `segment` | trains cut up, where a script wants to see segments |
 //! | `settings` | the sysctls that a script has set, as settings of the stack |
 #![deny(unsafe_code)]
 
@@ -24,6 +25,7 @@ mod calls;
 mod epoll;
 mod info;
 mod options;
+mod segment;
 mod settings;
 mod table;
 mod waiting;

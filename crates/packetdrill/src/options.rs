@@ -83,6 +83,12 @@ impl World {
             (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
                 SocketOption::TrafficClass(u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)?)
             }
+            // Our packets never ask to be fragmented; DONT permits it, and that is all it does.
+            (libc::SOL_IP, libc::IP_MTU_DISCOVER) => {
+                let way = value.first().copied().map(i32::from).ok_or(Errno::EINVAL)?;
+                let kept = [libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_DO];
+                return if kept.contains(&way) { Ok(None) } else { Err(Errno::ENOPROTOOPT) };
+            }
             (libc::SOL_TCP, _) => return self.understand_tcp(fd, name, value),
             _ => return Err(Errno::ENOPROTOOPT),
         };

@@ -16,6 +16,8 @@ pub struct Settings {
     pub config: Config,
     /// Of its device.
     pub device: Capabilities,
+    /// Whether trains are cut into segments before they are seen.
+    pub segments: bool,
 }
 
 /// Largest packet that Linux hands to a device (GSO_LEGACY_MAX_SIZE), and the link's MTU.
@@ -26,9 +28,11 @@ impl Default for Settings {
     fn default() -> Self {
         let device = Capabilities {
             max_train_bytes: TRAIN_BYTES,
+            // A TUN device takes each packet at once, and has nothing to report.
+            reports_completions: false,
             ..Capabilities::plain(Medium::Ip, MTU)
         };
-        Self { config: Config { pacing: false, ..Config::default() }, device }
+        Self { config: Config { pacing: false, ..Config::default() }, device, segments: false }
     }
 }
 
@@ -53,16 +57,17 @@ pub(crate) fn read() -> Settings {
     // 0 stands for 8 (tcp_orphan_retries in ip-sysctl.rst).
     set(&mut config.orphan_retries, byte("tcp_orphan_retries").filter(|&retries| retries > 0));
     set(&mut config.fin_wait_2, number("tcp_fin_timeout").map(Duration::from_secs));
+    if let Some(segments) = number("tcp_min_tso_segs") {
+        config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
+    }
     config.not_sent_low_water = number("tcp_notsent_lowat")
         .and_then(|bytes| u32::try_from(bytes).ok())
         .filter(|&bytes| bytes != u32::MAX);
     if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
         config.congestion = Algorithm::NewReno;
     }
-    config.pacing = told("tc", &["qdisc", "show", "dev", "tun0"]).contains("qdisc fq ");
-    if told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off") {
-        settings.device.max_train_bytes = MTU.into();
-    }
+    config.pacing = is_fair_queue();
+    settings.segments = told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off");
     settings
 }
 
@@ -88,6 +93,14 @@ fn triple(name: &str) -> Option<[u32; 3]> {
     let text = sysctl(name)?;
     let values: Vec<u32> = text.split_whitespace().flat_map(u32::from_str).collect();
     values.try_into().ok()
+}
+
+/// Whether the script has given its device the queue that paces. What it asks tc(8) for is in this
+/// file, if scripts/packetdrill runs it: the kernel may not have that queue.
+fn is_fair_queue() -> bool {
+    let Some(path) = std::env::var_os("UNCORK_PACKETDRILL_QDISC") else { return false };
+    let asked = std::fs::read_to_string(path).unwrap_or_default();
+    asked.split_whitespace().next_back() == Some("fq")
 }
 
 /// What a command says, nothing if it cannot be run.

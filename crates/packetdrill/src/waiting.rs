@@ -41,8 +41,14 @@ impl Shared {
         let waits = self.call(|world| world.waits(fd, flags))?;
         let mut sent = 0;
         let result = self.wait(waits, None, |world| {
-            sent += world.send(fd, &bytes[sent..], flags)?;
-            if sent < bytes.len() { Err(Errno::EAGAIN) } else { Ok(sent) }
+            loop {
+                sent += world.send(fd, &bytes[sent..], flags)?;
+                if sent == bytes.len() {
+                    return Ok(sent);
+                }
+                // What leaves meanwhile makes room, as in tcp_sendmsg.
+                world.drive();
+            }
         });
         // What was taken before something went wrong was taken.
         if sent > 0 { Ok(sent) } else { result }

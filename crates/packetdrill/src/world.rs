@@ -17,7 +17,7 @@ use uncork_packet::{Completion, Instant, Received};
 use uncork_stack::{Cidr, Event, Mac, Stack};
 
 pub use crate::settings::Settings;
-use crate::settings;
+use crate::{segment, settings};
 use crate::table::Table;
 
 /// The time of day at which every script begins; packetdrill looks only at differences.
@@ -45,6 +45,8 @@ pub(crate) struct World {
     settings: Option<Settings>,
     addresses: Vec<Cidr>,
     sent: VecDeque<Sent>,
+    /// Trains are cut into segments before they are seen.
+    segments: bool,
     slot: Vec<u8>,
     /// Counts what those who wait have to look at, and how many of them have.
     changes: u64,
@@ -61,12 +63,13 @@ pub(crate) struct World {
 impl World {
     /// The stack, which begins with the settings that hold when the first socket is made.
     pub(crate) fn stack(&mut self) -> &mut Stack {
-        let (settings, addresses) = (&mut self.settings, &self.addresses);
-        self.stack.get_or_insert_with(|| {
+        let Self { stack, settings, addresses, segments, .. } = self;
+        stack.get_or_insert_with(|| {
             let settings = settings.take().unwrap_or_else(settings::read);
+            *segments = settings.segments;
             // Scripts compare numbers only with each other.
             let mut stack = Stack::new(settings.config, settings.device, Mac([0; 6]), [1; 32]);
-            for &address in addresses {
+            for &address in addresses.iter() {
                 stack.add_address(address);
             }
             // Everybody else is behind the device.
@@ -88,8 +91,12 @@ impl World {
                 moved = true;
             }
             while let Some(transmit) = stack.poll_transmit(now, &mut self.slot) {
-                let bytes = self.slot[..transmit.frame_bytes as usize].to_vec();
-                self.sent.push_back(Sent { at: now, bytes });
+                let frame = &self.slot[..transmit.frame_bytes as usize];
+                let packets = match &transmit.segmentation {
+                    Some(segmentation) if self.segments => segment::cut(frame, segmentation),
+                    _ => vec![frame.to_vec()],
+                };
+                self.sent.extend(packets.into_iter().map(|bytes| Sent { at: now, bytes }));
                 if let Some(owner) = transmit.owner {
                     let bytes = transmit.frame_bytes;
                     stack.handle_completion(now, Completion { owner, bytes });
@@ -138,6 +145,7 @@ impl Shared {
             settings,
             addresses,
             sent: VecDeque::new(),
+            segments: false,
             slot: vec![0; 1 << 16],
             changes: 0,
             waiting: 0,

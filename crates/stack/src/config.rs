@@ -67,6 +67,9 @@ pub struct Config {
     /// Connections begin with this [`SocketOption::NotSentLowWater`](crate::SocketOption)
     /// (tcp_notsent_lowat).
     pub not_sent_low_water: Option<u32>,
+    /// Segments that a train has at least, however slow the path, if window and buffer have them
+    /// (tcp_min_tso_segs).
+    pub least_train_segments: u16,
     /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
     pub ecn: bool,
     /// What of TCP Fast Open is switched on (tcp_fastopen).
@@ -116,6 +119,7 @@ impl Default for Config {
             sack: true,
             restart_after_idle: true,
             not_sent_low_water: None,
+            least_train_segments: 2,
             ecn: false,
             fast_open: FastOpen::default(),
             min_rto: Duration::from_millis(200),

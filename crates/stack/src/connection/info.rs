@@ -57,8 +57,11 @@ pub struct Info {
     pub retransmitted_segments: u32,
     /// Segments ever sent again (tcpi_total_retrans).
     pub all_retransmitted_segments: u64,
-    /// Whether reordering was seen on the path.
-    pub reordering: bool,
+    /// ACKs that have shown reordering on the path (tcpi_reord_seen), and by how many segments it was
+    /// at most, or what is tolerated without (tcpi_reordering).
+    pub reorderings: u16,
+    /// See above.
+    pub reordering_segments: u16,
     /// Delay of the next delayed ACK (tcpi_ato).
     pub ack_delay: Duration,
     /// Quick ACKs left.
@@ -159,7 +162,8 @@ impl Connection {
             lost_segments: flight.lost_segments(),
             retransmitted_segments: flight.retransmitted_segments(),
             all_retransmitted_segments: self.counts.retransmitted,
-            reordering: self.recovery.rack.reordering_seen,
+            reorderings: self.recovery.rack.reorderings,
+            reordering_segments: self.recovery.rack.degree.max(3),
             ack_delay: self.ack.delay().as_duration(),
             quick_acks: self.ack.credits(),
             ping_pong: self.ack.is_ping_pong(),

@@ -135,11 +135,12 @@ impl Connection {
         let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
         let peer = self.peer;
         let rack = &mut self.recovery.rack;
+        rack.begin_ack();
         let mut arrived = |record: &crate::connection::Record| {
             let stale = echo.is_some_and(|echo| {
                 echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
             });
-            rack.deliver(record, now, &rtt, stale);
+            rack.deliver(record, mss, now, &rtt, stale);
         };
         let flight = &mut self.sender.flight;
         if peer.sacks {
@@ -196,6 +197,9 @@ impl Connection {
     fn advance(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
         let octets = (ack - self.sender.una).unsigned_abs();
         self.counts.bytes_acked += u64::from(octets);
+        // MSG_MORE is about one call only: what an ACK lets out does not wait for the next (Linux's
+        // tcp_push has it as an argument, and sockets remember nothing but TCP_CORK).
+        self.sender.more = false;
         self.sender.acknowledge(ack, cx.pool);
         self.recovery.timeouts = 0;
         self.recovery.silent_since.clear();

@@ -105,7 +105,7 @@ impl Connection {
         }
         self.timers.stop_all();
         self.owed.clear(Owed::SYN | Owed::SYN_ACK);
-        self.ack.begin(self.segment_bytes(), self.receiver.window);
+        self.ack.begin(self.segment_bytes(), self.receiver.window, cx.now);
         let out = self.sender.flight.out_segments();
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;

@@ -81,7 +81,8 @@ pub(crate) struct Arrival {
 impl AckPolicy {
     /// First guess of the peer's segments, once the handshake has told something
     /// (tcp_initialize_rcv_mss).
-    pub(crate) fn begin(&mut self, mss: u32, window: u32) {
+    pub(crate) fn begin(&mut self, mss: u32, window: u32, now: Instant) {
+        self.received_at = now;
         let guess = mss.min(window / 2).min(u32::from(FIRST_GUESS)).max(88);
         self.segment_bytes = u16::try_from(guess).unwrap_or(FIRST_GUESS);
     }

@@ -32,6 +32,12 @@ pub(crate) struct Rack {
     started: bool,
     /// Whether an original was seen to arrive behind a later one (RACK.reordering_seen).
     pub(crate) reordering_seen: bool,
+    /// How many ACKs have shown that, and by how many segments at most (tcpi_reord_seen,
+    /// tcpi_reordering).
+    pub(crate) reorderings: u16,
+    pub(crate) degree: u16,
+    /// The present ACK has.
+    counted: bool,
     /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
     quarters: u8,
     /// Recoveries until that goes back to one.
@@ -41,13 +47,35 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
+    /// An ACK is about to be read.
+    pub(crate) fn begin_ack(&mut self) {
+        self.counted = false;
+    }
+
+    /// An original has arrived behind a later one.
+    fn note_reordering(&mut self, record: &Record, mss: u32) {
+        self.reordering_seen = true;
+        if !std::mem::replace(&mut self.counted, true) {
+            self.reorderings = self.reorderings.saturating_add(1);
+        }
+        let segments = (self.forward - record.seq).unsigned_abs().div_ceil(mss.max(1));
+        self.degree = self.degree.max(u16::try_from(segments).unwrap_or(u16::MAX));
+    }
+
     /// Something has arrived (step 2 and step 3). `echo_sent_before` says whether a timestamp proves
     /// that it was not the latest transmission that did.
-    pub(crate) fn deliver(&mut self, record: &Record, now: Instant, rtt: &Rtt, stale_echo: bool) {
+    pub(crate) fn deliver(
+        &mut self,
+        record: &Record,
+        mss: u32,
+        now: Instant,
+        rtt: &Rtt,
+        stale_echo: bool,
+    ) {
         if !self.started || record.end.after(self.forward) {
             self.forward = record.end;
         } else if !record.is_ambiguous() {
-            self.reordering_seen = true;
+            self.note_reordering(record, mss);
         }
         let took = now.since(record.sent_at);
         if record.is_ambiguous() {
@@ -171,7 +199,7 @@ mod tests {
             let Self { flight, rack, rtt } = self;
             let mut delivered = Delivered::default();
             flight.sack((seq, seq + MSS), MSS, &mut delivered, |record| {
-                rack.deliver(record, now, rtt, false);
+                rack.deliver(record, MSS, now, rtt, false);
             });
             rack.detect(flight, now, rtt, false, false)
         }

@@ -97,6 +97,11 @@ impl Sender {
         end.before(self.end).then(|| (end - self.nxt).unsigned_abs())
     }
 
+    /// Whether a record ends before `seq`.
+    pub(crate) fn is_record_end(&self, seq: SeqNumber) -> bool {
+        self.records.as_deref().is_some_and(|ends| ends.contains(&seq))
+    }
+
     /// Everything before `nxt` was sent.
     pub(crate) fn forget_records(&mut self) {
         let Some(ends) = &mut self.records else { return };
