@@ -78,7 +78,10 @@ impl World {
                 SocketOption::KeepAlive(asked.keep_alive)
             }
             (libc::SOL_IP, libc::IP_TOS) => {
-                SocketOption::TrafficClass(u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)?)
+                // One octet does as well (ip(7)).
+                let short = value.first().copied().filter(|_| value.len() < 4);
+                let class = short.map_or_else(|| int(value), |class| Ok(class.into()))?;
+                SocketOption::TrafficClass(u8::try_from(class).map_err(|_| Errno::EINVAL)?)
             }
             (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
                 SocketOption::TrafficClass(u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)?)

@@ -36,6 +36,7 @@ impl Connection {
     ) -> Result<Transmit, Blocked> {
         let link_bytes = Link::header_bytes(cx.device.medium);
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        self.restart_if_idle(cx);
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
@@ -251,7 +252,9 @@ impl Connection {
     }
 
     fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
-        self.restart_if_idle(cx);
+        if self.sender.flight.is_empty() {
+            self.congestion.on_restart(cx.now.since(self.counts.last_sent));
+        }
         let mss = self.segment_bytes();
         let end = plan.seq + plan.bytes + u32::from(plan.fin);
         let sender = &mut self.sender;
@@ -261,7 +264,6 @@ impl Connection {
         sender.flight.push(plan.seq, end, plan.segments, cx.now, cx.pool);
         sender.nxt = end;
         sender.fin_sent |= plan.fin;
-        sender.forget_records();
         if !plan.bytes.is_multiple_of(mss) {
             sender.small_end = plan.seq + plan.bytes;
         }
@@ -298,9 +300,11 @@ impl Connection {
         self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
     }
 
-    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew.
+    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
+    /// anything is sent in the old one.
     fn restart_if_idle(&mut self, cx: &Context<'_>) {
-        if !self.sender.flight.is_empty() {
+        let sends = self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0;
+        if !self.sender.flight.is_empty() || !sends {
             return;
         }
         let idle = cx.now.since(self.counts.last_sent);
@@ -311,7 +315,6 @@ impl Connection {
             let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
             self.congestion.on_idle(timeouts, cx.config.initial_window_segments);
         }
-        self.congestion.on_restart(idle);
     }
 
     fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {

@@ -44,7 +44,7 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// It was sent, once at least.
     pub(crate) fin_sent: bool,
-    /// Where records end of which not all was sent (MSG_EOR), in order; boxed, as most have none.
+    /// Where records end of which not all was acknowledged (MSG_EOR), in order; boxed, as most have none.
     records: Option<Box<VecDeque<SeqNumber>>>,
     pub(crate) buffer: Ring,
     pub(crate) flight: Flight,
@@ -102,10 +102,10 @@ impl Sender {
         self.records.as_deref().is_some_and(|ends| ends.contains(&seq))
     }
 
-    /// Everything before `nxt` was sent.
-    pub(crate) fn forget_records(&mut self) {
+    /// Everything before `una` was acknowledged.
+    fn forget_records(&mut self) {
         let Some(ends) = &mut self.records else { return };
-        while ends.front().is_some_and(|end| !end.after(self.nxt)) {
+        while ends.front().is_some_and(|end| !end.after(self.una)) {
             ends.pop_front();
         }
         if ends.is_empty() {
@@ -161,6 +161,7 @@ impl Sender {
         let octets = (una - self.buffer_start()).max(0).unsigned_abs().min(self.buffer.len());
         self.buffer.consume(octets);
         self.una = una;
+        self.forget_records();
         if self.buffer.len() == 0 {
             self.buffer.release(pool);
         }
@@ -172,6 +173,7 @@ impl Sender {
         self.buffer.release(pool);
         self.flight.clear(pool);
         self.end = self.nxt;
+        self.records = None;
         self.fin_queued = false;
     }
 }
