@@ -141,8 +141,13 @@ impl Connection {
         Ok(taken)
     }
 
+    /// What of the send buffer is free.
+    fn free_bytes(&self, cx: &Context<'_>) -> u32 {
+        self.send_limit(cx).saturating_sub(self.sender.queued_bytes())
+    }
+
     fn send_room(&self, cx: &Context<'_>) -> u32 {
-        let room = self.send_limit(cx).saturating_sub(self.sender.queued_bytes());
+        let room = self.free_bytes(cx);
         match self.options.not_sent_low_water {
             // Trains are begun while there is less than that, and filled (tcp_sendmsg and
             // sk_stream_memory_free).
@@ -170,7 +175,7 @@ impl Connection {
         if !self.state.may_send() || self.sender.fin_queued {
             return false;
         }
-        let room = self.send_room(cx);
+        let room = self.free_bytes(cx);
         // Not only just below the mark (tcp_stream_memory_free).
         let low_water = self.options.not_sent_low_water;
         if low_water.is_some_and(|bytes| self.sender.unsent_bytes() > bytes / 2) {

@@ -314,7 +314,7 @@ mod tests {
     /// the credits left after each.
     fn exchange(counting: QuickAckCounting, answer: u32) -> Vec<u8> {
         let mut policy = AckPolicy::default();
-        policy.begin(1460, 65_535);
+        policy.begin(1460, 65_535, Instant::ZERO);
         (0..10)
             .map(|n| {
                 arrive(&mut policy, at(n), 100);
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn sixteen_lone_segments_are_acknowledged_at_once_and_the_next_after_40_ms() {
         let mut policy = AckPolicy::default();
-        policy.begin(1460, 65_535);
+        policy.begin(1460, 65_535, Instant::ZERO);
         for n in 0..16 {
             assert_eq!(arrive(&mut policy, at(n), 100), None);
             assert!(policy.is_demanded(), "segment {n}");

@@ -38,6 +38,8 @@ pub(crate) struct Rack {
     pub(crate) degree: u16,
     /// The present ACK has.
     counted: bool,
+    /// `forward` before the present ACK: what that tells of came in no order that is known.
+    forward_before: Option<SeqNumber>,
     /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
     quarters: u8,
     /// Recoveries until that goes back to one.
@@ -50,6 +52,7 @@ impl Rack {
     /// An ACK is about to be read.
     pub(crate) fn begin_ack(&mut self) {
         self.counted = false;
+        self.forward_before = self.started.then_some(self.forward);
     }
 
     /// An original has arrived behind a later one.
@@ -58,7 +61,8 @@ impl Rack {
         if !std::mem::replace(&mut self.counted, true) {
             self.reorderings = self.reorderings.saturating_add(1);
         }
-        let segments = (self.forward - record.seq).unsigned_abs().div_ceil(mss.max(1));
+        let forward = self.forward_before.unwrap_or(self.forward);
+        let segments = (forward - record.seq).unsigned_abs().div_ceil(mss.max(1));
         self.degree = self.degree.max(u16::try_from(segments).unwrap_or(u16::MAX));
     }
 
@@ -74,7 +78,9 @@ impl Rack {
     ) {
         if !self.started || record.end.after(self.forward) {
             self.forward = record.end;
-        } else if !record.is_ambiguous() {
+        }
+        let behind = self.forward_before.is_some_and(|forward| !record.end.after(forward));
+        if behind && !record.is_ambiguous() {
             self.note_reordering(record, mss);
         }
         let took = now.since(record.sent_at);
@@ -198,6 +204,7 @@ mod tests {
             let seq = SeqNumber(segment * MSS);
             let Self { flight, rack, rtt } = self;
             let mut delivered = Delivered::default();
+            rack.begin_ack();
             flight.sack((seq, seq + MSS), MSS, &mut delivered, |record| {
                 rack.deliver(record, MSS, now, rtt, false);
             });
