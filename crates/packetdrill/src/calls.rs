@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 use uncork_stack::{
-    ConnectError, ConnectionError, ListenError, RecvError, SendError, Shutdown, SocketId, State,
+    ConnectError, ConnectionError, FastConnect, FastOpenListen, ListenError, RecvError, SendError, Shutdown, SocketId, State,
 };
 
 use crate::table::{Address, Asked, Kind, Socket, Stage};
@@ -56,6 +56,7 @@ impl World {
         let socket = Socket {
             stage: Stage::New { bound: None },
             non_blocking: kind & libc::SOCK_NONBLOCK != 0,
+            deferred: false,
             asked: Asked::default(),
             ipv6: domain == libc::AF_INET6,
         };
@@ -92,6 +93,23 @@ impl World {
             self.stack().set_listener_option(id, option);
         }
         self.table.socket(fd)?.stage = Stage::Listening { id };
+        self.tell_fast_listener(fd)
+    }
+
+    /// What is asked of Fast Open, for a listener that is there already.
+    pub(crate) fn tell_fast_listener(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let socket = self.table.socket(fd)?;
+        let Stage::Listening { id } = socket.stage else { return Ok(()) };
+        let listen = FastOpenListen {
+            pending: socket.asked.fast_pending,
+            cookie_not_required: socket.asked.without_cookie,
+        };
+        let keys = socket.asked.fast_keys;
+        let stack = self.stack();
+        stack.set_listener_fast_open(id, listen);
+        if let Some(keys) = keys {
+            stack.set_fast_open_keys(Some(id), keys);
+        }
         Ok(())
     }
 
@@ -103,7 +121,7 @@ impl World {
         let connection = self.stack().accept(id).ok_or(Errno::EAGAIN)?;
         let remote = self.remote(connection).ok_or(Errno::ECONNABORTED)?;
         let stage = Stage::Open { id: connection };
-        let socket = Socket { stage, non_blocking: false, asked, ipv6 };
+        let socket = Socket { stage, non_blocking: false, deferred: false, asked, ipv6 };
         let accepted = self.table.add(Kind::Socket(Box::new(socket)))?;
         Ok((accepted, if ipv6 { mapped(remote) } else { remote }))
     }
@@ -115,6 +133,21 @@ impl World {
 
     /// The first half of connect(2); `EINPROGRESS` if there is a second one.
     pub(crate) fn begin_connect(&mut self, fd: RawFd, address: Address) -> Result<(), Errno> {
+        let fast = self.table.socket(fd)?.asked.fast_connect;
+        match self.begin(fd, address, fast) {
+            // Fast Open that is switched off is an ordinary connection (TCP_FASTOPEN_CONNECT).
+            Err(Errno::EOPNOTSUPP) if fast => self.begin(fd, address, false),
+            result => result,
+        }
+    }
+
+    /// With `fast` the SYN may take data along: then this says nothing, and sending goes on with it.
+    pub(crate) fn begin(
+        &mut self,
+        fd: RawFd,
+        address: Address,
+        fast: bool,
+    ) -> Result<(), Errno> {
         let now = self.now;
         let socket = self.table.socket(fd)?;
         let Some(remote) = address.map(plain) else { return self.disconnect(fd) };
@@ -127,16 +160,26 @@ impl World {
             Stage::Open { .. } | Stage::Listening { .. } => return Err(Errno::EISCONN),
         };
         let options = socket.asked.options.clone();
-        let id = self.stack().connect(now, bound, remote).map_err(|error| match error {
+        let without_cookie = socket.asked.without_cookie;
+        let begun = if fast {
+            self.stack().connect_fast(now, bound, remote, without_cookie)
+        } else {
+            self.stack().connect(now, bound, remote).map(FastConnect::Begun)
+        };
+        let begun = begun.map_err(|error| match error {
             ConnectError::NoRoute => Errno::ENETUNREACH,
             ConnectError::NotOurs => Errno::EADDRNOTAVAIL,
             ConnectError::AddressInUse => Errno::EADDRINUSE,
+            ConnectError::NoFastOpen => Errno::EOPNOTSUPP,
         })?;
+        let id = begun.socket();
         for option in options {
             self.stack().set_option(now, id, option);
         }
-        self.table.socket(fd)?.stage = Stage::Connecting { id };
-        Err(Errno::EINPROGRESS)
+        let socket = self.table.socket(fd)?;
+        socket.stage = Stage::Connecting { id };
+        socket.deferred = matches!(begun, FastConnect::Deferred(_));
+        if socket.deferred { Ok(()) } else { Err(Errno::EINPROGRESS) }
     }
 
     /// The second half of connect(2): how it went.
@@ -193,12 +236,25 @@ impl World {
             Errno::ENOTCONN => Errno::EPIPE,
             other => other,
         })?;
+        let connecting = self.stack().info(now, id).is_some_and(|info| info.state == State::SynSent);
+        if connecting && !std::mem::take(&mut self.table.socket(fd)?.deferred) {
+            return Err(Errno::EAGAIN);
+        }
         let sent = self.stack().send(now, id, bytes, flags & libc::MSG_MORE != 0);
         let sent = sent.map_err(errno_of_send)?;
         if flags & libc::MSG_EOR != 0 && sent == bytes.len() {
             self.stack().end_record(id);
         }
         Ok(sent)
+    }
+
+    /// A SYN that waits for data leaves without.
+    pub(crate) fn launch(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let now = self.now;
+        let id = self.connection(fd)?;
+        self.table.socket(fd)?.deferred = false;
+        self.stack().launch(now, id);
+        Ok(())
     }
 
     /// recv(2).
@@ -291,9 +347,16 @@ impl World {
         };
         let stack = self.stack();
         let Some(info) = stack.info(now, id) else { return Ok(libc::POLLHUP) };
-        if matches!(info.state, State::SynSent | State::SynReceived) {
+        let socket = self.table.socket(fd)?;
+        if socket.deferred && info.state == State::SynSent {
+            return Ok(libc::POLLOUT | libc::POLLWRNORM);
+        }
+        // One that was accepted in SYN-RECEIVED has Fast Open.
+        let opening = matches!(socket.stage, Stage::Connecting { .. });
+        if opening && matches!(info.state, State::SynSent | State::SynReceived) {
             return Ok(0);
         }
+        let stack = self.stack();
         let mut ready = 0;
         if stack.is_readable(id) {
             ready |= libc::POLLIN | libc::POLLRDNORM;

@@ -76,7 +76,8 @@ pub(crate) fn of_none() -> Vec<u8> {
 /// The structure for a connection.
 pub(crate) fn of(info: &Info) -> Vec<u8> {
     let (stamps, sacks, scales, ecn) = info.extensions;
-    let options = [stamps, sacks, scales, ecn];
+    // The last is TCPI_OPT_SYN_DATA; bit 4 is TCPI_OPT_ECN_SEEN.
+    let options = [stamps, sacks, scales, ecn, false, info.syn_data];
     let options = options.iter().enumerate().map(|(bit, &on)| u8::from(on) << bit).sum();
     let mut out = Writer(vec![
         state_number(info.state),
@@ -86,7 +87,8 @@ pub(crate) fn of(info: &Info) -> Vec<u8> {
         info.backoff,
         options,
         0,
-        0,
+        // Behind tcpi_delivery_rate_app_limited.
+        (info.fast_open_failure as u8) << 1,
     ]);
     out.words([
         micros(info.timeout),

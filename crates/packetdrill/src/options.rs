@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{Algorithm, SocketOption};
+use uncork_stack::{Algorithm, FastOpenKeys, SocketOption};
 
 use crate::calls::errno_of;
 use crate::info;
@@ -112,7 +112,32 @@ impl World {
                 _ => Err(Errno::ENOENT),
             };
         }
+        if name == libc::TCP_FASTOPEN_KEY {
+            let key = |at: usize| value.get(at..)?.first_chunk::<16>().copied();
+            let (primary, backup) = match value.len() {
+                16 => (key(0), None),
+                32 => (key(0), key(16)),
+                _ => (None, None),
+            };
+            asked.fast_keys = Some(FastOpenKeys::new(primary.ok_or(Errno::EINVAL)?, backup));
+            return self.tell_fast_listener(fd).map(|()| None);
+        }
         let on = int(value)? != 0;
+        match name {
+            libc::TCP_FASTOPEN_CONNECT => {
+                asked.fast_connect = on;
+                return Ok(None);
+            }
+            libc::TCP_FASTOPEN_NO_COOKIE => {
+                asked.without_cookie = on;
+                return self.tell_fast_listener(fd).map(|()| None);
+            }
+            libc::TCP_FASTOPEN => {
+                asked.fast_pending = unsigned(value)?;
+                return self.tell_fast_listener(fd).map(|()| None);
+            }
+            _ => {}
+        }
         Ok(Some(match name {
             libc::TCP_NODELAY => {
                 asked.no_delay = on;
@@ -121,6 +146,9 @@ impl World {
             libc::TCP_CORK => {
                 asked.cork = on;
                 SocketOption::Cork(on)
+            }
+            libc::TCP_SYNCNT => {
+                SocketOption::SynRetries(u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)?)
             }
             libc::TCP_QUICKACK => SocketOption::QuickAck(on),
             libc::TCP_MAXSEG => {

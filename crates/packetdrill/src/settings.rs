@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Algorithm, Config};
+use uncork_stack::{Algorithm, Config, FastOpen, FastOpenKeys};
 
 /// What a world begins with.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct Settings {
     pub config: Config,
     /// Of its device.
     pub device: Capabilities,
+    /// Keys of Fast Open's cookies.
+    pub keys: Option<FastOpenKeys>,
     /// Whether trains are cut into segments before they are seen.
     pub segments: bool,
 }
@@ -32,7 +34,7 @@ impl Default for Settings {
             reports_completions: false,
             ..Capabilities::plain(Medium::Ip, MTU)
         };
-        Self { config: Config { pacing: false, ..Config::default() }, device, segments: false }
+        Self { config: Config { pacing: false, ..Config::default() }, device, keys: None, segments: false }
     }
 }
 
@@ -60,6 +62,10 @@ pub(crate) fn read() -> Settings {
     if let Some(segments) = number("tcp_min_tso_segs") {
         config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
     }
+    if let Some(switches) = number("tcp_fastopen") {
+        config.fast_open = FastOpen(u32::try_from(switches).unwrap_or(0));
+    }
+    settings.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
     config.not_sent_low_water = number("tcp_notsent_lowat")
         .and_then(|bytes| u32::try_from(bytes).ok())
         .filter(|&bytes| bytes != u32::MAX);
@@ -69,6 +75,18 @@ pub(crate) fn read() -> Settings {
     config.pacing = is_fair_queue();
     settings.segments = told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off");
     settings
+}
+
+/// Keys as Linux writes them: four words of 32 bits, each in hexadecimal (proc_tcp_fastopen_key).
+fn keys(text: &str) -> Option<FastOpenKeys> {
+    let mut keys = text.trim().split(',').map(|key| {
+        let words: Vec<u32> =
+            key.split('-').flat_map(|word| u32::from_str_radix(word, 16)).collect();
+        let words: [u32; 4] = words.try_into().ok()?;
+        words.map(u32::to_le_bytes).concat().try_into().ok()
+    });
+    let primary: [u8; 16] = keys.next()??;
+    Some(FastOpenKeys::new(primary, keys.next().flatten()))
 }
 
 fn set<T>(setting: &mut T, value: Option<T>) {

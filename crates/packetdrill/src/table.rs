@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use uncork_stack::{ListenerId, SocketId, SocketOption};
+use uncork_stack::{FastOpenKeys, ListenerId, SocketId, SocketOption};
 
 use crate::epoll::Interests;
 
@@ -28,6 +28,11 @@ pub(crate) struct Asked {
     pub(crate) user_timeout_millis: u32,
     pub(crate) keep_alive: Option<uncork_stack::KeepAlive>,
     pub(crate) keep_alive_wanted: uncork_stack::KeepAlive,
+    /// TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE, TCP_FASTOPEN and TCP_FASTOPEN_KEY.
+    pub(crate) fast_connect: bool,
+    pub(crate) without_cookie: bool,
+    pub(crate) fast_pending: u32,
+    pub(crate) fast_keys: Option<FastOpenKeys>,
     /// What the stack is to be told when there is a connection.
     pub(crate) options: Vec<SocketOption>,
 }
@@ -56,6 +61,8 @@ pub(crate) enum Stage {
 pub(crate) struct Socket {
     pub(crate) stage: Stage,
     pub(crate) non_blocking: bool,
+    /// Its SYN waits for the first bytes that are sent.
+    pub(crate) deferred: bool,
     pub(crate) asked: Asked,
     pub(crate) ipv6: bool,
 }

@@ -37,8 +37,61 @@ impl Shared {
         flags: i32,
         to: Option<Address>,
     ) -> Result<usize, Errno> {
-        let _ = to;
         let waits = self.call(|world| world.waits(fd, flags))?;
+        let fast = flags & libc::MSG_FASTOPEN != 0;
+        let flags = flags & !libc::MSG_FASTOPEN;
+        let deferred = if fast {
+            // Who says nothing about where to has nothing to open (tcp_sendmsg_fastopen).
+            let to = to.flatten().ok_or(Errno::EOPNOTSUPP)?;
+            match self.call(|world| world.begin(fd, Some(to), true)) {
+                Ok(()) => true,
+                Err(Errno::EINPROGRESS) => {
+                    self.wait(waits, None, |world| world.finish_connect(fd)).map_err(begun)?;
+                    false
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            self.call(|world| Ok(world.table.socket(fd)?.deferred))?
+        };
+        if deferred {
+            return self.transmit_with_syn(fd, bytes, flags, waits);
+        }
+        self.transmit_all(fd, bytes, flags, waits)
+    }
+
+    /// The first bytes of a connection, which leave with its SYN.
+    fn transmit_with_syn(
+        &self,
+        fd: RawFd,
+        bytes: &[u8],
+        flags: i32,
+        waits: bool,
+    ) -> Result<usize, Errno> {
+        let sent = if bytes.is_empty() {
+            self.call(|world| world.launch(fd))?;
+            0
+        } else {
+            self.call(|world| world.send(fd, bytes, flags))?
+        };
+        if !waits {
+            return if sent > 0 { Ok(sent) } else { Err(Errno::EINPROGRESS) };
+        }
+        self.wait(true, None, |world| world.finish_connect(fd))?;
+        let rest = &bytes[sent..];
+        if rest.is_empty() {
+            return Ok(sent);
+        }
+        Ok(sent + self.transmit_all(fd, rest, flags, waits)?)
+    }
+
+    fn transmit_all(
+        &self,
+        fd: RawFd,
+        bytes: &[u8],
+        flags: i32,
+        waits: bool,
+    ) -> Result<usize, Errno> {
         let mut sent = 0;
         let result = self.wait(waits, None, |world| {
             loop {
@@ -101,6 +154,11 @@ impl Shared {
         let millis = u64::try_from(millis).ok()?;
         self.call(|world| Ok(world.now + Duration::from_millis(millis))).ok()
     }
+}
+
+/// connect(2) that goes on says so.
+fn begun(error: Errno) -> Errno {
+    if error == Errno::EAGAIN { Errno::EINPROGRESS } else { error }
 }
 
 /// What poll(2) says of one.

@@ -69,6 +69,9 @@ impl World {
             *segments = settings.segments;
             // Scripts compare numbers only with each other.
             let mut stack = Stack::new(settings.config, settings.device, Mac([0; 6]), [1; 32]);
+            if let Some(keys) = settings.keys {
+                stack.set_fast_open_keys(None, keys);
+            }
             for &address in addresses.iter() {
                 stack.add_address(address);
             }

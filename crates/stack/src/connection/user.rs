@@ -96,11 +96,6 @@ impl User {
         self.error
     }
 
-    /// Whether there is an error that was not told.
-    pub(crate) fn has_error(&self) -> bool {
-        self.error.is_some()
-    }
-
     /// The error, told once (SO_ERROR).
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()

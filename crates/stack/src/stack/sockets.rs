@@ -303,7 +303,7 @@ impl Stack {
     /// Whether it has failed, and nobody was told why yet (POLLERR).
     #[must_use]
     pub fn has_error(&self, socket: SocketId) -> bool {
-        self.get(socket).is_some_and(|connection| connection.user.has_error())
+        self.get(socket).is_some_and(|connection| connection.user.error().is_some())
     }
 
     /// The latest octet given ends a record: no segment has octets of both sides of it, and what is
