@@ -162,6 +162,7 @@ impl World {
         let options = socket.asked.options.clone();
         let without_cookie = socket.asked.without_cookie;
         let begun = if fast {
+            self.follow_fast_open();
             self.stack().connect_fast(now, bound, remote, without_cookie)
         } else {
             self.stack().connect(now, bound, remote).map(FastConnect::Begun)

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{Algorithm, FastOpenKeys, SocketOption};
+use uncork_stack::{Algorithm, FastOpen, FastOpenKeys, SocketOption};
 
 use crate::calls::errno_of;
 use crate::info;
@@ -125,6 +125,10 @@ impl World {
         let on = int(value)? != 0;
         match name {
             libc::TCP_FASTOPEN_CONNECT => {
+                if !self.follow_fast_open().has(FastOpen::CLIENT) {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                let asked = &mut self.table.socket(fd)?.asked;
                 asked.fast_connect = on;
                 return Ok(None);
             }

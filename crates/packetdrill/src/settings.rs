@@ -62,9 +62,7 @@ pub(crate) fn read() -> Settings {
     if let Some(segments) = number("tcp_min_tso_segs") {
         config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
     }
-    if let Some(switches) = number("tcp_fastopen") {
-        config.fast_open = FastOpen(u32::try_from(switches).unwrap_or(0));
-    }
+    set(&mut config.fast_open, fast_open());
     settings.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
     config.not_sent_low_water = number("tcp_notsent_lowat")
         .and_then(|bytes| u32::try_from(bytes).ok())
@@ -75,6 +73,11 @@ pub(crate) fn read() -> Settings {
     config.pacing = is_fair_queue();
     settings.segments = told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off");
     settings
+}
+
+/// What of Fast Open is switched on now: scripts change that in the middle.
+pub(crate) fn fast_open() -> Option<FastOpen> {
+    number("tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
 }
 
 /// Keys as Linux writes them: four words of 32 bits, each in hexadecimal (proc_tcp_fastopen_key).

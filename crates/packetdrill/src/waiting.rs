@@ -40,7 +40,10 @@ impl Shared {
         let waits = self.call(|world| world.waits(fd, flags))?;
         let fast = flags & libc::MSG_FASTOPEN != 0;
         let flags = flags & !libc::MSG_FASTOPEN;
-        let deferred = if fast {
+        let deferred = self.call(|world| Ok(world.table.socket(fd)?.deferred))?;
+        let deferred = if deferred {
+            true
+        } else if fast {
             // Who says nothing about where to has nothing to open (tcp_sendmsg_fastopen).
             let to = to.flatten().ok_or(Errno::EOPNOTSUPP)?;
             match self.call(|world| world.begin(fd, Some(to), true)) {
@@ -52,7 +55,7 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         } else {
-            self.call(|world| Ok(world.table.socket(fd)?.deferred))?
+            false
         };
         if deferred {
             return self.transmit_with_syn(fd, bytes, flags, waits);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::unistd::{Pid, gettid};
 use uncork_packet::{Completion, Instant, Received};
-use uncork_stack::{Cidr, Event, Mac, Stack};
+use uncork_stack::{Cidr, Event, FastOpen, Mac, Stack};
 
 pub use crate::settings::Settings;
 use crate::{segment, settings};
@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) table: Table,
     pub(crate) now: Instant,
     settings: Option<Settings>,
+    /// The settings are those of the namespace.
+    follows: bool,
     addresses: Vec<Cidr>,
     sent: VecDeque<Sent>,
     /// Trains are cut into segments before they are seen.
@@ -81,6 +83,16 @@ impl World {
             }
             stack
         })
+    }
+
+    /// Follows the switches of Fast Open, if the settings are the namespace's; gives those in force.
+    pub(crate) fn follow_fast_open(&mut self) -> FastOpen {
+        let follows = self.follows;
+        let stack = self.stack();
+        if let Some(switches) = settings::fast_open().filter(|_| follows) {
+            stack.set_fast_open(switches);
+        }
+        stack.fast_open()
     }
 
     /// Lets the stack do all that it can do now.
@@ -145,6 +157,7 @@ impl Shared {
             stack: None,
             table: Table::default(),
             now: Instant::from_millis(1000),
+            follows: settings.is_none(),
             settings,
             addresses,
             sent: VecDeque::new(),
