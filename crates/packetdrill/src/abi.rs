@@ -55,12 +55,10 @@ pub(crate) struct Interface {
     shutdown: unsafe extern "C" fn(User, c_int, c_int) -> c_int,
     getsockopt:
         unsafe extern "C" fn(User, c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
-    setsockopt:
-        unsafe extern "C" fn(User, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    setsockopt: unsafe extern "C" fn(User, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
     poll: unsafe extern "C" fn(User, *mut pollfd, c_ulong, c_int) -> c_int,
     netdev_send: unsafe extern "C" fn(User, *const c_void, size_t) -> c_int,
-    netdev_receive:
-        unsafe extern "C" fn(User, *mut c_void, *mut size_t, *mut c_longlong) -> c_int,
+    netdev_receive: unsafe extern "C" fn(User, *mut c_void, *mut size_t, *mut c_longlong) -> c_int,
     usleep: unsafe extern "C" fn(User, c_uint) -> c_int,
     gettimeofday: unsafe extern "C" fn(User, *mut timeval, *mut c_void) -> c_int,
     epoll_create: unsafe extern "C" fn(User, c_int) -> c_int,
@@ -84,10 +82,7 @@ pub(crate) struct Interface {
 ///
 /// `flags` is null or a C string; `interface` has room for one.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn packetdrill_interface_init(
-    flags: *const c_char,
-    interface: *mut Interface,
-) {
+unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
     let flags = if flags.is_null() {
         String::new()
     } else {
@@ -379,11 +374,8 @@ unsafe extern "C" fn sendmsg(
     let sent = pieces(message.msg_iov, message.msg_iovlen as usize).and_then(|pieces| {
         let from = gather(pieces)?;
         let name = message.msg_name.cast_const().cast();
-        let to = if message.msg_name.is_null() {
-            None
-        } else {
-            Some(named(name, message.msg_namelen)?)
-        };
+        let to =
+            if message.msg_name.is_null() { None } else { Some(named(name, message.msg_namelen)?) };
         shared(user).transmit(fd, &from, flags, to)
     });
     count(sent)
@@ -442,9 +434,9 @@ unsafe extern "C" fn setsockopt(
     bytes: socklen_t,
 ) -> c_int {
     let value = octets(value, bytes as usize);
-    none(value.and_then(|value| {
-        shared(user).call(|world| world.set_option(fd, level, name, value))
-    }))
+    none(
+        value.and_then(|value| shared(user).call(|world| world.set_option(fd, level, name, value))),
+    )
 }
 
 unsafe extern "C" fn poll(user: User, set: *mut pollfd, number: c_ulong, millis: c_int) -> c_int {

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 use uncork_stack::{
-    ConnectError, ConnectionError, FastConnect, FastOpenListen, ListenError, RecvError, SendError, Shutdown, SocketId, State,
+    ConnectError, ConnectionError, FastConnect, FastOpenListen, ListenError, RecvError, SendError,
+    Shutdown, SocketId, State,
 };
 
 use crate::table::{Address, Asked, Kind, Socket, Stage};
@@ -142,12 +143,7 @@ impl World {
     }
 
     /// With `fast` the SYN may take data along: then this says nothing, and sending goes on with it.
-    pub(crate) fn begin(
-        &mut self,
-        fd: RawFd,
-        address: Address,
-        fast: bool,
-    ) -> Result<(), Errno> {
+    pub(crate) fn begin(&mut self, fd: RawFd, address: Address, fast: bool) -> Result<(), Errno> {
         let now = self.now;
         let socket = self.table.socket(fd)?;
         let Some(remote) = address.map(plain) else { return self.disconnect(fd) };
@@ -155,7 +151,8 @@ impl World {
             Stage::New { bound } => bound,
             Stage::Connecting { .. } => {
                 let done = self.finish_connect(fd);
-                return done.map_err(|error| if error == Errno::EAGAIN { Errno::EALREADY } else { error });
+                return done
+                    .map_err(|error| if error == Errno::EAGAIN { Errno::EALREADY } else { error });
             }
             Stage::Open { .. } | Stage::Listening { .. } => return Err(Errno::EISCONN),
         };
@@ -237,7 +234,8 @@ impl World {
             Errno::ENOTCONN => Errno::EPIPE,
             other => other,
         })?;
-        let connecting = self.stack().info(now, id).is_some_and(|info| info.state == State::SynSent);
+        let connecting =
+            self.stack().info(now, id).is_some_and(|info| info.state == State::SynSent);
         if connecting && !std::mem::take(&mut self.table.socket(fd)?.deferred) {
             return Err(Errno::EAGAIN);
         }

@@ -34,7 +34,12 @@ impl Default for Settings {
             reports_completions: false,
             ..Capabilities::plain(Medium::Ip, MTU)
         };
-        Self { config: Config { pacing: false, ..Config::default() }, device, keys: None, segments: false }
+        Self {
+            config: Config { pacing: false, ..Config::default() },
+            device,
+            keys: None,
+            segments: false,
+        }
     }
 }
 
@@ -51,7 +56,10 @@ pub(crate) fn read() -> Settings {
     set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
     set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
     set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
-    set(&mut config.restart_after_idle, number("tcp_slow_start_after_idle").map(|value| value != 0));
+    set(
+        &mut config.restart_after_idle,
+        number("tcp_slow_start_after_idle").map(|value| value != 0),
+    );
     set(&mut config.autocork, number("tcp_autocorking").map(|value| value != 0));
     set(&mut config.syn_retries, byte("tcp_syn_retries"));
     set(&mut config.syn_ack_retries, byte("tcp_synack_retries"));

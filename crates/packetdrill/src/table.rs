@@ -49,11 +49,19 @@ impl Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It may have an address.
-    New { bound: Option<SocketAddr> },
-    Listening { id: ListenerId },
+    New {
+        bound: Option<SocketAddr>,
+    },
+    Listening {
+        id: ListenerId,
+    },
     /// `told` once `connect` has said how it went.
-    Connecting { id: SocketId },
-    Open { id: SocketId },
+    Connecting {
+        id: SocketId,
+    },
+    Open {
+        id: SocketId,
+    },
 }
 
 /// A socket.

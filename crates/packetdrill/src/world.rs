@@ -17,8 +17,8 @@ use uncork_packet::{Completion, Instant, Received};
 use uncork_stack::{Cidr, Event, FastOpen, Mac, Stack};
 
 pub use crate::settings::Settings;
-use crate::{segment, settings};
 use crate::table::Table;
+use crate::{segment, settings};
 
 /// The time of day at which every script begins; packetdrill looks only at differences.
 const BEGINNING: Duration = Duration::from_secs(1_000_000_000);
@@ -182,7 +182,10 @@ impl Shared {
     }
 
     /// A call that does not wait.
-    pub(crate) fn call<T>(&self, act: impl FnOnce(&mut World) -> Result<T, Errno>) -> Result<T, Errno> {
+    pub(crate) fn call<T>(
+        &self,
+        act: impl FnOnce(&mut World) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         let mut world = self.lock();
         let result = act(&mut world);
         world.drive();

@@ -12,7 +12,7 @@ use crate::programs::{AT_ONCE, PORT};
 use crate::{StopGuard, octet, octets};
 
 /// A machine that is four times slower than most is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Sends on many connections, some at once, and compares what comes back. Its end stops the server.

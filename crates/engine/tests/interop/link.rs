@@ -68,6 +68,9 @@ impl Link {
         let (prefix, more) = if link.ipv6 { (64, " nodad") } else { (24, "") };
         let address = format!("address add {}/{prefix} dev eth0{more}", link.kernels_address());
         link.kernels.ip(&address).unwrap();
+        // The kernel asks three times only, and may be out of luck with all of them.
+        let neighbour = format!("neigh add {} lladdr {OUR_MAC} dev eth0", link.our_address());
+        link.kernels.ip(&neighbour).unwrap();
         link
     }
 

@@ -77,13 +77,13 @@ fn a_selection_of_networks() {
     let lossy = Conditions { loss: 0.01, delay: Duration::from_millis(2), ..still };
     let far = Duration::from_millis(200);
     let selection = [
-        ("plain", still, 20_000_000),
-        ("lossy", lossy, 1_000_000),
-        ("worse", Conditions { loss: 0.05, ..lossy }, 300_000),
-        ("late", Conditions { reorder: 0.02, loss: 0.001, ipv6: true, ..lossy }, 1_000_000),
-        ("small", Conditions { mtu: 576, ..lossy }, 300_000),
-        ("jumbo", Conditions { mtu: 9000, ipv6: true, ..still }, 20_000_000),
-        ("far", Conditions { delay: far, ..still }, 300_000),
+        ("plain", still, 5_000_000),
+        ("lossy", lossy, 500_000),
+        ("worse", Conditions { loss: 0.05, ..lossy }, 100_000),
+        ("late", Conditions { reorder: 0.02, loss: 0.001, ipv6: true, ..lossy }, 500_000),
+        ("small", Conditions { mtu: 576, ..lossy }, 150_000),
+        ("jumbo", Conditions { mtu: 9000, ipv6: true, ..still }, 5_000_000),
+        ("far", Conditions { delay: far, ..still }, 100_000),
     ];
     for (label, conditions, bytes) in selection {
         both_ways(&format!("iop{label}"), &conditions, 2, bytes);
@@ -106,7 +106,9 @@ fn every_network() {
     }
     for ipv6 in [false, true] {
         for mtu in [576, 1280, 1500, 9000].into_iter().filter(|&mtu| !ipv6 || mtu >= 1280) {
-            for (loss, bytes) in [(0.0, 20_000_000), (0.001, 5_000_000), (0.01, 1_000_000), (0.05, 300_000)] {
+            for (loss, bytes) in
+                [(0.0, 20_000_000), (0.001, 5_000_000), (0.01, 1_000_000), (0.05, 300_000)]
+            {
                 for (millis, reorder) in [(0, 0.0), (5, 0.01), (50, 0.0), (200, 0.0)] {
                     let delay = Duration::from_millis(millis);
                     let conditions = Conditions { mtu, loss, delay, reorder, ipv6 };

@@ -19,6 +19,14 @@ pub(crate) const AT_ONCE: usize = 50;
 const LOOK: Duration = Duration::from_millis(5);
 const BUFFER_BYTES: usize = 1 << 18;
 
+/// What the stack has to say when something does not end.
+fn state(stack: &mut Stack, now: Instant) -> String {
+    let sockets: Vec<_> = stack.sockets().collect();
+    let infos: Vec<_> =
+        sockets.into_iter().filter_map(|one| stack.info(now, one)).take(3).collect();
+    format!("{:#?} {infos:#?}", stack.counters())
+}
+
 /// What is still to be echoed on a connection, and whether the peer has said all.
 #[derive(Default)]
 struct Pending {
@@ -40,22 +48,27 @@ impl Echo<'_> {
     fn serve(&mut self, stack: &mut Stack, now: Instant, socket: SocketId) {
         let Some(pending) = self.open.get_mut(&socket) else { return };
         let mut taken = [0; 1 << 14];
-        loop {
-            let room = !pending.over && pending.bytes.len() < BUFFER_BYTES;
-            let got = if room { stack.recv(now, socket, &mut taken) } else { Err(RecvError::WouldBlock) };
-            match got {
-                Ok(0) => pending.over = true,
-                Ok(bytes) => pending.bytes.extend_from_slice(&taken[..bytes]),
-                Err(RecvError::WouldBlock) => {}
-                Err(error) => unreachable!("the connection has failed: {error}"),
+        // News are edges: go on for as long as either direction moves.
+        let mut moves = true;
+        while std::mem::take(&mut moves) {
+            if !pending.over && pending.bytes.len() < BUFFER_BYTES {
+                match stack.recv(now, socket, &mut taken) {
+                    Ok(0) => pending.over = true,
+                    Ok(bytes) => {
+                        pending.bytes.extend_from_slice(&taken[..bytes]);
+                        moves = true;
+                    }
+                    Err(RecvError::WouldBlock) => {}
+                    Err(error) => unreachable!("the connection has failed: {error}"),
+                }
             }
             match stack.send(now, socket, &pending.bytes, false) {
-                Ok(bytes) => drop(pending.bytes.drain(..bytes)),
+                Ok(bytes) => {
+                    moves |= bytes > 0;
+                    pending.bytes.drain(..bytes);
+                }
                 Err(SendError::WouldBlock) => {}
                 Err(error) => unreachable!("the connection has failed: {error}"),
-            }
-            if !matches!(got, Ok(bytes) if bytes > 0) {
-                break;
             }
         }
         if pending.over && pending.bytes.is_empty() {
@@ -83,7 +96,7 @@ impl Program for Echo<'_> {
         self.now = now;
         self.left = stack.connection_count();
         let began = *self.began.get_or_insert(now);
-        assert!(now.since(began) < 2 * PATIENCE, "the client does not end");
+        assert!(now.since(began) < 2 * PATIENCE, "the client does not end: {}", state(stack, now));
     }
 
     fn watched(&self) -> Vec<Watch<'_>> {
@@ -184,7 +197,7 @@ impl Program for Client {
     fn on_turn(&mut self, stack: &mut Stack, now: Instant) {
         self.now = now;
         let began = *self.began.get_or_insert(now);
-        assert!(now.since(began) < 2 * PATIENCE, "{} connections do not end", self.open.len());
+        assert!(now.since(began) < 2 * PATIENCE, "connections do not end: {}", state(stack, now));
         while self.waiting > 0 && self.open.len() < AT_ONCE {
             self.waiting -= 1;
             let socket = stack.connect(now, None, self.to).unwrap();
@@ -223,8 +236,7 @@ pub(crate) fn connect(
     let mut engine = Engine::new(port, stack);
     let now = engine.now();
     let open = HashMap::new();
-    let mut client =
-        Client { to, waiting: connections, bytes, open, now, began: None, left: 0 };
+    let mut client = Client { to, waiting: connections, bytes, open, now, began: None, left: 0 };
     engine.run(&mut client).unwrap();
     engine.stack().connection_count()
 }

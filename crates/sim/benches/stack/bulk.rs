@@ -38,10 +38,9 @@ fn gigabits(capabilities: Capabilities, total: usize) -> f64 {
 pub(crate) fn run() {
     let plain = Capabilities::plain(Medium::Ethernet, 1500);
     let trains = Capabilities { max_train_bytes: 65_000, completes_checksums: true, ..plain };
-    for (name, capabilities, total, bar) in [
-        ("MTU 1500 with checksums", plain, 2 << 30, 8.0),
-        ("64 KiB trains", trains, 8 << 30, 40.0),
-    ] {
+    for (name, capabilities, total, bar) in
+        [("MTU 1500 with checksums", plain, 2 << 30, 8.0), ("64 KiB trains", trains, 8 << 30, 40.0)]
+    {
         let figure = median((0..crate::ROUNDS).map(|_| gigabits(capabilities, total)).collect());
         tell(
             &format!("bulk in memory, {name}"),

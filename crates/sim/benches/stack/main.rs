@@ -66,7 +66,8 @@ fn contest(connections: usize, ours_rounds: usize, smol_rounds: usize) -> [f64; 
 }
 
 fn request_response() {
-    for (connections, rounds, bar) in [(1, [200_000, 200_000], 2.0), (10_000, [200_000, 200], 100.0)]
+    for (connections, rounds, bar) in
+        [(1, [200_000, 200_000], 2.0), (10_000, [200_000, 200], 100.0)]
     {
         let [ours, smol] = contest(connections, rounds[0], rounds[1]);
         let ratio = smol / ours;
@@ -81,7 +82,8 @@ fn request_response() {
 
 fn main() {
     // What cargo bench adds.
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);
     let began = Clock::now();
     if wants("request") {

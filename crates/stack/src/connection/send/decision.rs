@@ -198,7 +198,8 @@ impl Connection {
         // Everything, if it fits: then its tail may be less than a segment, and its FIN comes along.
         if unsent <= most && unsent + u32::from(fin) <= room {
             let tail = unsent % mss;
-            let held = if tail == 0 || fin || record.is_some() { None } else { self.holds_tail(cx) };
+            let held =
+                if tail == 0 || fin || record.is_some() { None } else { self.holds_tail(cx) };
             match held {
                 None => return Ok(DataPlan { seq, ..plan(unsent, mss, fin) }),
                 Some(blocked) if unsent == tail => return Err(blocked),
