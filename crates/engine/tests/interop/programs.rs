@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uncork_engine::{Engine, Instant, Program, Watch};
-use uncork_stack::{Event, ListenerId, RecvError, SendError, SocketId, Stack};
+use uncork_stack::{ConnectionError, Event, ListenerId, RecvError, SendError, SocketId, Stack};
 
 use crate::kernel::PATIENCE;
 use crate::link::{Conditions, Link};
@@ -159,6 +159,13 @@ impl Client {
             match stack.send(now, socket, &octets(talk.sent, most), false) {
                 Ok(sent) => talk.sent += sent,
                 Err(SendError::WouldBlock) => break,
+                // Three requests for a hardware address were lost, or their answers.
+                Err(SendError::Failed(ConnectionError::Unreachable)) => {
+                    stack.close(now, socket);
+                    self.open.remove(&socket);
+                    self.waiting += 1;
+                    return;
+                }
                 Err(error) => unreachable!("the connection has failed: {error}"),
             }
         }
@@ -181,6 +188,12 @@ impl Client {
                     talk.got += got;
                 }
                 Err(RecvError::WouldBlock) => return,
+                Err(RecvError::Failed(ConnectionError::Unreachable)) => {
+                    stack.close(now, socket);
+                    self.open.remove(&socket);
+                    self.waiting += 1;
+                    return;
+                }
                 Err(error) => unreachable!("the connection has failed: {error}"),
             }
         }
