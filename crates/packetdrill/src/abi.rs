@@ -322,7 +322,7 @@ unsafe extern "C" fn recvmsg(user: User, fd: c_int, message: *mut msghdr, flags:
     let message = unsafe { &mut *message };
     message.msg_flags = 0;
     message.msg_controllen = 0;
-    count(receive_pieces(user, fd, message.msg_iov, message.msg_iovlen as usize, flags))
+    count(receive_pieces(user, fd, message.msg_iov, message.msg_iovlen, flags))
 }
 
 unsafe extern "C" fn write(user: User, fd: c_int, start: *const c_void, bytes: size_t) -> ssize_t {
@@ -371,7 +371,7 @@ unsafe extern "C" fn sendmsg(
     }
     // SAFETY: not null, and nobody writes it meanwhile (see the module).
     let message = unsafe { &*message };
-    let sent = pieces(message.msg_iov, message.msg_iovlen as usize).and_then(|pieces| {
+    let sent = pieces(message.msg_iov, message.msg_iovlen).and_then(|pieces| {
         let from = gather(pieces)?;
         let name = message.msg_name.cast_const().cast();
         let to =

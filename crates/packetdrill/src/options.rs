@@ -98,6 +98,42 @@ impl World {
         Ok(Some(option))
     }
 
+    /// Options of Fast Open, which are not the stack's until it connects or listens; whether this was one.
+    fn understand_fast(&mut self, fd: RawFd, name: i32, value: &[u8]) -> Result<bool, Errno> {
+        let asked = &mut self.table.socket(fd)?.asked;
+        if name == libc::TCP_FASTOPEN_KEY {
+            let key = |at: usize| value.get(at..)?.first_chunk::<16>().copied();
+            let (primary, backup) = match value.len() {
+                16 => (key(0), None),
+                32 => (key(0), key(16)),
+                _ => (None, None),
+            };
+            asked.fast_keys = Some(FastOpenKeys::new(primary.ok_or(Errno::EINVAL)?, backup));
+            return self.tell_fast_listener(fd).map(|()| true);
+        }
+        let on = int(value)? != 0;
+        match name {
+            libc::TCP_FASTOPEN_CONNECT => {
+                if !self.follow_fast_open().has(FastOpen::CLIENT) {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                let asked = &mut self.table.socket(fd)?.asked;
+                asked.fast_connect = on;
+                return Ok(true);
+            }
+            libc::TCP_FASTOPEN_NO_COOKIE => {
+                asked.without_cookie = on;
+                return self.tell_fast_listener(fd).map(|()| true);
+            }
+            libc::TCP_FASTOPEN => {
+                asked.fast_pending = unsigned(value)?;
+                return self.tell_fast_listener(fd).map(|()| true);
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
     fn understand_tcp(
         &mut self,
         fd: RawFd,
@@ -112,36 +148,9 @@ impl World {
                 _ => Err(Errno::ENOENT),
             };
         }
-        if name == libc::TCP_FASTOPEN_KEY {
-            let key = |at: usize| value.get(at..)?.first_chunk::<16>().copied();
-            let (primary, backup) = match value.len() {
-                16 => (key(0), None),
-                32 => (key(0), key(16)),
-                _ => (None, None),
-            };
-            asked.fast_keys = Some(FastOpenKeys::new(primary.ok_or(Errno::EINVAL)?, backup));
-            return self.tell_fast_listener(fd).map(|()| None);
-        }
-        let on = int(value)? != 0;
-        match name {
-            libc::TCP_FASTOPEN_CONNECT => {
-                if !self.follow_fast_open().has(FastOpen::CLIENT) {
-                    return Err(Errno::EOPNOTSUPP);
-                }
-                let asked = &mut self.table.socket(fd)?.asked;
-                asked.fast_connect = on;
-                return Ok(None);
-            }
-            libc::TCP_FASTOPEN_NO_COOKIE => {
-                asked.without_cookie = on;
-                return self.tell_fast_listener(fd).map(|()| None);
-            }
-            libc::TCP_FASTOPEN => {
-                asked.fast_pending = unsigned(value)?;
-                return self.tell_fast_listener(fd).map(|()| None);
-            }
-            _ => {}
-        }
+        let on = int(value).map(|value| value != 0);
+        let on = if self.understand_fast(fd, name, value)? { return Ok(None) } else { on? };
+        let asked = &mut self.table.socket(fd)?.asked;
         Ok(Some(match name {
             libc::TCP_NODELAY => {
                 asked.no_delay = on;
