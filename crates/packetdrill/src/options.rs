@@ -140,7 +140,6 @@ impl World {
         name: i32,
         value: &[u8],
     ) -> Result<Option<SocketOption>, Errno> {
-        let asked = &mut self.table.socket(fd)?.asked;
         if name == libc::TCP_CONGESTION {
             return match value.strip_suffix(b"\0").unwrap_or(value) {
                 b"cubic" => Ok(Some(SocketOption::Congestion(Algorithm::Cubic))),
