@@ -122,6 +122,8 @@ impl World {
                 let descriptor = match event {
                     Event::Socket(socket, _) => self.table.find(socket),
                     Event::Incoming(listener) => self.table.find_listener(listener),
+                    // There are no sockets of UDP here.
+                    Event::Udp(..) => None,
                 };
                 if let Some(fd) = descriptor {
                     self.table.note_edge(fd);

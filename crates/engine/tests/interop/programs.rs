@@ -89,6 +89,7 @@ impl Program for Echo<'_> {
                 }
             }
             Event::Socket(socket, _) => self.serve(stack, now, socket),
+            Event::Udp(..) => {}
         }
     }
 
