@@ -36,7 +36,7 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build demo test check bench soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
 build: ## the release build, into target/release
 	$(CARGO) build --release --workspace --locked
@@ -67,10 +67,14 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 	"$(RELEASE)/uncork-bench" run --json out/bench.json \
 		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(BENCH_ARGS)
 
+bench-stack: ## the user-space stack in memory against smoltcp, in bulk and with a million connections
+	$(CARGO) bench --locked --package uncork-sim --bench stack
+
 soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory build
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
+	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-engine --test interop
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)

@@ -57,6 +57,19 @@ pub struct Config {
     pub udp_send_bytes: u32,
     /// Bytes of storage that are kept for the next connection that needs some.
     pub kept_storage_bytes: usize,
+    /// Whether timestamps are offered, and granted to a peer that offers them (tcp_timestamps).
+    pub timestamps: bool,
+    /// The same for selective acknowledgments (tcp_sack).
+    pub sack: bool,
+    /// Whether a window starts anew after more than a timeout without sending
+    /// (tcp_slow_start_after_idle).
+    pub restart_after_idle: bool,
+    /// Connections begin with this [`SocketOption::NotSentLowWater`](crate::SocketOption)
+    /// (tcp_notsent_lowat).
+    pub not_sent_low_water: Option<u32>,
+    /// Segments that a train has at least, however slow the path, if window and buffer have them
+    /// (tcp_min_tso_segs).
+    pub least_train_segments: u16,
     /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
     pub ecn: bool,
     /// What of TCP Fast Open is switched on (tcp_fastopen).
@@ -102,6 +115,11 @@ impl Default for Config {
             udp_receive_bytes: 212_992,
             udp_send_bytes: 212_992,
             kept_storage_bytes: 64 << 20,
+            timestamps: true,
+            sack: true,
+            restart_after_idle: true,
+            not_sent_low_water: None,
+            least_train_segments: 2,
             ecn: false,
             fast_open: FastOpen::default(),
             min_rto: Duration::from_millis(200),

@@ -313,3 +313,53 @@ fn what_was_sent_and_came_twice_or_out_of_order_is_counted() {
     assert!(info.delivery_rate.is_some_and(|rate| rate > 100_000), "{info:?}");
     assert!(info.since_heard > Duration::from_millis(200));
 }
+
+#[test]
+fn an_ack_that_jumps_and_reports_what_is_behind_is_no_reordering() {
+    // One ACK for several segments: in which order they came nobody can tell.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 2001 win 65535 <sack 3001:4001,sack 6001:10001>");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.reorderings, info.reordering_segments), (0, 3));
+    assert_eq!(lab.take()[..3], [segment(2), segment(4), segment(5)]);
+    // But what comes behind what was told of before is: 7001 was the highest.
+    let (mut lab, socket) = open("mss 1000,sackOK");
+    lab.write(socket, 10_000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 6001:7001>");
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 2001:3001,sack 6001:7001>");
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.reorderings, info.reordering_segments), (1, 5));
+}
+
+#[test]
+fn duplicates_without_sack_are_not_counted_twice_when_reordering_ends() {
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 15_000);
+    assert_eq!(lab.take().len(), 10);
+    lab.wait(10);
+    for _ in 0..2 {
+        lab.send(". 1:0(0) ack 1 win 65535");
+        assert_eq!(lab.take().len(), 1);
+    }
+    // Three have arrived, two of which were counted: the window grows by one.
+    lab.send(". 1:0(0) ack 3001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 11);
+    assert_eq!(lab.take().len(), 2);
+}
+
+#[test]
+fn the_ack_that_ends_a_timeout_opens_the_window() {
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 1000);
+    lab.take();
+    let (_, again) = lab.until_something();
+    assert_eq!(again.len(), 1);
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1001 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().window_segments, 2);
+}

@@ -271,7 +271,7 @@ fn a_window_that_stays_below_a_segment_is_filled_after_a_while() {
     lab.write(socket, 1000);
     assert_eq!(lab.take(), NOTHING);
     let (millis, sent) = lab.until_something();
-    assert_eq!(sent, [". 1001:1301(300) ack 1"]);
+    assert_eq!(sent, ["P. 1001:1301(300) ack 1"]);
     assert!((200.0..400.0).contains(&millis), "{millis}");
 }
 
@@ -352,5 +352,118 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     lab.send(". 1:0(0) ack 9001 win 0");
     lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(Some(100)));
     lab.write(socket, 100);
-    assert!(lab.stack.send(lab.now, socket, b"x", false).is_err());
+    // The train that is begun may still be filled, but nobody is told to.
+    assert!(!lab.stack.is_writable(lab.now, socket));
+    assert_eq!(lab.write(socket, 50_000), 8900);
+}
+
+#[test]
+fn a_train_ends_with_psh_and_segments_inside_a_write_do_not() {
+    let device = Capabilities {
+        max_train_bytes: 65_535,
+        reports_completions: false,
+        ..Capabilities::plain(Medium::Ip, 1500)
+    };
+    let config = Config { pacing: false, least_train_segments: 99, ..Config::default() };
+    let mut lab = Lab::with_device(config, device);
+    let socket = lab.accepted("mss 1000,sackOK");
+    lab.write(socket, 20_000);
+    // Never more than half of the window at once: ACKs must come while something is left.
+    assert_eq!(lab.take(), ["P. 1:5001(5000) ack 1", "P. 5001:10001(5000) ack 1"]);
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    lab.write(socket, 2500);
+    assert_eq!(
+        lab.take(),
+        [". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", "P. 2001:2501(500) ack 1"]
+    );
+}
+
+#[test]
+fn no_segment_has_octets_of_two_records() {
+    // MSG_EOR: what it ends waits for nothing that follows, and is not joined when it is sent again.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    for _ in 0..2 {
+        lab.write(socket, 300);
+        lab.stack.end_record(socket);
+    }
+    lab.write(socket, 2000);
+    let records = ["P. 1:301(300) ack 1", "P. 301:601(300) ack 1"];
+    let rest = [". 601:1601(1000) ack 1", "P. 1601:2601(1000) ack 1"];
+    assert_eq!(lab.take(), [records, rest].concat());
+    lab.wait(10);
+    lab.send(". 1:0(0) ack 1 win 65535 <sack 601:2601>");
+    let (_, again) = lab.until_something();
+    assert_eq!(again, records[..1]);
+}
+
+#[test]
+fn the_first_segments_after_idleness_keep_to_the_window_of_a_beginning() {
+    // RFC 5681 §4.1: what is decided with the old window is a burst into a path that nobody knows.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    for round in 0..3 {
+        lab.write(socket, 20_000);
+        lab.take();
+        lab.wait(10);
+        for _ in 0..2 {
+            let sent = lab.stack.info(lab.now, socket).unwrap().bytes_sent;
+            lab.send(&format!(". 1:1(0) ack {} win 65535", sent + 1));
+            lab.take();
+        }
+        assert!(lab.stack.info(lab.now, socket).unwrap().window_segments > 10, "{round}");
+    }
+    let sent = lab.stack.info(lab.now, socket).unwrap().bytes_sent;
+    lab.send(&format!(". 1:1(0) ack {} win 65535", sent + 1));
+    lab.wait(5000);
+    lab.write(socket, 30_000);
+    assert_eq!(lab.take().len(), 10);
+}
+
+#[test]
+fn what_an_ack_lets_out_does_not_wait_for_the_more_that_was_promised() {
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    lab.write_more(socket, 1050);
+    assert_eq!(lab.take(), [". 1:1001(1000) ack 1"]);
+    lab.wait(10);
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    // No PSH: the user has not finished.
+    assert_eq!(lab.take(), [". 1001:1051(50) ack 1"]);
+}
+
+#[test]
+fn below_the_low_water_mark_a_train_is_filled_and_no_more() {
+    let config = Config { pacing: false, not_sent_low_water: Some(4000), ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted("mss 1000,sackOK");
+    // Half of the peer's window at most, in whole segments.
+    assert_eq!(lab.write(socket, 50_000), 32_000);
+    assert_eq!(lab.take().len(), 10);
+    assert_eq!(lab.write(socket, 50_000), 10_000);
+    assert!(!lab.stack.is_writable(lab.now, socket));
+}
+
+#[test]
+fn time_is_told_by_what_it_was_spent_on() {
+    // tcpi_busy_time, tcpi_rwnd_limited.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    lab.write(socket, 1000);
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:1(0) ack 1001 win 0");
+    lab.wait(50);
+    lab.write(socket, 1000);
+    assert_eq!(lab.take().len(), 0);
+    lab.wait(100);
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    assert_eq!(lab.take().len(), 1);
+    lab.wait(20);
+    lab.send(". 1:1(0) ack 2001 win 65535");
+    lab.wait(500);
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    let millis = [info.busy, info.window_limited, info.buffer_limited].map(|one| one.as_millis());
+    assert_eq!(millis, [130, 100, 0]);
 }

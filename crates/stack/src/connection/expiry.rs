@@ -28,7 +28,10 @@ impl Connection {
                 }
                 Timer::Idle => self.on_idle_timer(cx),
                 // What was held has been held long enough.
-                Timer::Cork => self.sender.hurried = self.sender.end,
+                Timer::Cork => {
+                    self.sender.hurried = self.sender.end;
+                    self.sender.pushed = self.sender.end;
+                }
                 // The next decision finds that the time has come.
                 Timer::Pace => {}
             }
@@ -131,7 +134,8 @@ impl Connection {
 
     fn on_handshake_timeout(&mut self, cx: &mut Context<'_>) {
         let opens = self.state == State::SynSent;
-        let retries = if opens { cx.config.syn_retries } else { cx.config.syn_ack_retries };
+        let asked = self.options.syn_retries.unwrap_or(cx.config.syn_retries);
+        let retries = if opens { asked } else { cx.config.syn_ack_retries };
         if self.is_given_up(cx, retries) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;

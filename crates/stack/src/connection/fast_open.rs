@@ -259,7 +259,7 @@ impl Connection {
             self.user.news |= Ready::READABLE;
         }
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
-        self.ack.begin(self.segment_bytes(), self.receiver.limit);
+        self.ack.begin(self.segment_bytes(), self.receiver.limit, cx.now);
     }
 
     /// The cookie of a SYN-ACK: the first one's only, as in Linux.

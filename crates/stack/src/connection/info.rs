@@ -25,6 +25,8 @@ pub struct Info {
     pub window_segments: u32,
     /// Slow start threshold, in segments; none before there is one (tcpi_snd_ssthresh).
     pub threshold_segments: Option<u32>,
+    /// Data of a full segment that this side takes, in octets, options not counted (tcpi_advmss).
+    pub announced_segment_bytes: u32,
     /// Data of a full segment, in octets (tcpi_snd_mss).
     pub segment_bytes: u32,
     /// The same of the peer's, as far as was seen (tcpi_rcv_mss).
@@ -41,6 +43,8 @@ pub struct Info {
     pub timeout: Duration,
     /// How often it was doubled (tcpi_backoff).
     pub backoff: u8,
+    /// Probes of a silent peer or a shut window that were not answered (tcpi_probes).
+    pub probes: u8,
     /// Timeouts in a row (tcpi_retransmits).
     pub timeouts: u8,
     /// Segments sent and not acknowledged (tcpi_unacked).
@@ -53,8 +57,11 @@ pub struct Info {
     pub retransmitted_segments: u32,
     /// Segments ever sent again (tcpi_total_retrans).
     pub all_retransmitted_segments: u64,
-    /// Whether reordering was seen on the path.
-    pub reordering: bool,
+    /// ACKs that have shown reordering on the path (tcpi_reord_seen), and by how many segments it was
+    /// at most, or what is tolerated without (tcpi_reordering).
+    pub reorderings: u16,
+    /// See above.
+    pub reordering_segments: u16,
     /// Delay of the next delayed ACK (tcpi_ato).
     pub ack_delay: Duration,
     /// Quick ACKs left.
@@ -103,6 +110,13 @@ pub struct Info {
     pub receive_space_bytes: u32,
     /// Time since an acceptable segment came (tcpi_last_ack_recv).
     pub since_heard: Duration,
+    /// Time in which something was queued (tcpi_busy_time), and of that in which the peer's window
+    /// (tcpi_rwnd_limited) or the send buffer (tcpi_sndbuf_limited) was what it waited for.
+    pub busy: Duration,
+    /// See above.
+    pub window_limited: Duration,
+    /// See above.
+    pub buffer_limited: Duration,
     /// Time since data was sent (tcpi_last_data_sent).
     pub since_sent: Duration,
     /// Time since data came (tcpi_last_data_recv).
@@ -121,6 +135,8 @@ impl Connection {
     pub(crate) fn info(&self, cx: &Context<'_>) -> Info {
         let flight = &self.sender.flight;
         let threshold = self.congestion.threshold;
+        let [busy, window_limited, buffer_limited] = self.spent.told(cx.now);
+        let probing = self.sender.flight.is_empty() && self.sender.unsent_bytes() > 0;
         Info {
             local: self.tuple.local(),
             remote: self.tuple.remote(),
@@ -130,6 +146,7 @@ impl Connection {
             congestion: self.congestion.name(),
             window_segments: self.congestion.window,
             threshold_segments: (threshold != u32::MAX).then_some(threshold),
+            announced_segment_bytes: self.announced_segment_bytes(),
             segment_bytes: self.segment_bytes(),
             peer_segment_bytes: self.ack.segment_bytes(),
             path_mtu: self.path.mtu,
@@ -138,13 +155,15 @@ impl Connection {
             shortest_round_trip: self.rtt.shortest().map(crate::units::Micros::as_duration),
             timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto).as_duration(),
             backoff: self.rtt.backoff,
+            probes: if probing { self.recovery.timeouts } else { self.counts.unanswered },
             timeouts: self.recovery.timeouts,
             unacknowledged_segments: flight.out_segments(),
             sacked_segments: flight.sacked_segments().max(self.recovery.duplicates),
             lost_segments: flight.lost_segments(),
             retransmitted_segments: flight.retransmitted_segments(),
             all_retransmitted_segments: self.counts.retransmitted,
-            reordering: self.recovery.rack.reordering_seen,
+            reorderings: self.recovery.rack.reorderings,
+            reordering_segments: self.recovery.rack.degree.max(3),
             ack_delay: self.ack.delay().as_duration(),
             quick_acks: self.ack.credits(),
             ping_pong: self.ack.is_ping_pong(),
@@ -169,6 +188,9 @@ impl Connection {
             delivery_rate: self.pacer.through(),
             receive_space_bytes: self.receiver.tuning.best_bytes(),
             since_heard: cx.now.since(self.counts.last_heard),
+            busy,
+            window_limited,
+            buffer_limited,
             since_sent: cx.now.since(self.counts.last_sent),
             since_received: cx.now.since(self.ack.received_at()),
             syn_data: self.fast.has(Fast::TAKEN),

@@ -21,6 +21,7 @@ mod peer;
 pub(crate) mod receive;
 pub(crate) mod recovery;
 pub(crate) mod send;
+mod spent;
 mod state;
 pub(crate) mod timers;
 mod user;
@@ -47,6 +48,7 @@ use send::Sender;
 pub use send::decision::Blocked;
 use send::device_queue::DeviceQueue;
 use send::pacer::Pacer;
+use spent::Spent;
 pub use state::{Cause, State};
 use timers::Timers;
 pub(crate) use user::User;
@@ -94,6 +96,7 @@ pub(crate) struct Connection {
     pub(crate) fast: Fast,
     pub(crate) user: User,
     pub(crate) counts: Counts,
+    pub(crate) spent: Spent,
 }
 
 /// Segments that have to leave whatever the user does.
@@ -184,12 +187,16 @@ impl Connection {
             congestion: Congestion::new(cx.config.congestion, cx.config.initial_window_segments),
             pacer: Pacer::default(),
             device: DeviceQueue::default(),
-            options: Options::default(),
+            options: Options {
+                not_sent_low_water: cx.config.not_sent_low_water,
+                ..Options::default()
+            },
             timers: Timers::default(),
             owed: Owed::default(),
             fast: Fast::default(),
             user: User::default(),
             counts: Counts { last_sent: cx.now, last_heard: cx.now, ..Counts::default() },
+            spent: Spent::default(),
         }
     }
 
@@ -218,6 +225,13 @@ impl Connection {
             bytes = bytes.min(half);
         }
         bytes.saturating_sub(stamps).max(8)
+    }
+
+    /// What this side's SYN says that its segments may have (RFC 9293 §3.7.1).
+    pub(crate) fn announced_segment_bytes(&self) -> u32 {
+        let headers = crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20;
+        let path = u32::from(self.path.mtu).saturating_sub(headers);
+        self.options.most_segment_bytes.map_or(path, |most| path.min(most.into()))
     }
 
     /// IP and TCP headers of a data segment.
@@ -325,6 +339,6 @@ mod tests {
     #[test]
     fn a_connection_stays_small() {
         let bytes = size_of::<Connection>();
-        assert!(bytes <= 880, "{bytes}");
+        assert!(bytes <= 912, "{bytes}");
     }
 }

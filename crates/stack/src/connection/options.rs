@@ -47,6 +47,8 @@ pub enum SocketOption {
     /// The user is told that he can write only while fewer bytes than this wait to be sent
     /// (TCP_NOTSENT_LOWAT).
     NotSentLowWater(Option<u32>),
+    /// How often the SYN is sent again, instead of what the stack has (TCP_SYNCNT).
+    SynRetries(u8),
     /// DSCP (IP_TOS, IPV6_TCLASS); the two bits of ECN are the stack's.
     TrafficClass(u8),
     /// The congestion controller (TCP_CONGESTION).
@@ -70,6 +72,7 @@ pub(crate) struct Options {
     /// Boxed, as most connections have none.
     pub(crate) keep_alive: Option<Box<KeepAlive>>,
     pub(crate) user_timeout: Option<Duration>,
+    pub(crate) syn_retries: Option<u8>,
 }
 
 /// Buffers are between these; the lower one lets a segment through (SOCK_MIN_SNDBUF).
@@ -128,6 +131,7 @@ impl Connection {
                 self.receiver.limit = bytes;
             }
             SocketOption::NotSentLowWater(bytes) => options.not_sent_low_water = bytes,
+            SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
             SocketOption::TrafficClass(class) => options.tos = class & !3,
             SocketOption::Linger(seconds) => options.linger_seconds = seconds,
             SocketOption::Congestion(algorithm) => self.congestion.set_algorithm(algorithm),

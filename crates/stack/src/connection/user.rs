@@ -136,14 +136,32 @@ impl Connection {
         Ok(taken)
     }
 
+    /// What of the send buffer is free.
+    fn free_bytes(&self, cx: &Context<'_>) -> u32 {
+        self.send_limit(cx).saturating_sub(self.sender.queued_bytes())
+    }
+
     fn send_room(&self, cx: &Context<'_>) -> u32 {
-        let room = self.send_limit(cx).saturating_sub(self.sender.queued_bytes());
+        let room = self.free_bytes(cx);
         match self.options.not_sent_low_water {
-            // One write is taken whole once there is less than that (tcp_sendmsg and
+            // Trains are begun while there is less than that, and filled (tcp_sendmsg and
             // sk_stream_memory_free).
-            Some(bytes) if self.sender.unsent_bytes() >= bytes => 0,
-            _ => room,
+            Some(bytes) => {
+                let train = self.most_train_bytes();
+                let unsent = self.sender.unsent_bytes();
+                let begun = unsent.max(bytes).next_multiple_of(train);
+                room.min(begun.saturating_sub(unsent))
+            }
+            None => room,
         }
+    }
+
+    /// What a train has at most: half of what the peer's window was at most, in whole segments
+    /// (tcp_xmit_size_goal).
+    fn most_train_bytes(&self) -> u32 {
+        let mss = self.segment_bytes();
+        let bytes = (self.sender.max_window / 2).min(u32::from(u16::MAX));
+        (bytes / mss * mss).max(mss)
     }
 
     /// Whether the user is to be told that he can write: when a third of the buffer is free, so that
@@ -152,7 +170,12 @@ impl Connection {
         if !self.state.may_send() || self.sender.fin_queued {
             return false;
         }
-        let room = self.send_room(cx);
+        let room = self.free_bytes(cx);
+        // Not only just below the mark (tcp_stream_memory_free).
+        let low_water = self.options.not_sent_low_water;
+        if low_water.is_some_and(|bytes| self.sender.unsent_bytes() > bytes / 2) {
+            return false;
+        }
         room > 0 && room >= self.sender.queued_bytes() / 2
     }
 

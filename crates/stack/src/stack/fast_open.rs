@@ -79,6 +79,12 @@ impl Stack {
         self.shared.fast_open.switches = switches;
     }
 
+    /// What of it is switched on.
+    #[must_use]
+    pub fn fast_open(&self) -> FastOpen {
+        self.shared.fast_open.switches
+    }
+
     /// Sets the keys of the cookies that are given: a listener's own (TCP_FASTOPEN_KEY), or everybody
     /// else's (tcp_fastopen_key). Without, they come of the stack's seed.
     pub fn set_fast_open_keys(&mut self, listener: Option<ListenerId>, keys: FastOpenKeys) {

@@ -300,6 +300,22 @@ impl Stack {
             .and_then(|connection| connection.user.take_error())
     }
 
+    /// Whether it has failed, and nobody was told why yet (POLLERR).
+    #[must_use]
+    pub fn has_error(&self, socket: SocketId) -> bool {
+        self.get(socket).is_some_and(|connection| connection.user.error().is_some())
+    }
+
+    /// The latest octet given ends a record: no segment has octets of both sides of it, and what is
+    /// before does not wait for what comes after (MSG_EOR).
+    pub fn end_record(&mut self, socket: SocketId) {
+        if let Some(connection) = self.connections.get_mut(socket.place)
+            && connection.id == socket
+        {
+            connection.sender.end_record();
+        }
+    }
+
     /// Everything about a connection (TCP_INFO).
     #[must_use]
     pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {

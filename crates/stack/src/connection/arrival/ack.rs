@@ -63,10 +63,12 @@ impl Connection {
             self.pacer.observe(out_before, self.segment_bytes(), cx.now.since(oldest));
         }
         self.note_congestion_echo(segment, &news);
-        self.respond(cx, &news);
+        // With the window as it is: what this ACK adds is not known to be good.
         if self.recovery.phase == Phase::Open {
             self.watch_slow_start(cx, &news);
         }
+        self.respond(cx, &news);
+        self.note_idleness(cx.now);
         if self.sender.is_fin_acknowledged() {
             self.on_fin_acknowledged(cx);
         }
@@ -134,11 +136,12 @@ impl Connection {
         let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
         let peer = self.peer;
         let rack = &mut self.recovery.rack;
+        rack.begin_ack();
         let mut arrived = |record: &crate::connection::Record| {
             let stale = echo.is_some_and(|echo| {
                 echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
             });
-            rack.deliver(record, now, &rtt, stale);
+            rack.deliver(record, mss, now, &rtt, stale);
         };
         let flight = &mut self.sender.flight;
         if peer.sacks {
@@ -195,6 +198,9 @@ impl Connection {
     fn advance(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
         let octets = (ack - self.sender.una).unsigned_abs();
         self.counts.bytes_acked += u64::from(octets);
+        // MSG_MORE is about one call only: what an ACK lets out does not wait for the next (Linux's
+        // tcp_push has it as an argument, and sockets remember nothing but TCP_CORK).
+        self.sender.more = false;
         self.sender.acknowledge(ack, cx.pool);
         self.recovery.timeouts = 0;
         self.recovery.silent_since.clear();
@@ -245,6 +251,7 @@ impl Connection {
     fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
+        let lossy = self.recovery.phase == Phase::Loss;
         let spurious = self.recovery.judge_timeout(Evidence {
             una,
             next: self.sender.nxt,
@@ -254,10 +261,12 @@ impl Connection {
             has_new: self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0,
         });
         cx.counters.spurious_timeouts += u64::from(spurious);
-        // The ACK that ends a recovery leaves the window where that has brought it.
+        // The ACK that ends a recovery leaves the window where that has brought it; after a timeout
+        // the window is growing already.
         let recovered = !spurious
             && news.progress
-            && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion);
+            && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion)
+            && !lossy;
         self.judge_tail_probe(news);
         if self.proves_unnecessary(news) || spurious {
             cx.counters.undone += 1;
@@ -270,7 +279,7 @@ impl Connection {
             let flight = &mut self.sender.flight;
             self.recovery.rack.detect(flight, cx.now, &self.rtt, recovering, false)
         } else {
-            arrived += self.count_duplicates(news);
+            arrived = self.count_duplicates(news);
             None
         };
         let newly_lost = self.sender.flight.lost_segments() > lost_before;
@@ -325,6 +334,8 @@ impl Connection {
         if news.progress {
             let acked = news.delivered.acked_segments;
             let recovery = &mut self.recovery;
+            // Some of these have told of themselves before (tcp_remove_reno_sacks).
+            let arrived = acked.saturating_sub(recovery.duplicates).max(1);
             if recovery.phase == Phase::Recovery {
                 // A partial acknowledgment: what is first now was lost as well (RFC 6582 §3.2).
                 recovery.duplicates = recovery.duplicates.saturating_sub(acked.saturating_sub(1));
@@ -332,7 +343,7 @@ impl Connection {
             } else {
                 recovery.duplicates = 0;
             }
-            return 0;
+            return arrived;
         }
         if !news.repeats {
             return 0;

@@ -70,7 +70,11 @@ impl Connection {
     pub(crate) fn take_syn(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
         self.receiver.begin(segment.seq);
         let shift = shift_for(self.most_receive_bytes(cx));
-        self.peer.agree(&segment.options, self.tuple.is_ipv6(), shift, cx.now);
+        // What is not wanted here is as good as not offered.
+        let mut offered = segment.options;
+        offered.sack_permitted &= cx.config.sack;
+        offered.timestamps = offered.timestamps.filter(|_| cx.config.timestamps);
+        self.peer.agree(&offered, self.tuple.is_ipv6(), shift, cx.now);
         // The window of a SYN is not scaled (RFC 7323 §2.2).
         self.sender.window = segment.window.into();
         self.sender.max_window = self.sender.window;
@@ -101,7 +105,7 @@ impl Connection {
         }
         self.timers.stop_all();
         self.owed.clear(Owed::SYN | Owed::SYN_ACK);
-        self.ack.begin(self.segment_bytes(), self.receiver.window);
+        self.ack.begin(self.segment_bytes(), self.receiver.window, cx.now);
         let out = self.sender.flight.out_segments();
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;

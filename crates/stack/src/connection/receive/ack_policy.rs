@@ -81,7 +81,8 @@ pub(crate) struct Arrival {
 impl AckPolicy {
     /// First guess of the peer's segments, once the handshake has told something
     /// (tcp_initialize_rcv_mss).
-    pub(crate) fn begin(&mut self, mss: u32, window: u32) {
+    pub(crate) fn begin(&mut self, mss: u32, window: u32, now: Instant) {
+        self.received_at = now;
         let guess = mss.min(window / 2).min(u32::from(FIRST_GUESS)).max(88);
         self.segment_bytes = u16::try_from(guess).unwrap_or(FIRST_GUESS);
     }
@@ -313,7 +314,7 @@ mod tests {
     /// the credits left after each.
     fn exchange(counting: QuickAckCounting, answer: u32) -> Vec<u8> {
         let mut policy = AckPolicy::default();
-        policy.begin(1460, 65_535);
+        policy.begin(1460, 65_535, Instant::ZERO);
         (0..10)
             .map(|n| {
                 arrive(&mut policy, at(n), 100);
@@ -336,7 +337,7 @@ mod tests {
     #[test]
     fn sixteen_lone_segments_are_acknowledged_at_once_and_the_next_after_40_ms() {
         let mut policy = AckPolicy::default();
-        policy.begin(1460, 65_535);
+        policy.begin(1460, 65_535, Instant::ZERO);
         for n in 0..16 {
             assert_eq!(arrive(&mut policy, at(n), 100), None);
             assert!(policy.is_demanded(), "segment {n}");

@@ -32,6 +32,14 @@ pub(crate) struct Rack {
     started: bool,
     /// Whether an original was seen to arrive behind a later one (RACK.reordering_seen).
     pub(crate) reordering_seen: bool,
+    /// How many ACKs have shown that, and by how many segments at most (tcpi_reord_seen,
+    /// tcpi_reordering).
+    pub(crate) reorderings: u16,
+    pub(crate) degree: u16,
+    /// The present ACK has.
+    counted: bool,
+    /// `forward` before the present ACK: what that tells of came in no order that is known.
+    forward_before: Option<SeqNumber>,
     /// Quarters of the shortest round trip that reordering may take (RACK.reo_wnd_mult).
     quarters: u8,
     /// Recoveries until that goes back to one.
@@ -41,13 +49,39 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
+    /// An ACK is about to be read.
+    pub(crate) fn begin_ack(&mut self) {
+        self.counted = false;
+        self.forward_before = self.started.then_some(self.forward);
+    }
+
+    /// An original has arrived behind a later one.
+    fn note_reordering(&mut self, record: &Record, mss: u32) {
+        self.reordering_seen = true;
+        if !std::mem::replace(&mut self.counted, true) {
+            self.reorderings = self.reorderings.saturating_add(1);
+        }
+        let forward = self.forward_before.unwrap_or(self.forward);
+        let segments = (forward - record.seq).unsigned_abs().div_ceil(mss.max(1));
+        self.degree = self.degree.max(u16::try_from(segments).unwrap_or(u16::MAX));
+    }
+
     /// Something has arrived (step 2 and step 3). `echo_sent_before` says whether a timestamp proves
     /// that it was not the latest transmission that did.
-    pub(crate) fn deliver(&mut self, record: &Record, now: Instant, rtt: &Rtt, stale_echo: bool) {
+    pub(crate) fn deliver(
+        &mut self,
+        record: &Record,
+        mss: u32,
+        now: Instant,
+        rtt: &Rtt,
+        stale_echo: bool,
+    ) {
         if !self.started || record.end.after(self.forward) {
             self.forward = record.end;
-        } else if !record.is_ambiguous() {
-            self.reordering_seen = true;
+        }
+        let behind = self.forward_before.is_some_and(|forward| !record.end.after(forward));
+        if behind && !record.is_ambiguous() {
+            self.note_reordering(record, mss);
         }
         let took = now.since(record.sent_at);
         if record.is_ambiguous() {
@@ -170,8 +204,9 @@ mod tests {
             let seq = SeqNumber(segment * MSS);
             let Self { flight, rack, rtt } = self;
             let mut delivered = Delivered::default();
+            rack.begin_ack();
             flight.sack((seq, seq + MSS), MSS, &mut delivered, |record| {
-                rack.deliver(record, now, rtt, false);
+                rack.deliver(record, MSS, now, rtt, false);
             });
             rack.detect(flight, now, rtt, false, false)
         }

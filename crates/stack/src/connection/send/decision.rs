@@ -142,9 +142,13 @@ impl Connection {
         }
         // A train is at most half of the limit, so that the next one can be made while it leaves.
         let half = limit / 2;
-        let paced = self.pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX).max(2 * mss);
+        let paced = self.pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX);
+        let paced = paced.max(u32::from(cx.config.least_train_segments) * mss);
         let packet = cx.device.max_train_bytes.min(slot_bytes).min(half).min(device_room);
         let train = packet.saturating_sub(headers).min(paced);
+        // At least two trains in a window, so that ACKs come while there is something left to send
+        // (tcp_cwnd_test).
+        let room = room.min((self.congestion.window / 2).max(1));
         let segments = (train / mss).min(room).clamp(1, u32::from(u16::MAX));
         Ok(Limits { mss, segments })
     }
@@ -187,11 +191,15 @@ impl Connection {
         let room = self.sender.window_room();
         let mss = limits.mss;
         let most = limits.segments * mss;
-        let fin = self.sender.owes_fin();
+        // A record that ends before the rest leaves by itself, and waits for nobody.
+        let record = self.sender.record_bytes();
+        let unsent = record.unwrap_or(unsent);
+        let fin = self.sender.owes_fin() && record.is_none();
         // Everything, if it fits: then its tail may be less than a segment, and its FIN comes along.
         if unsent <= most && unsent + u32::from(fin) <= room {
             let tail = unsent % mss;
-            let held = if tail == 0 || fin { None } else { self.holds_tail(cx) };
+            let held =
+                if tail == 0 || fin || record.is_some() { None } else { self.holds_tail(cx) };
             match held {
                 None => return Ok(DataPlan { seq, ..plan(unsent, mss, fin) }),
                 Some(blocked) if unsent == tail => return Err(blocked),

@@ -36,6 +36,7 @@ impl Connection {
     ) -> Result<Transmit, Blocked> {
         let link_bytes = Link::header_bytes(cx.device.medium);
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        self.restart_if_idle(cx);
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
@@ -103,16 +104,13 @@ impl Connection {
 
     fn make_syn(&mut self, cx: &mut Context<'_>, answers: bool) -> Segment {
         self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
-        let ipv6 = self.tuple.is_ipv6();
-        let headers = crate::frame::ip_header_bytes(ipv6) + 20;
-        let mss = u32::from(self.path.mtu).saturating_sub(headers);
-        let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+        let mss = u16::try_from(self.announced_segment_bytes()).unwrap_or(u16::MAX);
         let shift = shift_for(self.most_receive_bytes(cx));
         let mut options = OptionSet {
-            mss: Some(self.options.most_segment_bytes.map_or(mss, |most| most.min(mss))),
+            mss: Some(mss),
             window_scale: (!answers || self.peer.scales).then_some(shift),
-            sack_permitted: !answers || self.peer.sacks,
-            timestamps: (!answers || self.peer.stamps)
+            sack_permitted: if answers { self.peer.sacks } else { cx.config.sack },
+            timestamps: (if answers { self.peer.stamps } else { cx.config.timestamps })
                 .then(|| (self.peer.stamp(cx.now), if answers { self.peer.recent } else { 0 })),
             ..OptionSet::default()
         };
@@ -208,11 +206,17 @@ impl Connection {
         if plan.fin {
             flags = flags.with(Flags::FIN);
         }
-        // The user's write ends in here, or there is nothing behind it.
+        // The user's write ends in here, or his record. The last of a train always says PSH, as
+        // Linux's does: a receiver that joins segments stops there.
         let pushed = self.sender.pushed;
         let syn_data = plan.again && self.fast.has(Fast::NOT_ACKNOWLEDGED);
-        let last = end == self.sender.end || syn_data && end == self.sender.nxt;
-        if plan.bytes > 0 && (pushed.after(plan.seq) && !pushed.after(end) || last) {
+        if plan.bytes > 0
+            && (plan.segments > 1
+                || pushed.after(plan.seq) && !pushed.after(end)
+                || self.sender.is_record_end(end)
+                || self.owed.has(Owed::WINDOW_FILL)
+                || syn_data && end == self.sender.nxt)
+        {
             flags = flags.with(Flags::PSH);
         }
         let tail_probe = self.owed.has(Owed::TAIL_PROBE);
@@ -248,7 +252,9 @@ impl Connection {
     }
 
     fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
-        self.restart_if_idle(cx);
+        if self.sender.flight.is_empty() {
+            self.congestion.on_restart(cx.now.since(self.counts.last_sent));
+        }
         let mss = self.segment_bytes();
         let end = plan.seq + plan.bytes + u32::from(plan.fin);
         let sender = &mut self.sender;
@@ -294,19 +300,21 @@ impl Connection {
         self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
     }
 
-    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew.
+    /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
+    /// anything is sent in the old one.
     fn restart_if_idle(&mut self, cx: &Context<'_>) {
-        if !self.sender.flight.is_empty() {
+        let sends = self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0;
+        if !self.sender.flight.is_empty() || !sends {
             return;
         }
         let idle = cx.now.since(self.counts.last_sent);
         let timeout = self.rtt.base_timeout(cx.config.min_rto, cx.config.max_rto).as_duration();
-        if idle > timeout && self.counts.data_segments_out > 0 {
+        let restarts = cx.config.restart_after_idle && idle > timeout;
+        if restarts && self.counts.data_segments_out > 0 {
             let timeouts = idle.as_micros() / timeout.as_micros().max(1);
             let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
             self.congestion.on_idle(timeouts, cx.config.initial_window_segments);
         }
-        self.congestion.on_restart(idle);
     }
 
     fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {
@@ -317,6 +325,7 @@ impl Connection {
 
     /// Whether something may have been left behind that only a timer or the peer can set off.
     pub(crate) fn note_blocked(&mut self, cx: &mut Context<'_>, blocked: Blocked) {
+        self.note_spending(blocked, cx.now);
         match blocked {
             Blocked::SmallQueue => {
                 cx.counters.throttled += 1;

@@ -6,6 +6,8 @@ pub(crate) mod device_queue;
 pub(crate) mod emit;
 pub(crate) mod pacer;
 
+use std::collections::VecDeque;
+
 use uncork_wire::SeqNumber;
 
 use super::recovery::Flight;
@@ -42,6 +44,9 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// It was sent, once at least.
     pub(crate) fin_sent: bool,
+    /// Where records end of which not all was acknowledged (MSG_EOR), in order; boxed, as most have none.
+    #[expect(clippy::box_collection, reason = "three words fewer in every connection")]
+    records: Option<Box<VecDeque<SeqNumber>>>,
     pub(crate) buffer: Ring,
     pub(crate) flight: Flight,
 }
@@ -64,6 +69,7 @@ impl Sender {
             more: false,
             fin_queued: false,
             fin_sent: false,
+            records: None,
             buffer: Ring::default(),
             flight: Flight::default(),
         }
@@ -75,6 +81,37 @@ impl Sender {
             return self.buffer.len();
         }
         u32::try_from(self.end - self.nxt).unwrap_or(0)
+    }
+
+    /// The latest octet given ends a record.
+    pub(crate) fn end_record(&mut self) {
+        let ends = self.records.get_or_insert_default();
+        if ends.back() != Some(&self.end) {
+            ends.push_back(self.end);
+        }
+    }
+
+    /// Octets before the end of the record that is sent next, if something follows it.
+    pub(crate) fn record_bytes(&self) -> Option<u32> {
+        let ends = self.records.as_deref()?;
+        let end = *ends.iter().find(|end| end.after(self.nxt))?;
+        end.before(self.end).then(|| (end - self.nxt).unsigned_abs())
+    }
+
+    /// Whether a record ends before `seq`.
+    pub(crate) fn is_record_end(&self, seq: SeqNumber) -> bool {
+        self.records.as_deref().is_some_and(|ends| ends.contains(&seq))
+    }
+
+    /// Everything before `una` was acknowledged.
+    fn forget_records(&mut self) {
+        let Some(ends) = &mut self.records else { return };
+        while ends.front().is_some_and(|end| !end.after(self.una)) {
+            ends.pop_front();
+        }
+        if ends.is_empty() {
+            self.records = None;
+        }
     }
 
     /// Whether a FIN is queued that was never sent.
@@ -125,6 +162,7 @@ impl Sender {
         let octets = (una - self.buffer_start()).max(0).unsigned_abs().min(self.buffer.len());
         self.buffer.consume(octets);
         self.una = una;
+        self.forget_records();
         if self.buffer.len() == 0 {
             self.buffer.release(pool);
         }
@@ -136,6 +174,7 @@ impl Sender {
         self.buffer.release(pool);
         self.flight.clear(pool);
         self.end = self.nxt;
+        self.records = None;
         self.fin_queued = false;
     }
 }

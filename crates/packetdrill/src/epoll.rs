@@ -1,0 +1,80 @@
+//! Sets of descriptors that somebody waits for together (epoll(7)).
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+
+/// One descriptor of a set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interest {
+    /// EPOLLIN and its kin, with EPOLLET and EPOLLONESHOT.
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// Something has happened since it was last told.
+    edge: bool,
+}
+
+/// A set.
+#[derive(Debug, Default)]
+pub(crate) struct Interests {
+    watched: BTreeMap<RawFd, Interest>,
+}
+
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+/// Told whether asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+impl Interests {
+    /// epoll_ctl(2).
+    pub(crate) fn control(
+        &mut self,
+        operation: i32,
+        fd: RawFd,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Errno> {
+        let interest = Interest { events, data, edge: true };
+        match operation {
+            libc::EPOLL_CTL_ADD if self.watched.contains_key(&fd) => return Err(Errno::EEXIST),
+            libc::EPOLL_CTL_ADD => {
+                self.watched.insert(fd, interest);
+            }
+            libc::EPOLL_CTL_MOD => *self.watched.get_mut(&fd).ok_or(Errno::ENOENT)? = interest,
+            libc::EPOLL_CTL_DEL => {
+                self.watched.remove(&fd).ok_or(Errno::ENOENT)?;
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note_edge(&mut self, fd: RawFd) {
+        if let Some(interest) = self.watched.get_mut(&fd) {
+            interest.edge = true;
+        }
+    }
+
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        self.watched.remove(&fd);
+    }
+
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        self.watched.keys().copied().collect()
+    }
+
+    /// What is to be told of `fd` if `ready` is what holds of it now; remembers that it was.
+    pub(crate) fn tell(&mut self, fd: RawFd, ready: u32) -> Option<(u32, u64)> {
+        let interest = self.watched.get_mut(&fd)?;
+        let told = ready & (interest.events | ALWAYS);
+        if told == 0 || interest.events & EDGE != 0 && !interest.edge {
+            return None;
+        }
+        interest.edge = false;
+        if interest.events & ONE_SHOT != 0 {
+            interest.events &= EDGE | ONE_SHOT;
+        }
+        Some((told, interest.data))
+    }
+}

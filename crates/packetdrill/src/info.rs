@@ -1,0 +1,154 @@
+//! TCP_INFO as Linux lays it out (include/uapi/linux/tcp.h, struct tcp_info of 6.18).
+
+use std::time::Duration;
+
+use uncork_stack::{Info, Phase, State};
+
+/// Its length, in octets.
+const BYTES: usize = 280;
+
+/// TCP_INFINITE_SSTHRESH.
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+
+/// The numbers of Linux's states (net/tcp_states.h).
+fn state_number(state: State) -> u8 {
+    match state {
+        State::Established => 1,
+        State::SynSent => 2,
+        State::SynReceived => 3,
+        State::FinWait1 => 4,
+        State::FinWait2 => 5,
+        State::TimeWait => 6,
+        State::Closed => 7,
+        State::CloseWait => 8,
+        State::LastAck => 9,
+        State::Closing => 11,
+    }
+}
+
+fn phase_number(phase: Phase) -> u8 {
+    match phase {
+        Phase::Open => 0,
+        Phase::Disorder => 1,
+        Phase::Reduced => 2,
+        Phase::Recovery => 3,
+        Phase::Loss => 4,
+    }
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "counters of 32 bits wrap")]
+fn low(count: u64) -> u32 {
+    count as u32
+}
+
+/// Fields one after the other.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn words<const N: usize>(&mut self, values: [u32; N]) {
+        for value in values {
+            self.0.extend(value.to_ne_bytes());
+        }
+    }
+
+    fn doubles<const N: usize>(&mut self, values: [u64; N]) {
+        for value in values {
+            self.0.extend(value.to_ne_bytes());
+        }
+    }
+}
+
+/// A socket without a connection.
+pub(crate) fn of_none() -> Vec<u8> {
+    let mut bytes = vec![0; BYTES];
+    bytes[0] = state_number(State::Closed);
+    bytes
+}
+
+/// The structure for a connection.
+pub(crate) fn of(info: &Info) -> Vec<u8> {
+    let (stamps, sacks, scales, ecn) = info.extensions;
+    // The last is TCPI_OPT_SYN_DATA; bit 4 is TCPI_OPT_ECN_SEEN.
+    let options = [stamps, sacks, scales, ecn, false, info.syn_data];
+    let options = options.iter().enumerate().map(|(bit, &on)| u8::from(on) << bit).sum();
+    let mut out = Writer(vec![
+        state_number(info.state),
+        phase_number(info.phase),
+        info.timeouts,
+        info.probes,
+        info.backoff,
+        options,
+        0,
+        // Behind tcpi_delivery_rate_app_limited.
+        (info.fast_open_failure as u8) << 1,
+    ]);
+    out.words([
+        micros(info.timeout),
+        micros(info.ack_delay),
+        info.segment_bytes,
+        info.peer_segment_bytes,
+        info.unacknowledged_segments,
+        info.sacked_segments,
+        info.lost_segments,
+        info.retransmitted_segments,
+        0,
+        millis(info.since_sent),
+        0,
+        millis(info.since_received),
+        0,
+        info.path_mtu.into(),
+        info.receive_window_bytes,
+        micros(info.round_trip.unwrap_or_default()),
+        micros(info.deviation),
+        info.threshold_segments.unwrap_or(NO_THRESHOLD),
+        info.window_segments,
+        info.announced_segment_bytes,
+        info.reordering_segments.into(),
+        0,
+        0,
+        low(info.all_retransmitted_segments),
+    ]);
+    out.doubles([
+        info.pacing_rate.unwrap_or(u64::MAX),
+        u64::MAX,
+        info.bytes_acknowledged,
+        info.bytes_received,
+    ]);
+    out.words([
+        low(info.segments.1),
+        low(info.segments.0),
+        info.unsent_bytes,
+        info.shortest_round_trip.map_or(u32::MAX, micros),
+        low(info.data_segments.0),
+        low(info.data_segments.1),
+    ]);
+    let limited = [info.busy, info.window_limited, info.buffer_limited];
+    out.doubles([0]);
+    out.doubles(limited.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)));
+    out.words([low(info.delivered_segments), 0]);
+    out.doubles([info.bytes_sent, 0]);
+    out.words([0, info.reorderings.into(), 0, info.send_window_bytes, info.receive_window_bytes]);
+    // From tcpi_rehash on there is nothing that the stack has.
+    out.0.resize(BYTES, 0);
+    out.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES, of_none};
+
+    /// libc's structure ends where a kernel of 5.4 or so did; ours goes on behind it.
+    #[test]
+    fn the_structure_is_at_least_as_long_as_what_libc_knows() {
+        assert!(BYTES >= size_of::<libc::tcp_info>());
+        assert_eq!(of_none()[0], 7);
+    }
+}

@@ -1,0 +1,139 @@
+//! The sysctls of the network namespace in which packetdrill runs, as settings of the stack: the
+//! suite's scripts set them with their own commands, which therefore need no change. What is said
+//! of the device `tun0` with ethtool(8) and tc(8) is asked for with them.
+
+use std::process::Command;
+use std::str::FromStr;
+use std::time::Duration;
+
+use uncork_packet::{Capabilities, Medium};
+use uncork_stack::{Algorithm, Config, FastOpen, FastOpenKeys};
+
+/// What a world begins with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Of the stack.
+    pub config: Config,
+    /// Of its device.
+    pub device: Capabilities,
+    /// Keys of Fast Open's cookies.
+    pub keys: Option<FastOpenKeys>,
+    /// Whether trains are cut into segments before they are seen.
+    pub segments: bool,
+}
+
+/// Largest packet that Linux hands to a device (GSO_LEGACY_MAX_SIZE), and the link's MTU.
+const TRAIN_BYTES: u32 = 65_535;
+const MTU: u16 = 1500;
+
+impl Default for Settings {
+    fn default() -> Self {
+        let device = Capabilities {
+            max_train_bytes: TRAIN_BYTES,
+            // A TUN device takes each packet at once, and has nothing to report.
+            reports_completions: false,
+            ..Capabilities::plain(Medium::Ip, MTU)
+        };
+        Self {
+            config: Config { pacing: false, ..Config::default() },
+            device,
+            keys: None,
+            segments: false,
+        }
+    }
+}
+
+/// As they are in this namespace, now.
+pub(crate) fn read() -> Settings {
+    let mut settings = Settings::default();
+    let config = &mut settings.config;
+    if let Some([_, first, most]) = triple("tcp_rmem") {
+        config.receive_buffer_bytes = (first, most);
+    }
+    if let Some([_, first, most]) = triple("tcp_wmem") {
+        config.send_buffer_bytes = (first, most);
+    }
+    set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
+    set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
+    set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
+    set(
+        &mut config.restart_after_idle,
+        number("tcp_slow_start_after_idle").map(|value| value != 0),
+    );
+    set(&mut config.autocork, number("tcp_autocorking").map(|value| value != 0));
+    set(&mut config.syn_retries, byte("tcp_syn_retries"));
+    set(&mut config.syn_ack_retries, byte("tcp_synack_retries"));
+    set(&mut config.data_retries, byte("tcp_retries2"));
+    // 0 stands for 8 (tcp_orphan_retries in ip-sysctl.rst).
+    set(&mut config.orphan_retries, byte("tcp_orphan_retries").filter(|&retries| retries > 0));
+    set(&mut config.fin_wait_2, number("tcp_fin_timeout").map(Duration::from_secs));
+    if let Some(segments) = number("tcp_min_tso_segs") {
+        config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
+    }
+    set(&mut config.fast_open, fast_open());
+    settings.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
+    config.not_sent_low_water = number("tcp_notsent_lowat")
+        .and_then(|bytes| u32::try_from(bytes).ok())
+        .filter(|&bytes| bytes != u32::MAX);
+    if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
+        config.congestion = Algorithm::NewReno;
+    }
+    config.pacing = is_fair_queue();
+    settings.segments = told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off");
+    settings
+}
+
+/// What of Fast Open is switched on now: scripts change that in the middle.
+pub(crate) fn fast_open() -> Option<FastOpen> {
+    number("tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
+}
+
+/// Keys as Linux writes them: four words of 32 bits, each in hexadecimal (proc_tcp_fastopen_key).
+fn keys(text: &str) -> Option<FastOpenKeys> {
+    let mut keys = text.trim().split(',').map(|key| {
+        let words: Vec<u32> =
+            key.split('-').flat_map(|word| u32::from_str_radix(word, 16)).collect();
+        let words: [u32; 4] = words.try_into().ok()?;
+        words.map(u32::to_le_bytes).concat().try_into().ok()
+    });
+    let primary: [u8; 16] = keys.next()??;
+    Some(FastOpenKeys::new(primary, keys.next().flatten()))
+}
+
+fn set<T>(setting: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *setting = value;
+    }
+}
+
+fn sysctl(name: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
+}
+
+fn number(name: &str) -> Option<u64> {
+    sysctl(name)?.trim().parse().ok()
+}
+
+fn byte(name: &str) -> Option<u8> {
+    number(name).and_then(|value| u8::try_from(value).ok())
+}
+
+fn triple(name: &str) -> Option<[u32; 3]> {
+    let text = sysctl(name)?;
+    let values: Vec<u32> = text.split_whitespace().flat_map(u32::from_str).collect();
+    values.try_into().ok()
+}
+
+/// Whether the script has given its device the queue that paces. What it asks tc(8) for is in this
+/// file, if scripts/packetdrill runs it: the kernel may not have that queue.
+fn is_fair_queue() -> bool {
+    let Some(path) = std::env::var_os("UNCORK_PACKETDRILL_QDISC") else { return false };
+    let asked = std::fs::read_to_string(path).unwrap_or_default();
+    asked.split_whitespace().next_back() == Some("fq")
+}
+
+/// What a command says, nothing if it cannot be run.
+fn told(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,164 @@
+//! What a descriptor stands for. Each is a real one (an eventfd), as packetdrill takes them for the
+//! kernel's.
+
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use uncork_stack::{FastOpenKeys, ListenerId, SocketId, SocketOption};
+
+use crate::epoll::Interests;
+
+/// An address, or the unspecified family, which takes a connection back.
+pub(crate) type Address = Option<SocketAddr>;
+
+/// Values that are read back as they were set, or that count only here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    /// SO_SNDBUF and SO_RCVBUF, doubled as Linux does.
+    pub(crate) send_buffer_bytes: Option<u32>,
+    pub(crate) receive_buffer_bytes: Option<u32>,
+    pub(crate) most_segment_bytes: Option<u16>,
+    pub(crate) not_sent_low_water: u32,
+    pub(crate) no_delay: bool,
+    pub(crate) cork: bool,
+    pub(crate) user_timeout_millis: u32,
+    pub(crate) keep_alive: Option<uncork_stack::KeepAlive>,
+    pub(crate) keep_alive_wanted: uncork_stack::KeepAlive,
+    /// TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE, TCP_FASTOPEN and TCP_FASTOPEN_KEY.
+    pub(crate) fast_connect: bool,
+    pub(crate) without_cookie: bool,
+    pub(crate) fast_pending: u32,
+    pub(crate) fast_keys: Option<FastOpenKeys>,
+    /// What the stack is to be told when there is a connection.
+    pub(crate) options: Vec<SocketOption>,
+}
+
+impl Asked {
+    pub(crate) fn keep(&mut self, option: SocketOption) {
+        let kind = std::mem::discriminant(&option);
+        self.options.retain(|other| std::mem::discriminant(other) != kind);
+        self.options.push(option);
+    }
+}
+
+/// How far a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It may have an address.
+    New {
+        bound: Option<SocketAddr>,
+    },
+    Listening {
+        id: ListenerId,
+    },
+    /// `told` once `connect` has said how it went.
+    Connecting {
+        id: SocketId,
+    },
+    Open {
+        id: SocketId,
+    },
+}
+
+/// A socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stage: Stage,
+    pub(crate) non_blocking: bool,
+    /// Its SYN waits for the first bytes that are sent.
+    pub(crate) deferred: bool,
+    pub(crate) asked: Asked,
+    pub(crate) ipv6: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Socket(Box<Socket>),
+    Epoll(Interests),
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Closed when the script closes it. What it leaves open packetdrill closes itself, before it
+    /// gives this table back, so that this must not.
+    descriptor: ManuallyDrop<EventFd>,
+    kind: Kind,
+}
+
+/// All that is open.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: BTreeMap<RawFd, Entry>,
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, kind: Kind) -> Result<RawFd, Errno> {
+        let descriptor = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?;
+        let fd = descriptor.as_raw_fd();
+        self.entries.insert(fd, Entry { descriptor: ManuallyDrop::new(descriptor), kind });
+        Ok(fd)
+    }
+
+    pub(crate) fn remove(&mut self, fd: RawFd) -> Result<Kind, Errno> {
+        let entry = self.entries.remove(&fd).ok_or(Errno::EBADF)?;
+        drop(ManuallyDrop::into_inner(entry.descriptor));
+        Ok(entry.kind)
+    }
+
+    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut Socket, Errno> {
+        match self.entries.get_mut(&fd).map(|entry| &mut entry.kind) {
+            Some(Kind::Socket(socket)) => Ok(socket),
+            Some(Kind::Epoll(_)) => Err(Errno::ENOTSOCK),
+            None => Err(Errno::EBADF),
+        }
+    }
+
+    pub(crate) fn epoll(&mut self, fd: RawFd) -> Result<&mut Interests, Errno> {
+        match self.entries.get_mut(&fd).map(|entry| &mut entry.kind) {
+            Some(Kind::Epoll(interests)) => Ok(interests),
+            Some(Kind::Socket(_)) => Err(Errno::EINVAL),
+            None => Err(Errno::EBADF),
+        }
+    }
+
+    /// Which descriptor has this connection.
+    pub(crate) fn find(&self, socket: SocketId) -> Option<RawFd> {
+        self.entries.iter().find_map(|(&fd, entry)| match &entry.kind {
+            Kind::Socket(one) => match one.stage {
+                Stage::Connecting { id } | Stage::Open { id } => (id == socket).then_some(fd),
+                _ => None,
+            },
+            Kind::Epoll(_) => None,
+        })
+    }
+
+    /// Which descriptor has this listener.
+    pub(crate) fn find_listener(&self, listener: ListenerId) -> Option<RawFd> {
+        self.entries.iter().find_map(|(&fd, entry)| match &entry.kind {
+            Kind::Socket(one) => (one.stage == Stage::Listening { id: listener }).then_some(fd),
+            Kind::Epoll(_) => None,
+        })
+    }
+
+    /// Something has happened to `fd`: an edge for whoever watches it.
+    pub(crate) fn note_edge(&mut self, fd: RawFd) {
+        for entry in self.entries.values_mut() {
+            if let Kind::Epoll(interests) = &mut entry.kind {
+                interests.note_edge(fd);
+            }
+        }
+    }
+
+    /// `fd` was closed.
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        for entry in self.entries.values_mut() {
+            if let Kind::Epoll(interests) = &mut entry.kind {
+                interests.forget(fd);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a connection that has something to send spends its time on (tcpi_busy_time,
+//! tcpi_rwnd_limited, tcpi_sndbuf_limited; RFC 4898 calls them SndLimTime).
+
+use std::time::Duration;
+
+use uncork_packet::Instant;
+
+use super::{Blocked, Connection};
+use crate::units::Micros;
+
+/// What is in the way; the later ones explain more than the earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum On {
+    /// Nothing is queued.
+    #[default]
+    Nothing,
+    /// The path.
+    Path,
+    /// The peer's window.
+    Window,
+    /// The send buffer: all of it is out, and the user has more.
+    Buffer,
+}
+
+/// Times since the connection began.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    on: On,
+    since: Instant,
+    /// In the order of [`On`].
+    totals: [Micros; 3],
+}
+
+impl Spent {
+    fn turn(&mut self, to: On, now: Instant) {
+        if self.on == to {
+            return;
+        }
+        *self = Self { totals: self.totals(now), on: to, since: now };
+    }
+
+    fn totals(&self, now: Instant) -> [Micros; 3] {
+        let mut totals = self.totals;
+        if let Some(total) = (self.on as usize).checked_sub(1).and_then(|at| totals.get_mut(at)) {
+            *total = total.saturating_add(Micros::from_duration(now.since(self.since)));
+        }
+        totals
+    }
+
+    /// Busy in all, and of that: limited by the peer's window, and by the send buffer.
+    pub(crate) fn told(&self, now: Instant) -> [Duration; 3] {
+        let [path, window, buffer] = self.totals(now);
+        let busy = path.saturating_add(window).saturating_add(buffer);
+        [busy, window, buffer].map(Micros::as_duration)
+    }
+}
+
+impl Connection {
+    /// Notes what it spends its time on from now on.
+    pub(crate) fn note_spending(&mut self, blocked: Blocked, now: Instant) {
+        let on = if self.sender.queued_bytes() == 0 {
+            On::Nothing
+        } else if blocked == Blocked::Window {
+            On::Window
+        } else if blocked == Blocked::Application && self.user.wants_room {
+            On::Buffer
+        } else {
+            On::Path
+        };
+        self.spent.turn(on, now);
+    }
+
+    /// All was acknowledged, and perhaps nobody asks for a frame any more.
+    pub(crate) fn note_idleness(&mut self, now: Instant) {
+        if self.sender.queued_bytes() == 0 {
+            self.spent.turn(On::Nothing, now);
+        }
+    }
+}
