@@ -4,18 +4,21 @@
 //! waiting; what the kernel does not take stays as a *backlog*, which the timer goes on
 //! offering and which the next write of the program waits for (or answers EAGAIN).
 
+mod inside;
+mod pool;
+
 use core::sync::atomic::Ordering::Relaxed;
 use std::io::IoSlice;
 
-use uncork_bias::{Guard, Thread};
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
 use crate::keeper::{LAST_WAIT, Then};
 use crate::kernel::{Errno, Kernel};
-use crate::local::{Local, local};
+use crate::local::local;
 use crate::socket::{Socket, count, flag, held};
 use crate::{Posix, Socketed};
+use inside::Inside;
 
 /// Most bytes gathered for one socket.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -83,68 +86,6 @@ impl Gathered {
     }
 }
 
-/// Buffers that nobody needs right now.
-mod pool {
-    use std::sync::Mutex;
-
-    use super::BUFFER_BYTES;
-
-    /// Kept at most: to have one mapped costs more than a small burst saves.
-    const SPARE: usize = 256;
-    static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
-
-    pub(super) fn take() -> Vec<u8> {
-        let spare = POOL.try_lock().ok().and_then(|mut pool| pool.pop());
-        spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
-    }
-
-    pub(super) fn give_back(buffer: Vec<u8>) {
-        if let Ok(mut pool) = POOL.try_lock() {
-            if pool.capacity() == 0 {
-                pool.reserve_exact(SPARE);
-            }
-            if pool.len() < SPARE {
-                pool.push(buffer);
-            }
-        }
-    }
-}
-
-/// Access to a socket's gathered bytes, known to signal handlers that interrupt it.
-pub(crate) struct Inside<'a, K: Kernel> {
-    // The lock goes first: a handler that came between would find nobody inside, and wait for it.
-    pub(crate) gathered: Guard<'a, Gathered>,
-    handlers: Handlers<'a, K>,
-}
-
-/// What handlers must know, or must wait for.
-struct Handlers<'a, K: Kernel> {
-    kernel: &'a K,
-    kept_off: Option<u64>,
-}
-
-impl<K: Kernel> Handlers<'_, K> {
-    /// Lets no handler come before all is done. One that did could neither send what is inside
-    /// nor wait for it: if it then ends the process, closes, waits for an answer or jumps away,
-    /// bytes that were written would never leave. Done around system calls, which is where
-    /// signals arrive; the few instructions of a small write's copy go without.
-    fn keep_off(&mut self) {
-        if self.kept_off.is_none() {
-            self.kept_off = self.kernel.keep_handlers_off();
-        }
-    }
-}
-
-impl<K: Kernel> Drop for Handlers<'_, K> {
-    #[inline]
-    fn drop(&mut self) {
-        local(|local| local.inside.set(false));
-        if let Some(before) = self.kept_off {
-            self.kernel.let_handlers(before);
-        }
-    }
-}
-
 /// In a signal handler that came while its own thread was inside: the thread appends the bytes
 /// when it goes on. What does not fit was not written, as if the handler's call had been
 /// interrupted in its turn.
@@ -168,11 +109,6 @@ pub enum Gather {
         /// Hold them there.
         more: bool,
     },
-}
-
-/// At a thread's end: it may write still, but is not the owner of anything any more.
-fn forget_number() {
-    local(|local| local.thread.set(Thread::NONE));
 }
 
 impl<K: Kernel> Posix<K> {
@@ -301,44 +237,6 @@ impl<K: Kernel> Posix<K> {
             sent?;
         }
         Ok(Some(Gather::Taken))
-    }
-
-    /// `None` inside a signal handler that interrupted a holder on this very thread.
-    /// [`Posix::enter`], with handlers kept off from before the lock is taken.
-    fn enter_undisturbed<'a>(&'a self, socket: &'a Socket) -> Option<Inside<'a, K>> {
-        let kept_off = self.kernel.keep_handlers_off();
-        let inside = local(|local| self.enter(local, socket));
-        match (inside, kept_off) {
-            (Some(mut inside), kept_off) => {
-                inside.handlers.kept_off = kept_off;
-                Some(inside)
-            }
-            (None, Some(before)) => {
-                self.kernel.let_handlers(before);
-                None
-            }
-            (None, None) => None,
-        }
-    }
-
-    /// Gives the calling thread a number, once. libc allocates for that: it is done early, where a
-    /// thread makes or accepts a socket, so that seldom a signal handler is the first to need it.
-    #[inline]
-    pub(crate) fn ask_for_number(&self, local: &Local) {
-        if local.thread.get() == Thread::NONE && !local.asked.replace(true) {
-            local.thread.set(self.kernel.thread(forget_number));
-        }
-    }
-
-    #[inline]
-    fn enter<'a>(&'a self, local: &Local, socket: &'a Socket) -> Option<Inside<'a, K>> {
-        if local.inside.replace(true) {
-            return None;
-        }
-        self.ask_for_number(local);
-        let thread = local.thread.get();
-        let gathered = socket.gathered.lock(thread, || self.kernel.barrier());
-        Some(Inside { gathered, handlers: Handlers { kernel: &self.kernel, kept_off: None } })
     }
 
     /// Appends what a signal handler wrote while we held the lock. It has been told that its
