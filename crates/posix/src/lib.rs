@@ -5,7 +5,7 @@
 //! through the [`Kernel`] that it is given, and knows no pointer and no libc.
 //!
 //! ```text
-//!  write(fd)        plan_write ─▶ Pass | Send{more} | Gather      (write.rs, gather/) 
+//!  write(fd)        plan_write ─▶ Pass | Send{more} | Gather      (write.rs, gather/)
 //!  read(fd), poll…  before_read, before_wait ─▶ end of the burst  (wait.rs, push.rs)
 //!  socket, close…   opened, accepted, closing, duplicated …       (lifecycle.rs)
 //!  setsockopt…      what is asked, what is in force               (options.rs)
