@@ -54,6 +54,7 @@ enum {
 	TCP_CLOSE_WAIT = 8,
 	TCP_LAST_ACK = 9,
 	TCP_LISTEN = 10,
+	TCP_CLOSING = 11,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -1,8 +1,11 @@
 //! Connections that are met when they are established: what is kept of them, and how they are set
 //! back.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +16,8 @@ use crate::place::Place;
 
 /// As many as `settings.h` has.
 const SLOTS: u64 = 8192;
+const AT_ONCE: usize = 300;
+const ROUNDS: usize = 10;
 
 fn new_ones(place: &Place) -> String {
     format!("--new --netns {} --peer 127.0.0.1", place.name)
@@ -29,6 +34,29 @@ fn in_force(place: &Place) -> u64 {
     list[0]["connections"]["TCP_NODELAY"].as_u64().unwrap_or(0)
 }
 
+/// Waits until the namespace has so many TCP sockets, listeners among them: over loopback, too, a FIN
+/// may wait for a thread of the kernel.
+fn until_there_are(place: &Place, sockets: u64) {
+    let begin = Instant::now();
+    loop {
+        let now = place.within(|| fs::read_to_string("/proc/thread-self/net/sockstat").unwrap());
+        let line = now.lines().find_map(|line| line.strip_prefix("TCP: inuse "));
+        let in_use = line.and_then(|line| line.split(' ').next()).unwrap();
+        if in_use.parse() == Ok(sockets) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{sockets} are awaited: {now}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How much there is of the processes' own directories: the kernel makes an inode for each of it.
+fn read_all_of_proc() -> usize {
+    let read = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let processes = read(Path::new("/proc"));
+    processes.flat_map(|one| read(&one.path())).filter(|one| one.metadata().is_ok()).count()
+}
+
 #[test]
 fn two_entries_over_new_connections_are_undone_in_any_order() {
     let Some(place) = Place::make("two_entries_over_new_connections_are_undone_in_any_order")
@@ -37,7 +65,7 @@ fn two_entries_over_new_connections_are_undone_in_any_order() {
     };
     let scope = new_ones(&place);
     for first_undone in [1, 2] {
-        let _ = std::fs::remove_dir_all(place.state());
+        let _ = fs::remove_dir_all(place.state());
         place.tuned(&format!("--nodelay {scope}"), 0);
         place.tuned(&format!("--nodelay --notsent-lowat 64k {scope}"), 0);
         let (client, server, _listener) = place.connection();
@@ -126,14 +154,30 @@ fn connections_of_one_slot_are_all_set_back() {
     }
     let all = || same.iter().chain([&held]).flat_map(|(client, server, _)| [client, server]);
     assert!(all().all(is_set));
-    // Those that have ended meanwhile do not count, once they have.
-    let begin = Instant::now();
-    while in_force(&place) != 6 {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{} are in force", in_force(&place));
-        thread::sleep(Duration::from_millis(50));
-    }
+    // Those that have ended meanwhile do not count.
+    until_there_are(&place, 9);
+    assert_eq!(in_force(&place), 6);
     place.tuned("undo 1", 0);
     assert!(!all().any(is_set), "after {ends} ends of connections");
+}
+
+/// The kernel gives the memory of sockets to others, who need not write to where the cookie was.
+#[test]
+fn what_has_the_memory_of_ended_connections_now_is_no_connection() {
+    let name = "what_has_the_memory_of_ended_connections_now_is_no_connection";
+    let Some(place) = Place::make(name) else { return };
+    place.tuned(&format!("--nodelay {}", new_ones(&place)), 0);
+    for round in 0..ROUNDS {
+        let many: Vec<_> = (0..AT_ONCE).map(|_| place.connection()).collect();
+        drop(many);
+        until_there_are(&place, 0);
+        // Each is a file, an inode and a name.
+        let others: Vec<_> = (0..3 * AT_ONCE).map(|_| UnixDatagram::unbound().unwrap()).collect();
+        let there = read_all_of_proc();
+        assert_eq!(in_force(&place), 0, "round {round}, beside {} and {there}", others.len());
+    }
+    place.tuned("undo 1", 0);
+    assert_eq!(place.tuned("list", 0).0, "nothing is tuned\n");
 }
 
 #[test]

@@ -50,23 +50,33 @@ static __always_inline struct kept *kept_of_opaque(struct bpf_sock *sk)
 	return kept_by_cookie(BPF_CORE_READ(address, __sk_common.skc_cookie.counter));
 }
 
-/* Whether the address is the socket's still: its memory may be another's by now, or none. */
+/*
+ * Whether the address is the socket's still, and it has not ended for good: nobody refers to that
+ * any more, while what is merely closed may connect again. Its memory may be none by now, or not a
+ * socket's: the kernel gives pages of its cache to others (SLAB_TYPESAFE_BY_RCU, mm/slub.c), and
+ * these need not write to where the cookie was. So whatever all TCP sockets are is asked for, too.
+ */
 static __always_inline bool is_there(const struct sock_common *common, __u64 cookie)
 {
-	return (__u64)BPF_CORE_READ(common, skc_cookie.counter) == cookie;
+	const struct sock *sk = (void *)common;
+	__u16 family;
+	__u8 state;
+
+	if ((__u64)BPF_CORE_READ(common, skc_cookie.counter) != cookie ||
+	    !BPF_CORE_READ(common, skc_refcnt.refs.counter))
+		return false;
+	family = BPF_CORE_READ(common, skc_family);
+	state = BPF_CORE_READ(common, skc_state);
+	return (family == AF_INET || family == AF_INET6) && state >= TCP_ESTABLISHED &&
+	       state <= TCP_CLOSING && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP &&
+	       BPF_CORE_READ(sk, sk_type) == SOCK_STREAM;
 }
 
-/* Whether the slot's owner has ended for good: what is merely closed may connect again. */
 static __always_inline bool is_free(const struct slot *slot, __u64 owner)
 {
-	const struct sock_common *common = (void *)slot->socket;
-
 	if (!owner)
 		return true;
-	if (owner == NOBODYS)
-		return false;
-	return !is_there(common, owner) || (BPF_CORE_READ(common, skc_state) == TCP_CLOSE &&
-					    BPF_CORE_READ(common, skc_refcnt.refs.counter) == 0);
+	return owner != NOBODYS && !is_there((void *)slot->socket, owner);
 }
 
 /* Whoever has brought the slot from its owner to nobody may write to it. */
