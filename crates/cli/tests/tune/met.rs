@@ -16,7 +16,8 @@ use crate::place::Place;
 
 /// As many as `settings.h` has.
 const SLOTS: u64 = 8192;
-const AT_ONCE: usize = 300;
+/// Three descriptors each: fewer than the 1024 that a process may have by default.
+const AT_ONCE: usize = 250;
 const ROUNDS: usize = 10;
 
 fn new_ones(place: &Place) -> String {
