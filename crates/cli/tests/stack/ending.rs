@@ -1,6 +1,7 @@
 //! Ctrl-C: whoever is there is told, and nothing is left.
 
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -59,8 +60,24 @@ fn who_waits_for_the_next_request_is_told_the_end_at_once() {
     }
 }
 
+/// Waits until the window of somebody who does not read is shut: nothing has come for half a second.
+fn until_no_more_comes(stream: &TcpStream) {
+    let waiting = || rustix::io::ioctl_fionread(stream).unwrap();
+    let (mut before, mut since) = (waiting(), Instant::now());
+    until(
+        || {
+            let now = waiting();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            (now, since.elapsed())
+        },
+        |&(there, quiet)| there > 0 && quiet > Duration::from_millis(500),
+    );
+}
+
 /// Reads what has come until the end or an error.
-fn last(stream: &mut std::net::TcpStream) -> Option<ErrorKind> {
+fn last(stream: &mut TcpStream) -> Option<ErrorKind> {
     let mut some = vec![0; 1 << 20];
     loop {
         match stream.read(&mut some) {
@@ -84,6 +101,8 @@ fn who_does_not_read_is_reset_after_a_while_or_at_once_if_asked_twice() {
             stream.write_all(REQUEST).unwrap();
             let mut first = [0; 1];
             stream.read_exact(&mut first).unwrap();
+            // Otherwise all that the server has taken might arrive, and its end behind it.
+            until_no_more_comes(&stream);
             let begun = Instant::now();
             server.signal(Signal::SIGINT);
             if twice {

@@ -62,6 +62,8 @@ pub struct Port {
     completed: Vec<Completion>,
     statistics: Statistics,
     gone: bool,
+    /// It was down when last looked at, and no frame has come since.
+    down: bool,
 }
 
 impl Port {
@@ -89,6 +91,7 @@ impl Port {
             completed: Vec::with_capacity(16),
             statistics: Statistics::default(),
             gone: false,
+            down: false,
         })
     }
 
@@ -158,8 +161,17 @@ impl Port {
     /// Asks what the error is that the socket has, which also takes it away.
     fn look_at_device(&mut self) -> io::Result<()> {
         let _ = getsockopt(&self.opened.socket, sockopt::SocketError)?;
-        // Down is like a pulled cable: it may be plugged in again.
+        self.look_whether_gone()
+    }
+
+    /// Down is like a pulled cable: it may be plugged in again. But a device that is being deleted is
+    /// down first, and the kernel tells that alone: of the rest nobody hears who does not look again.
+    fn look_whether_gone(&mut self) -> io::Result<()> {
         self.gone = ioctl::name(&self.opened.socket, self.opened.device.index).is_err();
+        self.down = !self.gone;
+        if self.down {
+            self.wakeup.look_later()?;
+        }
         self.check()
     }
 
@@ -193,6 +205,7 @@ impl Driver for Port {
             received += 1;
         }
         if received > 0 {
+            self.down = false;
             self.idle_turns = 0;
             return Ok(received);
         }
@@ -208,9 +221,12 @@ impl Driver for Port {
         // looks without sleeping shall not pay a system call each time. An event may come a little
         // later than what it is about was seen, so once is not enough.
         self.idle_turns += 1;
-        if self.idle_turns.is_power_of_two() {
-            if self.wakeup.drain()?.error {
+        if self.idle_turns.is_power_of_two() || self.down {
+            let drained = self.wakeup.drain()?;
+            if drained.error {
                 self.look_at_device()?;
+            } else if self.down && drained.retry {
+                self.look_whether_gone()?;
             }
             self.look_for_completions(each);
         }
@@ -274,6 +290,10 @@ impl Driver for Port {
     /// The socket itself: the kernel wakes nobody for a completion who polls for frames. What it did
     /// not take has to be offered again, for which the set has a timer.
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
-        if self.asked.is_some() { self.wakes() } else { Some(self.opened.socket.as_fd()) }
+        if self.asked.is_some() || self.down {
+            self.wakes()
+        } else {
+            Some(self.opened.socket.as_fd())
+        }
     }
 }

@@ -15,6 +15,9 @@ const RETRY: u64 = 2;
 /// How long frames wait that the kernel did not take (a full queue below, no memory for now).
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
+/// How often it is looked whether a device that is down is still there.
+const LOOK_AFTER: Duration = Duration::from_millis(200);
+
 /// An epoll set over the packet socket.
 ///
 /// That frames are there is a state of the socket, and told as one. That some have left is an event:
@@ -34,6 +37,8 @@ pub(super) struct Wakeup {
 pub(super) struct Drained {
     /// The device is down, or gone.
     pub(super) error: bool,
+    /// It is later ([`Wakeup::retry_soon`], [`Wakeup::look_later`]).
+    pub(super) retry: bool,
 }
 
 impl Wakeup {
@@ -57,8 +62,17 @@ impl Wakeup {
 
     /// Wakes a little later, as nothing else will.
     pub(super) fn retry_soon(&self) -> io::Result<()> {
-        let soon = Expiration::OneShot(TimeSpec::from(RETRY_AFTER));
-        Ok(self.retry.set(soon, TimerSetTimeFlags::empty())?)
+        self.wake_after(RETRY_AFTER)
+    }
+
+    /// Wakes to see what has become of a device that is down.
+    pub(super) fn look_later(&self) -> io::Result<()> {
+        self.wake_after(LOOK_AFTER)
+    }
+
+    fn wake_after(&self, time: Duration) -> io::Result<()> {
+        let then = Expiration::OneShot(TimeSpec::from(time));
+        Ok(self.retry.set(then, TimerSetTimeFlags::empty())?)
     }
 
     /// Fetches the events that there are.
@@ -75,6 +89,7 @@ impl Wakeup {
             if event.data() == RETRY {
                 // Disarmed, it is no longer readable.
                 self.retry.unset()?;
+                drained.retry = true;
             }
         }
         Ok(drained)
