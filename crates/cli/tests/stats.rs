@@ -147,11 +147,11 @@ fn a_program_that_cannot_be_started_leaves_no_file_and_no_table() {
 
 /// Starts a shell script under `--stats=/dev/null` and waits for its line "ready".
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
-    // A shell cannot trap what it was started with as ignored, as INT and QUIT are in the
+    // A shell cannot trap what it was started with as ignored, as HUP is by nohup, INT and QUIT in the
     // background of another shell.
     let plain = run(&["--stats=/dev/null", "sh", "-c", script]);
     let mut command = Command::new("env");
-    command.arg("--default-signal=INT,QUIT").arg(plain.get_program()).args(plain.get_args());
+    command.arg("--default-signal=HUP,INT,QUIT").arg(plain.get_program()).args(plain.get_args());
     for (name, value) in plain.get_envs() {
         match value {
             Some(value) => command.env(name, value),
