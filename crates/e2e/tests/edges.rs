@@ -146,8 +146,8 @@ fn bytes_sent_at_the_moment_of_the_timer_are_lost_or_reordered() -> Result<()> {
     let _alone = alone();
     let modes: Vec<Mode> =
         Mode::both().into_iter().map(|mode| mode.with("UNCORK_BOUND", "100us")).collect();
-    for _ in 0..if soak() { 6 } else { 1 } {
-        same_facts("race", &["1500"], &modes)?;
+    for _ in 0..if soak() { 12 } else { 1 } {
+        same_facts("race", &["800"], &modes)?;
     }
     Ok(())
 }
