@@ -299,6 +299,6 @@ fn aborting_all_resets_those_as_well_whose_names_were_given_back() {
     assert_eq!(lab.take(), ["F. 1:1(0) ack 1 <ts>"]);
     lab.stack.abort_all(lab.now);
     assert!(!lab.stack.is_quiet());
-    assert_eq!(lab.take(), ["R. 2:2(0) ack 1"]);
+    assert_eq!(lab.take(), ["R. 2:2(0) ack 1 <ts>"]);
     assert_eq!((lab.stack.connection_count(), lab.stack.is_quiet()), (0, true));
 }
