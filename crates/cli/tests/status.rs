@@ -84,6 +84,11 @@ fn a_library_that_was_deleted_or_has_its_second_name_is_read_all_the_same() {
 fn of_several_processes_the_largest_code_counts() {
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let without = sleeper.id().to_string();
+    // The kernel wakes who waits in vfork before it has written the new program's name.
+    let named = format!("/proc/{without}/comm");
+    while fs::read_to_string(&named).unwrap() != "sleep\n" {
+        std::thread::yield_now();
+    }
     let (code, text, _) = status(&[&without]);
     assert_eq!(code, 1);
     assert_eq!(text, format!("{without} (sleep): libuncork.so is not in this process\n"));
