@@ -3,6 +3,7 @@
 mod fake;
 mod properties;
 
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::io::IoSlice;
 
@@ -579,6 +580,24 @@ fn overtaken(meanwhile: fn(&Posix<Fake>)) -> (Posix<Fake>, Result<Gather, Errno>
     meanwhile(&posix);
     let done = posix.gather(at, &[IoSlice::new(b"ab")], 2, false);
     (posix, done)
+}
+
+/// One that is inside of the lock has gathered bytes, and not noted them yet.
+#[test]
+fn who_shares_a_socket_waits_for_a_writer_inside() {
+    let ways: [fn(&Posix<Fake>); 3] = [
+        |posix| posix.sharing(FD, Call::Dup),
+        |posix| posix.uses_stdio(FD),
+        |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
+    ];
+    for share in ways {
+        let posix = nearly_full(100);
+        write(&posix, FD, b"ab").unwrap();
+        let socket = posix.find(FD).unwrap().socket;
+        assert_ne!(socket.held.swap(0, Relaxed), 0);
+        share(&posix);
+        assert_eq!(posix.kernel.delivered(FD), b"0ab");
+    }
 }
 
 #[test]
