@@ -100,15 +100,15 @@ fuzz: ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600
 		"with it): apt-get install g++" >&2; exit 1; }
 	@host=$$($(CARGO) -vV | sed -n 's/^host: //p') && \
 	RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(FUZZ)" \
-		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $$host && \
+		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $$host || exit 1; \
 	$(foreach target,$(FUZZ_TARGETS), \
-		echo "fuzz: $(target), for $(FUZZ_SECONDS) seconds" && \
-		mkdir -p "$(FUZZ)/corpus/$(target)" fuzz/artifacts/$(target) && \
+		echo "fuzz: $(target), for $(FUZZ_SECONDS) seconds"; \
+		mkdir -p "$(FUZZ)/corpus/$(target)" fuzz/artifacts/$(target); \
 		"$(FUZZ)/$$host/release/$(target)" "$(FUZZ)/corpus/$(target)" fuzz/seeds/$(target) \
 			$(FUZZ_MORE_$(target)) -artifact_prefix=fuzz/artifacts/$(target)/ -timeout=10 \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 \
-			>"$(FUZZ)/$(target).log" 2>&1 || { cat "$(FUZZ)/$(target).log"; exit 1; } && \
-		grep '^stat::[na]' "$(FUZZ)/$(target).log" &&) true
+			>"$(FUZZ)/$(target).log" 2>&1 || { cat "$(FUZZ)/$(target).log"; exit 1; }; \
+		grep '^stat::[na]' "$(FUZZ)/$(target).log";)
 
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \

@@ -123,15 +123,7 @@ impl Play {
         let mut frame = vec![0; 20];
         ipv4::Header {
             tos: near >> 2 & 3,
-            total_bytes: (20 + segment.len()) as u16,
-            id: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: 64,
-            protocol: Protocol::TCP,
-            source: PEER,
-            destination: OURS,
+            ..ipv4::Header::whole(Protocol::TCP, PEER, OURS, (20 + segment.len()) as u16)
         }
         .emit(&mut frame);
         frame.extend(segment);

@@ -143,19 +143,7 @@ fn segment(slot: &mut [u8], load: Load) -> Transmit {
     link.emit(slot);
     let (source, destination) = ([10, 91, 0, 1].into(), [10, 91, 0, 2].into());
     let total_bytes = u16::try_from(load.frame_bytes - 14).unwrap();
-    ipv4::Header {
-        tos: 0,
-        total_bytes,
-        id: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol: Protocol::TCP,
-        source,
-        destination,
-    }
-    .emit(&mut slot[14..]);
+    ipv4::Header::whole(Protocol::TCP, source, destination, total_bytes).emit(&mut slot[14..]);
     let fields = Fields {
         source_port: 1,
         destination_port: 2,

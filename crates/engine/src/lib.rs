@@ -37,14 +37,19 @@ pub trait Program {
     fn on_turn(&mut self, stack: &mut Stack, now: Instant);
 
     /// Descriptors that are waited for beside the device's.
-    fn watched(&self) -> Vec<Watch<'_>>;
+    fn watched(&self) -> Vec<Watch<'_>> {
+        Vec::new()
+    }
 
     /// Something has happened to the descriptor that is watched under this key.
     ///
     /// # Errors
     ///
     /// What ends the engine.
-    fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()>;
+    fn on_watched(&mut self, stack: &mut Stack, now: Instant, key: u64) -> io::Result<()> {
+        let _ = (stack, now, key);
+        Ok(())
+    }
 
     /// When [`Program::on_turn`] has to come at the latest.
     fn next_deadline(&self) -> Option<Instant>;

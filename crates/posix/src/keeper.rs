@@ -108,6 +108,12 @@ impl State {
         self.state.load(SeqCst) == TICKING
     }
 
+    /// As while another thread is making it.
+    #[cfg(test)]
+    pub(crate) fn pretend_to_start(&self) {
+        self.state.store(STARTING, SeqCst);
+    }
+
     /// In a child of fork: the thread stayed with the parent.
     pub(crate) fn gone(&self) {
         self.forking.store(0, SeqCst);

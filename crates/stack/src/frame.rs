@@ -67,21 +67,10 @@ impl Packet {
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let link_bytes = link.emit(frame, EtherType::IPV4);
-                let total = ipv4::HEADER_BYTES + payload_bytes;
-                ipv4::Header {
-                    tos: self.tos,
-                    total_bytes: u16::try_from(total).unwrap_or(0),
-                    // Never fragmented, so of no meaning (RFC 6864 §4.1).
-                    id: 0,
-                    dont_fragment: true,
-                    more_fragments: false,
-                    fragment_offset: 0,
-                    ttl: self.hops,
-                    protocol: self.protocol,
-                    source,
-                    destination,
-                }
-                .emit(&mut frame[link_bytes..]);
+                let total = u16::try_from(ipv4::HEADER_BYTES + payload_bytes).unwrap_or(0);
+                let whole = ipv4::Header::whole(self.protocol, source, destination, total);
+                ipv4::Header { tos: self.tos, ttl: self.hops, ..whole }
+                    .emit(&mut frame[link_bytes..]);
                 link_bytes + ipv4::HEADER_BYTES
             }
             (source, destination) => {

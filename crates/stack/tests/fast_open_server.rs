@@ -248,18 +248,12 @@ fn a_router_that_knows_no_way_ends_what_nobody_has_accepted() {
 
 fn header(source: &str, destination: &str, protocol: Protocol, bytes: usize) -> Vec<u8> {
     let mut header = vec![0; 20];
-    ipv4::Header {
-        tos: 0,
-        total_bytes: u16::try_from(20 + bytes).unwrap(),
-        id: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
+    ipv4::Header::whole(
         protocol,
-        source: source.parse().unwrap(),
-        destination: destination.parse().unwrap(),
-    }
+        source.parse().unwrap(),
+        destination.parse().unwrap(),
+        u16::try_from(20 + bytes).unwrap(),
+    )
     .emit(&mut header);
     header
 }

@@ -43,16 +43,14 @@ fn ethernet(destination: Mac, ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
 fn in_v4(destination: Ipv4Addr, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 20];
     ipv4::Header {
-        tos: 0,
-        total_bytes: u16::try_from(20 + payload.len()).unwrap(),
         id: 7,
         dont_fragment: false,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol,
-        source: PEER.parse().unwrap(),
-        destination,
+        ..ipv4::Header::whole(
+            protocol,
+            PEER.parse().unwrap(),
+            destination,
+            u16::try_from(20 + payload.len()).unwrap(),
+        )
     }
     .emit(&mut packet);
     packet.extend(payload);
@@ -154,16 +152,8 @@ fn a_solicitation_is_answered_if_it_comes_from_this_link() {
 fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
     let mut quoted = vec![0; 20];
     ipv4::Header {
-        tos: 0,
-        total_bytes: 1500,
-        id: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
         ttl: 60,
-        protocol: Protocol::TCP,
-        source: OURS.parse().unwrap(),
-        destination: PEER.parse().unwrap(),
+        ..ipv4::Header::whole(Protocol::TCP, OURS.parse().unwrap(), PEER.parse().unwrap(), 1500)
     }
     .emit(&mut quoted);
     quoted.extend(lab.our_port.to_be_bytes());

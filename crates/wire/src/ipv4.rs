@@ -35,6 +35,29 @@ pub struct Header {
 }
 
 impl Header {
+    /// Of a packet that is never fragmented, so that its identification means nothing (RFC 6864
+    /// §4.1), with the 64 hops that RFC 1700 recommends.
+    #[must_use]
+    pub fn whole(
+        protocol: Protocol,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        total_bytes: u16,
+    ) -> Self {
+        Self {
+            tos: 0,
+            total_bytes,
+            id: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol,
+            source,
+            destination,
+        }
+    }
+
     /// Reads a packet: its header, and what follows header and options up to the total length.
     /// Padding behind it is left out. The header's checksum is verified.
     ///

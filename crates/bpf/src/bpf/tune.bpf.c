@@ -114,8 +114,8 @@ int wished(struct bpf_sockopt *ctx)
 }
 
 /*
- * What is in force: for each option of each socket, whose entry it is, and whether it is so still. A connection that has ended
- * has nothing in force, whoever still holds its descriptor.
+ * What is in force: for each option of each socket, whose entry it is, and whether it is so still.
+ * A connection that has ended has nothing in force, whoever still holds its descriptor.
  */
 SEC("iter/bpf_sk_storage_map")
 int touched(struct bpf_iter__bpf_sk_storage_map *ctx)

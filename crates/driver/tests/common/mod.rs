@@ -319,19 +319,8 @@ pub(crate) fn fill(
     let payload = transport + header_bytes;
     slot[payload..payload + data.len()].copy_from_slice(data);
     let total = ipv4::HEADER_BYTES + header_bytes + data.len();
-    ipv4::Header {
-        tos: 0,
-        total_bytes: total.try_into().unwrap(),
-        id: 0,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol: Protocol::TCP,
-        source: OURS,
-        destination: KERNELS,
-    }
-    .emit(&mut slot[link..]);
+    ipv4::Header::whole(Protocol::TCP, OURS, KERNELS, total.try_into().unwrap())
+        .emit(&mut slot[link..]);
     let segment_bytes = (header_bytes + data.len()).try_into().unwrap();
     let mut sum = Sum::default();
     sum.add_pseudo_v4(OURS, KERNELS, 6, segment_bytes);

@@ -1,11 +1,10 @@
 //! Our side: an echo server and a client on an engine.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use uncork_engine::{Engine, Instant, Program, Watch};
+use uncork_engine::{Engine, Instant, Program};
 use uncork_stack::{ConnectionError, Event, ListenerId, RecvError, SendError, SocketId, Stack};
 
 use crate::kernel::PATIENCE;
@@ -98,14 +97,6 @@ impl Program for Echo<'_> {
         self.left = stack.connection_count();
         let began = *self.began.get_or_insert(now);
         assert!(now.since(began) < 2 * PATIENCE, "the client does not end: {}", state(stack, now));
-    }
-
-    fn watched(&self) -> Vec<Watch<'_>> {
-        Vec::new()
-    }
-
-    fn on_watched(&mut self, _: &mut Stack, _: Instant, _: u64) -> io::Result<()> {
-        Ok(())
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -218,14 +209,6 @@ impl Program for Client {
             self.open.insert(socket, Talk::default());
         }
         self.left = stack.connection_count();
-    }
-
-    fn watched(&self) -> Vec<Watch<'_>> {
-        Vec::new()
-    }
-
-    fn on_watched(&mut self, _: &mut Stack, _: Instant, _: u64) -> io::Result<()> {
-        Ok(())
     }
 
     fn next_deadline(&self) -> Option<Instant> {

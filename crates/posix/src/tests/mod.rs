@@ -11,7 +11,7 @@ use fake::{Fake, Packet};
 
 use crate::config::{Bound, Hold, Scope};
 use crate::options::Opt;
-use crate::{Call, Errno, Gather, Next, Origin, Plan, Posix, Settings, WriteFlags};
+use crate::{Call, Errno, Gather, Kernel as _, Next, Origin, Plan, Posix, Settings, WriteFlags};
 
 const FD: i32 = 5;
 const OTHER: i32 = 6;
@@ -340,6 +340,25 @@ fn without_a_timer_nothing_is_gathered() {
     posix.without_keeper(|| (), || write(&posix, FD, b"a").unwrap());
     assert_eq!(posix.kernel.delivered(FD), b"0a");
     assert!(!posix.holds_in_process(posix.find(FD).unwrap()));
+}
+
+/// It would live on beside the one that is made next, which would wait for its end for ever.
+#[test]
+fn who_wants_the_timer_to_end_waits_until_it_is_made() {
+    let posix = holding(Hold::User);
+    posix.keeper.pretend_to_start();
+    let begin = posix.kernel.now();
+    posix.without_keeper(|| (), || ());
+    assert!(posix.kernel.now().since(begin) >= Duration::from_secs(1), "it did not wait");
+}
+
+#[test]
+fn a_socket_that_was_closed_behind_our_back_holds_nothing() {
+    let posix = holding(Hold::User);
+    write(&posix, FD, b"ab").unwrap();
+    assert_eq!(posix.kernel.held().count.load(Relaxed), 1);
+    posix.opened(FD, Origin::Made);
+    assert_eq!(posix.kernel.held().count.load(Relaxed), 0);
 }
 
 /// A write by another way at the very moment at which the timer (or any other thread) sends what

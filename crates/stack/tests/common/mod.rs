@@ -278,19 +278,9 @@ impl Lab {
         sum.add(&segment);
         segment[16..18].copy_from_slice(&sum.finish().to_be_bytes());
         let mut frame = vec![0; 20];
-        ipv4::Header {
-            tos: self.tos,
-            total_bytes: u16::try_from(20 + segment.len()).unwrap(),
-            id: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: 64,
-            protocol: Protocol::TCP,
-            source,
-            destination,
-        }
-        .emit(&mut frame);
+        let total = u16::try_from(20 + segment.len()).unwrap();
+        let whole = ipv4::Header::whole(Protocol::TCP, source, destination, total);
+        ipv4::Header { tos: self.tos, ..whole }.emit(&mut frame);
         frame.extend(segment);
         frame
     }
