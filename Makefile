@@ -36,12 +36,20 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build library demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
 build: ## the release build, into target/release
 	$(CARGO) build --release --workspace --locked
-	@# Its second name decides how it behaves. Replaced, not rewritten: it may be in use.
-	install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
+	@$(second-name)
+
+# The second name of the library decides how it behaves. Replaced, not rewritten: it may be in use.
+second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
+
+# What the tests preload is what is shipped; all else is tested as it is built for the tests, in a
+# fraction of the time that the release takes.
+library:
+	$(CARGO) build --release --package uncork-preload --locked
+	@$(second-name)
 
 demo: setup-demo ## the small-write experiment without and with uncork, as a table and a picture
 	@$(MAKE) --no-print-directory build
@@ -49,7 +57,7 @@ demo: setup-demo ## the small-write experiment without and with uncork, as a tab
 	"$(RELEASE)/uncork-bench" demo --html out/demo.html
 
 test: setup-test ## every check and every test; what this user may not run is skipped and named
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory library
 	@$(MAKE) --no-print-directory check
 	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
@@ -71,7 +79,7 @@ bench-stack: ## the user-space stack in memory against smoltcp, in bulk and with
 	$(CARGO) bench --locked --package uncork-sim --bench stack
 
 soak: setup-test ## the tests of real programs at length: about half an hour
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory library
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-engine --test interop
@@ -148,7 +156,7 @@ setup-corpus:
 
 # Unoptimised: they are built in a minute instead of three, and still done in half a second.
 $(DENY):
-	$(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
+	CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install cargo-deny --locked --debug --version $(DENY_VERSION) \
 		--root "$(TARGET)/tools/cargo-deny-$(DENY_VERSION)" \
 		--target-dir "$(TARGET)/tools/build"
 	rm -rf "$(TARGET)/tools/build"
