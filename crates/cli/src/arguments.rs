@@ -41,6 +41,30 @@ pub(crate) struct Uncork {
     pub(crate) command: Command,
 }
 
+/// `uncork run` alone.
+#[derive(Debug, Parser)]
+struct OnlyRun {
+    #[command(flatten)]
+    run: Run,
+}
+
+impl Uncork {
+    /// Reads the words of the command line, of which the first is the program's name.
+    ///
+    /// Programs are started by `uncork run` all the time, and making the definitions of all the
+    /// other commands is much of what that takes: they are made only where it alone does not
+    /// understand its line, so that help and complaints are the same everywhere.
+    pub(crate) fn read(words: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let words: Vec<_> = words.collect();
+        if words.get(1).is_some_and(|first| first == "run")
+            && let Ok(only) = OnlyRun::try_parse_from(&words[1..])
+        {
+            return Ok(Self { command: Command::Run(only.run) });
+        }
+        Self::try_parse_from(words)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
@@ -274,10 +298,23 @@ mod tests {
     }
 
     fn run(arguments: &[&str]) -> Result<Run, String> {
-        let line = ["uncork", "run"].iter().chain(arguments);
-        match Uncork::try_parse_from(line).map_err(|error| error.to_string())?.command {
+        let line = || ["uncork", "run"].iter().chain(arguments).map(OsString::from);
+        let told = |read: &Result<Uncork, clap::Error>| match read {
+            Ok(read) => format!("{read:?}"),
+            Err(error) => error.render().to_string(),
+        };
+        let read = Uncork::read(line());
+        assert_eq!(told(&read), told(&Uncork::try_parse_from(line())), "by either way the same");
+        match read.map_err(|error| error.to_string())?.command {
             Command::Run(run) => Ok(run),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn help_and_complaints_of_run_are_those_of_the_whole() {
+        for word in ["--help", "-h", "--version", "--holt", "--bound=1h"] {
+            run(&[word]).unwrap_err();
         }
     }
 

@@ -28,7 +28,6 @@ mod status;
 mod tables;
 mod tune;
 
-use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::arguments::{Command, Uncork};
@@ -36,7 +35,7 @@ use crate::failure::Failure;
 
 /// Parses the command line, does what it says, and returns the exit status.
 fn uncork() -> i32 {
-    let arguments = match Uncork::try_parse() {
+    let arguments = match Uncork::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
