@@ -1,6 +1,6 @@
 //! Setting options of other people's sockets, and setting them back.
 //!
-//! Pinned below one directory of bpffs: `sockets` and `new_sockets`, the memory of what sockets were
+//! Pinned below one directory of bpffs: `sockets` and `born`, the memory of what sockets were
 //! before, which all entries share, and for each entry a directory with its links, its `outcomes`, the
 //! living `members` of the tree of processes that it means, and the mark of whose it is. Whatever kills
 //! whoever set it up, what was touched can be found there.

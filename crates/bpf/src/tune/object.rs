@@ -16,7 +16,7 @@ use crate::tracer::is_section;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tune.bpf.o"));
 
 /// What connections were before that were met when they were established.
-pub(super) const NEW_SOCKETS: &str = "new_sockets";
+pub(super) const NEW_SOCKETS: &str = "born";
 /// What sockets were before: shared by all entries.
 pub(super) const MEMORY: [&str; 2] = ["sockets", NEW_SOCKETS];
 
@@ -158,6 +158,6 @@ mod tests {
         assert_eq!(bytes("outcomes"), settings::OUTCOME_BYTES);
         // What lives on in the kernel: a change needs another name of the map.
         assert_eq!(bytes("sockets"), NAMES.len() * 40);
-        assert_eq!(bytes("new_sockets"), 16 + NAMES.len() * 40);
+        assert_eq!(bytes("born"), 16 + NAMES.len() * 40);
     }
 }

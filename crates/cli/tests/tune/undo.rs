@@ -33,7 +33,7 @@ impl Snapshot {
             names.contains(&name).then(|| name.to_owned())
         };
         let names = ["established", "created", "wished", "forked", "ended", "living", "undoing"];
-        let maps = ["sockets", "new_sockets", "tags", "members", "outcomes"];
+        let maps = ["sockets", "born", "tags", "members", "outcomes"];
         // Others may trace on this machine meanwhile: only what has our names is compared.
         let programs: Vec<(u32, String)> = ProgInfoIter::default()
             .filter_map(|found| {

@@ -7,19 +7,36 @@
 /* Between two owners. No cookie is as large. */
 #define NOBODYS (~0ULL)
 
-/* The slot that a socket may have. */
-static __always_inline struct slot *slot_of(__u64 cookie)
+/*
+ * The address of a socket as a number like any other, which it is where it has been read from the
+ * stack: nothing else may be reckoned with a pointer, or asked by programs that may not look into it.
+ */
+static __always_inline __u64 address_of(void *socket)
 {
-	__u32 index = cookie % SLOTS;
+	void *volatile opaque = socket;
+	__u64 address = 0;
 
-	return bpf_map_lookup_elem(&new_sockets, &index);
+	bpf_probe_read_kernel(&address, sizeof(address), (void *)&opaque);
+	return address;
 }
 
-static __always_inline struct kept *kept_by_cookie(__u64 cookie)
+/*
+ * The slot that a socket at this address may have. The kernel gives the memory of a connection that
+ * has just ended to the next one, and with it goes the slot: it is in the processor's caches still.
+ */
+static __always_inline struct slot *slot_at(__u64 address)
 {
-	struct slot *slot = cookie ? slot_of(cookie) : NULL;
+	/* Fibonacci hashing: the golden ratio times 2^64, of which the upper bits are well mixed. */
+	__u32 index = (address * 0x9e3779b97f4a7c15ULL) >> (64 - SLOTS_BITS);
 
-	return slot && slot->cookie == cookie ? &slot->kept : NULL;
+	return bpf_map_lookup_elem(&born, &index);
+}
+
+static __always_inline struct slot *slot_of(__u64 address, __u64 cookie)
+{
+	struct slot *slot = cookie ? slot_at(address) : NULL;
+
+	return slot && slot->cookie == cookie && slot->socket == address ? slot : NULL;
 }
 
 static __always_inline __u64 cookie_of(struct tcp_sock *tp)
@@ -30,24 +47,26 @@ static __always_inline __u64 cookie_of(struct tcp_sock *tp)
 static __always_inline struct kept *kept_of(struct tcp_sock *tp)
 {
 	struct kept *kept = bpf_sk_storage_get(&sockets, tp, NULL, 0);
-
-	return kept ? kept : kept_by_cookie(cookie_of(tp));
-}
-
-/*
- * For programs that may neither ask for a cookie nor look into a socket: its address is read from
- * the stack, where it is a number like any other.
- */
-static __always_inline struct kept *kept_of_opaque(struct bpf_sock *sk)
-{
-	struct kept *kept = bpf_sk_storage_get(&sockets, sk, NULL, 0);
-	struct bpf_sock *volatile opaque = sk;
-	struct sock *address = NULL;
+	struct slot *slot;
 
 	if (kept)
 		return kept;
-	bpf_probe_read_kernel(&address, sizeof(address), (void *)&opaque);
-	return kept_by_cookie(BPF_CORE_READ(address, __sk_common.skc_cookie.counter));
+	slot = slot_of(address_of(tp), cookie_of(tp));
+	return slot ? &slot->kept : NULL;
+}
+
+/* For programs that may neither ask for a cookie nor look into a socket. */
+static __always_inline struct kept *kept_of_opaque(struct bpf_sock *sk)
+{
+	struct kept *kept = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	struct sock_common *common;
+	struct slot *slot;
+
+	if (kept)
+		return kept;
+	common = (void *)address_of(sk);
+	slot = slot_of((__u64)common, BPF_CORE_READ(common, skc_cookie.counter));
+	return slot ? &slot->kept : NULL;
 }
 
 /*
@@ -72,27 +91,29 @@ static __always_inline bool is_there(const struct sock_common *common, __u64 coo
 	       BPF_CORE_READ(sk, sk_type) == SOCK_STREAM;
 }
 
-static __always_inline bool is_free(const struct slot *slot, __u64 owner)
+/* Whether nobody has the slot any more. An owner whose memory is another socket's has ended. */
+static __always_inline bool is_free(const struct slot *slot, __u64 owner, __u64 address)
 {
 	if (!owner)
 		return true;
-	return owner != NOBODYS && !is_there((void *)slot->socket, owner);
+	return owner != NOBODYS &&
+	       (slot->socket == address || !is_there((void *)slot->socket, owner));
 }
 
 /* Whoever has brought the slot from its owner to nobody may write to it. */
-static __always_inline struct kept *take(struct slot *slot, __u64 cookie, struct tcp_sock *tp)
+static __always_inline struct kept *take(struct slot *slot, __u64 cookie, __u64 address)
 {
 	__u64 owner = slot->cookie;
 	int i;
 
-	if (owner == cookie)
+	if (owner == cookie && slot->socket == address)
 		return &slot->kept;
-	if (!is_free(slot, owner) ||
+	if (!is_free(slot, owner, address) ||
 	    __sync_val_compare_and_swap(&slot->cookie, owner, NOBODYS) != owner)
 		return NULL;
 	for (i = 0; i < OPTIONS; i++)
 		slot->kept.options[i].entry = 0;
-	slot->socket = (__u64)tp;
+	slot->socket = address;
 	__sync_val_compare_and_swap(&slot->cookie, NOBODYS, cookie);
 	return &slot->kept;
 }
@@ -103,13 +124,13 @@ static __always_inline struct kept *keep_new(struct bpf_sock_ops *ctx, struct bp
 {
 	struct kept *kept = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	struct slot *slot;
-	__u64 cookie;
+	__u64 address;
 
 	if (kept)
 		return kept;
-	cookie = bpf_get_socket_cookie(ctx);
-	slot = slot_of(cookie);
-	kept = slot ? take(slot, cookie, tp) : NULL;
+	address = address_of(tp);
+	slot = slot_at(address);
+	kept = slot ? take(slot, bpf_get_socket_cookie(ctx), address) : NULL;
 	if (kept)
 		return kept;
 	return bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -118,11 +139,10 @@ static __always_inline struct kept *keep_new(struct bpf_sock_ops *ctx, struct bp
 /* Leaves the slot to others, if no entry has anything of it any more. */
 static __always_inline void forget(struct tcp_sock *tp)
 {
-	__u64 cookie = cookie_of(tp);
-	struct slot *slot = cookie ? slot_of(cookie) : NULL;
+	struct slot *slot = slot_of(address_of(tp), cookie_of(tp));
 	int i;
 
-	if (!slot || slot->cookie != cookie)
+	if (!slot)
 		return;
 	for (i = 0; i < OPTIONS; i++)
 		if (slot->kept.options[i].entry)

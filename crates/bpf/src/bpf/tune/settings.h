@@ -81,18 +81,19 @@ struct {
 } sockets SEC(".maps");
 
 /*
- * The same of connections that were met when they were established, in the slot that their cookies
- * name; cookies are not given twice. Most of them end soon, and what the memory of a socket costs,
- * which is allocated for each and freed after a grace period of RCU, is more than all else here.
- * Those whose slot is taken have it in `sockets`.
+ * The same of connections that were met when they were established, in the slot that their address
+ * names; what tells them from others that were there before or come later is the cookie, which is
+ * not given twice. Most of them end soon, and what the memory of a socket costs, which is allocated
+ * for each and freed after a grace period of RCU, is more than all else here. Those whose slot is
+ * taken have it in `sockets`.
  */
-#define SLOTS 8192
+#define SLOTS_BITS 13
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, 1 << SLOTS_BITS);
 	__type(key, __u32);
 	__type(value, struct slot);
-} new_sockets SEC(".maps");
+} born SEC(".maps");
 
 /* Sockets of the processes that are meant. What a listener accepts inherits it. */
 struct {
