@@ -40,6 +40,11 @@ impl Failure {
         Self { code: Self::LEFT, sentence: sentence.into() }
     }
 
+    /// What a signal has ended, with the status that says so.
+    pub(crate) fn ended_by(code: i32, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into() }
+    }
+
     /// Something that only another user may do.
     pub(crate) fn no_permission(sentence: impl Into<String>) -> Self {
         Self { code: Self::NO_PERMISSION, sentence: sentence.into() }

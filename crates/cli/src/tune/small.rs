@@ -39,7 +39,7 @@ pub(super) fn small_queues(places: &Places, wanted: &SmallQueues) -> Result<i32,
     let ping = wanted.ping.as_deref().map(ipv4).transpose()?;
     let mut watch = Watch::open(&netns, &wanted.dev, ping).map_err(|error| own(&error))?;
     if let Some(host) = &wanted.ping
-        && !watch.is_answered(&stop).map_err(|error| own(&error))?
+        && !watch.is_answered(&stop).map_err(|error| unseen(&error, &stop))?
     {
         return Err(Failure::left(verified::silent(host, &wanted.dev)));
     }
@@ -83,7 +83,16 @@ fn look(
     if !wanted.verify && !watch.is_busy().map_err(|error| own(&error))? {
         return Ok(None);
     }
-    watch.look(LOOK, stop).map(Some).map_err(|error| own(&error))
+    watch.look(LOOK, stop).map(Some).map_err(|error| unseen(&error, stop))
+}
+
+/// Why there was no look, before anything was changed.
+fn unseen(error: &anyhow::Error, stop: &AtomicBool) -> Failure {
+    if stop.load(Relaxed) { interrupted() } else { own(error) }
+}
+
+fn interrupted() -> Failure {
+    Failure::ended_by(INTERRUPTED, "interrupted: all is as it was")
 }
 
 fn request(wanted: &SmallQueues, netns: Handle, seen: Option<&Seen>) -> Result<Request, Failure> {
@@ -155,10 +164,7 @@ fn verify(
             "{}: all is as it was",
             verified::sentence(&verdict, wanted.target)
         ))),
-        (None, _) if stop.load(Relaxed) => {
-            complain("interrupted: all is as it was");
-            Ok(INTERRUPTED)
-        }
+        (None, _) if stop.load(Relaxed) => Err(interrupted()),
         (None, Err(error)) => Err(own(&error)),
         (None, Ok(_)) => Err(Failure::left("nothing was measured: all is as it was")),
     }

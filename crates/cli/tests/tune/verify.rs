@@ -1,7 +1,8 @@
 //! `uncork tune small-queues --verify` and what it measures, on real bulk senders in two namespaces
 //! with a bottleneck between them.
 
-use std::io::{BufRead as _, BufReader};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{MutexGuard, PoisonError};
@@ -38,7 +39,7 @@ impl Link {
         let bottleneck = Bottleneck { rate: 100 * MBIT, segmentation_offload: true };
         let lab = Lab::new(bottleneck, uncork_lab::tsq::Setting::Kernel.settings(0, 0)).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("bpf")).unwrap();
+        fs::create_dir(directory.path().join("bpf")).unwrap();
         Some(Self { lab, directory, _alone: alone })
     }
 
@@ -174,6 +175,38 @@ fn a_run_that_is_broken_off_while_it_verifies_is_undone() {
         assert_eq!(link.settings(), before, "after {signal}");
         assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
     }
+}
+
+#[test]
+fn a_run_that_is_broken_off_before_it_verifies_says_so() {
+    let Some(link) = Link::make("a_run_that_is_broken_off_before_it_verifies") else { return };
+    let before = link.settings();
+    let _bulk = link.bulk(1);
+    // It waits for answers that do not come.
+    link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
+    let netns = link.lab.near.name();
+    let words = format!("small-queues --dev {DEVICE} --netns {netns} --verify --ping {FAR}");
+    let mut run = Ended(link.tune(&words).stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = run.0.stderr.take().unwrap();
+    let pid = run.0.id();
+    while !catches(pid, Signal::SIGINT) {
+        assert!(run.0.try_wait().unwrap().is_none(), "it has ended by itself");
+        thread::sleep(Duration::from_millis(1));
+    }
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(run.0.wait().unwrap().code(), Some(130));
+    let mut text = String::new();
+    said.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "uncork: interrupted: all is as it was\n");
+    assert_eq!(link.settings(), before);
+    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+}
+
+/// Whether the process has a handler for it (proc_pid_status(5)).
+fn catches(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (signal as u32 - 1)) != 0
 }
 
 /// Ends with the test.
