@@ -10,5 +10,6 @@ mod priority;
 mod tap;
 
 pub use carry::{Settings, run};
+pub use priority::raise as go_first;
 pub use tap::Layer;
 pub use uncork_path::{Counts, Faults, Loss, Path, Queue, Reorder};

@@ -13,7 +13,7 @@ const PRIORITY: libc::c_int = 40;
 ///
 /// # Errors
 /// `EPERM` without the privilege.
-pub(crate) fn raise() -> io::Result<()> {
+pub fn raise() -> io::Result<()> {
     // SAFETY: plain data; all zeros is a valid one.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = PRIORITY;

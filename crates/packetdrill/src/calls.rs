@@ -46,7 +46,11 @@ fn plain(address: SocketAddr) -> SocketAddr {
 
 impl World {
     /// socket(2).
-    pub(crate) fn socket(&mut self, domain: i32, kind: i32) -> Result<RawFd, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn socket(&mut self, domain: i32, kind: i32) -> Result<RawFd, Errno> {
         if domain != libc::AF_INET && domain != libc::AF_INET6 {
             return Err(Errno::EAFNOSUPPORT);
         }
@@ -65,7 +69,11 @@ impl World {
     }
 
     /// bind(2).
-    pub(crate) fn bind(&mut self, fd: RawFd, address: Address) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn bind(&mut self, fd: RawFd, address: Option<SocketAddr>) -> Result<(), Errno> {
         let address = plain(address.ok_or(Errno::EAFNOSUPPORT)?);
         let socket = self.table.socket(fd)?;
         let Stage::New { bound } = &mut socket.stage else { return Err(Errno::EINVAL) };
@@ -76,7 +84,11 @@ impl World {
     }
 
     /// listen(2).
-    pub(crate) fn listen(&mut self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn listen(&mut self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
         let socket = self.table.socket(fd)?;
         let local = match socket.stage {
             Stage::New { bound: Some(bound) } => bound,
@@ -115,7 +127,11 @@ impl World {
     }
 
     /// accept(2): the descriptor, and who it is.
-    pub(crate) fn accept(&mut self, fd: RawFd) -> Result<(RawFd, SocketAddr), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn accept(&mut self, fd: RawFd) -> Result<(RawFd, SocketAddr), Errno> {
         let socket = self.table.socket(fd)?;
         let Stage::Listening { id } = socket.stage else { return Err(Errno::EINVAL) };
         let (asked, ipv6) = (socket.asked.clone(), socket.ipv6);
@@ -133,7 +149,11 @@ impl World {
     }
 
     /// The first half of connect(2); `EINPROGRESS` if there is a second one.
-    pub(crate) fn begin_connect(&mut self, fd: RawFd, address: Address) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn begin_connect(&mut self, fd: RawFd, address: Option<SocketAddr>) -> Result<(), Errno> {
         let fast = self.table.socket(fd)?.asked.fast_connect;
         match self.begin(fd, address, fast) {
             // Fast Open that is switched off is an ordinary connection (TCP_FASTOPEN_CONNECT).
@@ -181,7 +201,11 @@ impl World {
     }
 
     /// The second half of connect(2): how it went.
-    pub(crate) fn finish_connect(&mut self, fd: RawFd) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn finish_connect(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         let Stage::Connecting { id } = self.table.socket(fd)?.stage else { return Ok(()) };
         let state = self.stack().info(now, id).map_or(State::Closed, |info| info.state);
@@ -220,7 +244,11 @@ impl World {
     }
 
     /// send(2), as much as there is room for.
-    pub(crate) fn send(&mut self, fd: RawFd, bytes: &[u8], flags: i32) -> Result<usize, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn send(&mut self, fd: RawFd, bytes: &[u8], flags: i32) -> Result<usize, Errno> {
         let known = libc::MSG_DONTWAIT
             | libc::MSG_NOSIGNAL
             | libc::MSG_MORE
@@ -257,7 +285,11 @@ impl World {
     }
 
     /// recv(2).
-    pub(crate) fn recv(&mut self, fd: RawFd, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn recv(&mut self, fd: RawFd, into: &mut [u8], flags: i32) -> Result<usize, Errno> {
         if flags & !(libc::MSG_DONTWAIT | libc::MSG_PEEK) != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -270,7 +302,11 @@ impl World {
     }
 
     /// shutdown(2).
-    pub(crate) fn shutdown(&mut self, fd: RawFd, how: i32) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn shutdown(&mut self, fd: RawFd, how: i32) -> Result<(), Errno> {
         let how = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
@@ -288,7 +324,11 @@ impl World {
     }
 
     /// close(2).
-    pub(crate) fn close(&mut self, fd: RawFd) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn close(&mut self, fd: RawFd) -> Result<(), Errno> {
         let now = self.now;
         self.table.forget(fd);
         let Kind::Socket(socket) = self.table.remove(fd)? else { return Ok(()) };

@@ -8,6 +8,8 @@
 //! that block are made by packetdrill's second thread; [`world::Shared`] says how the two agree on
 //! the time.
 //!
+//! `uncork-script` plays this project's own scripts on the same calls.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `abi` | the C side: pointers become slices, results become errno. The only unsafe file |
@@ -15,6 +17,7 @@
 //! | `calls`, `waiting` | what a socket call means; those that may wait |
 //! | `table`, `epoll`, `address` | what a descriptor stands for; names |
 //! | `options`, `info` | socket options, TCP_INFO |
+//! | `link` | a device that takes its time |
 //! | `segment` | trains cut up, where a script wants to see segments |
 //! | `settings` | the sysctls that a script has set, as settings of the stack |
 #![deny(unsafe_code)]
@@ -24,6 +27,7 @@ mod address;
 mod calls;
 mod epoll;
 mod info;
+mod link;
 mod options;
 mod segment;
 mod settings;

@@ -28,7 +28,11 @@ fn unsigned(value: &[u8]) -> Result<u32, Errno> {
 
 impl World {
     /// setsockopt(2).
-    pub(crate) fn set_option(
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn set_option(
         &mut self,
         fd: RawFd,
         level: i32,
@@ -76,6 +80,12 @@ impl World {
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
                 asked.keep_alive = (int(value)? != 0).then_some(asked.keep_alive_wanted);
                 SocketOption::KeepAlive(asked.keep_alive)
+            }
+            (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                // struct linger: whether, and how many seconds.
+                let seconds = unsigned(value.get(4..).ok_or(Errno::EINVAL)?)?;
+                let seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
+                SocketOption::Linger((int(value)? != 0).then_some(seconds))
             }
             (libc::SOL_IP, libc::IP_TOS) => {
                 // One octet does as well (ip(7)).
@@ -202,7 +212,11 @@ impl World {
     }
 
     /// getsockopt(2): the octets of the value, of which the caller takes as many as he has room for.
-    pub(crate) fn option(&mut self, fd: RawFd, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn option(&mut self, fd: RawFd, level: i32, name: i32) -> Result<Vec<u8>, Errno> {
         let now = self.now;
         let stage = self.table.socket(fd)?.stage;
         let connection = self.connection(fd).ok();

@@ -9,6 +9,8 @@ use std::time::Duration;
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Algorithm, Config, FastOpen, FastOpenKeys};
 
+use crate::link::Link;
+
 /// What a world begins with.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -20,6 +22,8 @@ pub struct Settings {
     pub keys: Option<FastOpenKeys>,
     /// Whether trains are cut into segments before they are seen.
     pub segments: bool,
+    /// A device that takes its time; without, each packet has left when it was handed over.
+    pub link: Option<Link>,
 }
 
 /// Largest packet that Linux hands to a device (GSO_LEGACY_MAX_SIZE), and the link's MTU.
@@ -39,6 +43,7 @@ impl Default for Settings {
             device,
             keys: None,
             segments: false,
+            link: None,
         }
     }
 }
@@ -46,46 +51,59 @@ impl Default for Settings {
 /// As they are in this namespace, now.
 pub(crate) fn read() -> Settings {
     let mut settings = Settings::default();
-    let config = &mut settings.config;
-    if let Some([_, first, most]) = triple("tcp_rmem") {
-        config.receive_buffer_bytes = (first, most);
-    }
-    if let Some([_, first, most]) = triple("tcp_wmem") {
-        config.send_buffer_bytes = (first, most);
-    }
-    set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
-    set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
-    set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
-    set(
-        &mut config.restart_after_idle,
-        number("tcp_slow_start_after_idle").map(|value| value != 0),
-    );
-    set(&mut config.autocork, number("tcp_autocorking").map(|value| value != 0));
-    set(&mut config.syn_retries, byte("tcp_syn_retries"));
-    set(&mut config.syn_ack_retries, byte("tcp_synack_retries"));
-    set(&mut config.data_retries, byte("tcp_retries2"));
-    // 0 stands for 8 (tcp_orphan_retries in ip-sysctl.rst).
-    set(&mut config.orphan_retries, byte("tcp_orphan_retries").filter(|&retries| retries > 0));
-    set(&mut config.fin_wait_2, number("tcp_fin_timeout").map(Duration::from_secs));
-    if let Some(segments) = number("tcp_min_tso_segs") {
-        config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
-    }
-    set(&mut config.fast_open, fast_open());
-    settings.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
-    config.not_sent_low_water = number("tcp_notsent_lowat")
-        .and_then(|bytes| u32::try_from(bytes).ok())
-        .filter(|&bytes| bytes != u32::MAX);
-    if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
-        config.congestion = Algorithm::NewReno;
-    }
-    config.pacing = is_fair_queue();
+    settings.set_all(&sysctl);
+    settings.config.pacing = is_fair_queue();
     settings.segments = told("ethtool", &["-k", "tun0"]).contains("tcp-segmentation-offload: off");
     settings
 }
 
+impl Settings {
+    /// Sets what `sysctl` has under its name in `/proc/sys/net/ipv4`; what it has not, stays.
+    pub fn set_all(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
+        let number = |name| number(sysctl, name);
+        let byte = |name| number(name).and_then(|value| u8::try_from(value).ok());
+        let config = &mut self.config;
+        let triple = |name| sysctl(name).as_deref().and_then(triple);
+        if let Some([_, first, most]) = triple("tcp_rmem") {
+            config.receive_buffer_bytes = (first, most);
+        }
+        if let Some([_, first, most]) = triple("tcp_wmem") {
+            config.send_buffer_bytes = (first, most);
+        }
+        set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
+        set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
+        set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
+        let restarts = number("tcp_slow_start_after_idle").map(|value| value != 0);
+        set(&mut config.restart_after_idle, restarts);
+        set(&mut config.autocork, number("tcp_autocorking").map(|value| value != 0));
+        let limit = number("tcp_limit_output_bytes").and_then(|bytes| u32::try_from(bytes).ok());
+        set(&mut config.small_queue_bytes, limit);
+        let interval = number("tcp_invalid_ratelimit").map(Duration::from_millis);
+        set(&mut config.challenge_interval, interval);
+        set(&mut config.syn_retries, byte("tcp_syn_retries"));
+        set(&mut config.syn_ack_retries, byte("tcp_synack_retries"));
+        set(&mut config.data_retries, byte("tcp_retries2"));
+        // 0 stands for 8 (tcp_orphan_retries in ip-sysctl.rst).
+        set(&mut config.orphan_retries, byte("tcp_orphan_retries").filter(|&retries| retries > 0));
+        set(&mut config.fin_wait_2, number("tcp_fin_timeout").map(Duration::from_secs));
+        if let Some(segments) = number("tcp_min_tso_segs") {
+            config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
+        }
+        let switches = number("tcp_fastopen").and_then(|switches| u32::try_from(switches).ok());
+        set(&mut config.fast_open, switches.map(FastOpen));
+        config.not_sent_low_water = number("tcp_notsent_lowat")
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|&bytes| bytes != u32::MAX);
+        if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
+            config.congestion = Algorithm::NewReno;
+        }
+        self.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
+    }
+}
+
 /// What of Fast Open is switched on now: scripts change that in the middle.
 pub(crate) fn fast_open() -> Option<FastOpen> {
-    number("tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
+    number(&sysctl, "tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
 }
 
 /// Keys as Linux writes them: four words of 32 bits, each in hexadecimal (proc_tcp_fastopen_key).
@@ -110,16 +128,11 @@ fn sysctl(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
 }
 
-fn number(name: &str) -> Option<u64> {
+fn number(sysctl: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<u64> {
     sysctl(name)?.trim().parse().ok()
 }
 
-fn byte(name: &str) -> Option<u8> {
-    number(name).and_then(|value| u8::try_from(value).ok())
-}
-
-fn triple(name: &str) -> Option<[u32; 3]> {
-    let text = sysctl(name)?;
+fn triple(text: &str) -> Option<[u32; 3]> {
     let values: Vec<u32> = text.split_whitespace().flat_map(u32::from_str).collect();
     values.try_into().ok()
 }

@@ -16,6 +16,8 @@ use nix::unistd::{Pid, gettid};
 use uncork_packet::{Completion, Instant, Received};
 use uncork_stack::{Cidr, Event, FastOpen, Mac, Stack};
 
+pub use crate::link::Link;
+use crate::link::Queue;
 pub use crate::settings::Settings;
 use crate::table::Table;
 use crate::{segment, settings};
@@ -38,7 +40,7 @@ pub struct Sent {
 
 /// Everything, under one lock.
 #[derive(Debug)]
-pub(crate) struct World {
+pub struct World {
     pub(crate) stack: Option<Stack>,
     pub(crate) table: Table,
     pub(crate) now: Instant,
@@ -47,6 +49,8 @@ pub(crate) struct World {
     follows: bool,
     addresses: Vec<Cidr>,
     sent: VecDeque<Sent>,
+    /// What takes its time to send, if there is such a link.
+    link: Option<Queue>,
     /// Trains are cut into segments before they are seen.
     segments: bool,
     slot: Vec<u8>,
@@ -65,10 +69,11 @@ pub(crate) struct World {
 impl World {
     /// The stack, which begins with the settings that hold when the first socket is made.
     pub(crate) fn stack(&mut self) -> &mut Stack {
-        let Self { stack, settings, addresses, segments, .. } = self;
+        let Self { stack, settings, addresses, segments, link, .. } = self;
         stack.get_or_insert_with(|| {
             let settings = settings.take().unwrap_or_else(settings::read);
             *segments = settings.segments;
+            *link = settings.link.map(Queue::new);
             // Scripts compare numbers only with each other.
             let mut stack = Stack::new(settings.config, settings.device, Mac([0; 6]), [1; 32]);
             if let Some(keys) = settings.keys {
@@ -111,10 +116,24 @@ impl World {
                     Some(segmentation) if self.segments => segment::cut(frame, segmentation),
                     _ => vec![frame.to_vec()],
                 };
-                self.sent.extend(packets.into_iter().map(|bytes| Sent { at: now, bytes }));
-                if let Some(owner) = transmit.owner {
-                    let bytes = transmit.frame_bytes;
-                    stack.handle_completion(now, Completion { owner, bytes });
+                let owner = transmit.owner;
+                let completion =
+                    owner.map(|owner| Completion { owner, bytes: transmit.frame_bytes });
+                match &mut self.link {
+                    Some(link) => link.push(now, packets, completion),
+                    None => {
+                        self.sent.extend(packets.into_iter().map(|bytes| Sent { at: now, bytes }));
+                        if let Some(completion) = completion {
+                            stack.handle_completion(now, completion);
+                        }
+                    }
+                }
+                moved = true;
+            }
+            while let Some(gone) = self.link.as_mut().and_then(|link| link.pop(now)) {
+                self.sent.push_back(Sent { at: gone.at, bytes: gone.bytes });
+                if let Some(completion) = gone.completion {
+                    stack.handle_completion(now, completion);
                 }
                 moved = true;
             }
@@ -138,7 +157,8 @@ impl World {
 
     fn next(&self) -> Option<Instant> {
         let timer = self.stack.as_ref().and_then(Stack::poll_timeout);
-        self.deadlines.iter().copied().chain(timer).min()
+        let link = self.link.as_ref().and_then(Queue::next);
+        self.deadlines.iter().copied().chain(timer).chain(link).min()
     }
 }
 
@@ -163,6 +183,7 @@ impl Shared {
             settings,
             addresses,
             sent: VecDeque::new(),
+            link: None,
             segments: false,
             slot: vec![0; 1 << 16],
             changes: 0,
@@ -184,10 +205,11 @@ impl Shared {
     }
 
     /// A call that does not wait.
-    pub(crate) fn call<T>(
-        &self,
-        act: impl FnOnce(&mut World) -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
+    ///
+    /// # Errors
+    ///
+    /// What `act` says.
+    pub fn call<T>(&self, act: impl FnOnce(&mut World) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut world = self.lock();
         let result = act(&mut world);
         world.drive();
@@ -305,6 +327,26 @@ impl Shared {
         world.stack().handle_frame(now, &Received::plain(packet));
         world.drive();
         drop(self.settle(world));
+    }
+
+    /// The time, in virtual nanoseconds, without its going on.
+    pub fn now(&self) -> Instant {
+        self.lock().now
+    }
+
+    /// The next packet that is sent until then, which is the time afterwards if there is none.
+    pub fn sent_until(&self, until: Instant) -> Option<Sent> {
+        let mut world = self.lock();
+        loop {
+            if let Some(sent) = world.sent.pop_front() {
+                return Some(sent);
+            }
+            if world.now >= until {
+                return None;
+            }
+            let next = world.next().map_or(until, |next| next.min(until));
+            world = self.pass(world, next);
+        }
     }
 
     /// The next packet that is sent, as late as that may be; none if none will be.

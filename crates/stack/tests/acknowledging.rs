@@ -108,6 +108,12 @@ fn tcp_quickack_acknowledges_at_once_and_leaves_ping_pong() {
     lab.take();
     lab.send("P. 101:0(100) ack 51 win 65535");
     assert_eq!(lab.take(), NOTHING);
+    // Not while something is left to be read, whose reader may yet answer (tcp_cleanup_rbuf).
+    lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(true));
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(false));
+    lab.read(socket).unwrap();
+    assert_eq!(lab.take(), NOTHING);
     lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(true));
     assert_eq!(lab.take(), [". 51:51(0) ack 201"]);
     lab.stack.set_option(lab.now, socket, SocketOption::QuickAck(false));

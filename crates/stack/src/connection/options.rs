@@ -104,7 +104,12 @@ impl Connection {
                     }
                 }
             }
-            SocketOption::QuickAck(on) => self.ack.set_quick(on),
+            SocketOption::QuickAck(on) => {
+                let drained = self.receiver.readable_bytes() == 0;
+                let unacknowledged =
+                    (self.receiver.nxt - self.receiver.acknowledged).unsigned_abs();
+                self.ack.set_quick(on, unacknowledged, drained);
+            }
             SocketOption::KeepAlive(keep_alive) => {
                 options.keep_alive = keep_alive.map(|asked| {
                     Box::new(KeepAlive {

@@ -52,10 +52,11 @@ pub(crate) enum Room {
 
 impl Listener {
     pub(crate) fn room(&self) -> Room {
-        // Linux lets one more in than the backlog says (sk_acceptq_is_full).
+        // Linux lets one more in than the backlog says, of both (sk_acceptq_is_full,
+        // inet_csk_reqsk_queue_is_full in 6.18).
         if self.is_full() {
             Room::None
-        } else if self.handshakes >= self.backlog.max(1) {
+        } else if self.handshakes > self.backlog {
             Room::Cookie
         } else {
             Room::Free

@@ -148,11 +148,13 @@ impl AckPolicy {
         self.delay = Some(SHORTEST);
     }
 
-    /// TCP_QUICKACK: 1 leaves ping-pong, 0 enters it.
-    pub(crate) fn set_quick(&mut self, quick: bool) {
+    /// TCP_QUICKACK: 1 leaves ping-pong, and what waits to be acknowledged counts as small and pushed, so
+    /// that it is if nothing is left to be read; 0 enters ping-pong (__tcp_sock_set_quickack).
+    pub(crate) fn set_quick(&mut self, quick: bool, unacknowledged: u32, drained: bool) {
         self.ping_pong = !quick;
         if quick && self.scheduled {
-            self.now = true;
+            self.pushed = self.pushed.max(1);
+            self.on_read(unacknowledged, drained);
         }
     }
 
