@@ -182,9 +182,8 @@ impl Host for Ours {
                 self.accept(listener, name)
             }
             Call::Connect(name) => self.connect(name),
-            Call::Send { socket, more, .. } => {
+            Call::Send { socket, flags, .. } => {
                 let fd = self.socket(socket)?;
-                let flags = if more { libc::MSG_MORE } else { 0 };
                 let sent = self.world.call(|world| world.send(fd, data, flags));
                 return Ok(sent.map_or_else(Answer::Failed, Answer::Done));
             }

@@ -70,8 +70,8 @@ impl Sockets {
             }
             Call::Accept(name) => self.accept(name),
             Call::Connect(name) => self.connect(name),
-            Call::Send { socket, more, .. } => {
-                let flags = if more { libc::MSG_MORE } else { 0 } | libc::MSG_NOSIGNAL;
+            Call::Send { socket, flags, .. } => {
+                let flags = flags | libc::MSG_NOSIGNAL;
                 return Ok(self.named(socket)?.send_with_flags(data, flags).map(Answer::Done));
             }
             Call::Recv { socket, bytes } => {

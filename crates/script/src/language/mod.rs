@@ -109,8 +109,8 @@ pub enum Call {
         socket: char,
         /// How much.
         bytes: usize,
-        /// With MSG_MORE.
-        more: bool,
+        /// With MSG_MORE, MSG_EOR or neither.
+        flags: i32,
     },
     /// recv(2).
     Recv {

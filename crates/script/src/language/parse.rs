@@ -165,10 +165,15 @@ fn call(words: &[&str]) -> Result<Call, String> {
         ["accept", socket] => Call::Accept(letter(socket)?),
         ["connect", socket] => Call::Connect(letter(socket)?),
         ["send", socket, bytes] => {
-            Call::Send { socket: letter(socket)?, bytes: number(bytes)?, more: false }
+            Call::Send { socket: letter(socket)?, bytes: number(bytes)?, flags: 0 }
         }
-        ["send", socket, bytes, "more"] => {
-            Call::Send { socket: letter(socket)?, bytes: number(bytes)?, more: true }
+        ["send", socket, bytes, flag] => {
+            let flags = match flag {
+                "more" => libc::MSG_MORE,
+                "eor" => libc::MSG_EOR,
+                _ => return Err(format!("`{flag}` is neither more nor eor")),
+            };
+            Call::Send { socket: letter(socket)?, bytes: number(bytes)?, flags }
         }
         ["recv", socket, bytes] => Call::Recv { socket: letter(socket)?, bytes: number(bytes)? },
         ["shutdown", socket, how] => {

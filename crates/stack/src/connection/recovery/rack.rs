@@ -24,7 +24,7 @@ pub(crate) struct Rack {
     sent_at: Instant,
     /// Where it ends (RACK.end_seq).
     end: SeqNumber,
-    /// How long it took (RACK.rtt).
+    /// How long the one took that was looked at last (RACK.rtt).
     rtt: Micros,
     /// Highest number that has arrived (RACK.fack).
     forward: SeqNumber,
@@ -90,11 +90,15 @@ impl Rack {
                 return;
             }
         }
+        // Of several in one ACK the last one counts, in the order of their numbers; RFC 8985 §6.2 step 2
+        // has it in the order of sending. With an original that was sent before a retransmission
+        // Linux's order (tcp_rack_advance) waits longer, as it should: what was sent with that original
+        // may be as late as it was.
+        self.rtt = Micros::from_duration(took);
+        self.advanced = true;
         if !self.started || sent_after((record.sent_at, record.end), (self.sent_at, self.end)) {
             self.started = true;
             (self.sent_at, self.end) = (record.sent_at, record.end);
-            self.rtt = Micros::from_duration(took);
-            self.advanced = true;
         }
     }
 
@@ -260,5 +264,22 @@ mod tests {
         path.flight.push(SeqNumber(10 * MSS), SeqNumber(11 * MSS), 1, at(44), &mut pool);
         path.sack(10, at(95));
         assert_eq!(path.flight.next_lost().map(|r| r.seq), Some(SeqNumber(0)));
+    }
+
+    #[test]
+    fn an_original_that_arrives_with_a_retransmission_says_how_late_its_neighbour_may_be() {
+        let mut path = Path::new(6);
+        for segment in 1..4 {
+            path.sack(segment, at(41));
+        }
+        path.flight.retransmitted(SeqNumber(0), 1, MSS, at(43));
+        let Path { flight, rack, rtt } = &mut path;
+        rack.begin_ack();
+        // The retransmission took 43 ms; segment 4 has taken 82, so that 5 is not lost after 81.
+        flight.acknowledge(SeqNumber(5 * MSS), MSS, &mut Delivered::default(), |record| {
+            rack.deliver(record, MSS, at(86), rtt, false);
+        });
+        let wait = rack.detect(flight, at(86), rtt, true, false);
+        assert_eq!((wait, flight.lost_segments()), (Some(Duration::from_millis(1)), 0));
     }
 }
