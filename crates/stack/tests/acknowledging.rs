@@ -46,6 +46,35 @@ fn every_second_full_segment_is_acknowledged_at_once() {
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 2920)]);
 }
 
+/// Whether the reading of one full segment acknowledges it.
+fn is_acknowledged_by_reading(flags: &str, joined: bool) -> bool {
+    let mut lab = Lab::new(Config::default());
+    let (socket, seq) = spent(&mut lab);
+    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
+    lab.wait(50);
+    lab.take();
+    lab.read(socket).unwrap();
+    let seq = seq + 1460;
+    if joined {
+        // Both are acknowledged when the second one has come, and at once.
+        lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
+        lab.send(&format!("{flags} {}:0(1460) ack 1 win 65535", seq + 1460));
+        return lab.take().len() == 1;
+    }
+    lab.send(&format!("{flags} {seq}:0(1460) ack 1 win 65535"));
+    assert_eq!(lab.take(), NOTHING);
+    lab.read(socket).unwrap();
+    !lab.take().is_empty()
+}
+
+#[test]
+fn reading_a_full_segment_acknowledges_it_if_it_was_pushed() {
+    // Linux 4720852ed9af: a write that just fills a segment, whose sender waits for the ACK.
+    assert!(is_acknowledged_by_reading("P.", false));
+    assert!(!is_acknowledged_by_reading(".", false));
+    assert!(is_acknowledged_by_reading("P.", true));
+}
+
 #[test]
 fn a_train_counts_as_the_segments_it_is_made_of() {
     let mut lab = Lab::new(Config::default());

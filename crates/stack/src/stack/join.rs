@@ -42,6 +42,8 @@ pub(super) struct Joined {
     /// Octets of each, and of all.
     each: u32,
     bytes: u32,
+    /// The last of them has the PSH flag.
+    pushed: bool,
     at: Instant,
 }
 
@@ -71,6 +73,7 @@ impl Stack {
             options: segment.options,
             each,
             bytes: segment.data_bytes(),
+            pushed: false,
             at: now,
         });
     }
@@ -100,6 +103,7 @@ impl Stack {
                 cx.counters.joined += 1;
                 joined.next += bytes;
                 joined.bytes += bytes;
+                joined.pushed = segment.flags.has(Flags::PSH);
                 joined.at = now;
                 if ends {
                     self.finish_joining();
@@ -119,7 +123,7 @@ impl Stack {
             return;
         }
         let cx = self.shared.context(&self.interface.device, joined.at);
-        connection.acknowledge_joined(&cx, joined.each);
+        connection.acknowledge_joined(&cx, joined.each, joined.pushed);
         self.settle(joined.id.place);
     }
 }

@@ -70,7 +70,7 @@ impl Connection {
             cx.deferral = Deferral::Done(each);
             return;
         }
-        self.note_arrival(cx, each);
+        self.note_arrival(cx, each, segment.flags.has(Flags::PSH));
         match taken {
             Taken::Ahead => {
                 // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
@@ -87,10 +87,11 @@ impl Connection {
         }
     }
 
-    fn note_arrival(&mut self, cx: &Context<'_>, each: u32) {
+    fn note_arrival(&mut self, cx: &Context<'_>, each: u32, pushed: bool) {
         self.ack.on_data(Arrival {
             now: cx.now,
             segment_bytes: each,
+            pushed,
             window: self.receiver.window,
             timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto),
             most_bytes: self.path.mtu,
@@ -114,9 +115,9 @@ impl Connection {
         self.user.news |= Ready::READABLE;
     }
 
-    /// Segments in order, of `each` octets, wait for one decision.
-    pub(crate) fn acknowledge_joined(&mut self, cx: &Context<'_>, each: u32) {
-        self.note_arrival(cx, each);
+    /// Segments in order, of `each` octets, wait for one decision; `pushed` says that they end a write.
+    pub(crate) fn acknowledge_joined(&mut self, cx: &Context<'_>, each: u32, pushed: bool) {
+        self.note_arrival(cx, each, pushed);
         self.decide_on_ack(cx);
     }
 

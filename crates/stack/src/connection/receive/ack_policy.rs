@@ -39,7 +39,7 @@ pub(crate) struct AckPolicy {
     scheduled: bool,
     /// An ACK must go out now.
     now: bool,
-    /// A segment below full size has come, and a second one.
+    /// A segment has come below full size or at the end of a write; a second one below full size.
     pushed: u8,
     /// What the peer's full segments seem to hold, in octets.
     segment_bytes: u16,
@@ -68,6 +68,8 @@ pub(crate) struct Arrival {
     pub(crate) now: Instant,
     /// Data of one segment, as it was on the wire.
     pub(crate) segment_bytes: u32,
+    /// It, or the last of several, has the PSH flag.
+    pub(crate) pushed: bool,
     /// The receive window that the peer has.
     pub(crate) window: u32,
     /// Retransmission timeout in force.
@@ -120,6 +122,11 @@ impl AckPolicy {
         let bytes = u16::try_from(arrival.segment_bytes).unwrap_or(u16::MAX);
         if bytes >= self.segment_bytes {
             self.segment_bytes = bytes.min(arrival.most_bytes);
+            // The end of a write that just fills a segment: nothing follows, and its sender may wait for
+            // the ACK (Linux 4720852ed9af).
+            if arrival.pushed {
+                self.pushed = self.pushed.max(1);
+            }
             return;
         }
         // Two of one size in a row, and no runts, are full segments of a smaller size.
@@ -302,6 +309,7 @@ mod tests {
 
     fn arrive(policy: &mut AckPolicy, now: Instant, segment_bytes: u32) -> Option<Instant> {
         policy.on_data(Arrival {
+            pushed: false,
             now,
             segment_bytes,
             window: 65_535,
@@ -355,6 +363,7 @@ mod tests {
         let mut policy = AckPolicy { delay: Some(SHORTEST), ..AckPolicy::default() };
         assert!(arrive(&mut policy, at(1), 1460).is_some());
         policy.on_data(Arrival {
+            pushed: false,
             now: at(1),
             segment_bytes: 1460,
             window: 65_535,
