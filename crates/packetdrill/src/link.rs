@@ -67,7 +67,8 @@ impl Queue {
 
     /// The next packet that has left by now.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Gone> {
-        self.waiting.pop_front_if(|first| first.at <= now)
+        let gone = self.waiting.front().is_some_and(|first| first.at <= now);
+        if gone { self.waiting.pop_front() } else { None }
     }
 
     /// When one leaves next.

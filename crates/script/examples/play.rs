@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use uncork_script::{Kernel, Ours, Script, play};
+use uncork_script::{Kernel, Ours, Script, Side, play};
 
 fn main() -> Result<ExitCode> {
     let (switches, files): (Vec<String>, Vec<String>) =
@@ -22,6 +22,11 @@ fn main() -> Result<ExitCode> {
     for file in &files {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
         let script = Script::parse(&text).with_context(|| file.clone())?;
+        let side = if on_kernel { Side::Kernel } else { Side::Ours };
+        if let Some((only, reason)) = script.only.as_ref().filter(|(only, _)| *only != side) {
+            println!("{file}: only for {only:?}: {reason}");
+            continue;
+        }
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         let result = if on_kernel {
             Kernel::play(&name, &script)?

@@ -1,5 +1,5 @@
 //! Every script holds on the stack, and on the kernel of this machine.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 use std::fs;
 use std::io::Write as _;
@@ -122,5 +122,18 @@ fn a_script_that_does_not_hold_says_where() {
         let failure = play(&script, &mut host).unwrap_err();
         assert!(failure.message.contains(part), "{line}: {failure}");
         assert!(failure.line > 4, "{failure}");
+    }
+}
+
+#[test]
+fn the_page_names_every_script() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PACKETDRILL.md");
+    let page = fs::read_to_string(page).unwrap();
+    let words: Vec<&str> = page.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect();
+    for (name, script) in scripts() {
+        assert!(words.contains(&name.as_str()), "docs/PACKETDRILL.md does not name {name}");
+        let differs = script.lines.iter().any(|line| line.side.is_some());
+        let told = page.contains(&format!("\n| {name} |"));
+        assert_eq!(differs, told, "whether {name} differs is not what docs/PACKETDRILL.md says");
     }
 }
