@@ -22,6 +22,21 @@ fn why(lab: &mut Lab, socket: SocketId) -> Option<Blocked> {
 }
 
 #[test]
+fn no_segment_is_larger_than_the_peer_has_asked_for() {
+    // RFC 9293 §3.7.1 (MUST-16). Twice 500 would fit into a frame of this device, which takes no trains.
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 500");
+    lab.write(socket, 1500);
+    assert_eq!(
+        lab.take(),
+        [". 1:501(500) ack 1", ". 501:1001(500) ack 1", "P. 1001:1501(500) ack 1"]
+    );
+    // Nor when it is sent again.
+    let (_, again) = lab.until_something();
+    assert_eq!(again, [". 1:501(500) ack 1"]);
+}
+
+#[test]
 fn nagle_holds_a_second_small_segment_until_the_first_is_acknowledged() {
     // RFC 9293 §3.7.4.
     let mut lab = lab();

@@ -150,6 +150,10 @@ impl Connection {
         // (tcp_cwnd_test).
         let room = room.min((self.congestion.window / 2).max(1));
         let segments = (train / mss).min(room).clamp(1, u32::from(u16::MAX));
+        // A device that takes no trains is not given one that happens to fit into its MTU: the peer would
+        // get segments larger than it has asked for.
+        let takes_trains = cx.device.max_train_bytes > u32::from(cx.device.mtu);
+        let segments = if takes_trains { segments } else { 1 };
         Ok(Limits { mss, segments })
     }
 
