@@ -163,6 +163,13 @@ fn bytes_before_a_busy_loop_arrive_late() -> Result<()> {
     Ok(())
 }
 
+/// It has one of its own, which libc uses in the same way.
+#[test]
+fn the_program_notices_the_signal_that_wakes_the_timer() -> Result<()> {
+    let _shared = beside_others();
+    same_facts("alarm", &[], &Mode::both_and_spinning())
+}
+
 #[test]
 fn bytes_are_late_when_the_main_thread_has_ended() -> Result<()> {
     let _alone = alone();

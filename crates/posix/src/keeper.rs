@@ -3,9 +3,10 @@
 //! One thread a process, made when something is first held; it has no thread-local storage, so
 //! nothing that it runs may use any, nor allocate (`preload`'s keeper.rs says why). While anything
 //! is going on it wakes once a bound, or at the earliest deadline of what is held, and pushes what
-//! is due; after a while without holds it sleeps until it is roused. The first held write of a
-//! burst reads the clock, the others do nothing for the timer. docs/TIMER.md has what else was
-//! tried and what each costs a write.
+//! is due; after a while without holds it sleeps until it is roused. Where it has an alarm it
+//! sleeps until that rings, and the program moves it on (alarm.rs). The first held write of a burst
+//! reads the clock, the others do nothing for the timer. docs/TIMER.md has what else was tried and
+//! what each costs a write.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -13,13 +14,14 @@ use core::time::Duration;
 
 use uncork_cork::{Hold, Instant, next_look};
 
+use crate::alarm::Alarm;
 use crate::kernel::Kernel;
 use crate::socket::flag;
 use crate::{Call, Posix};
 
 /// The thread does not exist (yet).
 const NONE: u32 = 0;
-/// It looks by itself.
+/// It looks by itself, or when its alarm rings.
 const TICKING: u32 = 1;
 /// It sleeps until something is held.
 const IDLE: u32 = 2;
@@ -32,13 +34,8 @@ const STARTING: u32 = 5;
 
 /// Ticks without a hold after which it sleeps.
 const LINGER_TICKS: u32 = 20;
-/// How long the end of a process waits for bytes that a full connection did not take.
-pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 /// A look that takes longer belongs to a process that we were copied from without our knowing.
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// Tries to get a lock that others have for moments only, giving way in between.
-const MOST_TRIES: u32 = 10_000;
-
 /// What the timer thread and the writers share.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -53,30 +50,7 @@ pub(crate) struct State {
     forking: AtomicU32,
     /// Somebody is making a call without the thread ([`Posix::without_keeper`]).
     without: AtomicBool,
-}
-
-/// Bytes that a connection has not taken yet although the program has done with it, and the
-/// descriptor kept for them.
-#[derive(Debug)]
-pub(crate) struct Orphan {
-    fd: i32,
-    rest: Vec<u8>,
-    then: Then,
-}
-
-/// What comes after an orphan's last byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// Nothing but closing the descriptor.
-    Close,
-    /// The end of the stream, which the program has asked for.
-    Shutdown,
-}
-
-impl Orphan {
-    fn is_waiting(&self) -> bool {
-        !self.rest.is_empty()
-    }
+    pub(crate) alarm: Alarm,
 }
 
 impl State {
@@ -89,6 +63,7 @@ impl State {
             looking: AtomicBool::new(false),
             forking: AtomicU32::new(0),
             without: AtomicBool::new(false),
+            alarm: Alarm::new(),
         }
     }
 
@@ -96,8 +71,12 @@ impl State {
         self.bound.store(bound.as_nanos() as u64, Relaxed);
     }
 
-    fn bound(&self) -> Duration {
-        Duration::from_nanos(self.bound.load(Relaxed))
+    pub(crate) fn bound(&self) -> Duration {
+        Duration::from_nanos(self.bound_ns())
+    }
+
+    pub(crate) fn bound_ns(&self) -> u64 {
+        self.bound.load(Relaxed)
     }
 
     /// Whether the thread will look by itself. Called after something was marked as held
@@ -114,11 +93,20 @@ impl State {
         self.state.store(STARTING, SeqCst);
     }
 
+    /// Runs `write` as by somebody who has seen the thread just before it was asked to end.
+    #[cfg(test)]
+    pub(crate) fn as_before_leaving(&self, write: impl FnOnce()) {
+        self.state.store(TICKING, SeqCst);
+        write();
+        self.state.store(LEAVING, SeqCst);
+    }
+
     /// In a child of fork: the thread stayed with the parent.
     pub(crate) fn gone(&self) {
         self.forking.store(0, SeqCst);
         self.without.store(false, SeqCst);
         self.looking.store(false, SeqCst);
+        self.alarm.disappears();
         self.state.store(NONE, SeqCst);
     }
 }
@@ -132,6 +120,9 @@ pub enum Next {
     Tick(Duration),
     /// Sleep until [`Kernel::wake_keeper`].
     Sleep,
+    /// Sleep until the alarm rings or [`Kernel::wake_keeper`]; after a while without either, ask
+    /// [`Posix::may_end`].
+    Await,
 }
 
 impl<K: Kernel> Posix<K> {
@@ -162,6 +153,7 @@ impl<K: Kernel> Posix<K> {
     /// Whoever wants it to end meanwhile waits until it is there ([`Posix::ask_to_leave`]): it would
     /// not know otherwise, and live on beside one that is made later.
     fn make_keeper(&self) -> bool {
+        self.keeper.alarm.disappears();
         let made = self.kernel.start_keeper();
         if !made {
             self.disabled.store(true, Relaxed);
@@ -183,6 +175,11 @@ impl<K: Kernel> Posix<K> {
             }
             self.kernel.give_way();
         }
+    }
+
+    /// The timer thread can be woken by [`Kernel::set_alarm`] from now on. Before its first look.
+    pub fn keeper_has_alarm(&self) {
+        self.keeper.alarm.appears();
     }
 
     /// One look of the timer thread.
@@ -224,6 +221,7 @@ impl<K: Kernel> Posix<K> {
         if keeper.state.load(SeqCst) == LEAVING {
             return Next::Leave;
         }
+        keeper.alarm.begin_look();
         let mut earliest: Option<Instant> = None;
         self.kernel.held().sweep(|fd| {
             let deadline = self.look(fd, now);
@@ -231,6 +229,9 @@ impl<K: Kernel> Posix<K> {
             deadline.is_some()
         });
         self.feed_orphans();
+        if keeper.alarm.is_there() {
+            return self.await_alarm(now, earliest);
+        }
         if keeper.active.swap(false, Relaxed) || self.anything_left() {
             keeper.quiet_ticks.store(0, Relaxed);
         } else if keeper.quiet_ticks.fetch_add(1, Relaxed) >= LINGER_TICKS {
@@ -243,6 +244,29 @@ impl<K: Kernel> Posix<K> {
             let _ = keeper.state.compare_exchange(IDLE, TICKING, SeqCst, SeqCst);
         }
         Next::Tick(next_look(now, earliest, keeper.bound()))
+    }
+
+    fn await_alarm(&self, now: Instant, earliest: Option<Instant>) -> Next {
+        let keeper = &self.keeper;
+        keeper.active.store(false, Relaxed);
+        let set = |deadline| keeper.alarm.set_after_look(deadline, |at| self.ring_at(at));
+        if !earliest.is_none_or(set) || self.has_orphans() {
+            return Next::Tick(next_look(now, earliest, keeper.bound()));
+        }
+        Next::Await
+    }
+
+    /// The alarm has not rung for a long while: whether the timer thread may end, to be made again.
+    pub fn may_end(&self) -> bool {
+        let state = &self.keeper.state;
+        // It does not ring while the program keeps moving it on.
+        if self.keeper.active.swap(false, Relaxed)
+            || state.compare_exchange(TICKING, NONE, SeqCst, SeqCst).is_err()
+        {
+            return false;
+        }
+        // Whoever held something before it could see that we are gone counts on us.
+        !self.anything_left() || state.compare_exchange(NONE, TICKING, SeqCst, SeqCst).is_err()
     }
 
     /// Whether the timer thread is asked to sleep still ([`Next::Sleep`]).
@@ -268,13 +292,14 @@ impl<K: Kernel> Posix<K> {
         while self.keeper.without.swap(true, SeqCst) {
             self.kernel.give_way();
         }
-        self.release_all(Call::Passed);
         let before = self.ask_to_leave();
         if matches!(before, TICKING | IDLE) {
             self.kernel.wake_keeper();
         }
         // Also one that has just decided to end by itself.
         ended();
+        // Also of those who still saw the thread there.
+        self.release_all(Call::Passed);
         self.keeper.state.store(BARRED, SeqCst);
         let result = call();
         let after = if before == BARRED { BARRED } else { NONE };
@@ -295,10 +320,6 @@ impl<K: Kernel> Posix<K> {
         self.kernel.held().count.load(SeqCst) != 0 || self.has_orphans()
     }
 
-    fn has_orphans(&self) -> bool {
-        self.orphans.try_lock().is_ok_and(|orphans| orphans.iter().any(Orphan::is_waiting))
-    }
-
     /// Pushes `fd` if it is due; tells by when it must be looked at again if it still holds
     /// anything.
     fn look(&self, fd: i32, now: Instant) -> Option<Instant> {
@@ -316,83 +337,5 @@ impl<K: Kernel> Posix<K> {
             return (at.socket.held.load(SeqCst) != 0).then_some(later);
         }
         Some(hold.deadline(bound))
-    }
-
-    /// Keeps a duplicate of `fd` until its connection has taken `rest`.
-    pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>, then: Then) {
-        let Some(fd) = self.kernel.duplicate(fd) else { return };
-        let orphan = Orphan { fd, rest, then };
-        let free = (0..MOST_TRIES).find_map(|_| {
-            self.orphans.try_lock().ok().or_else(|| {
-                self.kernel.give_way();
-                None
-            })
-        });
-        let Some(mut orphans) = free else {
-            // In a child of fork, the lock of a thread that stayed with the parent.
-            self.deliver(orphan);
-            return;
-        };
-        orphans.retain(Orphan::is_waiting);
-        orphans.push(orphan);
-        drop(orphans);
-        self.keeper.active.store(true, Relaxed);
-        if !self.keeper.is_ticking() {
-            self.rouse_keeper();
-        }
-    }
-
-    /// Delivers an orphan here and now, as long as the end of a process would wait for it.
-    fn deliver(&self, mut orphan: Orphan) {
-        let begin = self.kernel.now();
-        while orphan.is_waiting() && self.kernel.now().since(begin) < LAST_WAIT {
-            let _ = self.kernel.wait_writable(orphan.fd, Some(LAST_WAIT));
-            self.feed(&mut orphan);
-        }
-    }
-
-    /// In a child of fork: the parent delivers what it has left to deliver.
-    pub(crate) fn disown_orphans(&self) {
-        if let Ok(mut orphans) = self.orphans.try_lock() {
-            for orphan in orphans.drain(..).filter(Orphan::is_waiting) {
-                self.kernel.close(orphan.fd);
-            }
-        }
-    }
-
-    fn feed_orphans(&self) {
-        let Ok(mut orphans) = self.orphans.try_lock() else { return };
-        for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting()) {
-            self.feed(orphan);
-        }
-    }
-
-    /// Offers an orphan's bytes to its connection.
-    fn feed(&self, orphan: &mut Orphan) {
-        match self.kernel.send(orphan.fd, &orphan.rest, false) {
-            Ok(sent) => drop(orphan.rest.drain(..sent)),
-            Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
-            Err(_) => orphan.rest.clear(),
-        }
-        if !orphan.is_waiting() {
-            if orphan.then == Then::Shutdown {
-                self.kernel.shut_writing(orphan.fd);
-            }
-            self.kernel.close(orphan.fd);
-        }
-    }
-
-    /// The process ends: gives orphans the time that a closing socket would have had.
-    pub(crate) fn wait_for_orphans(&self) {
-        let begin = self.kernel.now();
-        while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {
-            self.feed_orphans();
-            let first = self.orphans.try_lock().ok().and_then(|orphans| {
-                orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)
-            });
-            if let Some(fd) = first {
-                let _ = self.kernel.wait_writable(fd, Some(Duration::from_millis(10)));
-            }
-        }
     }
 }

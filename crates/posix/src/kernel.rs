@@ -121,8 +121,11 @@ pub trait Kernel {
     fn give_way(&self);
     /// Makes the timer thread; false when that cannot be done.
     fn start_keeper(&self) -> bool;
-    /// Wakes the timer thread from its sleep.
+    /// Wakes the timer thread from its sleep, whatever its alarm is set to.
     fn wake_keeper(&self);
+    /// Has the timer thread wake at `at` of [`Kernel::now`], at once if that is past, in place of
+    /// when it was to wake by an earlier call. False: it has no alarm.
+    fn set_alarm(&self, at: Instant) -> bool;
     /// Writes a line of `--debug` to standard error.
     fn say(&self, line: &str);
     /// A socket was pushed while `AUTOCORK_DUMP_INTERVAL` is set: time to dump, perhaps.

@@ -9,13 +9,14 @@
 //!  read(fd), poll…  before_read, before_wait ─▶ end of the burst  (wait.rs, push.rs)
 //!  socket, close…   opened, accepted, closing, duplicated …       (lifecycle.rs)
 //!  setsockopt…      what is asked, what is in force               (options.rs)
-//!  the timer        tick                                          (keeper.rs)
+//!  the timer        tick                              (keeper.rs, alarm.rs, orphans.rs)
 //! ```
 //!
 //! Locks: `Socket::gathered`, then nothing; `Socket::ledger`, then `closed`. Reading and
 //! waiting take none, nor does any call on a descriptor that is not ours.
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod call;
 pub mod config;
 mod gather;
@@ -25,6 +26,7 @@ mod ledger;
 mod lifecycle;
 mod local;
 pub mod options;
+mod orphans;
 pub mod published;
 mod push;
 pub mod report;
@@ -75,7 +77,7 @@ pub struct Posix<K> {
     /// The process that this state belongs to; another one is a child of vfork.
     pid: AtomicU32,
     closed: Mutex<reporting::Closed>,
-    orphans: Mutex<Vec<keeper::Orphan>>,
+    orphans: Mutex<Vec<orphans::Orphan>>,
 }
 
 /// Before [`Posix::start`], and where the library stands aside altogether.

@@ -6,9 +6,9 @@ use uncork_cork::{Cork, Rhythm};
 
 use crate::config::{Hold, Scope};
 use crate::gather::Gathered;
-use crate::keeper::Then;
 use crate::kernel::{Errno, Kernel, state};
 use crate::local::{current, local};
+use crate::orphans::Then;
 use crate::socket::flag;
 use crate::{Call, Posix, Socketed};
 
@@ -278,6 +278,11 @@ impl<K: Kernel> Posix<K> {
             local.vforked.set(child);
             child
         })
+    }
+
+    /// The process whose state this is.
+    pub fn process(&self) -> u32 {
+        self.pid.load(Relaxed)
     }
 
     /// Whether this is another process than the one whose state this is.

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use uncork_cork::Instant;
+
 use crate::keeper::LONGEST_LOOK;
 use crate::kernel::{Held, Kernel};
 use crate::socket::{count, flag, held};
@@ -17,30 +19,59 @@ impl<K: Kernel> Posix<K> {
     /// who is inside its lock.
     #[inline]
     pub(crate) fn note_held(&self, at: Socketed<'_>, place: u8) -> bool {
-        at.socket.held.load(Relaxed) & place != 0 || self.begin_hold(at, place)
+        self.note_held_by(at, place, || ())
     }
 
-    fn begin_hold(&self, at: Socketed<'_>, place: u8) -> bool {
+    /// As [`Posix::note_held`], for a caller who has something to do before a system call.
+    #[inline]
+    pub(crate) fn note_held_by(
+        &self,
+        at: Socketed<'_>,
+        place: u8,
+        before_call: impl FnMut(),
+    ) -> bool {
+        at.socket.held.load(Relaxed) & place != 0 || self.begin_hold(at, place, before_call)
+    }
+
+    fn begin_hold(&self, at: Socketed<'_>, place: u8, before_call: impl FnMut()) -> bool {
         let socket = at.socket;
         // Before the mark: whoever sees that something is held must find since when. A hold that
         // goes on keeps its date.
-        if socket.held.load(Relaxed) == 0 {
-            socket.since.store(self.kernel.now().0, Relaxed);
-        }
+        let since = if socket.held.load(Relaxed) == 0 {
+            let now = self.kernel.now();
+            socket.since.store(now.0, Relaxed);
+            now
+        } else {
+            Instant(socket.since.load(Relaxed))
+        };
+        // Counted before it is held, and not after: who counts nothing else must be right.
+        let held = self.kernel.held();
+        let alone = held.count.fetch_add(1, SeqCst) == 0;
         if socket.held.fetch_or(place, SeqCst) != 0 {
+            held.count.fetch_sub(1, SeqCst);
             return true;
         }
-        let held = self.kernel.held();
-        held.count.fetch_add(1, SeqCst);
         held.mark(at.fd);
         if self.keeps_ledger() {
             self.ledger_hold(socket);
         }
-        let bounded = self.keeper.is_ticking() || self.rouse_keeper();
+        let bounded = self.bound_hold(since, alone, before_call);
         if !bounded && place == held::KERNEL {
             self.release(at, Call::Passed);
         }
         bounded
+    }
+
+    /// Whether the timer looks at what is held and marked before the bound is over.
+    #[inline]
+    fn bound_hold(&self, since: Instant, alone: bool, mut before_call: impl FnMut()) -> bool {
+        if !self.keeper.is_ticking() {
+            before_call();
+            if !self.rouse_keeper() {
+                return false;
+            }
+        }
+        self.set_alarm_for(since, alone, before_call)
     }
 
     /// Takes note that nothing is held any more.

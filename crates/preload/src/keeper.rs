@@ -25,7 +25,7 @@ use uncork_posix::config::Hold;
 use uncork_posix::{Errno, Next};
 
 use crate::raw::raw;
-use crate::{POSIX, linux, real};
+use crate::{POSIX, alarm, linux, real};
 
 /// Its stack, and above it the block that stands in for thread-local storage.
 const STACK_BYTES: usize = 64 * 1024;
@@ -40,6 +40,8 @@ static STACK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// It may leave the program's table of descriptors.
 static MAY_DETACH: AtomicBool = AtomicBool::new(true);
+/// It sleeps by an alarm.
+static HAS_ALARM: AtomicBool = AtomicBool::new(false);
 /// The process, in the table of a keeper that has one of its own; -1: it shares the program's.
 static PIDFD: AtomicI32 = AtomicI32::new(-1);
 
@@ -68,17 +70,22 @@ pub(crate) fn start() -> bool {
     }
 }
 
+/// A filter of system calls may kill for an unusual one.
+fn is_filtered() -> bool {
+    // SAFETY: no pointers.
+    let filter = unsafe { raw!(SYS_prctl, libc::PR_GET_SECCOMP) };
+    filter != Ok(0)
+}
+
 /// Whether a table of its own saves this program anything and works here. Bytes gathered in the
 /// process may leave a descriptor of theirs behind, and reports need standard error: both are in
-/// the program's table. A filter of system calls may kill for an unusual one.
+/// the program's table.
 fn gains_by_detaching() -> bool {
     let settings = POSIX.settings();
-    // SAFETY: no pointers.
-    let filtered = unsafe { raw!(SYS_prctl, libc::PR_GET_SECCOMP) } != Ok(0);
     settings.hold == Hold::Kernel
         && settings.debug == 0
         && settings.dump_interval.is_none()
-        && !filtered
+        && !is_filtered()
         && is_single_threaded()
 }
 
@@ -218,8 +225,12 @@ unsafe fn clone(base: *mut c_void) -> bool {
     result > 0
 }
 
-/// Wakes it from [`Next::Sleep`].
+/// Wakes it from [`Next::Sleep`] and [`Next::Await`].
 pub(crate) fn wake() {
+    if HAS_ALARM.load(SeqCst) {
+        alarm::wake(POSIX.process(), THREAD.load(SeqCst));
+        return;
+    }
     WAKE.fetch_add(1, SeqCst);
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: WAKE is a futex word for the life of the process.
@@ -257,24 +268,32 @@ extern "C" fn run() -> ! {
         let _ = raw!(SYS_prctl, libc::PR_SET_TIMERSLACK, 1);
     }
     detach();
+    if !is_filtered() && alarm::make() {
+        HAS_ALARM.store(true, SeqCst);
+        POSIX.keeper_has_alarm();
+    }
     loop {
         let next = POSIX.tick();
         if !MAY_DETACH.load(SeqCst) && PIDFD.load(SeqCst) >= 0 && POSIX.may_be_replaced() {
             end();
         }
         match next {
+            Next::Tick(period) if HAS_ALARM.load(SeqCst) => _ = alarm::wait(period),
             Next::Tick(period) => {
                 let time = linux::timespec(period);
                 // SAFETY: the kernel reads `time`.
                 let _ = unsafe { raw!(SYS_nanosleep, &raw const time, 0) };
             }
+            Next::Await if alarm::wait(IDLE_FOR) || !POSIX.may_end() => {}
             Next::Sleep if sleep() => {}
-            Next::Sleep | Next::Leave => end(),
+            Next::Await | Next::Sleep | Next::Leave => end(),
         }
     }
 }
 
 fn end() {
+    HAS_ALARM.store(false, SeqCst);
+    alarm::delete();
     // SAFETY: ends this thread alone; its stack stays mapped.
     let _ = unsafe { raw!(SYS_exit, 0) };
 }
@@ -299,4 +318,6 @@ fn sleep() -> bool {
 /// In a child of fork: the thread stayed with the parent.
 pub(crate) fn forget() {
     THREAD.store(0, SeqCst);
+    HAS_ALARM.store(false, SeqCst);
+    alarm::forget();
 }

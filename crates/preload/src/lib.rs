@@ -10,6 +10,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("libuncork.so knows x86-64 Linux with glibc only");
 
+mod alarm;
 mod jump;
 mod keeper;
 mod linux;

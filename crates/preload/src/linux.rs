@@ -11,7 +11,7 @@ use uncork_posix::kernel::{Held, Kernel, Kind};
 use uncork_posix::{Errno, Socket};
 
 use crate::raw::{fail, raw};
-use crate::{keeper, spin, table};
+use crate::{alarm, keeper, spin, table};
 
 /// This process, on this machine.
 #[derive(Debug)]
@@ -357,6 +357,10 @@ impl Kernel for Linux {
 
     fn wake_keeper(&self) {
         keeper::wake();
+    }
+
+    fn set_alarm(&self, at: Instant) -> bool {
+        alarm::set(at)
     }
 
     fn say(&self, line: &str) {

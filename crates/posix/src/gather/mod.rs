@@ -13,9 +13,9 @@ use std::io::IoSlice;
 use uncork_cork::{Reason, Verdict};
 
 use crate::call::Call;
-use crate::keeper::{LAST_WAIT, Then};
 use crate::kernel::{Errno, Kernel};
 use crate::local::local;
+use crate::orphans::{LAST_WAIT, Then};
 use crate::socket::{Socket, count, flag, held};
 use crate::{Posix, Socketed};
 use inside::Inside;
@@ -172,9 +172,9 @@ impl<K: Kernel> Posix<K> {
             if socket.is(flag::BACKLOG) {
                 self.wait_for_backlog(at, nonblocking)?;
             }
-            let may_call = verdict != Verdict::Hold || !self.keeper.is_ticking();
+            let sends = verdict != Verdict::Hold;
             let entered = local(|local| {
-                let inside = if may_call {
+                let inside = if sends {
                     self.enter_undisturbed(socket)?
                 } else {
                     self.enter(local, socket)?
@@ -229,7 +229,8 @@ impl<K: Kernel> Posix<K> {
             return Ok(Some(Gather::Send { more }));
         }
         gathered.append(data);
-        let held = verdict == Verdict::Hold && self.note_held(at, held::USER);
+        let held = verdict == Verdict::Hold
+            && self.note_held_by(at, held::USER, || inside.handlers.keep_off());
         if !held {
             // A full segment goes; the kernel keeps its tail for what follows.
             let sent = self.flush_inside(at, gathered, verdict == Verdict::Send(Reason::Bytes));

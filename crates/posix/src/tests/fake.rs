@@ -82,6 +82,11 @@ pub(super) struct Fake {
     handlers_off: Cell<bool>,
     gathered_sends: Cell<usize>,
     interruptible: Cell<usize>,
+    keeper_woken: Cell<bool>,
+    alarm: Cell<Option<u64>>,
+    alarm_works: Cell<bool>,
+    alarm_sets: Cell<usize>,
+    handlers_off_at_alarm: Cell<bool>,
 }
 
 impl Fake {
@@ -110,6 +115,11 @@ impl Fake {
             handlers_off: Cell::new(false),
             gathered_sends: Cell::new(0),
             interruptible: Cell::new(0),
+            keeper_woken: Cell::new(false),
+            alarm: Cell::new(None),
+            alarm_works: Cell::new(true),
+            alarm_sets: Cell::new(0),
+            handlers_off_at_alarm: Cell::new(false),
         }
     }
 
@@ -212,6 +222,40 @@ impl Fake {
 
     pub(super) fn come_back(&self) {
         self.pid.set(self.pid.get() - 1);
+    }
+
+    /// How long until the alarm rings, if it is set.
+    pub(super) fn until_alarm(&self) -> Option<Duration> {
+        let at = self.alarm.get()?;
+        Some(Duration::from_nanos(at.saturating_sub(self.now.get())))
+    }
+
+    /// Whether the alarm has rung; it rings once.
+    pub(super) fn rings(&self) -> bool {
+        let rings = self.alarm.get().is_some_and(|at| at <= self.now.get());
+        if rings {
+            self.alarm.set(None);
+        }
+        rings
+    }
+
+    /// Whether the timer thread was woken since this was asked.
+    pub(super) fn keeper_was_woken(&self) -> bool {
+        self.keeper_woken.take()
+    }
+
+    pub(super) fn break_alarm(&self) {
+        self.alarm_works.set(false);
+    }
+
+    /// System calls for the alarm.
+    pub(super) fn alarm_sets(&self) -> usize {
+        self.alarm_sets.get()
+    }
+
+    /// Whether handlers were kept off when the alarm was set last.
+    pub(super) fn handlers_were_off_at_alarm(&self) -> bool {
+        self.handlers_off_at_alarm.get()
     }
 
     pub(super) fn refuse_keeper(&self) {
@@ -370,7 +414,18 @@ impl Kernel for Fake {
         self.keeper_allowed.get()
     }
 
-    fn wake_keeper(&self) {}
+    fn wake_keeper(&self) {
+        self.keeper_woken.set(true);
+    }
+
+    fn set_alarm(&self, at: Instant) -> bool {
+        self.alarm_sets.set(self.alarm_sets.get() + 1);
+        self.handlers_off_at_alarm.set(self.handlers_off.get());
+        if self.alarm_works.get() {
+            self.alarm.set(Some(at.0));
+        }
+        self.alarm_works.get()
+    }
 
     fn say(&self, line: &str) {
         self.said.borrow_mut().push_str(line);

@@ -1,6 +1,8 @@
 //! What a call means, against a fake kernel.
 
+mod alarm;
 mod fake;
+mod interleavings;
 mod properties;
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,0 +1,123 @@
+//! Orphans: what a full connection has not taken of a socket that the program has closed. The
+//! timer's thread offers it on.
+
+use core::time::Duration;
+
+use crate::Posix;
+use crate::kernel::Kernel;
+
+/// How long the end of a process waits for bytes that a full connection did not take.
+pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
+/// Tries to get a lock that others have for moments only, giving way in between.
+const MOST_TRIES: u32 = 10_000;
+
+/// Bytes that a connection has not taken yet although the program has done with it, and the
+/// descriptor kept for them.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    fd: i32,
+    rest: Vec<u8>,
+    then: Then,
+}
+
+/// What comes after an orphan's last byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Nothing but closing the descriptor.
+    Close,
+    /// The end of the stream, which the program has asked for.
+    Shutdown,
+}
+
+impl Orphan {
+    fn is_waiting(&self) -> bool {
+        !self.rest.is_empty()
+    }
+}
+
+impl<K: Kernel> Posix<K> {
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.orphans.try_lock().is_ok_and(|orphans| orphans.iter().any(Orphan::is_waiting))
+    }
+
+    /// Keeps a duplicate of `fd` until its connection has taken `rest`.
+    pub(crate) fn adopt_orphan(&self, fd: i32, rest: Vec<u8>, then: Then) {
+        let Some(fd) = self.kernel.duplicate(fd) else { return };
+        let orphan = Orphan { fd, rest, then };
+        let free = (0..MOST_TRIES).find_map(|_| {
+            self.orphans.try_lock().ok().or_else(|| {
+                self.kernel.give_way();
+                None
+            })
+        });
+        let Some(mut orphans) = free else {
+            // In a child of fork, the lock of a thread that stayed with the parent.
+            self.deliver(orphan);
+            return;
+        };
+        orphans.retain(Orphan::is_waiting);
+        orphans.push(orphan);
+        drop(orphans);
+        if !self.keeper.is_ticking() {
+            self.rouse_keeper();
+        }
+        if self.keeper.alarm.is_there() {
+            // It looks once a bound while there are any: first it must know.
+            self.kernel.wake_keeper();
+        }
+    }
+
+    /// Delivers an orphan here and now, as long as the end of a process would wait for it.
+    fn deliver(&self, mut orphan: Orphan) {
+        let begin = self.kernel.now();
+        while orphan.is_waiting() && self.kernel.now().since(begin) < LAST_WAIT {
+            let _ = self.kernel.wait_writable(orphan.fd, Some(LAST_WAIT));
+            self.feed(&mut orphan);
+        }
+    }
+
+    /// In a child of fork: the parent delivers what it has left to deliver.
+    pub(crate) fn disown_orphans(&self) {
+        if let Ok(mut orphans) = self.orphans.try_lock() {
+            for orphan in orphans.drain(..).filter(Orphan::is_waiting) {
+                self.kernel.close(orphan.fd);
+            }
+        }
+    }
+
+    pub(crate) fn feed_orphans(&self) {
+        let Ok(mut orphans) = self.orphans.try_lock() else { return };
+        for orphan in orphans.iter_mut().filter(|orphan| orphan.is_waiting()) {
+            self.feed(orphan);
+        }
+    }
+
+    /// Offers an orphan's bytes to its connection.
+    fn feed(&self, orphan: &mut Orphan) {
+        match self.kernel.send(orphan.fd, &orphan.rest, false) {
+            Ok(sent) => drop(orphan.rest.drain(..sent)),
+            Err(crate::Errno::EAGAIN | crate::Errno::EINTR) => {}
+            Err(_) => orphan.rest.clear(),
+        }
+        if !orphan.is_waiting() {
+            if orphan.then == Then::Shutdown {
+                self.kernel.shut_writing(orphan.fd);
+            }
+            self.kernel.close(orphan.fd);
+        }
+    }
+
+    /// The process ends: gives orphans the time that a closing socket would have had.
+    pub(crate) fn wait_for_orphans(&self) {
+        let begin = self.kernel.now();
+        while self.has_orphans() && self.kernel.now().since(begin) < LAST_WAIT {
+            self.feed_orphans();
+            let first = self.orphans.try_lock().ok().and_then(|orphans| {
+                orphans.iter().find(|orphan| orphan.is_waiting()).map(|orphan| orphan.fd)
+            });
+            if let Some(fd) = first {
+                let _ = self.kernel.wait_writable(fd, Some(Duration::from_millis(10)));
+            }
+        }
+    }
+}
