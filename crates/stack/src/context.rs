@@ -3,6 +3,7 @@
 use uncork_packet::{Capabilities, Instant};
 
 use crate::config::Config;
+use crate::connection::Bounds;
 use crate::counters::Counters;
 use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
@@ -13,6 +14,8 @@ use crate::stack::join::Deferral;
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) config: &'a Config,
+    /// Bounds of the retransmission timeout, as the configuration has them.
+    pub(crate) timeouts: Bounds,
     pub(crate) device: &'a Capabilities,
     pub(crate) pool: &'a mut Pool,
     pub(crate) secrets: &'a Secrets,

@@ -1,16 +1,16 @@
 //! From the addresses and ports of a segment to its connection, in one probe or two.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
+use crate::address::Address;
 use crate::hash::{self, Key};
 
-/// Both ends of a connection, seen from here. IPv4 addresses are kept as IPv6 has them
-/// (RFC 4291 §2.5.5.2).
+/// Both ends of a connection, seen from here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
-    local: [u8; 16],
-    remote: [u8; 16],
+    pub(crate) local_address: Address,
+    pub(crate) remote_address: Address,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
 }
@@ -18,23 +18,24 @@ pub(crate) struct Tuple {
 impl Tuple {
     pub(crate) fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
-            local: octets(local.ip()),
-            remote: octets(remote.ip()),
+            local_address: local.ip().into(),
+            remote_address: remote.ip().into(),
             local_port: local.port(),
             remote_port: remote.port(),
         }
     }
 
     pub(crate) fn local(&self) -> SocketAddr {
-        SocketAddr::new(address(self.local), self.local_port)
+        SocketAddr::new(self.local_address.ip(), self.local_port)
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {
-        SocketAddr::new(address(self.remote), self.remote_port)
+        SocketAddr::new(self.remote_address.ip(), self.remote_port)
     }
 
+    #[inline]
     pub(crate) fn is_ipv6(&self) -> bool {
-        address(self.remote).is_ipv6()
+        self.remote_address.is_ipv6()
     }
 
     /// Hash under a key that nobody outside knows.
@@ -46,16 +47,10 @@ impl Tuple {
     /// All of it as words.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 5] {
-        let word = |octets: &[u8; 16], from: usize| {
-            octets[from..].first_chunk().map_or(0, |&octets| u64::from_ne_bytes(octets))
-        };
-        [
-            word(&self.local, 0),
-            word(&self.local, 8),
-            word(&self.remote, 0),
-            word(&self.remote, 8),
-            u64::from(self.local_port) << 16 | u64::from(self.remote_port),
-        ]
+        let [local, local_rest] = self.local_address.words();
+        let [remote, remote_rest] = self.remote_address.words();
+        let ports = u64::from(self.local_port) << 16 | u64::from(self.remote_port);
+        [local, local_rest, remote, remote_rest, ports]
     }
 }
 
@@ -65,23 +60,14 @@ impl fmt::Debug for Tuple {
     }
 }
 
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
-}
-
-fn address(octets: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(octets).to_canonical()
-}
-
 /// A table of places by the hash of what is there: open addressing, linear probing, and moving back
 /// on removal, so that no tombstones gather.
 #[derive(Debug)]
 pub(crate) struct Demux {
     slots: Vec<Slot>,
     live: usize,
+    /// What was found last: segments of a connection come in rows, and its name need not be hashed again.
+    latest: Option<(Tuple, u32)>,
 }
 
 /// Upper half of the hash, and the place; no place if it is empty.
@@ -99,7 +85,7 @@ fn tag(hash: u64) -> u32 {
 
 impl Demux {
     pub(crate) fn new() -> Self {
-        Self { slots: vec![EMPTY; 64], live: 0 }
+        Self { slots: vec![EMPTY; 64], live: 0, latest: None }
     }
 
     /// The place with this hash that `is` the one, if it is in the table.
@@ -118,6 +104,17 @@ impl Demux {
         }
     }
 
+    /// The place that was remembered, if it is this one's.
+    #[inline]
+    pub(crate) fn latest(&self, tuple: &Tuple) -> Option<u32> {
+        self.latest.filter(|(latest, _)| latest == tuple).map(|(_, place)| place)
+    }
+
+    /// Remembers where a connection in the table is.
+    pub(crate) fn remember(&mut self, tuple: Tuple, place: u32) {
+        self.latest = Some((tuple, place));
+    }
+
     /// Adds a place, which must not be in the table.
     pub(crate) fn insert(&mut self, hash: u64, place: u32) {
         // At most three quarters full: then a probe looks at 2.5 slots on average, in one cache line.
@@ -134,6 +131,7 @@ impl Demux {
 
     /// Takes a place out.
     pub(crate) fn remove(&mut self, hash: u64, place: u32) {
+        self.latest = self.latest.filter(|&(_, latest)| latest != place);
         let mask = self.slots.len() - 1;
         let mut hole = self.home(tag(hash));
         while self.slots[hole].place != place {

@@ -1,13 +1,13 @@
 //! Putting a frame together in the slot that a driver gives: link, IP and transport headers, data,
 //! and the checksum, or what the device needs to complete it.
 
-use std::net::IpAddr;
-
 use uncork_packet::{Capabilities, Checksum, Medium, Owner, Segmentation, Transmit};
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType, Mac};
 use uncork_wire::tcp::{self, Fields, OptionSet};
 use uncork_wire::{Protocol, ipv4, ipv6};
+
+use crate::address::Address;
 
 /// What an IP header begins with here (RFC 1700's recommendation, and Linux's default).
 const HOPS: u8 = 64;
@@ -49,8 +49,8 @@ pub(crate) const fn ip_header_bytes(ipv6: bool) -> u32 {
 /// Ends, and how routers are to treat the packet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
+    pub(crate) source: Address,
+    pub(crate) destination: Address,
     pub(crate) protocol: Protocol,
     /// Traffic class with ECN.
     pub(crate) tos: u8,
@@ -58,14 +58,19 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    pub(crate) fn new(source: IpAddr, destination: IpAddr, protocol: Protocol) -> Self {
+    pub(crate) fn new(
+        source: impl Into<Address>,
+        destination: impl Into<Address>,
+        protocol: Protocol,
+    ) -> Self {
+        let (source, destination) = (source.into(), destination.into());
         Self { source, destination, protocol, tos: 0, hops: HOPS }
     }
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
     pub(crate) fn emit(&self, frame: &mut [u8], link: Link, payload_bytes: usize) -> usize {
-        match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+        match (self.source.as_v4(), self.destination.as_v4()) {
+            (Some(source), Some(destination)) => {
                 let link_bytes = link.emit(frame, EtherType::IPV4);
                 let total = u16::try_from(ipv4::HEADER_BYTES + payload_bytes).unwrap_or(0);
                 let whole = ipv4::Header::whole(self.protocol, source, destination, total);
@@ -73,7 +78,7 @@ impl Packet {
                     .emit(&mut frame[link_bytes..]);
                 link_bytes + ipv4::HEADER_BYTES
             }
-            (source, destination) => {
+            _ => {
                 let link_bytes = link.emit(frame, EtherType::IPV6);
                 ipv6::Header {
                     traffic_class: self.tos,
@@ -81,8 +86,8 @@ impl Packet {
                     payload_bytes: u16::try_from(payload_bytes).unwrap_or(0),
                     next_header: self.protocol,
                     hop_limit: self.hops,
-                    source: to_v6(source),
-                    destination: to_v6(destination),
+                    source: self.source.as_v6(),
+                    destination: self.destination.as_v6(),
                 }
                 .emit(&mut frame[link_bytes..]);
                 link_bytes + ipv6::HEADER_BYTES
@@ -94,22 +99,16 @@ impl Packet {
     pub(crate) fn pseudo(&self, bytes: usize) -> Sum {
         let mut sum = Sum::default();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+        match (self.source.as_v4(), self.destination.as_v4()) {
+            (Some(source), Some(destination)) => {
                 sum.add_pseudo_v4(source, destination, self.protocol.0, bytes);
             }
-            (source, destination) => {
-                sum.add_pseudo_v6(to_v6(source), to_v6(destination), self.protocol.0, bytes);
+            _ => {
+                let (source, destination) = (self.source.as_v6(), self.destination.as_v6());
+                sum.add_pseudo_v6(source, destination, self.protocol.0, bytes);
             }
         }
         sum
-    }
-}
-
-fn to_v6(address: IpAddr) -> std::net::Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
     }
 }
 
@@ -133,18 +132,18 @@ impl TcpFrame<'_> {
         let tcp_bytes = tcp::HEADER_BYTES + self.options.wire_bytes() + data_bytes;
         let start = self.packet.emit(slot, link, tcp_bytes);
         let segment = &mut slot[start..start + tcp_bytes];
-        let header_bytes = self.fields.emit(self.options, segment);
         let mut sum = self.packet.pseudo(tcp_bytes);
+        let partial = sum.folded();
+        let header_bytes = self.fields.emit_summed(self.options, segment, &mut sum);
         let checksum = if device.completes_checksums {
             let (front, back) = segment[header_bytes..].split_at_mut(self.data.0.len());
             front.copy_from_slice(self.data.0);
             back.copy_from_slice(self.data.1);
-            put_checksum(segment, sum.folded());
+            put_checksum(segment, partial);
             #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
             Checksum::Partial { start: start as u16, offset: tcp::CHECKSUM_OFFSET as u16 }
         } else {
-            let (header, data) = segment.split_at_mut(header_bytes);
-            sum.add(header);
+            let data = &mut segment[header_bytes..];
             sum.copy(data, self.data.0);
             sum.copy(&mut data[self.data.0.len()..], self.data.1);
             put_checksum(segment, sum.finish());
@@ -171,6 +170,8 @@ fn put_checksum(segment: &mut [u8], value: u16) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use uncork_packet::{Capabilities, Checksum, Medium};
     use uncork_wire::checksum::Sum;
     use uncork_wire::link::LinkType;
@@ -179,13 +180,17 @@ mod tests {
 
     use super::{Link, Packet, TcpFrame};
 
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     fn frame(source: &str, destination: &str, completes: bool) -> (Vec<u8>, Checksum) {
         let device = Capabilities {
             completes_checksums: completes,
             ..Capabilities::plain(Medium::Ip, 1500)
         };
         let packet =
-            Packet::new(source.parse().unwrap(), destination.parse().unwrap(), Protocol::TCP);
+            Packet::new(ip(source), ip(destination), Protocol::TCP);
         let options = OptionSet { timestamps: Some((1, 2)), ..OptionSet::default() };
         let fields = Fields {
             source_port: 80,

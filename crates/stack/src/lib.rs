@@ -18,6 +18,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod address;
 mod config;
 mod connection;
 mod context;

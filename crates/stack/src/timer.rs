@@ -31,6 +31,9 @@ pub(crate) struct Wheel {
     /// Which slots of a level have an entry.
     occupied: [u64; LEVELS],
     nodes: Vec<Node>,
+    /// See [`Wheel::next`], which is asked for in every turn. Too early while entries that are due are
+    /// being popped.
+    next: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +56,7 @@ impl Wheel {
             heads: [[NOWHERE; SLOTS]; LEVELS],
             occupied: [0; LEVELS],
             nodes: Vec::new(),
+            next: None,
         }
     }
 
@@ -70,13 +74,23 @@ impl Wheel {
         if self.nodes.len() <= place as usize {
             self.nodes.resize(place as usize + 1, IDLE);
         }
-        self.cancel(place);
+        self.take_out(place);
         self.nodes[place as usize].deadline = deadline;
         self.enter(place);
+        // It has only moved to earlier.
+        self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
     }
 
     /// Takes the entry of `place` out, if there is one.
     pub(crate) fn cancel(&mut self, place: u32) {
+        let standing = self.nodes.get(place as usize).map(|node| node.deadline);
+        self.take_out(place);
+        if standing == self.next || self.occupied == [0; LEVELS] {
+            self.next = self.find_next();
+        }
+    }
+
+    fn take_out(&mut self, place: u32) {
         let Some(&node) = self.nodes.get(place as usize) else { return };
         let (level, slot) = (usize::from(node.level), usize::from(node.slot));
         if level >= LEVELS {
@@ -97,6 +111,14 @@ impl Wheel {
 
     /// Takes out an entry that is due, if there is one.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
+        let due = self.take_due(now);
+        if due.is_none() {
+            self.next = self.find_next();
+        }
+        due
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<u32> {
         loop {
             let (level, slot, start) = self.first_slot()?;
             if Instant::from_nanos(start << TICK) > now {
@@ -108,7 +130,7 @@ impl Wheel {
                 while place != NOWHERE {
                     let node = self.nodes[place as usize];
                     if node.deadline <= now {
-                        self.cancel(place);
+                        self.take_out(place);
                         return Some(place);
                     }
                     place = node.next;
@@ -119,7 +141,7 @@ impl Wheel {
             while place != NOWHERE {
                 let deadline = self.nodes[place as usize].deadline;
                 let next = self.nodes[place as usize].next;
-                self.cancel(place);
+                self.take_out(place);
                 self.nodes[place as usize].deadline = deadline;
                 self.enter(place);
                 place = next;
@@ -129,7 +151,12 @@ impl Wheel {
 
     /// When to look again: at the first deadline, or before it where too many are close together to
     /// look at them all.
+    #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    fn find_next(&self) -> Option<Instant> {
         let (level, slot, start) = self.first_slot()?;
         let mut earliest = Instant::NEVER;
         let mut place = self.heads[level][slot];

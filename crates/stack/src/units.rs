@@ -1,6 +1,7 @@
 //! Small types for quantities of which a connection keeps many.
 
 use std::fmt;
+use std::ops::Add;
 use std::time::Duration;
 
 use uncork_packet::Instant;
@@ -14,7 +15,7 @@ impl Micros {
     pub(crate) const MAX: Self = Self(u32::MAX);
 
     pub(crate) const fn from_millis(millis: u32) -> Self {
-        Self(millis * 1000)
+        Self(millis.saturating_mul(1000))
     }
 
     /// Rounded up: a deadline that is early by less than a microsecond would still be early.
@@ -22,6 +23,18 @@ impl Micros {
         let seconds = duration.as_secs().saturating_mul(1_000_000);
         let micros = seconds.saturating_add(duration.subsec_nanos().div_ceil(1000).into());
         Self(u32::try_from(micros).unwrap_or(u32::MAX))
+    }
+
+    /// From one moment to a later one, rounded up likewise. Not by way of a `Duration`, whose seconds cost a
+    /// division each time.
+    #[inline]
+    pub(crate) fn between(earlier: Instant, later: Instant) -> Self {
+        let nanos = later.as_nanos().saturating_sub(earlier.as_nanos());
+        Self(u32::try_from(nanos.div_ceil(1000)).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0 as u64 * 1000
     }
 
     pub(crate) const fn as_duration(self) -> Duration {
@@ -39,6 +52,15 @@ impl Micros {
     /// Twice as long, `times` times.
     pub(crate) fn doubled(self, times: u32) -> Self {
         Self(u32::try_from(u64::from(self.0) << times.min(32)).unwrap_or(u32::MAX))
+    }
+}
+
+impl Add<Micros> for Instant {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, span: Micros) -> Self {
+        Self::from_nanos(self.as_nanos().saturating_add(span.as_nanos()))
     }
 }
 

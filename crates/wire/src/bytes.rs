@@ -1,6 +1,7 @@
 //! Numbers in network order, read where they may be missing.
 
 use crate::Unread;
+use crate::checksum::Sum;
 
 /// The first `N` octets of what follows `offset`.
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], Unread> {
@@ -20,4 +21,14 @@ pub(crate) fn be16(bytes: &[u8], offset: usize) -> Result<u16, Unread> {
 /// Thirty-two bits in network order.
 pub(crate) fn be32(bytes: &[u8], offset: usize) -> Result<u32, Unread> {
     array(bytes, offset).map(u32::from_be_bytes)
+}
+
+/// Writes words in network order to the start of `place`, and adds them to a checksum while they are in
+/// registers: reading back what was just written in pieces of another size would stall.
+#[inline]
+pub(crate) fn put_words<const N: usize>(place: &mut [u8], words: [u32; N], sum: &mut Sum) {
+    for (place, word) in place[..4 * N].chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_be_bytes());
+        sum.add_u32(word);
+    }
 }

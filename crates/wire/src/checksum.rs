@@ -12,8 +12,7 @@ const BLOCK: usize = 32;
 /// A checksum in the making: octets are added in the order of the packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sum {
-    /// Sum of 16-bit words in the machine's order; a carry beyond bit 63 is not possible, as each
-    /// addition is folded to 32 bits first.
+    /// Sum of 32-bit words in the machine's order: there is room for 2³² of them, more than a packet has.
     words: u64,
     /// Whether an odd number of octets was added, so that the next one is the lower half of a word.
     odd: bool,
@@ -46,7 +45,16 @@ impl Sum {
     }
 
     /// Adds a number of 16 bits at an even place.
+    #[inline]
     pub fn add_u16(&mut self, value: u16) {
+        debug_assert!(!self.odd, "numbers of a header begin at even places");
+        self.words += u64::from(value.to_be());
+    }
+
+    /// Adds a number of 32 bits at an even place: a field that need not be read back from memory in
+    /// which it was just written piece by piece.
+    #[inline]
+    pub fn add_u32(&mut self, value: u32) {
         debug_assert!(!self.odd, "numbers of a header begin at even places");
         self.words += u64::from(value.to_be());
     }
@@ -60,8 +68,8 @@ impl Sum {
         proto: u8,
         bytes: u32,
     ) {
-        self.add(&source.octets());
-        self.add(&destination.octets());
+        self.add_u32(source.to_bits());
+        self.add_u32(destination.to_bits());
         self.add_length(proto, bytes);
     }
 
@@ -79,7 +87,7 @@ impl Sum {
     }
 
     fn add_length(&mut self, protocol: u8, bytes: u32) {
-        self.add(&bytes.to_be_bytes());
+        self.add_u32(bytes);
         self.add_u16(u16::from(protocol));
     }
 
@@ -104,9 +112,7 @@ impl Sum {
 
     fn join(&mut self, words: u64, octets: usize) {
         // Octets at odd places count in the other half of a word (RFC 1071 §2(B)).
-        let folded = fold(words);
-        let folded = if self.odd { folded.swap_bytes() } else { folded };
-        self.words += u64::from(folded);
+        self.words += if self.odd { u64::from(fold(words).swap_bytes()) } else { words };
         self.odd ^= octets % 2 == 1;
     }
 }
@@ -131,7 +137,11 @@ fn fold(words: u64) -> u16 {
 fn sum_words(bytes: &[u8]) -> u64 {
     let mut blocks = bytes.chunks_exact(BLOCK);
     let mut words: u64 = blocks.by_ref().map(sum_block).sum();
-    let mut pairs = blocks.remainder().chunks_exact(2);
+    let mut fours = blocks.remainder().chunks_exact(4);
+    for four in fours.by_ref() {
+        words += u64::from(u32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
+    }
+    let mut pairs = fours.remainder().chunks_exact(2);
     for pair in pairs.by_ref() {
         words += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
     }

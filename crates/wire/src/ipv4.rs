@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::bytes::{array, be16, octet};
+use crate::bytes::{be16, octet, put_words};
 use crate::{Malformed, Protocol, Unread, checksum};
 
 /// Octets of a header without options.
@@ -79,18 +79,21 @@ impl Header {
         if checksum::of(&packet[..header_bytes]) != 0 {
             return Err(Unread::Malformed(Malformed::Checksum));
         }
-        let fragment = be16(packet, 6)?;
+        let fixed: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(Unread::CutShort)?;
+        let &[_, tos, _, _, id, id_low, fragment, fragment_low, ttl, protocol, _, _, ends @ ..] = fixed;
+        let fragment = u16::from_be_bytes([fragment, fragment_low]);
+        let [a, b, c, d, e, f, g, h] = ends;
         let header = Self {
-            tos: octet(packet, 1)?,
+            tos,
             total_bytes,
-            id: be16(packet, 4)?,
+            id: u16::from_be_bytes([id, id_low]),
             dont_fragment: fragment & 0x4000 != 0,
             more_fragments: fragment & 0x2000 != 0,
             fragment_offset: fragment & 0x1fff,
-            ttl: octet(packet, 8)?,
-            protocol: Protocol(octet(packet, 9)?),
-            source: array::<4>(packet, 12)?.into(),
-            destination: array::<4>(packet, 16)?.into(),
+            ttl,
+            protocol: Protocol(protocol),
+            source: [a, b, c, d].into(),
+            destination: [e, f, g, h].into(),
         };
         Ok((header, &packet[header_bytes..total]))
     }
@@ -107,21 +110,20 @@ impl Header {
     ///
     /// If there are fewer.
     pub fn emit(&self, packet: &mut [u8]) {
-        let header = &mut packet[..HEADER_BYTES];
-        header[0] = 0x45;
-        header[1] = self.tos;
-        header[2..4].copy_from_slice(&self.total_bytes.to_be_bytes());
-        header[4..6].copy_from_slice(&self.id.to_be_bytes());
         let fragment = self.fragment_offset & 0x1fff
             | u16::from(self.dont_fragment) << 14
             | u16::from(self.more_fragments) << 13;
-        header[6..8].copy_from_slice(&fragment.to_be_bytes());
-        header[8] = self.ttl;
-        header[9] = self.protocol.0;
-        header[10..12].fill(0);
-        header[12..16].copy_from_slice(&self.source.octets());
-        header[16..20].copy_from_slice(&self.destination.octets());
-        let sum = checksum::of(header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        let word = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let mut words = [
+            word(0x4500 | u16::from(self.tos), self.total_bytes),
+            word(self.id, fragment),
+            word(u16::from_be_bytes([self.ttl, self.protocol.0]), 0),
+            self.source.to_bits(),
+            self.destination.to_bits(),
+        ];
+        let mut sum = checksum::Sum::default();
+        words.iter().for_each(|&word| sum.add_u32(word));
+        words[2] |= u32::from(sum.finish());
+        put_words(packet, words, &mut sum);
     }
 }

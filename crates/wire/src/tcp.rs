@@ -69,6 +69,7 @@ impl fmt::Display for Flags {
 /// A TCP header, as far as the capture has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Header<'a> {
+    fixed: &'a [u8; HEADER_BYTES],
     bytes: &'a [u8],
 }
 
@@ -89,52 +90,55 @@ impl<'a> Header<'a> {
         if header_bytes < 20 || header_bytes > segment_bytes {
             return Err(Unread::Malformed(Malformed::TcpOffset));
         }
-        if segment.len() < 20 {
-            return Err(Unread::CutShort);
-        }
-        Ok(Self { bytes: &segment[..header_bytes.min(segment.len())] })
+        let fixed = segment.first_chunk().ok_or(Unread::CutShort)?;
+        Ok(Self { fixed, bytes: &segment[..header_bytes.min(segment.len())] })
+    }
+
+    fn number(&self, at: usize) -> SeqNumber {
+        let octets = self.fixed[at..].first_chunk().copied().unwrap_or_default();
+        SeqNumber(u32::from_be_bytes(octets))
     }
 
     /// Length on the wire, options included, in octets.
     #[must_use]
     pub fn header_bytes(&self) -> usize {
-        usize::from(self.bytes[12] >> 4) * 4
+        usize::from(self.fixed[12] >> 4) * 4
     }
 
     /// Source port.
     #[must_use]
     pub fn source_port(&self) -> u16 {
-        be16(self.bytes, 0).unwrap_or_default()
+        u16::from_be_bytes([self.fixed[0], self.fixed[1]])
     }
 
     /// Destination port.
     #[must_use]
     pub fn destination_port(&self) -> u16 {
-        be16(self.bytes, 2).unwrap_or_default()
+        u16::from_be_bytes([self.fixed[2], self.fixed[3]])
     }
 
     /// Sequence number of the first octet (SEG.SEQ).
     #[must_use]
     pub fn seq(&self) -> SeqNumber {
-        SeqNumber(be32(self.bytes, 4).unwrap_or_default())
+        self.number(4)
     }
 
     /// Acknowledgment number (SEG.ACK), if the ACK bit is set.
     #[must_use]
     pub fn ack(&self) -> Option<SeqNumber> {
-        self.flags().has(Flags::ACK).then(|| SeqNumber(be32(self.bytes, 8).unwrap_or_default()))
+        self.flags().has(Flags::ACK).then(|| self.number(8))
     }
 
     /// Control bits.
     #[must_use]
     pub fn flags(&self) -> Flags {
-        Flags(self.bytes[13])
+        Flags(self.fixed[13])
     }
 
     /// Window field as it is on the wire, not scaled (SEG.WND).
     #[must_use]
     pub fn window(&self) -> u16 {
-        be16(self.bytes, 14).unwrap_or_default()
+        u16::from_be_bytes([self.fixed[14], self.fixed[15]])
     }
 
     /// All the options at once (see [`OptionSet::read`]).

@@ -25,12 +25,12 @@ fn gigabits(capabilities: Capabilities, total: usize) -> f64 {
                 Err(_) => break,
             }
         }
-        pair.nodes[0].turn(now);
-        pair.nodes[1].turn(now);
+        pair.turn_of(0, now);
+        pair.turn_of(1, now);
         while let Ok(count) = pair.nodes[1].stack.recv(now, server, &mut buffer) {
             read += count;
         }
-        pair.nodes[1].turn(now);
+        pair.turn_of(1, now);
     }
     total as f64 * 8e-9 / (on_cpu() - began)
 }

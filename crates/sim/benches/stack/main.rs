@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 mod bulk;
+mod cable;
 mod idle;
 mod ours;
 mod smol;
@@ -94,6 +95,16 @@ fn main() {
     }
     if wants("idle") {
         idle::run();
+    }
+    // One of the two alone, so many times, for whoever wants to see where its time goes.
+    if let [name, rounds] = wanted.as_slice()
+        && let Ok(rounds) = rounds.parse()
+    {
+        let mut ours = ours::Pair::default();
+        let mut smol = smol::Pair::new(1);
+        let bed: &mut dyn Bed = if name == "ours" { &mut ours } else { &mut smol };
+        bed.connect(1);
+        println!("{:.0} ns", nanos_each(bed, 1, rounds));
     }
     println!("in {:.0} s", began.elapsed().as_secs_f64());
 }

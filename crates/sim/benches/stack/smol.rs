@@ -1,6 +1,6 @@
 //! The same with smoltcp: two of its interfaces, each frame in a buffer that is used again.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant as Clock;
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -9,6 +9,7 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 
+use crate::cable::Cable;
 use crate::{Bed, MESSAGE_BYTES};
 
 const PORT: u16 = 80;
@@ -16,36 +17,31 @@ const PORT: u16 = 80;
 const BUFFER_BYTES: usize = 4096;
 const FRAME_BYTES: usize = 1514;
 
-/// Frames on their way to somebody, and buffers that are free again.
-#[derive(Default)]
-struct Cable {
-    frames: VecDeque<Vec<u8>>,
-    free: Vec<Vec<u8>>,
-}
+/// How long the frame is.
+type Wire = Cable<usize>;
 
-/// One end: what comes, what leaves, and who owns buffers that were read.
+/// One end: what comes, and what leaves.
 struct End<'a> {
-    incoming: &'a mut Cable,
-    outgoing: &'a mut Cable,
+    incoming: &'a mut Wire,
+    outgoing: &'a mut Wire,
 }
 
-struct Came<'a>(Vec<u8>, &'a mut Vec<Vec<u8>>);
-struct Leaves<'a>(&'a mut Cable);
+struct Came<'a>(Box<[u8]>, usize, &'a mut Wire);
+struct Leaves<'a>(&'a mut Wire);
 
 impl RxToken for Came<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        let result = read(&self.0);
-        self.1.push(self.0);
+        let result = read(&self.0[..self.1]);
+        self.2.give(self.0);
         result
     }
 }
 
 impl TxToken for Leaves<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, fill: F) -> R {
-        let mut frame = self.0.free.pop().unwrap_or_default();
-        frame.resize(bytes, 0);
-        let result = fill(&mut frame);
-        self.0.frames.push_back(frame);
+        let mut frame = self.0.take();
+        let result = fill(&mut frame[..bytes]);
+        self.0.send(frame, bytes);
         result
     }
 }
@@ -61,8 +57,8 @@ impl Device for End<'_> {
         Self: 'b;
 
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
-        let frame = self.incoming.frames.pop_front()?;
-        Some((Came(frame, &mut self.incoming.free), Leaves(self.outgoing)))
+        let (frame, bytes) = self.incoming.receive()?;
+        Some((Came(frame, bytes, self.incoming), Leaves(self.outgoing)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
@@ -85,14 +81,14 @@ struct Node {
 /// The two, and the ends of their connections.
 pub(crate) struct Pair {
     nodes: [Node; 2],
-    cables: [Cable; 2],
+    cables: [Wire; 2],
     ends: Vec<(SocketHandle, SocketHandle)>,
     began: Clock,
 }
 
 impl Pair {
     pub(crate) fn new(connections: usize) -> Self {
-        let mut cables = [Cable::default(), Cable::default()];
+        let mut cables = [Wire::new(FRAME_BYTES), Wire::new(FRAME_BYTES)];
         let [one, other] = &mut cables;
         let nodes = [1u8, 2].map(|index| {
             let address = EthernetAddress([2, 0, 0, 0, 0, index]);
@@ -107,8 +103,13 @@ impl Pair {
         Self { nodes, cables, ends: Vec::new(), began: Clock::now() }
     }
 
-    fn poll(&mut self, index: usize) {
-        let now = Instant::from_micros(i64::try_from(self.began.elapsed().as_micros()).unwrap());
+    fn now(&self) -> Instant {
+        let elapsed = self.began.elapsed();
+        MILLIS.store(u32::try_from(elapsed.as_millis()).unwrap() + 1, Ordering::Relaxed);
+        Instant::from_micros(i64::try_from(elapsed.as_micros()).unwrap())
+    }
+
+    fn poll(&mut self, index: usize, now: Instant) {
         let [first, second] = &mut self.cables;
         let (incoming, outgoing) = if index == 0 { (first, second) } else { (second, first) };
         let mut end = End { incoming, outgoing };
@@ -117,11 +118,14 @@ impl Pair {
     }
 }
 
+/// The clock of timestamps, which smoltcp wants from a function without arguments.
+static MILLIS: AtomicU32 = AtomicU32::new(0);
+
 fn socket() -> Socket<'static> {
     let buffer = || SocketBuffer::new(vec![0; BUFFER_BYTES]);
     let mut socket = Socket::new(buffer(), buffer());
     socket.set_nagle_enabled(false);
-    socket.set_ack_delay(None);
+    socket.set_tsval_generator(Some(|| MILLIS.load(Ordering::Relaxed)));
     socket
 }
 
@@ -138,8 +142,9 @@ impl Bed for Pair {
             let connecting = sockets.get_mut::<Socket<'_>>(client);
             connecting.connect(interface.context(), remote, local).unwrap();
             while self.nodes[1].sockets.get::<Socket<'_>>(server).state() != State::Established {
-                self.poll(0);
-                self.poll(1);
+                let now = self.now();
+                self.poll(0, now);
+                self.poll(1, now);
             }
             self.ends.push((client, server));
         }
@@ -148,18 +153,19 @@ impl Bed for Pair {
     fn exchange(&mut self, connection: usize) {
         let mut buffer = [0u8; 256];
         let (client, server) = self.ends[connection];
+        let now = self.now();
         for (from, to, sender, receiver) in [(0, 1, client, server), (1, 0, server, client)] {
             let socket = self.nodes[from].sockets.get_mut::<Socket<'_>>(sender);
             assert_eq!(socket.send_slice(&[1; MESSAGE_BYTES]), Ok(MESSAGE_BYTES));
-            self.poll(from);
-            self.poll(to);
+            self.poll(from, now);
+            self.poll(to, now);
             loop {
                 let socket = self.nodes[to].sockets.get_mut::<Socket<'_>>(receiver);
                 if socket.recv_slice(&mut buffer) == Ok(MESSAGE_BYTES) {
                     break;
                 }
-                self.poll(from);
-                self.poll(to);
+                self.poll(from, now);
+                self.poll(to, now);
             }
         }
     }

@@ -1,7 +1,5 @@
 //! The timers: what arms them, and what they do.
 
-use std::time::Duration;
-
 use super::recovery::Phase;
 use super::recovery::flight::Judgement;
 use super::timers::{LossTimer, Timer};
@@ -39,13 +37,13 @@ impl Connection {
     }
 
     fn timeout(&self, cx: &Context<'_>) -> Micros {
-        self.rtt.timeout(cx.config.min_rto, cx.config.max_rto)
+        self.rtt.timeout(cx.timeouts)
     }
 
     /// A SYN or SYN-ACK leaves.
     pub(crate) fn start_handshake_timer(&mut self, cx: &Context<'_>) {
         self.recovery.progress_at = cx.now;
-        let deadline = cx.now + self.timeout(cx).as_duration();
+        let deadline = cx.now + self.timeout(cx);
         self.timers.set_loss(LossTimer::Retransmit, deadline);
     }
 
@@ -55,7 +53,7 @@ impl Connection {
             // Before the handshake is over nothing but the SYN-ACK is sent again (tcp_retransmit_timer).
             return;
         }
-        let timeout = self.timeout(cx).as_duration();
+        let timeout = self.timeout(cx);
         if self.sender.flight.is_empty() {
             let waits = self.state.transmits_data()
                 && (self.sender.unsent_bytes() > 0 || self.sender.owes_fin());
@@ -86,7 +84,7 @@ impl Connection {
     }
 
     /// How long to wait before the tail is probed (RFC 8985 §7.2), if it is to be at all.
-    fn tail_probe_delay(&self) -> Option<Duration> {
+    fn tail_probe_delay(&self) -> Option<Micros> {
         let flight = &self.sender.flight;
         let quiet = self.recovery.phase == Phase::Open && flight.sacked_segments() == 0;
         if !self.peer.sacks || !quiet || self.recovery.probe.is_some() || self.recovery.timeouts > 0
@@ -95,7 +93,7 @@ impl Connection {
         }
         let smoothed = self.rtt.smoothed()?;
         let extra = if flight.out_segments() == 1 { ACK_DELAY } else { SLACK };
-        Some(smoothed.saturating_mul(2).saturating_add(extra).as_duration())
+        Some(smoothed.saturating_mul(2).saturating_add(extra))
     }
 
     fn on_loss_timer(&mut self, cx: &mut Context<'_>) {
@@ -108,7 +106,7 @@ impl Connection {
                 self.owed.add(Owed::TAIL_PROBE);
                 // The timeout counts from the probe (§7.3).
                 self.recovery.progress_at = cx.now;
-                let deadline = cx.now + self.timeout(cx).as_duration();
+                let deadline = cx.now + self.timeout(cx);
                 self.timers.set_loss(LossTimer::Retransmit, deadline);
             }
             LossTimer::Reorder => self.on_reorder_timer(cx),

@@ -153,7 +153,7 @@ impl Connection {
             round_trip: self.rtt.smoothed().map(crate::units::Micros::as_duration),
             deviation: self.rtt.deviation().as_duration(),
             shortest_round_trip: self.rtt.shortest().map(crate::units::Micros::as_duration),
-            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto).as_duration(),
+            timeout: self.rtt.timeout(cx.timeouts).as_duration(),
             backoff: self.rtt.backoff,
             probes: if probing { self.recovery.timeouts } else { self.counts.unanswered },
             timeouts: self.recovery.timeouts,

@@ -42,7 +42,7 @@ pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
 pub use recovery::Phase;
-pub(crate) use recovery::Record;
+pub(crate) use recovery::{Bounds, Record};
 use recovery::{Recovery, Rtt};
 use send::Sender;
 pub use send::decision::Blocked;
@@ -81,6 +81,8 @@ pub(crate) struct Connection {
     /// Whose accept queue it waits for, if it came to a listener.
     pub(crate) listener: Option<ListenerId>,
     pub(crate) path: Path,
+    /// See [`Connection::segment_bytes`], which is asked for many times a segment.
+    segment: u16,
     pub(crate) peer: Peer,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
@@ -172,12 +174,13 @@ pub(crate) struct Counts {
 impl Connection {
     /// A connection that does not exist yet.
     pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context<'_>) -> Self {
-        Self {
+        let mut connection = Self {
             id,
             tuple,
             state: State::Closed,
             listener: None,
             path,
+            segment: 0,
             peer: Peer::new(cx.secrets.stamp_offset(&tuple)),
             sender: Sender::new(cx.secrets.initial_sequence(&tuple, cx.now)),
             receiver: Receiver::new(cx.config.receive_buffer_bytes.0),
@@ -197,7 +200,9 @@ impl Connection {
             user: User::default(),
             counts: Counts { last_sent: cx.now, last_heard: cx.now, ..Counts::default() },
             spent: Spent::default(),
-        }
+        };
+        connection.resize_segment();
+        connection
     }
 
     /// Takes the way that `cause` leads, if it leads anywhere.
@@ -207,9 +212,21 @@ impl Connection {
         true
     }
 
+    /// Octets of data in a full segment.
+    #[inline]
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        debug_assert_eq!(u32::from(self.segment), self.reckon_segment(), "it has changed unnoticed");
+        self.segment.into()
+    }
+
+    /// What a full segment is made of has changed: path, peer, option, or the peer's largest window.
+    pub(crate) fn resize_segment(&mut self) {
+        self.segment = u16::try_from(self.reckon_segment()).unwrap_or(u16::MAX);
+    }
+
     /// Octets of data in a full segment: what peer, path and user allow, less what every header has
     /// (RFC 9293 §3.7.1, RFC 6691).
-    pub(crate) fn segment_bytes(&self) -> u32 {
+    fn reckon_segment(&self) -> u32 {
         let headers = crate::frame::ip_header_bytes(self.tuple.is_ipv6()) + 20;
         let path = u32::from(self.path.mtu).saturating_sub(headers);
         let mut bytes = path.min(u32::from(self.peer.mss));
@@ -287,6 +304,7 @@ impl Connection {
     /// The SYN-ACK was a cookie: what it said is taken up.
     pub(crate) fn begin_from_cookie(&mut self, iss: SeqNumber, now: Instant) {
         self.sender = Sender::new(iss);
+        self.resize_segment();
         self.sender.nxt = iss + 1;
         self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
         self.owed.clear(Owed::SYN_ACK);
@@ -303,6 +321,7 @@ impl Connection {
             return;
         }
         self.path.mtu = mtu;
+        self.resize_segment();
         if self.state == State::SynSent {
             // A SYN with data was too long: at once without (tcp_simple_retransmit). Its round trip is
             // no longer known.

@@ -123,6 +123,7 @@ impl Connection {
             SocketOption::UserTimeout(timeout) => options.user_timeout = timeout,
             SocketOption::MaxSegment(bytes) => {
                 options.most_segment_bytes = Some(bytes.clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1));
+                self.resize_segment();
                 // What is in flight was counted in segments of another size.
                 let mss = self.segment_bytes();
                 self.sender.flight.resegment(mss);

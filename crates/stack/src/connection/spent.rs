@@ -42,7 +42,7 @@ impl Spent {
     fn totals(&self, now: Instant) -> [Micros; 3] {
         let mut totals = self.totals;
         if let Some(total) = (self.on as usize).checked_sub(1).and_then(|at| totals.get_mut(at)) {
-            *total = total.saturating_add(Micros::from_duration(now.since(self.since)));
+            *total = total.saturating_add(Micros::between(self.since, now));
         }
         totals
     }

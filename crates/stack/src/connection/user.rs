@@ -222,7 +222,7 @@ impl Connection {
     pub(crate) fn on_read(&mut self, cx: &mut Context<'_>, bytes: u32) {
         self.receiver.consume(bytes, cx.pool);
         if self.options.receive_buffer_bytes.is_none() {
-            let round_trip = self.rtt.smoothed().unwrap_or_default().as_duration();
+            let round_trip = self.rtt.smoothed().unwrap_or_default();
             let most = cx.config.receive_buffer_bytes.1;
             self.receiver.tune(cx.now, round_trip, self.ack.segment_bytes(), most);
         }

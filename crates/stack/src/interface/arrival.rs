@@ -8,6 +8,7 @@ use uncork_wire::{Protocol, Unread, arp, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::Interface;
 use super::reply::{Reply, echo_fits};
+use crate::address::Address;
 use crate::frame::Link;
 
 /// An IP packet for us that somebody else has to deal with.
@@ -15,8 +16,8 @@ use crate::frame::Link;
 pub(crate) struct Incoming<'a> {
     /// The way back to who has handed it to us.
     pub(crate) back: Link,
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
+    pub(crate) source: Address,
+    pub(crate) destination: Address,
     pub(crate) payload: &'a [u8],
     /// The whole packet.
     pub(crate) packet: &'a [u8],
@@ -69,29 +70,29 @@ impl Interface {
                     return Ok(Frame::NotForUs);
                 }
                 let back = Link::Ethernet { source: self.mac, destination: header.source };
-                let frame = match header.ethertype {
-                    EtherType::IPV4 => self.arrive_v4(packet, back),
-                    EtherType::IPV6 => self.arrive_v6(packet, back, now),
+                match header.ethertype {
+                    EtherType::IPV4 => self.arrive_v4(packet, (back, group)),
+                    EtherType::IPV6 => self.arrive_v6(packet, (back, group), now),
                     EtherType::ARP => self.arrive_arp(packet, back, now),
                     _ => Ok(Frame::NotForUs),
-                }?;
-                Ok(match frame {
-                    Frame::Udp(incoming) => Frame::Udp(Incoming { to_many: group, ..incoming }),
-                    frame => frame,
-                })
+                }
             }
             Medium::Ip => match bytes.first().map(|first| first >> 4) {
-                Some(6) => self.arrive_v6(bytes, Link::Bare, now),
-                _ => self.arrive_v4(bytes, Link::Bare),
+                Some(6) => self.arrive_v6(bytes, (Link::Bare, false), now),
+                _ => self.arrive_v4(bytes, (Link::Bare, false)),
             },
         }
     }
 
-    fn arrive_v4<'a>(&mut self, packet: &'a [u8], back: Link) -> Result<Frame<'a>, Unread> {
+    fn arrive_v4<'a>(
+        &mut self,
+        packet: &'a [u8],
+        (back, to_many): (Link, bool),
+    ) -> Result<Frame<'a>, Unread> {
         let (header, payload) = ipv4::Header::read(packet)?;
         let (source, destination) = (header.source, header.destination);
         // Fragments are not put together: TCP never needs it, as it never asks for any.
-        if !self.is_ours(destination.into()) || !header.is_whole() || !is_host(source) {
+        if !self.has(destination.into()) || !header.is_whole() || !is_host(source) {
             return Ok(Frame::NotForUs);
         }
         match header.protocol {
@@ -102,7 +103,7 @@ impl Interface {
                     destination: destination.into(),
                     payload,
                     packet: packet.get(..header.total_bytes.into()).unwrap_or(packet),
-                    to_many: false,
+                    to_many,
                     congestion: header.tos & 3 == 3,
                 };
                 let tcp = protocol == Protocol::TCP;
@@ -140,15 +141,18 @@ impl Interface {
     fn arrive_v6<'a>(
         &mut self,
         packet: &'a [u8],
-        back: Link,
+        (back, to_many): (Link, bool),
         now: Instant,
     ) -> Result<Frame<'a>, Unread> {
         let (header, rest) = ipv6::Header::read(packet)?;
         let (protocol, payload) = ipv6::upper_layer(header.next_header, rest)?;
         let (source, destination) = (header.source, header.destination);
-        let for_us = self.is_ours(destination.into());
+        let for_us = self.has(destination.into());
         let group = destination.is_multicast() && self.listens_to(destination);
-        if !for_us && !group || source.is_multicast() {
+        // No packet of IPv6 comes from an address that stands for one of IPv4 (draft-itojun-v6ops-v4mapped-
+        // harmful; ipv6_rcv_core drops it, too).
+        let mapped = source.to_ipv4_mapped().is_some();
+        if !for_us && !group || source.is_multicast() || mapped {
             return Ok(Frame::NotForUs);
         }
         match protocol {
@@ -159,7 +163,7 @@ impl Interface {
                     destination: destination.into(),
                     payload,
                     packet: packet.get(..ipv6::HEADER_BYTES + rest.len()).unwrap_or(packet),
-                    to_many: false,
+                    to_many,
                     congestion: header.traffic_class & 3 == 3,
                 };
                 let tcp = protocol == Protocol::TCP;

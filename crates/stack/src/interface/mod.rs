@@ -15,12 +15,16 @@ pub(crate) use neighbour::{NeighbourId, Neighbours};
 use reply::Replies;
 pub use route::{Cidr, Route};
 
+use crate::address::Address;
+
 /// Addresses, routes and neighbours.
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) device: Capabilities,
     pub(crate) mac: Mac,
     addresses: Vec<Cidr>,
+    /// The same, to be looked for in every packet that comes.
+    ours: Vec<Address>,
     routes: Vec<Route>,
     pub(crate) neighbours: Neighbours,
     pub(crate) replies: Replies,
@@ -32,6 +36,7 @@ impl Interface {
             device,
             mac,
             addresses: Vec::new(),
+            ours: Vec::new(),
             routes: Vec::new(),
             neighbours: Neighbours::default(),
             replies: Replies::default(),
@@ -41,6 +46,7 @@ impl Interface {
     /// Adds an address, and with it the route to its network.
     pub(crate) fn add_address(&mut self, address: Cidr) {
         self.addresses.push(address);
+        self.ours.push(address.address.into());
     }
 
     pub(crate) fn add_route(&mut self, route: Route) {
@@ -48,7 +54,12 @@ impl Interface {
     }
 
     pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|ours| ours.address == address)
+        self.has(address.into())
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, address: Address) -> bool {
+        self.ours.contains(&address)
     }
 
     /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest

@@ -196,6 +196,11 @@ impl Neighbours {
         self.next_question
     }
 
+    #[inline]
+    pub(crate) fn has_question(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
     /// A question to be sent, if there is one.
     pub(crate) fn poll_question(&mut self) -> Option<Question> {
         self.questions.pop()

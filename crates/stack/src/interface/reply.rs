@@ -67,8 +67,19 @@ impl Replies {
 }
 
 impl Interface {
+    /// Whether there is neither an answer nor a question to be sent.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.replies.waiting.is_empty() && !self.neighbours.has_question()
+    }
+
     /// Writes the next answer or question into `slot`, if there is one.
+    #[inline]
     pub(crate) fn transmit(&mut self, slot: &mut [u8]) -> Option<Transmit> {
+        if self.is_silent() { None } else { self.transmit_answer(slot) }
+    }
+
+    fn transmit_answer(&mut self, slot: &mut [u8]) -> Option<Transmit> {
         while let Some(question) = self.neighbours.poll_question() {
             if let Some(transmit) = self.ask(question, slot) {
                 return Some(transmit);
@@ -161,7 +172,7 @@ fn emit_neighbour(
     (source, destination): (Ipv6Addr, Ipv6Addr),
     message: &icmpv6::Message,
 ) -> Transmit {
-    let mut packet = Packet::new(source.into(), destination.into(), Protocol::ICMPV6);
+    let mut packet = Packet::new(source, destination, Protocol::ICMPV6);
     packet.hops = icmpv6::NEIGHBOUR_HOP_LIMIT;
     let start = packet.emit(slot, link, icmpv6::NEIGHBOUR_BYTES);
     message.emit(&mut slot[start..start + icmpv6::NEIGHBOUR_BYTES], source, destination);

@@ -59,17 +59,27 @@ impl Stack {
             congestion: incoming.congestion,
         };
         self.shared.counters.segments_in += u64::from(segment.segments());
-        let local = SocketAddr::new(incoming.destination, header.destination_port());
-        let remote = SocketAddr::new(incoming.source, header.source_port());
-        let tuple = Tuple::new(local, remote);
+        let tuple = Tuple {
+            local_address: incoming.destination,
+            remote_address: incoming.source,
+            local_port: header.destination_port(),
+            remote_port: header.source_port(),
+        };
         if self.join(now, &tuple, &segment) {
             return Ok(());
         }
-        match self.find(&tuple) {
+        match self.demux.latest(&tuple).or_else(|| self.look_up(&tuple)) {
             Some(place) => self.arrive_at(now, place, &segment, incoming),
             None => self.arrive_nowhere(now, &tuple, &segment, incoming),
         }
         Ok(())
+    }
+
+    /// Finds a connection, and remembers where it is for the next segment.
+    fn look_up(&mut self, tuple: &Tuple) -> Option<u32> {
+        let place = self.find(tuple)?;
+        self.demux.remember(*tuple, place);
+        Some(place)
     }
 
     pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
@@ -246,8 +256,8 @@ impl Stack {
     fn reply(&mut self, fields: Fields, options: OptionSet, incoming: &Incoming<'_>) {
         let reply = Reply::Tcp {
             link: incoming.back,
-            source: incoming.destination,
-            destination: incoming.source,
+            source: incoming.destination.ip(),
+            destination: incoming.source.ip(),
             fields,
             options,
         };

@@ -116,7 +116,14 @@ impl Stack {
     }
 
     /// What was joined is acknowledged, or will be.
+    #[inline]
     pub(super) fn finish_joining(&mut self) {
+        if self.joined.is_some() {
+            self.end_joining();
+        }
+    }
+
+    fn end_joining(&mut self) {
         let Some(joined) = self.joined.take() else { return };
         let Some(connection) = self.connections.get_mut(joined.id.place) else { return };
         if connection.id != joined.id {

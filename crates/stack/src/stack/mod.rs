@@ -19,7 +19,7 @@ pub use fast_open::FastConnect;
 pub use sockets::{ConnectError, Shutdown};
 
 use crate::config::Config;
-use crate::connection::Connection;
+use crate::connection::{Bounds, Connection};
 use crate::context::Context;
 use crate::counters::Counters;
 use crate::demux::Demux;
@@ -62,6 +62,7 @@ pub struct Stack {
 #[derive(Debug)]
 struct Shared {
     config: Config,
+    timeouts: Bounds,
     pool: Pool,
     secrets: Secrets,
     counters: Counters,
@@ -75,6 +76,7 @@ impl Shared {
         Context {
             now,
             config: &self.config,
+            timeouts: self.timeouts,
             device,
             pool: &mut self.pool,
             secrets: &self.secrets,
@@ -115,6 +117,7 @@ impl Stack {
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
                 fast_open: FastOpenState::new(config.fast_open, keys, cache),
+                timeouts: Bounds::new(config.min_rto, config.max_rto),
                 config,
                 secrets,
                 counters: Counters::default(),

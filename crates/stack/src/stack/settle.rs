@@ -8,11 +8,12 @@ use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
     pub(super) fn settle(&mut self, place: u32) {
-        let Some(connection) = self.connections.get_mut(place) else { return };
+        let Some(mut connection) = self.connections.get_mut(place) else { return };
         if connection.listener.is_some() {
             self.settle_with_listener(place);
+            let Some(settled) = self.connections.get_mut(place) else { return };
+            connection = settled;
         }
-        let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.is_gone() {
             self.remove(place);
             return;
@@ -26,6 +27,16 @@ impl Stack {
         if !connection.user.in_ready && connection.has_output() {
             connection.user.in_ready = true;
             self.ready.push_back(place);
+        }
+    }
+
+    /// The same after a frame has left: it has no news, and is where it belongs in the queue.
+    pub(super) fn settle_sent(&mut self, place: u32) {
+        let Some(connection) = self.connections.get(place) else { return };
+        if connection.is_gone() {
+            self.remove(place);
+        } else {
+            self.wheel.ensure(place, connection.timers.earliest());
         }
     }
 

@@ -13,6 +13,9 @@ impl Stack {
     /// longer one, up to the device's longest train, is made use of.
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
+        if self.is_silent() {
+            return None;
+        }
         let transmit = self
             .interface
             .transmit(slot)
@@ -24,8 +27,18 @@ impl Stack {
         transmit
     }
 
+    /// Whether nobody has anything to send.
+    fn is_silent(&self) -> bool {
+        self.ready.is_empty()
+            && self.deferred.is_empty()
+            && self.udp.ready.is_empty()
+            && self.interface.is_silent()
+    }
+
     fn transmit_data(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
-        self.ready.append(&mut self.deferred);
+        if !self.deferred.is_empty() {
+            self.ready.append(&mut self.deferred);
+        }
         while let Some(&place) = self.ready.front() {
             let Some(link) = self.link(place, now) else {
                 self.leave_queue();
@@ -47,7 +60,7 @@ impl Stack {
                         connection.note_blocked(&mut cx, Blocked::Application);
                         connection.user.in_ready = false;
                     }
-                    self.settle(place);
+                    self.settle_sent(place);
                     return Some(transmit);
                 }
                 Err(blocked) => {

@@ -212,8 +212,8 @@ impl Stack {
                 return Err(Unread::Malformed(Malformed::Checksum));
             }
         }
-        let ours = SocketAddr::new(incoming.destination, header.destination_port);
-        let peer = SocketAddr::new(incoming.source, header.source_port);
+        let ours = SocketAddr::new(incoming.destination.ip(), header.destination_port);
+        let peer = SocketAddr::new(incoming.source.ip(), header.source_port);
         let each = frame.segment_bytes.map_or(usize::MAX, usize::from).max(1);
         let limit = self.shared.config.udp_receive_bytes;
         let mut rest = data;
@@ -245,16 +245,16 @@ impl Stack {
     /// Nobody has that port (RFC 1122 §4.1.3.1). What went to many is not answered (§3.2.2).
     fn refuse(&mut self, now: Instant, incoming: &Incoming<'_>) {
         self.shared.counters.udp_no_ports += 1;
-        if incoming.to_many || incoming.source.is_unspecified() || !self.allowance.take(now) {
+        if incoming.to_many || incoming.source.ip().is_unspecified() || !self.allowance.take(now) {
             return;
         }
-        let most = if incoming.source.is_ipv4() { QUOTED_BYTES.0 } else { QUOTED_BYTES.1 };
+        let most = if !incoming.source.is_ipv6() { QUOTED_BYTES.0 } else { QUOTED_BYTES.1 };
         let mut body = self.interface.replies.body();
         body.extend_from_slice(&incoming.packet[..incoming.packet.len().min(most)]);
         let reply = Reply::PortUnreachable {
             link: incoming.back,
-            source: incoming.destination,
-            destination: incoming.source,
+            source: incoming.destination.ip(),
+            destination: incoming.source.ip(),
             body,
         };
         if !self.interface.replies.push(reply) {

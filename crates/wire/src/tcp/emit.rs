@@ -1,7 +1,9 @@
 //! Writing a TCP header (RFC 9293 §3.1).
 
-use super::{Flags, OptionSet};
+use super::{Flags, OptionSet, options};
 use crate::SeqNumber;
+use crate::bytes::put_words;
+use crate::checksum::Sum;
 
 /// Octets of a header without options.
 pub const HEADER_BYTES: usize = 20;
@@ -34,17 +36,35 @@ impl Fields {
     ///
     /// If `segment` is shorter than header and options are.
     pub fn emit(&self, options: &OptionSet, segment: &mut [u8]) -> usize {
-        let header_bytes = HEADER_BYTES + options.emit(&mut segment[HEADER_BYTES..]);
-        segment[..2].copy_from_slice(&self.source_port.to_be_bytes());
-        segment[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
-        segment[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
-        segment[8..12].copy_from_slice(&self.ack.0.to_be_bytes());
+        self.emit_summed(options, segment, &mut Sum::default())
+    }
+
+    /// The same, and adds what was written to the segment's checksum.
+    ///
+    /// # Panics
+    ///
+    /// If `segment` is shorter than header and options are.
+    pub fn emit_summed(&self, options: &OptionSet, segment: &mut [u8], sum: &mut Sum) -> usize {
+        let rest = &mut segment[HEADER_BYTES..];
+        let option_bytes = match options.lone_timestamps() {
+            Some(stamps) => options::emit_timestamps(stamps, rest, sum),
+            None => {
+                let bytes = options.emit(rest);
+                sum.add(&rest[..bytes]);
+                bytes
+            }
+        };
+        let header_bytes = HEADER_BYTES + option_bytes;
         #[expect(clippy::cast_possible_truncation, reason = "at most 60, in units of four octets")]
         let offset = (header_bytes as u8 / 4) << 4;
-        segment[12] = offset;
-        segment[13] = self.flags.0;
-        segment[14..16].copy_from_slice(&self.window.to_be_bytes());
-        segment[16..20].fill(0);
+        let words = [
+            u32::from(self.source_port) << 16 | u32::from(self.destination_port),
+            self.seq.0,
+            self.ack.0,
+            u32::from(offset) << 24 | u32::from(self.flags.0) << 16 | u32::from(self.window),
+            0,
+        ];
+        put_words(segment, words, sum);
         header_bytes
     }
 }

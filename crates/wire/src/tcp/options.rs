@@ -1,7 +1,8 @@
 //! All the options of one header at once, read and written without a loop over kinds at the caller.
 
 use crate::SeqNumber;
-use crate::bytes::{array, be16, be32, octet};
+use crate::bytes::{array, be16, be32, octet, put_words};
+use crate::checksum::Sum;
 
 /// Octets of options that a header has room for (RFC 9293 §3.1: a data offset of 15 words).
 pub const MAX_BYTES: usize = 40;
@@ -177,6 +178,16 @@ impl OptionSet {
         }
     }
 
+    /// The timestamps, if there is nothing else: so it is in nearly every segment.
+    pub(super) fn lone_timestamps(&self) -> Option<(u32, u32)> {
+        let alone = self.mss.is_none()
+            && self.window_scale.is_none()
+            && !self.sack_permitted
+            && self.sack.is_empty()
+            && self.fast_open.is_none();
+        self.timestamps.filter(|_| alone)
+    }
+
     /// Octets that it takes on the wire: a multiple of four.
     #[must_use]
     pub fn wire_bytes(&self) -> usize {
@@ -242,6 +253,14 @@ impl OptionSet {
         }
         writer.at
     }
+}
+
+/// Writes timestamps as RFC 7323, appendix A, recommends, adds them to a checksum, and gives the octets
+/// that they took.
+pub(super) fn emit_timestamps((value, echo): (u32, u32), octets: &mut [u8], sum: &mut Sum) -> usize {
+    let lead = u32::from_be_bytes([NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10]);
+    put_words(octets, [lead, value, echo], sum);
+    12
 }
 
 struct Writer<'a> {

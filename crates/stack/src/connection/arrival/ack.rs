@@ -16,6 +16,7 @@ use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, State};
 use crate::context::Context;
 use crate::event::Ready;
+use crate::units::Micros;
 
 /// What one ACK says, gathered before it is acted upon.
 #[derive(Debug, Default)]
@@ -93,6 +94,7 @@ impl Connection {
         self.sender.una = self.sender.iss + 1;
         self.sender.window = self.scaled(segment);
         self.sender.max_window = self.sender.window;
+        self.resize_segment();
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
         self.become_established(cx);
@@ -185,7 +187,10 @@ impl Connection {
         // The window counts from this ACK on; `una` follows right after.
         let changed = sender.window != window;
         sender.window = window;
-        sender.max_window = sender.max_window.max(window);
+        if window > sender.max_window {
+            sender.max_window = window;
+            self.resize_segment();
+        }
         if changed && self.timers.loss == LossTimer::Window {
             // RFC 9293 §3.8.6.1: it has opened, or is still shut but the peer lives.
             self.timers.stop(Timer::Loss);
@@ -211,15 +216,15 @@ impl Connection {
     fn measure(&mut self, now: Instant, news: &News) {
         let delivered = &news.delivered;
         if let (Some(oldest), false) = (delivered.oldest_sent, delivered.ambiguous) {
-            self.rtt.sample(now.since(oldest));
+            self.rtt.sample(Micros::between(oldest, now));
             if let Some(newest) = delivered.newest_sent {
-                self.rtt.note_shortest(now.since(newest));
+                self.rtt.note_shortest(Micros::between(newest, now));
             }
             self.rtt.backoff = 0;
         } else if let Some(echo) = news.echo.filter(|&echo| news.progress && echo != 0) {
             let millis = self.peer.stamp(now).wrapping_sub(echo);
             if millis.cast_signed() >= 0 {
-                self.rtt.sample(Duration::from_millis(millis.max(1).into()));
+                self.rtt.sample(Micros::from_millis(millis.max(1)));
                 self.rtt.backoff = 0;
             }
         }
@@ -229,7 +234,7 @@ impl Connection {
         let newest = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
         self.congestion.watch_slow_start(Round {
             now: cx.now,
-            took: newest.map(|sent| cx.now.since(sent)),
+            took: newest.map(|sent| Micros::between(sent, cx.now)),
             una: self.sender.una,
             nxt: self.sender.nxt,
             paced: cx.config.pacing,

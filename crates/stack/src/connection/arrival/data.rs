@@ -93,7 +93,7 @@ impl Connection {
             segment_bytes: each,
             pushed,
             window: self.receiver.window,
-            timeout: self.rtt.timeout(cx.config.min_rto, cx.config.max_rto),
+            timeout: self.rtt.timeout(cx.timeouts),
             most_bytes: self.path.mtu,
             credits: cx.config.quick_acks,
         });

@@ -7,6 +7,7 @@ use crate::connection::receive::window::shift_for;
 use crate::connection::{Cause, Connection, ConnectionError, Owed};
 use crate::context::Context;
 use crate::event::Ready;
+use crate::units::Micros;
 
 impl Connection {
     pub(super) fn arrive_in_syn_sent(
@@ -78,6 +79,7 @@ impl Connection {
         // The window of a SYN is not scaled (RFC 7323 §2.2).
         self.sender.window = segment.window.into();
         self.sender.max_window = self.sender.window;
+        self.resize_segment();
         self.sender.window_seq = segment.seq;
         self.counts.last_heard = cx.now;
     }
@@ -85,7 +87,7 @@ impl Connection {
     /// Karn: only if the SYN was sent once.
     pub(super) fn note_handshake_round_trip(&mut self, cx: &Context<'_>) {
         if self.recovery.timeouts == 0 {
-            self.rtt.sample(cx.now.since(self.recovery.progress_at));
+            self.rtt.sample(Micros::between(self.recovery.progress_at, cx.now));
         } else if self.recovery.timeouts > 1 {
             // RFC 5681 §3.1: after a lost SYN the first window is one segment; after a single one, with a
             // first timeout of a second only, Linux does not believe it (tcp_init_transfer).

@@ -115,11 +115,12 @@ mod tests {
     use super::super::Congestion;
     use crate::config::Algorithm;
     use crate::connection::recovery::Rtt;
+    use crate::units::Micros;
 
     /// The window at the end of each second after a cut at 1000 segments, 100 ms of round trip.
     fn seconds_after_a_cut(seconds: usize) -> Vec<u32> {
         let mut rtt = Rtt::default();
-        rtt.sample(Duration::from_millis(100));
+        rtt.sample(Micros::from_millis(100));
         let mut congestion =
             Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 1000) };
         congestion.on_congestion();
@@ -150,7 +151,7 @@ mod tests {
     fn at_short_round_trips_it_gets_what_newreno_gets() {
         // §4.3: in the region that is friendly to NewReno, 0.53 segments a round trip.
         let mut rtt = Rtt::default();
-        rtt.sample(Duration::from_millis(1));
+        rtt.sample(Micros::from_millis(1));
         let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 40) };
         congestion.on_congestion();
         congestion.window = congestion.threshold;

@@ -23,7 +23,7 @@ const TRAIN_GAP: Duration = Duration::from_millis(2);
 pub(crate) struct Round {
     pub(crate) now: Instant,
     /// Round trip of what was sent last of what it acknowledges, if that was sent once.
-    pub(crate) took: Option<Duration>,
+    pub(crate) took: Option<Micros>,
     pub(crate) una: SeqNumber,
     pub(crate) nxt: SeqNumber,
     /// Whether segments leave spread over the round trip.
@@ -48,7 +48,7 @@ pub(super) struct HyStart {
 impl HyStart {
     /// An ACK has come in slow start. Whether to leave it.
     pub(super) fn leaves(&mut self, window: u32, round: Round) -> bool {
-        let Some(took) = round.took.map(Micros::from_duration) else { return false };
+        let Some(took) = round.took else { return false };
         let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
         self.shortest = Some(shortest);
         if self.found || window < LEAST_WINDOW {
@@ -98,19 +98,17 @@ impl HyStart {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use uncork_packet::Instant;
     use uncork_wire::SeqNumber;
 
-    use super::{HyStart, Round};
+    use super::{HyStart, Micros, Round};
 
-    fn ack(hystart: &mut HyStart, at_millis: u64, took_millis: u64, una: u32, nxt: u32) -> bool {
+    fn ack(hystart: &mut HyStart, at_millis: u64, took_millis: u32, una: u32, nxt: u32) -> bool {
         hystart.leaves(
             40,
             Round {
                 now: Instant::from_millis(at_millis),
-                took: Some(Duration::from_millis(took_millis)),
+                took: Some(Micros::from_millis(took_millis)),
                 una: SeqNumber(una),
                 nxt: SeqNumber(nxt),
                 paced: true,

@@ -199,17 +199,16 @@ impl Congestion {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use uncork_packet::Instant;
 
     use super::Congestion;
     use crate::config::Algorithm;
     use crate::connection::recovery::Rtt;
+    use crate::units::Micros;
 
-    fn rtt(millis: u64) -> Rtt {
+    fn rtt(millis: u32) -> Rtt {
         let mut rtt = Rtt::default();
-        rtt.sample(Duration::from_millis(millis));
+        rtt.sample(Micros::from_millis(millis));
         rtt
     }
 

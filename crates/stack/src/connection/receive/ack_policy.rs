@@ -98,7 +98,7 @@ impl AckPolicy {
     pub(crate) fn on_data(&mut self, arrival: Arrival) {
         self.scheduled = true;
         self.measure(arrival);
-        let gap = Micros::from_duration(arrival.now.since(self.received_at));
+        let gap = Micros::between(self.received_at, arrival.now);
         match self.delay {
             None => {
                 self.grant(arrival);
@@ -229,10 +229,10 @@ impl AckPolicy {
             delay = delay.min(most);
         }
         delay = delay.min(LONGEST);
-        let deadline = now + delay.as_duration();
+        let deadline = now + delay;
         match standing {
             // It is nearly over: no use in waiting for the rest.
-            Some(standing) if standing <= now + delay.as_duration() / 4 => {
+            Some(standing) if standing <= Instant::from_nanos(now.as_nanos() + delay.as_nanos() / 4) => {
                 self.now = true;
                 None
             }
@@ -271,8 +271,7 @@ impl AckPolicy {
 
     /// Data is sent. Soon after data came, that is an answer (tcp_event_data_sent).
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
-        let answers =
-            self.delay.is_some_and(|delay| now.since(self.received_at) < delay.as_duration());
+        let answers = self.delay.is_some_and(|delay| now < self.received_at + delay);
         if answers {
             self.ping_pong = true;
         }

@@ -1,12 +1,10 @@
 //! The receive window: what to offer, and how large the buffer behind it should be.
 
-use std::time::Duration;
-
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use super::Receiver;
-use crate::units::MaybeInstant;
+use crate::units::{MaybeInstant, Micros};
 
 /// Largest shift of the window scale option (RFC 7323 §2.3).
 pub(crate) const LARGEST_SHIFT: u8 = 14;
@@ -52,8 +50,8 @@ impl Receiver {
         let silly = free < self.limit / 2 && (free < segment_bytes || free < self.limit / 16);
         let offered = if silly { 0 } else { free };
         // The shift cuts off what is less than a unit; the right edge must not move left for it.
-        let unit = 1u32 << shift;
-        let offered = (offered / unit * unit).max(left.next_multiple_of(unit));
+        let round_up = left.saturating_add((1 << shift) - 1);
+        let offered = (offered.max(round_up) >> shift) << shift;
         offered.min(u32::from(u16::MAX) << shift)
     }
 
@@ -62,7 +60,7 @@ impl Receiver {
     pub(crate) fn tune(
         &mut self,
         now: Instant,
-        round_trip: Duration,
+        round_trip: Micros,
         segment_bytes: u32,
         most: u32,
     ) {
@@ -73,7 +71,7 @@ impl Receiver {
             self.tuning.from = read;
             return;
         };
-        if now.since(began) < round_trip {
+        if now < began + round_trip {
             return;
         }
         let copied = (read - from).max(0).unsigned_abs();
@@ -91,12 +89,10 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use uncork_packet::Instant;
     use uncork_wire::SeqNumber;
 
-    use super::shift_for;
+    use super::{Micros, shift_for};
     use crate::connection::receive::Receiver;
     use crate::memory::Pool;
 
@@ -141,7 +137,7 @@ mod tests {
     fn the_buffer_follows_what_is_read_in_a_round_trip() {
         let mut pool = Pool::new(0);
         let mut receiver = receiver(65_536);
-        let round = Duration::from_millis(10);
+        let round = Micros::from_millis(10);
         receiver.tune(Instant::ZERO, round, 1000, 1 << 20);
         receiver.take(SeqNumber(1), &[0; 60_000], &mut pool);
         receiver.consume(60_000, &mut pool);

@@ -18,7 +18,7 @@ use frto::Doubt;
 pub(crate) use frto::Evidence;
 use prr::Prr;
 use rack::Rack;
-pub(crate) use rtt::Rtt;
+pub(crate) use rtt::{Bounds, Rtt};
 
 use super::congestion::Congestion;
 use crate::units::MaybeInstant;

@@ -83,8 +83,8 @@ impl Rack {
         if behind && !record.is_ambiguous() {
             self.note_reordering(record, mss);
         }
-        let took = now.since(record.sent_at);
         if record.is_ambiguous() {
+            let took = now.since(record.sent_at);
             let too_fast = rtt.shortest().is_some_and(|shortest| took < shortest.as_duration());
             if too_fast || stale_echo {
                 return;
@@ -94,7 +94,7 @@ impl Rack {
         // has it in the order of sending. With an original that was sent before a retransmission
         // Linux's order (tcp_rack_advance) waits longer, as it should: what was sent with that original
         // may be as late as it was.
-        self.rtt = Micros::from_duration(took);
+        self.rtt = Micros::between(record.sent_at, now);
         self.advanced = true;
         if !self.started || sent_after((record.sent_at, record.end), (self.sent_at, self.end)) {
             self.started = true;
@@ -122,9 +122,9 @@ impl Rack {
         if !self.reordering_seen && (recovering || sacked >= DUPLICATE_THRESHOLD) {
             return Duration::ZERO;
         }
-        let shortest = rtt.shortest().unwrap_or_default().as_duration();
-        let window = shortest / 4 * (u32::from(self.quarters) + 1);
-        window.min(rtt.smoothed().unwrap_or_default().as_duration())
+        let shortest = rtt.shortest().unwrap_or_default().as_nanos();
+        let window = shortest / 4 * (u64::from(self.quarters) + 1);
+        Duration::from_nanos(window.min(rtt.smoothed().unwrap_or_default().as_nanos()))
     }
 
     /// Marks what is lost (step 5), and gives the time after which to look again if something else
@@ -141,6 +141,10 @@ impl Rack {
             return None;
         }
         self.advanced = false;
+        // All has arrived: so it is with most ACKs of a request or a response.
+        if flight.is_empty() {
+            return None;
+        }
         let window = self.reordering_window(rtt, recovering, flight.sacked_segments());
         let patience = self.rtt.as_duration() + window;
         let newest = (self.sent_at, self.end);
@@ -177,6 +181,7 @@ mod tests {
     use super::super::flight::Delivered;
     use super::{Flight, Rack, Rtt};
     use crate::memory::Pool;
+    use crate::units::Micros;
 
     const MSS: u32 = 1000;
 
@@ -200,7 +205,7 @@ mod tests {
                 flight.push(seq, seq + MSS, 1, at(n.into()), &mut pool);
             }
             let mut rtt = Rtt::default();
-            rtt.sample(Duration::from_millis(40));
+            rtt.sample(Micros::from_millis(40));
             Self { flight, rack: Rack::default(), rtt }
         }
 

@@ -10,6 +10,19 @@ const INITIAL_RTO: Micros = Micros::from_millis(1000);
 /// The timeout's clock does not tick finer than this (G in RFC 6298 §2).
 const GRANULARITY: Micros = Micros::from_millis(1);
 
+/// Bounds of the timeout, in the unit in which it is reckoned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    least: Micros,
+    most: Micros,
+}
+
+impl Bounds {
+    pub(crate) fn new(least: Duration, most: Duration) -> Self {
+        Self { least: Micros::from_duration(least), most: Micros::from_duration(most) }
+    }
+}
+
 /// What is known of the path's round trip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
@@ -31,8 +44,8 @@ impl Default for Rtt {
 
 impl Rtt {
     /// Takes a measurement in (rules 2.2 and 2.3).
-    pub(crate) fn sample(&mut self, measured: Duration) {
-        let measured = Micros::from_duration(measured).max(Micros(1));
+    pub(crate) fn sample(&mut self, measured: Micros) {
+        let measured = measured.max(Micros(1));
         self.shortest = self.shortest.min(measured);
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(measured);
@@ -46,8 +59,8 @@ impl Rtt {
     }
 
     /// Takes in a round trip that is too special to be smoothed, but shorter than others.
-    pub(crate) fn note_shortest(&mut self, measured: Duration) {
-        self.shortest = self.shortest.min(Micros::from_duration(measured).max(Micros(1)));
+    pub(crate) fn note_shortest(&mut self, measured: Micros) {
+        self.shortest = self.shortest.min(measured.max(Micros(1)));
     }
 
     /// Smoothed round-trip time.
@@ -68,44 +81,41 @@ impl Rtt {
     /// The timeout without doubling (rule 2.3). Linux bounds the deviation's part from below by the
     /// shortest timeout rather than the sum, which keeps the timer clear of delayed ACKs on long
     /// paths; so does this.
-    pub(crate) fn base_timeout(&self, least: Duration, most: Duration) -> Micros {
+    pub(crate) fn base_timeout(&self, bounds: Bounds) -> Micros {
         let timeout = self.smoothed.map_or(INITIAL_RTO, |smoothed| {
-            let least = Micros::from_duration(least);
-            let margin = self.deviation.saturating_mul(4).max(GRANULARITY).max(least);
+            let margin = self.deviation.saturating_mul(4).max(GRANULARITY).max(bounds.least);
             smoothed.saturating_add(margin)
         });
-        timeout.min(Micros::from_duration(most))
+        timeout.min(bounds.most)
     }
 
     /// The timeout in force (rules 2.4, 2.5 and 5.5).
-    pub(crate) fn timeout(&self, least: Duration, most: Duration) -> Micros {
-        let base = self.base_timeout(least, most);
-        base.doubled(self.backoff.into()).min(Micros::from_duration(most))
+    pub(crate) fn timeout(&self, bounds: Bounds) -> Micros {
+        let base = self.base_timeout(bounds);
+        base.doubled(self.backoff.into()).min(bounds.most)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use super::{Bounds, Micros, Rtt};
 
-    use super::{Micros, Rtt};
+    const BOUNDS: Bounds =
+        Bounds { least: Micros::from_millis(200), most: Micros::from_millis(120_000) };
 
-    const LEAST: Duration = Duration::from_millis(200);
-    const MOST: Duration = Duration::from_secs(120);
-
-    fn millis(millis: u64) -> Duration {
-        Duration::from_millis(millis)
+    fn millis(millis: u32) -> Micros {
+        Micros::from_millis(millis)
     }
 
     #[test]
     fn the_first_timeout_is_a_second_and_the_first_measurement_counts_whole() {
         // RFC 6298 §2, rules 2.1 and 2.2.
         let mut rtt = Rtt::default();
-        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(1000));
+        assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(1000));
         rtt.sample(millis(100));
         assert_eq!(rtt.smoothed(), Some(Micros::from_millis(100)));
         assert_eq!(rtt.deviation(), Micros::from_millis(50));
-        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(300));
+        assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(300));
     }
 
     #[test]
@@ -116,7 +126,7 @@ mod tests {
         rtt.sample(millis(1600));
         assert_eq!(rtt.smoothed(), Some(Micros::from_millis(900)));
         assert_eq!(rtt.deviation(), Micros::from_millis(500));
-        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(2900));
+        assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(2900));
         assert_eq!(rtt.shortest(), Some(Micros::from_millis(800)));
     }
 
@@ -124,8 +134,8 @@ mod tests {
     fn doubling_ends_at_the_longest() {
         // Rules 2.5 and 5.5.
         let mut rtt = Rtt { backoff: 3, ..Rtt::default() };
-        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(8000));
+        assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(8000));
         rtt.backoff = 200;
-        assert_eq!(rtt.timeout(LEAST, MOST), Micros::from_millis(120_000));
+        assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(120_000));
     }
 }

@@ -201,7 +201,7 @@ impl Connection {
         let fin = self.sender.owes_fin() && record.is_none();
         // Everything, if it fits: then its tail may be less than a segment, and its FIN comes along.
         if unsent <= most && unsent + u32::from(fin) <= room {
-            let tail = unsent % mss;
+            let tail = if unsent < mss { unsent } else { unsent % mss };
             let held =
                 if tail == 0 || fin || record.is_some() { None } else { self.holds_tail(cx) };
             match held {
@@ -277,6 +277,8 @@ struct Limits {
 
 /// New data; a lone FIN is a segment too.
 fn plan(bytes: u32, mss: u32, fin: bool) -> DataPlan {
-    let segments = u16::try_from(bytes.div_ceil(mss).max(1)).unwrap_or(u16::MAX);
+    // Requests and responses are mostly less than a segment: no division for those.
+    let segments = if bytes <= mss { 1 } else { bytes.div_ceil(mss) };
+    let segments = u16::try_from(segments).unwrap_or(u16::MAX);
     DataPlan { seq: SeqNumber(0), bytes, segments, fin, again: false }
 }

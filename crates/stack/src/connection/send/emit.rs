@@ -59,16 +59,16 @@ impl Connection {
     }
 
     fn write(&self, cx: &Context<'_>, link: Link, slot: &mut [u8], segment: &Segment) -> Transmit {
-        let (local, remote) = (self.tuple.local(), self.tuple.remote());
-        let mut packet = Packet::new(local.ip(), remote.ip(), Protocol::TCP);
+        let tuple = &self.tuple;
+        let mut packet = Packet::new(tuple.local_address, tuple.remote_address, Protocol::TCP);
         packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
         let has_ack = segment.flags.has(Flags::ACK);
         let mss = self.segment_bytes();
         TcpFrame {
             packet,
             fields: Fields {
-                source_port: local.port(),
-                destination_port: remote.port(),
+                source_port: tuple.local_port,
+                destination_port: tuple.remote_port,
                 seq: segment.seq,
                 ack: if has_ack { self.receiver.nxt } else { SeqNumber(0) },
                 flags: segment.flags,
@@ -307,11 +307,11 @@ impl Connection {
         if !self.sender.flight.is_empty() || !sends {
             return;
         }
-        let idle = cx.now.since(self.counts.last_sent);
-        let timeout = self.rtt.base_timeout(cx.config.min_rto, cx.config.max_rto).as_duration();
-        let restarts = cx.config.restart_after_idle && idle > timeout;
-        if restarts && self.counts.data_segments_out > 0 {
-            let timeouts = idle.as_micros() / timeout.as_micros().max(1);
+        let timeout = self.rtt.base_timeout(cx.timeouts);
+        let idles = cx.now > self.counts.last_sent + timeout;
+        if idles && cx.config.restart_after_idle && self.counts.data_segments_out > 0 {
+            let idle = cx.now.since(self.counts.last_sent);
+            let timeouts = idle.as_micros() / timeout.as_duration().as_micros().max(1);
             let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
             self.congestion.on_idle(timeouts, cx.config.initial_window_segments);
         }
