@@ -1,7 +1,7 @@
 //! Putting a frame together in the slot that a driver gives: link, IP and transport headers, data,
 //! and the checksum, or what the device needs to complete it.
 
-use uncork_packet::{Capabilities, Checksum, Medium, Owner, Segmentation, Transmit};
+use uncork_packet::{Capabilities, Checksum, Owner, Segmentation, Transmit};
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType, Mac};
 use uncork_wire::tcp::{self, Fields, OptionSet};
@@ -22,13 +22,6 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    pub(crate) fn header_bytes(medium: Medium) -> usize {
-        match medium {
-            Medium::Ethernet => ethernet::HEADER_BYTES,
-            Medium::Ip => 0,
-        }
-    }
-
     /// Writes its header, and gives its length.
     pub(crate) fn emit(self, frame: &mut [u8], ethertype: EtherType) -> usize {
         match self {
@@ -69,17 +62,24 @@ impl Packet {
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.
     pub(crate) fn emit(&self, frame: &mut [u8], link: Link, payload_bytes: usize) -> usize {
+        let link_bytes = link.emit(frame, self.ethertype());
+        link_bytes + self.emit_ip(&mut frame[link_bytes..], payload_bytes)
+    }
+
+    fn ethertype(&self) -> EtherType {
+        if self.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 }
+    }
+
+    /// Writes an IP header in front of `payload_bytes` octets; gives its length.
+    fn emit_ip(&self, packet: &mut [u8], payload_bytes: usize) -> usize {
         match (self.source.as_v4(), self.destination.as_v4()) {
             (Some(source), Some(destination)) => {
-                let link_bytes = link.emit(frame, EtherType::IPV4);
                 let total = u16::try_from(ipv4::HEADER_BYTES + payload_bytes).unwrap_or(0);
                 let whole = ipv4::Header::whole(self.protocol, source, destination, total);
-                ipv4::Header { tos: self.tos, ttl: self.hops, ..whole }
-                    .emit(&mut frame[link_bytes..]);
-                link_bytes + ipv4::HEADER_BYTES
+                ipv4::Header { tos: self.tos, ttl: self.hops, ..whole }.emit(packet);
+                ipv4::HEADER_BYTES
             }
             _ => {
-                let link_bytes = link.emit(frame, EtherType::IPV6);
                 ipv6::Header {
                     traffic_class: self.tos,
                     flow_label: 0,
@@ -89,8 +89,8 @@ impl Packet {
                     source: self.source.as_v6(),
                     destination: self.destination.as_v6(),
                 }
-                .emit(&mut frame[link_bytes..]);
-                link_bytes + ipv6::HEADER_BYTES
+                .emit(packet);
+                ipv6::HEADER_BYTES
             }
         }
     }
@@ -128,9 +128,20 @@ pub(crate) struct TcpFrame<'a> {
 impl TcpFrame<'_> {
     /// Writes it into `slot`, which must have room for it.
     pub(crate) fn emit(&self, slot: &mut [u8], link: Link, device: &Capabilities) -> Transmit {
+        let link_bytes = link.emit(slot, self.packet.ethertype());
+        self.emit_behind(slot, link_bytes, device)
+    }
+
+    /// The same, where the header of the link layer, of so many octets, is there already.
+    pub(crate) fn emit_behind(
+        &self,
+        slot: &mut [u8],
+        link_bytes: usize,
+        device: &Capabilities,
+    ) -> Transmit {
         let data_bytes = self.data.0.len() + self.data.1.len();
         let tcp_bytes = tcp::HEADER_BYTES + self.options.wire_bytes() + data_bytes;
-        let start = self.packet.emit(slot, link, tcp_bytes);
+        let start = link_bytes + self.packet.emit_ip(&mut slot[link_bytes..], tcp_bytes);
         let segment = &mut slot[start..start + tcp_bytes];
         let mut sum = self.packet.pseudo(tcp_bytes);
         let partial = sum.folded();

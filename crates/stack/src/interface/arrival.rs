@@ -11,11 +11,21 @@ use super::reply::{Reply, echo_fits};
 use crate::address::Address;
 use crate::frame::Link;
 
+/// The way back to who has handed us a frame: his address as it is in there, where frames have any. Hardly
+/// a packet is answered without a connection, so it is read only then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Back<'a>(Option<&'a [u8; 6]>);
+
+impl Back<'_> {
+    pub(crate) fn link(self, ours: Mac) -> Link {
+        self.0.map_or(Link::Bare, |his| Link::Ethernet { source: ours, destination: Mac(*his) })
+    }
+}
+
 /// An IP packet for us that somebody else has to deal with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Incoming<'a> {
-    /// The way back to who has handed it to us.
-    pub(crate) back: Link,
+    pub(crate) back: Back<'a>,
     pub(crate) source: Address,
     pub(crate) destination: Address,
     pub(crate) payload: &'a [u8],
@@ -69,17 +79,17 @@ impl Interface {
                 if header.destination != self.mac && !group {
                     return Ok(Frame::NotForUs);
                 }
-                let back = Link::Ethernet { source: self.mac, destination: header.source };
+                let back = Back(bytes.get(6..).and_then(<[u8]>::first_chunk));
                 match header.ethertype {
                     EtherType::IPV4 => self.arrive_v4(packet, (back, group)),
                     EtherType::IPV6 => self.arrive_v6(packet, (back, group), now),
-                    EtherType::ARP => self.arrive_arp(packet, back, now),
+                    EtherType::ARP => self.arrive_arp(packet, back.link(self.mac), now),
                     _ => Ok(Frame::NotForUs),
                 }
             }
             Medium::Ip => match bytes.first().map(|first| first >> 4) {
-                Some(6) => self.arrive_v6(bytes, (Link::Bare, false), now),
-                _ => self.arrive_v4(bytes, (Link::Bare, false)),
+                Some(6) => self.arrive_v6(bytes, (Back(None), false), now),
+                _ => self.arrive_v4(bytes, (Back(None), false)),
             },
         }
     }
@@ -87,7 +97,7 @@ impl Interface {
     fn arrive_v4<'a>(
         &mut self,
         packet: &'a [u8],
-        (back, to_many): (Link, bool),
+        (back, to_many): (Back<'a>, bool),
     ) -> Result<Frame<'a>, Unread> {
         let (header, payload) = ipv4::Header::read(packet)?;
         let (source, destination) = (header.source, header.destination);
@@ -109,7 +119,9 @@ impl Interface {
                 let tcp = protocol == Protocol::TCP;
                 Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
             }
-            Protocol::ICMP => self.arrive_icmp(source, destination, payload, back),
+            Protocol::ICMP => {
+                self.arrive_icmp(source, destination, payload, back.link(self.mac))
+            }
             _ => Ok(Frame::NotForUs),
         }
     }
@@ -141,7 +153,7 @@ impl Interface {
     fn arrive_v6<'a>(
         &mut self,
         packet: &'a [u8],
-        (back, to_many): (Link, bool),
+        (back, to_many): (Back<'a>, bool),
         now: Instant,
     ) -> Result<Frame<'a>, Unread> {
         let (header, rest) = ipv6::Header::read(packet)?;
@@ -171,6 +183,7 @@ impl Interface {
             }
             Protocol::ICMPV6 => {
                 let near = header.hop_limit == icmpv6::NEIGHBOUR_HOP_LIMIT;
+                let back = back.link(self.mac);
                 self.arrive_icmpv6(source, destination, payload, (back, near, now))
             }
             _ => Ok(Frame::NotForUs),

@@ -97,11 +97,14 @@ impl Neighbours {
 
     /// His hardware address. If it is not known he is asked for it, and if it is old he is asked
     /// whether it still holds.
+    #[inline]
     pub(crate) fn mac(&mut self, id: NeighbourId, now: Instant) -> Option<Mac> {
+        let entry = &self.entries[id.place as usize];
+        if now < entry.fresh_until { entry.mac } else { self.mac_of_old(id, now) }
+    }
+
+    fn mac_of_old(&mut self, id: NeighbourId, now: Instant) -> Option<Mac> {
         let entry = &mut self.entries[id.place as usize];
-        if now < entry.fresh_until {
-            return entry.mac;
-        }
         if entry.ask_at.is_none() {
             entry.asked = 0;
             self.ask(id.place as usize, now);

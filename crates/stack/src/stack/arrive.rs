@@ -255,7 +255,7 @@ impl Stack {
 
     fn reply(&mut self, fields: Fields, options: OptionSet, incoming: &Incoming<'_>) {
         let reply = Reply::Tcp {
-            link: incoming.back,
+            link: incoming.back.link(self.interface.mac),
             source: incoming.destination.ip(),
             destination: incoming.source.ip(),
             fields,

@@ -207,8 +207,10 @@ impl Stack {
     /// When to call [`Stack::handle_timeout`] next; nothing is due if there is no such time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let neighbours = self.interface.neighbours.next_timeout();
-        [self.wheel.next(), neighbours].into_iter().flatten().min()
+        match (self.wheel.next(), self.interface.neighbours.next_timeout()) {
+            (Some(wheel), Some(neighbours)) => Some(wheel.min(neighbours)),
+            (wheel, neighbours) => wheel.or(neighbours),
+        }
     }
 
     /// What the user is to be told next.

@@ -1,10 +1,10 @@
 //! The next frame: answers first, then those that have waited for the device, then the others in turn.
 
 use uncork_packet::{Instant, Medium, Transmit};
+use uncork_wire::ethernet::{self, EtherType};
 
 use super::Stack;
 use crate::connection::Blocked;
-use crate::frame::Link;
 
 impl Stack {
     /// Writes the next frame into `slot` and says what it is, or that there is none.
@@ -16,23 +16,32 @@ impl Stack {
         if self.is_silent() {
             return None;
         }
-        let transmit = self
-            .interface
-            .transmit(slot)
-            .or_else(|| self.transmit_udp(now, slot))
-            .or_else(|| self.transmit_data(now, slot))
+        let mut transmit = self.transmit_other(now, slot);
+        if transmit.is_none() {
+            transmit = self.transmit_data(now, slot);
+        }
+        if transmit.is_none() {
             // They may have asked for a neighbour.
-            .or_else(|| self.interface.transmit(slot));
+            transmit = self.interface.transmit(slot);
+        }
         self.shared.counters.frames_out += u64::from(transmit.is_some());
         transmit
     }
 
     /// Whether nobody has anything to send.
     fn is_silent(&self) -> bool {
-        self.ready.is_empty()
-            && self.deferred.is_empty()
-            && self.udp.ready.is_empty()
-            && self.interface.is_silent()
+        self.ready.is_empty() && self.deferred.is_empty() && self.is_silent_but_for_tcp()
+    }
+
+    fn is_silent_but_for_tcp(&self) -> bool {
+        self.udp.ready.is_empty() && self.interface.is_silent()
+    }
+
+    fn transmit_other(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
+        if self.is_silent_but_for_tcp() {
+            return None;
+        }
+        self.interface.transmit(slot).or_else(|| self.transmit_udp(now, slot))
     }
 
     fn transmit_data(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
@@ -40,7 +49,7 @@ impl Stack {
             self.ready.append(&mut self.deferred);
         }
         while let Some(&place) = self.ready.front() {
-            let Some(link) = self.link(place, now) else {
+            let Some(link_bytes) = self.begin_frame(place, now, slot) else {
                 self.leave_queue();
                 continue;
             };
@@ -49,7 +58,7 @@ impl Stack {
                 continue;
             };
             let mut cx = self.shared.context(&self.interface.device, now);
-            let outcome = connection.transmit(&mut cx, link, slot);
+            let outcome = connection.transmit(&mut cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
                     // Everybody gets a frame before anybody gets a second one.
@@ -88,12 +97,12 @@ impl Stack {
         }
     }
 
-    /// What to put in front of the packets of a connection. If that is not known yet, the connection
-    /// waits for the answer.
-    fn link(&mut self, place: u32, now: Instant) -> Option<Link> {
+    /// Writes what stands in front of the packets of a connection, and gives its length. If that is not
+    /// known yet, the connection waits for the answer.
+    fn begin_frame(&mut self, place: u32, now: Instant, slot: &mut [u8]) -> Option<usize> {
         let interface = &mut self.interface;
         if interface.device.medium == Medium::Ip {
-            return Some(Link::Bare);
+            return Some(0);
         }
         let connection = self.connections.get_mut(place)?;
         let known = connection.path.neighbour.filter(|&id| interface.neighbours.is_current(id));
@@ -103,7 +112,10 @@ impl Stack {
             interface.neighbours.wait(id, place);
             return None;
         };
-        Some(Link::Ethernet { source: interface.mac, destination })
+        let ipv6 = connection.tuple.is_ipv6();
+        let ethertype = if ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        ethernet::Header { destination, source: interface.mac, ethertype }.emit(slot);
+        Some(ethernet::HEADER_BYTES)
     }
 
     /// A neighbour was found: who has waited for him goes on.

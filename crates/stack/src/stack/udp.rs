@@ -252,7 +252,7 @@ impl Stack {
         let mut body = self.interface.replies.body();
         body.extend_from_slice(&incoming.packet[..incoming.packet.len().min(most)]);
         let reply = Reply::PortUnreachable {
-            link: incoming.back,
+            link: incoming.back.link(self.interface.mac),
             source: incoming.destination.ip(),
             destination: incoming.source.ip(),
             body,

@@ -127,15 +127,18 @@ impl OptionSet {
     /// their kind cannot have, are stepped over; one that runs past the header ends the reading, as
     /// nothing behind it can be believed.
     #[must_use]
+    #[inline]
     pub fn read(octets: &[u8]) -> Self {
-        let mut set = Self::default();
         // By far the most headers have just this (RFC 7323, appendix A).
-        if let [NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, rest @ ..] = octets
-            && rest.len() == 8
-        {
-            set.note(TIMESTAMPS, rest);
-            return set;
+        if let &[NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = octets {
+            let (value, echo) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+            return Self { timestamps: Some((value, echo)), ..Self::default() };
         }
+        Self::read_all(octets)
+    }
+
+    fn read_all(octets: &[u8]) -> Self {
+        let mut set = Self::default();
         let mut rest = octets;
         while let Some((&kind, after)) = rest.split_first() {
             match kind {

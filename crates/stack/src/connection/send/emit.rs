@@ -10,7 +10,7 @@ use crate::connection::recovery::Probe;
 use crate::connection::timers::Timer;
 use crate::connection::{Connection, Fast, Owed};
 use crate::context::Context;
-use crate::frame::{Link, Packet, TcpFrame};
+use crate::frame::{Packet, TcpFrame};
 
 /// ECN's codepoint for "this transport understands" (ECT(0), RFC 3168 §5).
 const ECT0: u8 = 0b10;
@@ -27,14 +27,14 @@ struct Segment {
 }
 
 impl Connection {
-    /// Writes the next frame into `slot`, or says why there is none.
+    /// Writes the next frame into `slot`, behind the `link_bytes` octets of its link-layer header, or says
+    /// why there is none.
     pub(crate) fn transmit(
         &mut self,
         cx: &mut Context<'_>,
-        link: Link,
+        link_bytes: usize,
         slot: &mut [u8],
     ) -> Result<Transmit, Blocked> {
-        let link_bytes = Link::header_bytes(cx.device.medium);
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
         self.restart_if_idle(cx);
         let segment = match self.decide(cx, room)? {
@@ -45,7 +45,7 @@ impl Connection {
             Action::Ack => self.make_ack(cx),
             Action::Data(plan) => self.make_data(cx, plan),
         };
-        let transmit = self.write(cx, link, slot, &segment);
+        let transmit = self.write(cx, link_bytes, slot, &segment);
         let segments = u32::from(segment.segments.max(1));
         cx.counters.segments_out += u64::from(segments);
         self.counts.segments_out += u64::from(segments);
@@ -58,7 +58,13 @@ impl Connection {
         Ok(transmit)
     }
 
-    fn write(&self, cx: &Context<'_>, link: Link, slot: &mut [u8], segment: &Segment) -> Transmit {
+    fn write(
+        &self,
+        cx: &Context<'_>,
+        link_bytes: usize,
+        slot: &mut [u8],
+        segment: &Segment,
+    ) -> Transmit {
         let tuple = &self.tuple;
         let mut packet = Packet::new(tuple.local_address, tuple.remote_address, Protocol::TCP);
         packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
@@ -84,7 +90,7 @@ impl Connection {
             train: (segment.bytes > mss).then(|| u16::try_from(mss).unwrap_or(u16::MAX)),
             owner: (segment.bytes > 0).then(|| Owner(self.id.as_u64())),
         }
-        .emit(slot, link, cx.device)
+        .emit_behind(slot, link_bytes, cx.device)
     }
 
     fn make_reset(&mut self, now: Instant) -> Segment {
