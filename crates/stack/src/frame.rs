@@ -133,6 +133,7 @@ impl TcpFrame<'_> {
     }
 
     /// The same, where the header of the link layer, of so many octets, is there already.
+    #[inline(always)]
     pub(crate) fn emit_behind(
         &self,
         slot: &mut [u8],
@@ -156,7 +157,9 @@ impl TcpFrame<'_> {
         } else {
             let data = &mut segment[header_bytes..];
             sum.copy(data, self.data.0);
-            sum.copy(&mut data[self.data.0.len()..], self.data.1);
+            if !self.data.1.is_empty() {
+                sum.copy(&mut data[self.data.0.len()..], self.data.1);
+            }
             put_checksum(segment, sum.finish());
             Checksum::Complete
         };

@@ -70,6 +70,7 @@ impl Wheel {
         }
     }
 
+    #[cold]
     fn set(&mut self, place: u32, deadline: Instant) {
         if self.nodes.len() <= place as usize {
             self.nodes.resize(place as usize + 1, IDLE);

@@ -32,16 +32,15 @@ impl Sum {
     /// If `target` is shorter than `source`.
     pub fn copy(&mut self, target: &mut [u8], source: &[u8]) {
         let target = &mut target[..source.len()];
-        let mut targets = target.chunks_exact_mut(BLOCK);
-        let mut sources = source.chunks_exact(BLOCK);
+        let (targets, rest_of_target) = target.as_chunks_mut::<BLOCK>();
+        let (sources, rest) = source.as_chunks::<BLOCK>();
         let mut words = 0;
-        for (to, from) in targets.by_ref().zip(sources.by_ref()) {
-            to.copy_from_slice(from);
+        for (to, from) in targets.iter_mut().zip(sources) {
+            *to = *from;
             words += sum_block(from);
         }
-        let rest = sources.remainder();
-        targets.into_remainder().copy_from_slice(rest);
-        self.join(words + sum_words(rest), source.len());
+        rest_of_target.copy_from_slice(rest);
+        self.join(words + sum_rest(rest), source.len());
     }
 
     /// Adds a number of 16 bits at an even place.
@@ -134,31 +133,32 @@ fn fold(words: u64) -> u16 {
     folded
 }
 
+#[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
-    let mut blocks = bytes.chunks_exact(BLOCK);
-    let mut words: u64 = blocks.by_ref().map(sum_block).sum();
-    let mut fours = blocks.remainder().chunks_exact(4);
-    for four in fours.by_ref() {
-        words += u64::from(u32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    blocks.iter().map(sum_block).sum::<u64>() + sum_rest(rest)
+}
+
+/// Of what is less than a block.
+#[inline]
+fn sum_rest(bytes: &[u8]) -> u64 {
+    let (fours, rest) = bytes.as_chunks::<4>();
+    let mut words = fours.iter().map(|&four| u64::from(u32::from_ne_bytes(four))).sum();
+    let (pairs, last) = rest.as_chunks::<2>();
+    for &pair in pairs {
+        words += u64::from(u16::from_ne_bytes(pair));
     }
-    let mut pairs = fours.remainder().chunks_exact(2);
-    for pair in pairs.by_ref() {
-        words += u64::from(u16::from_ne_bytes([pair[0], pair[1]]));
-    }
-    if let [last] = pairs.remainder() {
-        words += u64::from(u16::from_ne_bytes([*last, 0]));
+    if let &[last] = last {
+        words += u64::from(u16::from_ne_bytes([last, 0]));
     }
     words
 }
 
 /// At most 2³⁵, so that gigabytes can be summed before a fold.
 #[inline]
-fn sum_block(block: &[u8]) -> u64 {
-    let mut words = 0;
-    for word in block.chunks_exact(4) {
-        words += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
-    }
-    words
+fn sum_block(block: &[u8; BLOCK]) -> u64 {
+    let (words, _) = block.as_chunks::<4>();
+    words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum()
 }
 
 #[cfg(test)]

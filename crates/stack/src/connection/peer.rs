@@ -73,10 +73,10 @@ impl Peer {
     /// Whether a segment with this timestamp is older than what has come already
     /// (PAWS, RFC 7323 §5.3 rule R1).
     pub(crate) fn is_old_stamp(&self, value: u32, now: Instant) -> bool {
-        let age = now.as_millis().saturating_sub(self.recent_millis) / 1000;
+        let age = || now.as_millis().saturating_sub(self.recent_millis) / 1000;
         self.has_recent
-            && age < STALE_STAMP_SECONDS
             && value.wrapping_sub(self.recent).cast_signed() < 0
+            && age() < STALE_STAMP_SECONDS
     }
 
     /// Our timestamp clock: milliseconds.

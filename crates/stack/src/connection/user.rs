@@ -194,7 +194,9 @@ impl Connection {
         let first = front.len().min(into.len());
         into[..first].copy_from_slice(&front[..first]);
         let second = back.len().min(into.len() - first);
-        into[first..first + second].copy_from_slice(&back[..second]);
+        if second > 0 {
+            into[first..first + second].copy_from_slice(&back[..second]);
+        }
         let bytes = first + second;
         if !look {
             self.on_read(cx, u32::try_from(bytes).unwrap_or(u32::MAX));

@@ -67,6 +67,7 @@ pub(crate) enum Frame<'a> {
 
 impl Interface {
     /// Reads a frame, and answers it if that needs no connection.
+    #[inline]
     pub(crate) fn arrive<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -94,6 +95,7 @@ impl Interface {
         }
     }
 
+    #[inline(always)]
     fn arrive_v4<'a>(
         &mut self,
         packet: &'a [u8],

@@ -40,7 +40,9 @@ impl Ring {
         let (head, tail) = self.place(from, bytes.len());
         let (front, back) = bytes.split_at(head.1 - head.0);
         self.storage[head.0..head.1].copy_from_slice(front);
-        self.storage[..tail].copy_from_slice(back);
+        if tail > 0 {
+            self.storage[..tail].copy_from_slice(back);
+        }
     }
 
     /// Lets `bytes` octets behind the last one count, which have been written ahead.
@@ -85,12 +87,16 @@ impl Ring {
         ((from, to), bytes - (to - from))
     }
 
-    /// Grows to hold at least `wanted` bytes. What lies ahead of the end is moved too.
+    #[inline]
     fn reserve(&mut self, wanted: u32, pool: &mut Pool) {
-        let capacity = self.storage.len();
-        if wanted as usize <= capacity {
-            return;
+        if wanted as usize > self.storage.len() {
+            self.grow(wanted, pool);
         }
+    }
+
+    /// Grows to hold at least `wanted` bytes. What lies ahead of the end is moved too.
+    fn grow(&mut self, wanted: u32, pool: &mut Pool) {
+        let capacity = self.storage.len();
         let mut larger = pool.take(wanted as usize);
         if capacity > 0 {
             let (end, beginning) = self.storage.split_at(self.start as usize);

@@ -48,12 +48,13 @@ impl Stack {
             }
         }
         let header = Header::read(bytes, bytes.len())?;
+        let options = header.option_set();
         let segment = Segment {
             seq: header.seq(),
             ack: header.ack(),
             flags: header.flags(),
             window: header.window(),
-            options: header.option_set(),
+            options: &options,
             data: bytes.get(header.header_bytes()..).unwrap_or_default(),
             segment_bytes: frame.segment_bytes,
             congestion: incoming.congestion,
@@ -172,7 +173,7 @@ impl Stack {
         segment: &Segment<'_>,
         incoming: &Incoming<'_>,
     ) {
-        let offered = &segment.options;
+        let offered = segment.options;
         let default = if tuple.is_ipv6() { 1220 } else { 536 };
         let mss = offered.mss.unwrap_or(default);
         let stamps = offered.timestamps.map(|(value, _)| {

@@ -70,7 +70,7 @@ impl Stack {
             next: segment.end(),
             ack: segment.ack,
             window: segment.window,
-            options: segment.options,
+            options: *segment.options,
             each,
             bytes: segment.data_bytes(),
             pushed: false,
@@ -88,7 +88,7 @@ impl Stack {
             && Flags(segment.flags.0 & !Flags::PSH.0) == Flags::ACK
             && segment.ack == joined.ack
             && segment.window == joined.window
-            && segment.options == joined.options
+            && *segment.options == joined.options
             && segment.segment_bytes.is_none()
             && !segment.congestion
             && (1..=joined.each).contains(&bytes)

@@ -69,7 +69,7 @@ impl Stack {
             ack: None,
             flags: Flags::SYN,
             window: segment.window,
-            options: *offered,
+            options: offered,
             data: &[],
             segment_bytes: None,
             congestion: false,

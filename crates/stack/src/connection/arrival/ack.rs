@@ -140,9 +140,11 @@ impl Connection {
         let rack = &mut self.recovery.rack;
         rack.begin_ack();
         let mut arrived = |record: &crate::connection::Record| {
-            let stale = echo.is_some_and(|echo| {
-                echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
-            });
+            // It tells something only of what was sent twice.
+            let stale = record.is_ambiguous()
+                && echo.is_some_and(|echo| {
+                    echo.wrapping_sub(peer.stamp(record.sent_at)).cast_signed() < 0
+                });
             rack.deliver(record, mss, now, &rtt, stale);
         };
         let flight = &mut self.sender.flight;

@@ -21,7 +21,8 @@ pub(crate) struct Segment<'a> {
     pub(crate) flags: Flags,
     /// SEG.WND as on the wire
     pub(crate) window: u16,
-    pub(crate) options: OptionSet,
+    /// Referred to: they are long, and to copy what was just written makes the processor wait.
+    pub(crate) options: &'a OptionSet,
     pub(crate) data: &'a [u8],
     /// Data of each segment of a train.
     pub(crate) segment_bytes: Option<u16>,

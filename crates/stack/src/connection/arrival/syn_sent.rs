@@ -72,7 +72,7 @@ impl Connection {
         self.receiver.begin(segment.seq);
         let shift = shift_for(self.most_receive_bytes(cx));
         // What is not wanted here is as good as not offered.
-        let mut offered = segment.options;
+        let mut offered = *segment.options;
         offered.sack_permitted &= cx.config.sack;
         offered.timestamps = offered.timestamps.filter(|_| cx.config.timestamps);
         self.peer.agree(&offered, self.tuple.is_ipv6(), shift, cx.now);

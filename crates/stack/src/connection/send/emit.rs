@@ -58,6 +58,7 @@ impl Connection {
         Ok(transmit)
     }
 
+    #[inline]
     fn write(
         &self,
         cx: &Context<'_>,
