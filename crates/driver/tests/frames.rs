@@ -209,6 +209,35 @@ fn a_frame_wakes_who_sleeps_and_quiet_does_not() {
 }
 
 #[test]
+fn who_has_slept_for_long_without_completions_is_still_woken_by_them_and_by_a_device_that_goes() {
+    let name = "who_has_slept_for_long_without_completions_is_still_woken_by_them_and_by_a_device_that_goes";
+    if skipped(name) {
+        return;
+    }
+    let link = Link::new("rest");
+    let mut here = link.port(Settings::new("eth0"));
+    let mut tbf = link.ours.command("tc");
+    let slow = "qdisc add dev eth0 root tbf rate 100kbit burst 1600 limit 100000";
+    uncork_netns::run(tbf.args(slow.split_whitespace())).unwrap();
+    let rest = |port: &Port| (0..100).for_each(|_| drop(port.wakes_for_frames()));
+    rest(&here);
+    for number in 0..4 {
+        send(&mut here, &numbered(number, 1000, Mac::BROADCAST), OWNER);
+    }
+    here.flush().unwrap();
+    rest(&here);
+    let mut sum = 0;
+    while sum < 4000 {
+        assert!(wakes_within(&here, LONG), "nobody was woken, {sum} octets left");
+        sum += left(&mut here);
+    }
+    rest(&here);
+    link.ours.ip("link del eth0").unwrap();
+    let told = (0..100).find_map(|_| here.complete(&mut |_| ()).err());
+    assert_eq!(told.unwrap().to_string(), "the network device eth0 is gone");
+}
+
+#[test]
 fn each_flow_comes_to_one_engine_of_a_group() {
     if skipped("each_flow_comes_to_one_engine_of_a_group") {
         return;

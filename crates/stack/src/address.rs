@@ -20,7 +20,8 @@ impl Address {
         let back = u64::from_be(self.back);
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the address")]
         let bits = back as u32;
-        (self.front == 0 && back & !u64::from(u32::MAX) == MAPPED).then(|| Ipv4Addr::from_bits(bits))
+        (self.front == 0 && back & !u64::from(u32::MAX) == MAPPED)
+            .then(|| Ipv4Addr::from_bits(bits))
     }
 
     #[inline]
@@ -80,7 +81,8 @@ mod tests {
 
     #[test]
     fn an_address_is_what_it_was() {
-        for text in ["10.0.0.1", "255.255.255.255", "fd00::1", "::1", "::", "2001:db8::ffff:a00:1"] {
+        for text in ["10.0.0.1", "255.255.255.255", "fd00::1", "::1", "::", "2001:db8::ffff:a00:1"]
+        {
             let address: IpAddr = text.parse().unwrap();
             let kept = Address::from(address);
             assert_eq!(kept.ip(), address);

@@ -203,8 +203,7 @@ mod tests {
             completes_checksums: completes,
             ..Capabilities::plain(Medium::Ip, 1500)
         };
-        let packet =
-            Packet::new(ip(source), ip(destination), Protocol::TCP);
+        let packet = Packet::new(ip(source), ip(destination), Protocol::TCP);
         let options = OptionSet { timestamps: Some((1, 2)), ..OptionSet::default() };
         let fields = Fields {
             source_port: 80,

@@ -80,7 +80,8 @@ impl Header {
             return Err(Unread::Malformed(Malformed::Checksum));
         }
         let fixed: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(Unread::CutShort)?;
-        let &[_, tos, _, _, id, id_low, fragment, fragment_low, ttl, protocol, _, _, ends @ ..] = fixed;
+        let &[_, tos, _, _, id, id_low, fragment, fragment_low, ttl, protocol, _, _, ends @ ..] =
+            fixed;
         let fragment = u16::from_be_bytes([fragment, fragment_low]);
         let [a, b, c, d, e, f, g, h] = ends;
         let header = Self {

@@ -293,6 +293,7 @@ impl Driver for Port {
         if self.asked.is_some() || self.down {
             self.wakes()
         } else {
+            self.wakeup.spare();
             Some(self.opened.socket.as_fd())
         }
     }

@@ -1,9 +1,11 @@
 //! One descriptor that becomes readable when frames or completions are there.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -18,18 +20,28 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often it is looked whether a device that is down is still there.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
 
+/// Sleeps in a row for which nobody has needed the set, after which it no longer looks at the socket.
+const RESTS_AFTER: u32 = 64;
+
 /// An epoll set over the packet socket.
 ///
 /// That frames are there is a state of the socket, and told as one. That some have left is an event:
 /// as a state, the socket is "writable" whenever one slot is empty, which is nearly always. An event
 /// stays in the set until it is fetched ([`drain`](Self::drain)), and the ring has to be looked at
 /// after that, not before.
+///
+/// A set that looks at the socket has the kernel tell it of every frame that leaves, whoever sleeps or not
+/// (sock_def_write_space): three percent of what a small answer costs. So it rests while nobody waits for
+/// completions.
 #[derive(Debug)]
 pub(super) struct Wakeup {
     set: Epoll,
-    /// A second descriptor of the socket: a set holds each only once.
-    _socket: OwnedFd,
+    /// Two more descriptors of the socket: a set holds each only once.
+    frames: OwnedFd,
+    completions: OwnedFd,
     retry: TimerFd,
+    /// Sleeps without it since it was needed.
+    unneeded: Cell<u32>,
 }
 
 /// What was fetched.
@@ -44,20 +56,58 @@ pub(super) struct Drained {
 impl Wakeup {
     pub(super) fn new(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let second = socket.try_clone_to_owned()?;
+        let frames = socket.try_clone_to_owned()?;
+        let completions = socket.try_clone_to_owned()?;
         let retry = TimerFd::new(
             ClockId::CLOCK_MONOTONIC,
             TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
         )?;
-        set.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, FRAMES))?;
-        let sent = EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
-        set.add(&second, EpollEvent::new(sent, COMPLETIONS))?;
         set.add(&retry, EpollEvent::new(EpollFlags::EPOLLIN, RETRY))?;
-        Ok(Self { set, _socket: second, retry })
+        let wakeup = Self { set, frames, completions, retry, unneeded: Cell::new(0) };
+        wakeup.look_at_socket()?;
+        Ok(wakeup)
     }
 
+    fn look_at_socket(&self) -> io::Result<()> {
+        let add = |socket: &OwnedFd, events, name| match self
+            .set
+            .add(socket, EpollEvent::new(events, name))
+        {
+            Err(nix::Error::EEXIST) => Ok(()),
+            result => result,
+        };
+        add(&self.frames, EpollFlags::EPOLLIN, FRAMES)?;
+        // What has left meanwhile is told at once.
+        add(&self.completions, EpollFlags::EPOLLOUT | EpollFlags::EPOLLET, COMPLETIONS)?;
+        Ok(())
+    }
+
+    fn rests(&self) -> bool {
+        self.unneeded.get() >= RESTS_AFTER
+    }
+
+    /// The set, which looks at the socket until [`Wakeup::spare`] was called often enough.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        if !self.rests() || self.look_at_socket().is_ok() {
+            self.unneeded.set(0);
+        } else {
+            // Without the memory for that, looking again soon has to do.
+            let _ = self.retry_soon();
+        }
         self.set.0.as_fd()
+    }
+
+    /// Somebody is about to sleep who does not need it.
+    pub(super) fn spare(&self) {
+        if self.rests() {
+            return;
+        }
+        self.unneeded.set(self.unneeded.get() + 1);
+        if self.rests() {
+            // They are in there.
+            let _ = self.set.delete(&self.frames);
+            let _ = self.set.delete(&self.completions);
+        }
     }
 
     /// Wakes a little later, as nothing else will.
@@ -77,6 +127,9 @@ impl Wakeup {
 
     /// Fetches the events that there are.
     pub(super) fn drain(&self) -> io::Result<Drained> {
+        if self.rests() {
+            return self.ask_socket();
+        }
         let mut events = [EpollEvent::empty(); 3];
         let count = match self.set.wait(&mut events, EpollTimeout::ZERO) {
             Ok(count) => count,
@@ -93,5 +146,16 @@ impl Wakeup {
             }
         }
         Ok(drained)
+    }
+
+    /// The socket itself tells of errors alone.
+    fn ask_socket(&self) -> io::Result<Drained> {
+        let mut asked = [PollFd::new(self.frames.as_fd(), PollFlags::empty())];
+        match poll(&mut asked, PollTimeout::ZERO) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let error = asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
+        Ok(Drained { error, retry: false })
     }
 }

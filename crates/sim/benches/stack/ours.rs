@@ -37,7 +37,13 @@ impl Node {
     }
 
     /// What an engine does in a turn, but for the program.
-    fn turn(&mut self, now: Instant, incoming: &mut Wire, outgoing: &mut Wire, gone: &mut Vec<Completion>) {
+    fn turn(
+        &mut self,
+        now: Instant,
+        incoming: &mut Wire,
+        outgoing: &mut Wire,
+        gone: &mut Vec<Completion>,
+    ) {
         let stack = &mut self.stack;
         for _ in 0..64 {
             let Some((frame, transmit)) = incoming.receive() else { break };

@@ -215,7 +215,11 @@ impl Connection {
     /// Octets of data in a full segment.
     #[inline]
     pub(crate) fn segment_bytes(&self) -> u32 {
-        debug_assert_eq!(u32::from(self.segment), self.reckon_segment(), "it has changed unnoticed");
+        debug_assert_eq!(
+            u32::from(self.segment),
+            self.reckon_segment(),
+            "it has changed unnoticed"
+        );
         self.segment.into()
     }
 

@@ -121,9 +121,7 @@ impl Interface {
                 let tcp = protocol == Protocol::TCP;
                 Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
             }
-            Protocol::ICMP => {
-                self.arrive_icmp(source, destination, payload, back.link(self.mac))
-            }
+            Protocol::ICMP => self.arrive_icmp(source, destination, payload, back.link(self.mac)),
             _ => Ok(Frame::NotForUs),
         }
     }

@@ -131,7 +131,8 @@ impl OptionSet {
     pub fn read(octets: &[u8]) -> Self {
         // By far the most headers have just this (RFC 7323, appendix A).
         if let &[NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = octets {
-            let (value, echo) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+            let (value, echo) =
+                (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
             return Self { timestamps: Some((value, echo)), ..Self::default() };
         }
         Self::read_all(octets)
@@ -260,7 +261,11 @@ impl OptionSet {
 
 /// Writes timestamps as RFC 7323, appendix A, recommends, adds them to a checksum, and gives the octets
 /// that they took.
-pub(super) fn emit_timestamps((value, echo): (u32, u32), octets: &mut [u8], sum: &mut Sum) -> usize {
+pub(super) fn emit_timestamps(
+    (value, echo): (u32, u32),
+    octets: &mut [u8],
+    sum: &mut Sum,
+) -> usize {
     let lead = u32::from_be_bytes([NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10]);
     put_words(octets, [lead, value, echo], sum);
     12

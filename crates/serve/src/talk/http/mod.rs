@@ -51,12 +51,14 @@ impl Http {
         outbox: &mut Outbox,
     ) -> Result<Next, Stop> {
         let rest = &self.input[self.done..];
-        let parsed = match request::parse(rest) {
+        if rest.is_empty() {
             // An idle connection keeps no memory for what it may yet ask.
-            Parsed::Incomplete if rest.is_empty() => {
+            if self.input.capacity() > 0 {
                 *self = Self::default();
-                return Ok(Next::Incomplete);
             }
+            return Ok(Next::Incomplete);
+        }
+        let parsed = match request::parse(rest) {
             Parsed::Incomplete if rest.len() < LONGEST_HEAD_BYTES => return Ok(Next::Incomplete),
             Parsed::Incomplete => Err(Refusal::TooLong),
             Parsed::Whole(request, head_bytes) => {

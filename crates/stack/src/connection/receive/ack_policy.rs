@@ -232,7 +232,9 @@ impl AckPolicy {
         let deadline = now + delay;
         match standing {
             // It is nearly over: no use in waiting for the rest.
-            Some(standing) if standing <= Instant::from_nanos(now.as_nanos() + delay.as_nanos() / 4) => {
+            Some(standing)
+                if standing <= Instant::from_nanos(now.as_nanos() + delay.as_nanos() / 4) =>
+            {
                 self.now = true;
                 None
             }

@@ -57,13 +57,7 @@ impl Receiver {
 
     /// The user has read: makes the buffer larger if he reads as fast as the peer sends (Linux's
     /// tcp_rcv_space_adjust, after Fisk and Feng's dynamic right-sizing).
-    pub(crate) fn tune(
-        &mut self,
-        now: Instant,
-        round_trip: Micros,
-        segment_bytes: u32,
-        most: u32,
-    ) {
+    pub(crate) fn tune(&mut self, now: Instant, round_trip: Micros, segment_bytes: u32, most: u32) {
         let read = self.nxt - self.readable_bytes();
         let from = self.tuning.from;
         let Some(began) = self.tuning.began.get() else {

@@ -149,11 +149,11 @@ impl Connection {
         // At least two trains in a window, so that ACKs come while there is something left to send
         // (tcp_cwnd_test).
         let room = room.min((self.congestion.window / 2).max(1));
-        let segments = (train / mss).min(room).clamp(1, u32::from(u16::MAX));
         // A device that takes no trains is not given one that happens to fit into its MTU: the peer would
         // get segments larger than it has asked for.
         let takes_trains = cx.device.max_train_bytes > u32::from(cx.device.mtu);
-        let segments = if takes_trains { segments } else { 1 };
+        let segments = if takes_trains && train >= 2 * mss { train / mss } else { 1 };
+        let segments = segments.min(room).clamp(1, u32::from(u16::MAX));
         Ok(Limits { mss, segments })
     }
 
