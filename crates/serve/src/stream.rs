@@ -32,6 +32,10 @@ pub(crate) struct OnStack<'a> {
 
 impl Stream for OnStack<'_> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize, Stop> {
+        // Mostly a second look, which is to cost less than reading.
+        if !self.stack.is_readable(self.socket) {
+            return Err(Stop::WouldBlock);
+        }
         self.stack.recv(self.now, self.socket, into).map_err(|error| match error {
             RecvError::WouldBlock => Stop::WouldBlock,
             RecvError::NoSocket | RecvError::Failed(_) => Stop::Failed,

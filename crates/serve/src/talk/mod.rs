@@ -187,7 +187,7 @@ impl Talk {
             }
             match stream.read(scratch) {
                 Ok(0) => self.note_end(),
-                Ok(bytes) => self.take(stream, &scratch[..bytes])?,
+                Ok(bytes) => self.take(site, stream, &scratch[..bytes])?,
                 Err(Stop::WouldBlock) => return Ok(Standing::Waits { reads, writes: !clear }),
                 Err(Stop::Failed) => return Err(Stop::Failed),
             }
@@ -222,7 +222,7 @@ impl Talk {
         }
     }
 
-    fn take(&mut self, stream: &mut impl Stream, bytes: &[u8]) -> Result<(), Stop> {
+    fn take(&mut self, site: &Site, stream: &mut impl Stream, bytes: &[u8]) -> Result<(), Stop> {
         if self.ending {
             return Ok(());
         }
@@ -230,7 +230,12 @@ impl Talk {
             Kind::Echo => self.outbox.send(stream, bytes, false),
             Kind::Discard | Kind::Chargen => Ok(()),
             Kind::Http(http) => {
-                http.take(bytes);
+                if http.is_empty() && self.outbox.is_empty() {
+                    let next = http.take_first(bytes, &site.responses, stream, &mut self.outbox)?;
+                    self.ending = next == http::Next::AnsweredLast;
+                } else {
+                    http.take(bytes);
+                }
                 Ok(())
             }
         }

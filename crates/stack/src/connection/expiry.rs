@@ -53,13 +53,12 @@ impl Connection {
             // Before the handshake is over nothing but the SYN-ACK is sent again (tcp_retransmit_timer).
             return;
         }
-        let timeout = self.timeout(cx);
         if self.sender.flight.is_empty() {
             let waits = self.state.transmits_data()
                 && (self.sender.unsent_bytes() > 0 || self.sender.owes_fin());
             // RFC 9293 §3.8.6.1: nobody else will say when the window opens.
             if waits && !self.timers.is_running(Timer::Loss) {
-                let deadline = cx.now + timeout;
+                let deadline = cx.now + self.timeout(cx);
                 self.timers.set_loss(LossTimer::Window, self.within_user_timeout(deadline));
             }
             return;
@@ -67,7 +66,7 @@ impl Connection {
         if self.timers.loss == LossTimer::Reorder && self.timers.is_running(Timer::Loss) {
             return;
         }
-        let retransmit = (self.recovery.progress_at + timeout).max(cx.now);
+        let retransmit = (self.recovery.progress_at + self.timeout(cx)).max(cx.now);
         match self.tail_probe_delay() {
             // Never later than the timeout, in whose place it comes then (RFC 8985 §7.2).
             Some(delay) => self.timers.set_loss(LossTimer::Probe, retransmit.min(cx.now + delay)),

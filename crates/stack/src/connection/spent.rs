@@ -36,7 +36,8 @@ impl Spent {
         if self.on == to {
             return;
         }
-        *self = Self { totals: self.totals(now), on: to, since: now };
+        self.totals = self.totals(now);
+        (self.on, self.since) = (to, now);
     }
 
     fn totals(&self, now: Instant) -> [Micros; 3] {

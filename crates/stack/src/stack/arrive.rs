@@ -20,6 +20,7 @@ use crate::listener::{Room, cookie};
 const LEAST_MTU: (u32, u32) = (552, 1280);
 
 impl Stack {
+    #[inline(never)]
     pub(super) fn arrive(&mut self, now: Instant, frame: &Received<'_>) -> Result<(), Unread> {
         match self.interface.arrive(frame.bytes, now)? {
             Frame::Tcp(incoming) => self.arrive_tcp(now, frame, &incoming)?,

@@ -41,6 +41,7 @@ impl Stack {
     }
 
     /// A connection that came to a listener: is its handshake over, one way or the other?
+    #[inline(never)]
     fn settle_with_listener(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.fast.has(Fast::CHILD) {
@@ -64,6 +65,7 @@ impl Stack {
         self.news.push_back(News::Incoming(listener.id));
     }
 
+    #[cold]
     fn remove(&mut self, place: u32) {
         self.wheel.cancel(place);
         let Some(mut connection) = self.connections.remove(place) else { return };

@@ -11,11 +11,15 @@ impl Stack {
     ///
     /// The slot must have room for a packet of the device's MTU and what stands in front of it; a
     /// longer one, up to the device's longest train, is made use of.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
-        if self.is_silent() {
-            return None;
-        }
+        if self.is_silent() { None } else { self.transmit_next(now, slot) }
+    }
+
+    /// Apart from the question whether there is anything, which is asked in every turn.
+    #[inline(never)]
+    fn transmit_next(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         let mut transmit = self.transmit_other(now, slot);
         if transmit.is_none() {
             transmit = self.transmit_data(now, slot);

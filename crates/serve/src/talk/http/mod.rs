@@ -43,6 +43,28 @@ impl Http {
         self.input.extend_from_slice(bytes);
     }
 
+    /// Takes in what has come when nothing has before it. A first request that is whole, as most are, is
+    /// answered where it lies; what is behind it is kept.
+    pub(super) fn take_first(
+        &mut self,
+        bytes: &[u8],
+        responses: &Responses,
+        stream: &mut impl Stream,
+        outbox: &mut Outbox,
+    ) -> Result<Next, Stop> {
+        debug_assert!(self.is_empty());
+        let (next, used) = next(bytes, responses, stream, outbox)?;
+        if used < bytes.len() && next != Next::AnsweredLast {
+            self.take(&bytes[used..]);
+        }
+        Ok(next)
+    }
+
+    /// Whether nothing is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.done == self.input.len()
+    }
+
     /// Answers the next request, if all of its head is there.
     pub(super) fn next(
         &mut self,
@@ -50,35 +72,38 @@ impl Http {
         stream: &mut impl Stream,
         outbox: &mut Outbox,
     ) -> Result<Next, Stop> {
-        let rest = &self.input[self.done..];
-        if rest.is_empty() {
+        if self.is_empty() {
             // An idle connection keeps no memory for what it may yet ask.
             if self.input.capacity() > 0 {
                 *self = Self::default();
             }
             return Ok(Next::Incomplete);
         }
-        let parsed = match request::parse(rest) {
-            Parsed::Incomplete if rest.len() < LONGEST_HEAD_BYTES => return Ok(Next::Incomplete),
-            Parsed::Incomplete => Err(Refusal::TooLong),
-            Parsed::Whole(request, head_bytes) => {
-                self.done += head_bytes;
-                Ok(request)
-            }
-            Parsed::Refused(refusal) => Err(refusal),
-        };
-        match parsed {
-            Ok(request) => {
-                answer(responses, &request, stream, outbox)?;
-                let last = request.closes || request.has_body;
-                Ok(if last { Next::AnsweredLast } else { Next::Answered })
-            }
-            Err(refusal) => {
-                refuse(responses, refusal, stream, outbox)?;
-                Ok(Next::AnsweredLast)
-            }
-        }
+        let (next, used) = next(&self.input[self.done..], responses, stream, outbox)?;
+        self.done += used;
+        Ok(next)
     }
+}
+
+/// Answers the request at the beginning, if all of its head is there; gives its length, too.
+fn next(
+    input: &[u8],
+    responses: &Responses,
+    stream: &mut impl Stream,
+    outbox: &mut Outbox,
+) -> Result<(Next, usize), Stop> {
+    let refusal = match request::parse(input) {
+        Parsed::Incomplete if input.len() < LONGEST_HEAD_BYTES => return Ok((Next::Incomplete, 0)),
+        Parsed::Incomplete => Refusal::TooLong,
+        Parsed::Refused(refusal) => refusal,
+        Parsed::Whole(request, head_bytes) => {
+            answer(responses, &request, stream, outbox)?;
+            let last = request.closes || request.has_body;
+            return Ok((if last { Next::AnsweredLast } else { Next::Answered }, head_bytes));
+        }
+    };
+    refuse(responses, refusal, stream, outbox)?;
+    Ok((Next::AnsweredLast, 0))
 }
 
 fn answer(

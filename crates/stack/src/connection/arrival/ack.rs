@@ -259,14 +259,7 @@ impl Connection {
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
         let lossy = self.recovery.phase == Phase::Loss;
-        let spurious = self.recovery.judge_timeout(Evidence {
-            una,
-            next: self.sender.nxt,
-            progress: news.progress,
-            out_of_order: news.delivered.sacked_segments > 0 || news.repeats,
-            original: news.delivered.original,
-            has_new: self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0,
-        });
+        let spurious = lossy && self.recovery.judge_timeout(self.evidence(news));
         cx.counters.spurious_timeouts += u64::from(spurious);
         // The ACK that ends a recovery leaves the window where that has brought it; after a timeout
         // the window is growing already.
@@ -307,6 +300,18 @@ impl Connection {
         let out = self.sender.flight.out_segments();
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
         self.arm_after_ack(cx, news, wait);
+    }
+
+    /// What an ACK says about a timeout before it.
+    fn evidence(&self, news: &News) -> Evidence {
+        Evidence {
+            una: self.sender.una,
+            next: self.sender.nxt,
+            progress: news.progress,
+            out_of_order: news.delivered.sacked_segments > 0 || news.repeats,
+            original: news.delivered.original,
+            has_new: self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0,
+        }
     }
 
     fn proves_unnecessary(&mut self, news: &News) -> bool {
