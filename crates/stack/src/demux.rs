@@ -201,6 +201,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_was_found_last_is_forgotten_with_its_place() {
+        let name = |port: u16| {
+            let local = format!("10.0.0.1:{port}");
+            Tuple::new(local.parse().unwrap(), "10.0.0.2:40000".parse().unwrap())
+        };
+        let mut table = Demux::new();
+        let hash = name(80).hash(Key(1, 2));
+        table.insert(hash, 7);
+        table.remember(name(80), 7);
+        assert_eq!((table.latest(&name(80)), table.latest(&name(81))), (Some(7), None));
+        // Another connection may have the place next.
+        table.remove(hash, 7);
+        assert_eq!(table.latest(&name(80)), None);
+    }
+
     proptest! {
         #[test]
         fn the_table_is_a_map(steps in proptest::collection::vec((any::<bool>(), 0u64..40, 0u32..200), 1..600)) {

@@ -8,9 +8,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use common::{Lab, OURS, PEER};
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{Config, Mac, Stack};
+use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
-use uncork_wire::{Protocol, arp, icmpv4, icmpv6, ipv4, ipv6};
+use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags, OptionSet};
+use uncork_wire::{Protocol, SeqNumber, arp, icmpv4, icmpv6, ipv4, ipv6};
 
+const OUR_V6: &str = "fd00::1";
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const OTHER: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
@@ -205,4 +208,43 @@ fn a_syn_with_data_that_is_too_long_goes_again_at_once_without() {
     // Which SYN that answered to, nobody knows.
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.syn_data, info.round_trip), (false, None));
+}
+
+#[test]
+fn a_packet_of_ipv6_from_an_address_of_ipv4_is_nobodys() {
+    let mut stack = stack();
+    for (source, answers) in [("fd00::9", 1), ("::ffff:10.0.0.2", 0)] {
+        let (source, ours): (Ipv6Addr, Ipv6Addr) =
+            (source.parse().unwrap(), OUR_V6.parse().unwrap());
+        // A SYN for a port on which nobody listens, which is answered with a reset.
+        let mut segment = [0; 20];
+        let fields = Fields {
+            source_port: 4000,
+            destination_port: 80,
+            seq: SeqNumber(1),
+            ack: SeqNumber(0),
+            flags: Flags::SYN,
+            window: 1000,
+        };
+        let mut sum = Sum::default();
+        sum.add_pseudo_v6(source, ours, Protocol::TCP.0, 20);
+        fields.emit_summed(&OptionSet::default(), &mut segment, &mut sum);
+        segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        let mut packet = vec![0; 40];
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_bytes: 20,
+            next_header: Protocol::TCP,
+            hop_limit: 64,
+            source,
+            destination: ours,
+        }
+        .emit(&mut packet);
+        packet.extend(segment);
+        let before = stack.counters().not_for_us;
+        let sent = exchange(&mut stack, &ethernet(MAC, EtherType::IPV6, &packet));
+        assert_eq!(sent.len(), answers, "{source}");
+        assert_eq!(stack.counters().not_for_us - before, 1 - answers as u64, "{source}");
+    }
 }
