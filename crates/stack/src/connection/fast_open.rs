@@ -150,7 +150,7 @@ impl Connection {
         }
         self.fast.add(Fast::SYN_DATA);
         let first = self.sender.iss + 1;
-        self.sender.flight.push(first, first + bytes, 1, cx.now, cx.pool);
+        self.sender.flight.push((first, first + bytes), 1, (cx.now, cx.now), cx.pool);
         self.sender.nxt = first + bytes;
         self.counts.bytes_sent += u64::from(bytes);
         self.counts.data_segments_out += 1;

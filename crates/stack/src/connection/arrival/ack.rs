@@ -54,14 +54,13 @@ impl Connection {
             return Err(Outcome::Done);
         }
         self.note_timestamp(cx, segment);
-        let out_before = self.sender.flight.out_segments();
         let news = self.learn(cx, segment, ack);
         if news.progress {
             self.advance(cx, ack);
         }
         self.measure(cx.now, &news);
-        if let Some(oldest) = news.delivered.oldest_sent.filter(|_| news.progress) {
-            self.pacer.observe(out_before, self.segment_bytes(), cx.now.since(oldest));
+        if let Some(passed) = news.delivered.passed.filter(|_| !self.recovery.is_recovering()) {
+            self.pacer.observe(passed, self.segment_bytes(), self.sender.nxt, cx.now);
         }
         self.note_congestion_echo(segment, &news);
         // With the window as it is: what this ACK adds is not known to be good.

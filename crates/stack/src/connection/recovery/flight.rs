@@ -22,7 +22,25 @@ pub(crate) struct Record {
     pub(crate) end: SeqNumber,
     /// How many segments they are on the wire.
     pub(crate) segments: u16,
+    /// How many were in flight when they left first, these included.
+    ahead: u16,
+    /// How long before that the latest ACK had come, in units of two to the [`WAITED_SHIFT`] nanoseconds.
+    waited: u16,
     marks: u8,
+}
+
+/// So that a second fits.
+const WAITED_SHIFT: u32 = 14;
+
+/// How much has arrived, and since when: what [`Record`] knows when it has arrived itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) segments: u16,
+    /// Where the last of them ends.
+    pub(crate) end: SeqNumber,
+    /// The ACK came from which on these were under way. Not when they left: a peer that has not
+    /// acknowledged for a while then does it for all that came meanwhile.
+    pub(crate) since: Instant,
 }
 
 const SACKED: u8 = 1;
@@ -54,6 +72,13 @@ impl Record {
     pub(crate) fn len(&self) -> u32 {
         (self.end - self.seq).unsigned_abs()
     }
+
+    /// What has passed between two ACKs, if the later one is of this.
+    fn passed(&self) -> Passed {
+        let waited = u64::from(self.waited) << WAITED_SHIFT;
+        let since = Instant::from_nanos(self.sent_at.as_nanos().saturating_sub(waited));
+        Passed { segments: self.ahead, end: self.end, since }
+    }
 }
 
 /// What one ACK has newly told.
@@ -69,6 +94,8 @@ pub(crate) struct Delivered {
     pub(crate) oldest_sent: Option<Instant>,
     /// See above.
     pub(crate) newest_sent: Option<Instant>,
+    /// Of the newest.
+    pub(crate) passed: Option<Passed>,
     /// Something that was sent again was acknowledged.
     pub(crate) ambiguous: bool,
     /// Where the first begins that was sent once only.
@@ -85,8 +112,11 @@ impl Delivered {
             self.original = Some(first.unwrap_or(record.seq));
             self.oldest_sent =
                 Some(self.oldest_sent.map_or(record.sent_at, |sent| sent.min(record.sent_at)));
-            self.newest_sent =
-                Some(self.newest_sent.map_or(record.sent_at, |sent| sent.max(record.sent_at)));
+            // Those of one turn left at the same time, the later ones behind the others.
+            if self.newest_sent.is_none_or(|newest| newest <= record.sent_at) {
+                self.newest_sent = Some(record.sent_at);
+                self.passed = Some(record.passed());
+            }
         }
     }
 }
@@ -148,13 +178,13 @@ impl Flight {
         self.records.back()
     }
 
-    /// Adds what was sent for the first time.
+    /// Adds what was sent for the first time; `acked` is when the latest ACK has come, or when the first
+    /// of what is in flight left.
     pub(crate) fn push(
         &mut self,
-        seq: SeqNumber,
-        end: SeqNumber,
+        (seq, end): (SeqNumber, SeqNumber),
         segments: u16,
-        now: Instant,
+        (now, acked): (Instant, Instant),
         pool: &mut Pool,
     ) {
         if self.records.capacity() == 0 {
@@ -163,8 +193,19 @@ impl Flight {
         if self.records.is_empty() {
             self.hint = seq;
         }
-        self.records.push_back(Record { sent_at: now, seq, end, segments, marks: 0 });
         self.out += u32::from(segments);
+        let ahead = u16::try_from(self.in_flight()).unwrap_or(u16::MAX);
+        let waited = now.as_nanos().saturating_sub(acked.as_nanos());
+        let waited = u16::try_from(waited.div_ceil(1 << WAITED_SHIFT)).unwrap_or(u16::MAX);
+        self.records.push_back(Record {
+            sent_at: now,
+            seq,
+            end,
+            segments,
+            ahead,
+            waited,
+            marks: 0,
+        });
     }
 
     /// Gives the list back once nothing is in flight.
@@ -320,6 +361,7 @@ impl Flight {
         record.segments = segments;
         record.end = cut;
         second.segments -= segments;
+        record.ahead = record.ahead.saturating_sub(second.segments).max(segments);
         second.seq = cut;
         self.records.insert(index + 1, second);
         true
@@ -511,7 +553,7 @@ mod tests {
                 match step {
                     Step::Send(segments, last) => {
                         let end = nxt + (u32::from(segments) - 1) * MSS + last;
-                        flight.push(nxt, end, segments, now, &mut pool);
+                        flight.push((nxt, end), segments, (now, now), &mut pool);
                         nxt = end;
                         sent += u32::from(segments);
                     }
@@ -565,7 +607,7 @@ mod tests {
     fn a_hole_in_a_train_divides_it_and_filling_it_joins_it_again() {
         let mut pool = Pool::new(0);
         let mut flight = Flight::default();
-        flight.push(SeqNumber(0), SeqNumber(1000), 10, Instant::ZERO, &mut pool);
+        flight.push((SeqNumber(0), SeqNumber(1000)), 10, (Instant::ZERO, Instant::ZERO), &mut pool);
         let mut news = Delivered::default();
         flight.sack((SeqNumber(200), SeqNumber(300)), MSS, &mut news, |_| ());
         flight.sack((SeqNumber(400), SeqNumber(500)), MSS, &mut news, |_| ());

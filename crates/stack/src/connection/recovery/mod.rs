@@ -13,7 +13,7 @@ pub(crate) mod rtt;
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-pub(crate) use flight::{Delivered, Flight, Record};
+pub(crate) use flight::{Delivered, Flight, Passed, Record};
 use frto::Doubt;
 pub(crate) use frto::Evidence;
 use prr::Prr;

@@ -202,7 +202,7 @@ mod tests {
             let mut pool = Pool::new(0);
             for n in 0..segments {
                 let seq = SeqNumber(n * MSS);
-                flight.push(seq, seq + MSS, 1, at(n.into()), &mut pool);
+                flight.push((seq, seq + MSS), 1, (at(n.into()), at(0)), &mut pool);
             }
             let mut rtt = Rtt::default();
             rtt.sample(Micros::from_millis(40));
@@ -266,7 +266,8 @@ mod tests {
         assert_eq!(path.flight.next_lost().map(|r| r.seq), None);
         // What was sent after it arrives, and more than a round trip later it has not.
         let mut pool = Pool::new(0);
-        path.flight.push(SeqNumber(10 * MSS), SeqNumber(11 * MSS), 1, at(44), &mut pool);
+        let span = (SeqNumber(10 * MSS), SeqNumber(11 * MSS));
+        path.flight.push(span, 1, (at(44), at(43)), &mut pool);
         path.sack(10, at(95));
         assert_eq!(path.flight.next_lost().map(|r| r.seq), Some(SeqNumber(0)));
     }

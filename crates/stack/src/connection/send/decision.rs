@@ -4,7 +4,6 @@
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-use super::device_queue::DeviceQueue;
 use crate::connection::{Connection, Owed};
 use crate::context::Context;
 
@@ -163,7 +162,7 @@ impl Connection {
             return u32::MAX;
         }
         let frame_bytes = self.segment_bytes() + self.header_bytes();
-        DeviceQueue::limit(&self.pacer, cx.config.small_queue_bytes, frame_bytes)
+        self.device.limit(&self.pacer, cx.config.small_queue_bytes, frame_bytes)
     }
 
     /// What is lost goes out again, as far as it fits.

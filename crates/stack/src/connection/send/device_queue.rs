@@ -16,7 +16,16 @@ pub(crate) struct DeviceQueue {
     bytes: u32,
     /// Something waits for a completion.
     waiting: bool,
+    /// It does because there is no room.
+    for_room: bool,
+    /// How much more often than not whoever waited for room found the device empty, lately.
+    starved: u8,
 }
+
+/// So much of it doubles the limit once.
+const STARVED_DOUBLES: u8 = 4;
+/// From two segments to the configured limit are six times.
+const STARVED_MOST: u8 = 6 * STARVED_DOUBLES;
 
 impl DeviceQueue {
     /// Frames in the device, from their first octet to their last.
@@ -26,9 +35,14 @@ impl DeviceQueue {
 
     /// The limit: less than a millisecond of what the connection gets through, between two
     /// segments and what is configured. More than that only adds to everybody's delay.
-    pub(crate) fn limit(pacer: &Pacer, configured: u32, segment_bytes: u32) -> u32 {
+    ///
+    /// Unless the device runs dry before it is filled again, time after time: then it is not the device
+    /// that lets so little through but this limit, which would become less with it, down to two segments
+    /// (where wake-ups are late, on a busy machine, and a device is as fast as memory).
+    pub(crate) fn limit(self, pacer: &Pacer, configured: u32, segment_bytes: u32) -> u32 {
         let least = 2 * segment_bytes;
-        let worth = pacer.device_bytes().unwrap_or(u32::MAX);
+        let worth = pacer.device_bytes().unwrap_or(u32::MAX).max(least);
+        let worth = worth.saturating_mul(1 << (self.starved / STARVED_DOUBLES));
         worth.min(configured).max(least)
     }
 
@@ -37,9 +51,10 @@ impl DeviceQueue {
         self.bytes = self.bytes.saturating_add(frame_bytes);
     }
 
-    /// Something waits for the next completion.
-    pub(crate) fn wait(&mut self) {
+    /// Something waits for the next completion, for room or only to go with others.
+    pub(crate) fn wait(&mut self, for_room: bool) {
         self.waiting = true;
+        self.for_room = for_room;
     }
 
     /// Whether something waits.
@@ -50,6 +65,44 @@ impl DeviceQueue {
     /// Frames have left. Whether somebody has waited for that.
     pub(crate) fn complete(&mut self, bytes: u32) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);
-        std::mem::take(&mut self.waiting)
+        let waited = std::mem::take(&mut self.waiting);
+        if waited && self.for_room {
+            self.starved = match self.bytes {
+                0 => (self.starved + 1).min(STARVED_MOST),
+                _ => self.starved.saturating_sub(1),
+            };
+        }
+        waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DeviceQueue, Pacer};
+
+    const FRAME: u32 = 1514;
+
+    #[test]
+    fn a_device_that_is_found_empty_time_after_time_may_have_more_and_then_less_again() {
+        let (mut queue, pacer) = (DeviceQueue::default(), Pacer::of_rate(1_000_000));
+        let limit = |queue: DeviceQueue| queue.limit(&pacer, 131_072, FRAME);
+        let round = |queue: &mut DeviceQueue, left: u32| {
+            let filled = limit(*queue);
+            queue.add(filled - queue.bytes());
+            queue.wait(true);
+            assert!(queue.complete(filled - left));
+        };
+        assert_eq!(limit(queue), 2 * FRAME);
+        // Once is nobody's fault.
+        round(&mut queue, 0);
+        assert_eq!(limit(queue), 2 * FRAME);
+        for _ in 0..30 {
+            round(&mut queue, 0);
+        }
+        assert_eq!(limit(queue), 131_072);
+        for _ in 0..30 {
+            round(&mut queue, FRAME);
+        }
+        assert_eq!(limit(queue), 2 * FRAME);
     }
 }

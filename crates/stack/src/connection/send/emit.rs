@@ -268,7 +268,8 @@ impl Connection {
         if sender.flight.is_empty() {
             self.recovery.progress_at = cx.now;
         }
-        sender.flight.push(plan.seq, end, plan.segments, cx.now, cx.pool);
+        let times = (cx.now, self.recovery.progress_at);
+        sender.flight.push((plan.seq, end), plan.segments, times, cx.pool);
         sender.nxt = end;
         sender.fin_sent |= plan.fin;
         if !plan.bytes.is_multiple_of(mss) {
@@ -336,11 +337,11 @@ impl Connection {
         match blocked {
             Blocked::SmallQueue => {
                 cx.counters.throttled += 1;
-                self.device.wait();
+                self.device.wait(true);
             }
             Blocked::Autocork => {
                 cx.counters.autocorked += 1;
-                self.device.wait();
+                self.device.wait(false);
             }
             Blocked::Pacing => {
                 if let Some(until) = self.paced_until(cx.now) {

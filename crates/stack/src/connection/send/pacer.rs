@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use uncork_packet::Instant;
+use uncork_wire::SeqNumber;
 
 use crate::connection::congestion::Congestion;
+use crate::connection::recovery::Passed;
 use crate::units::Micros;
 
 /// How much faster than a window in a round trip, in percent: in slow start, where the window is
@@ -13,14 +15,32 @@ use crate::units::Micros;
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
 
+/// Bytes a second, in sixteens: up to 68 GB a second in half the room.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Rate(u32);
+
+impl Rate {
+    /// So many bytes in a second; one that is known is never nothing.
+    fn of(bytes: u64) -> Self {
+        Self(u32::try_from(bytes / 16).unwrap_or(u32::MAX).max(1))
+    }
+
+    fn bytes(self) -> Option<u64> {
+        (self.0 > 0).then(|| u64::from(self.0) * 16)
+    }
+}
+
 /// The rate, and when the next frame may leave.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pacer {
-    /// Bytes a second; zero before a round trip was measured: no pacing.
-    rate: u64,
-    /// Bytes a second that get through: what is out, in a round trip (Little's law). Unlike `rate` it
-    /// has nothing of windows that are not used or are about to grow.
-    through: u64,
+    /// None before a round trip was measured: no pacing.
+    rate: Rate,
+    /// What gets through, between one ACK and another a round trip later: the most of this
+    /// round trip, and of the one before. Unlike `rate` it has nothing of windows that are not used or are
+    /// about to grow.
+    through: [Rate; 2],
+    /// What is acknowledged behind this was sent after this round trip had begun.
+    round: SeqNumber,
     next: Instant,
 }
 
@@ -40,30 +60,43 @@ impl Pacer {
             AVOIDANCE_PERCENT
         };
         let window = u64::from(congestion.window.max(segments_out)) * u64::from(mss);
-        self.rate = window.saturating_mul(percent * 10_000) / u64::from(smoothed.0);
+        self.rate = Rate::of(window.saturating_mul(percent * 10_000) / u64::from(smoothed.0));
     }
 
-    /// An ACK came while `segments_out` were out, for what was sent a `round_trip` ago.
-    pub(crate) fn observe(&mut self, segments_out: u32, mss: u32, round_trip: Duration) {
-        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let window = u64::from(segments_out) * u64::from(mss);
-        self.through = window.saturating_mul(1_000_000_000) / nanos;
+    /// So much has passed since then, all of it acknowledged now. Not what is out now in the time that the
+    /// acknowledged took: while a queue grows, that is more than gets through, and whoever believes it
+    /// makes the queue grow faster.
+    pub(crate) fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) {
+        let nanos = now.as_nanos().saturating_sub(passed.since.as_nanos()).max(1);
+        let bytes = u64::from(passed.segments) * u64::from(mss);
+        let through = Rate::of(bytes.saturating_mul(1_000_000_000) / nanos);
+        if self.through[0] == Rate::default() || passed.end.after(self.round) {
+            self.through = [through, self.through[0]];
+            self.round = nxt;
+        }
+        self.through[0] = self.through[0].max(through);
     }
 
     /// What gets through in three quarters of a millisecond: as much as a device may hold, so that
     /// with what the estimate is wrong by nobody waits for longer than one.
     pub(crate) fn device_bytes(&self) -> Option<u32> {
-        (self.through > 0).then(|| u32::try_from(self.through / 4000 * 3).unwrap_or(u32::MAX))
+        self.through().map(|through| u32::try_from(through / 4000 * 3).unwrap_or(u32::MAX))
+    }
+
+    /// One that knows what gets through.
+    #[cfg(test)]
+    pub(crate) fn of_rate(through: u64) -> Self {
+        Self { through: [Rate::of(through); 2], ..Self::default() }
     }
 
     /// Bytes a second that get through, if that is known.
     pub(crate) fn through(&self) -> Option<u64> {
-        (self.through > 0).then_some(self.through)
+        self.through[0].max(self.through[1]).bytes()
     }
 
     /// Bytes a second, if a rate is known.
     pub(crate) fn rate(&self) -> Option<u64> {
-        (self.rate > 0).then_some(self.rate)
+        self.rate.bytes()
     }
 
     /// What leaves in a millisecond: as long as a train may be.
@@ -92,10 +125,13 @@ mod tests {
     use std::time::Duration;
 
     use uncork_packet::Instant;
+    use uncork_wire::SeqNumber;
 
-    use super::Pacer;
+    use super::{Pacer, Rate};
     use crate::config::Algorithm;
     use crate::connection::congestion::Congestion;
+    use crate::connection::recovery::{Delivered, Flight};
+    use crate::memory::Pool;
     use crate::units::Micros;
 
     #[test]
@@ -112,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_burst_leaves_at_once_and_then_frames_leave_at_the_rate() {
-        let mut pacer = Pacer { rate: 1_000_000, ..Pacer::default() };
+        let mut pacer = Pacer { rate: Rate::of(1_000_000), ..Pacer::default() };
         let start = Instant::from_millis(1000);
         for _ in 0..3 {
             assert_eq!(pacer.wait_until(start), None);
@@ -122,5 +158,79 @@ mod tests {
         assert_eq!(pacer.wait_until(start), Some(next));
         pacer.on_sent(2000, 4000, next);
         assert_eq!(pacer.wait_until(next), Some(next + Duration::from_millis(2)));
+    }
+
+    const MSS: u32 = 1000;
+
+    /// A link that lets a segment a millisecond through, and what is sent over it.
+    struct Link {
+        flight: Flight,
+        pool: Pool,
+        pacer: Pacer,
+        una: SeqNumber,
+        nxt: SeqNumber,
+        acked: Instant,
+    }
+
+    impl Link {
+        fn new() -> Self {
+            let zero = SeqNumber(0);
+            let (flight, pacer) = (Flight::default(), Pacer::default());
+            Self { flight, pool: Pool::new(0), pacer, una: zero, nxt: zero, acked: at(0) }
+        }
+
+        fn send(&mut self, segments: u16, now: Instant) {
+            let end = self.nxt + u32::from(segments) * MSS;
+            self.flight.push((self.nxt, end), segments, (now, self.acked), &mut self.pool);
+            self.nxt = end;
+        }
+
+        /// Gives what is thought to get through, in segments a second.
+        fn acknowledge(&mut self, segments: u32, now: Instant) -> u64 {
+            let mut delivered = Delivered::default();
+            self.una += segments * MSS;
+            self.flight.acknowledge(self.una, MSS, &mut delivered, |_| ());
+            self.pacer.observe(delivered.passed.unwrap(), MSS, self.nxt, now);
+            self.acked = now;
+            self.pacer.through().unwrap() / u64::from(MSS)
+        }
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(1000 + millis)
+    }
+
+    #[test]
+    fn what_gets_through_is_not_more_while_a_queue_grows() {
+        let mut link = Link::new();
+        link.send(4, at(0));
+        for millis in 1..200 {
+            let through = link.acknowledge(1, at(millis));
+            assert!((950..=1050).contains(&through), "{through} after {millis} ms");
+            // Twice as fast as they leave.
+            link.send(2, at(millis));
+        }
+    }
+
+    #[test]
+    fn what_gets_through_is_not_more_if_it_is_all_acknowledged_late() {
+        let mut link = Link::new();
+        link.send(29, at(0));
+        link.send(1, at(28));
+        let through = link.acknowledge(30, at(30));
+        assert!((990..=1000).contains(&through), "{through}");
+    }
+
+    #[test]
+    fn one_late_acknowledgment_does_not_make_what_gets_through_less() {
+        let mut link = Link::new();
+        link.send(10, at(0));
+        let mut through = 0;
+        for millis in 1..=10 {
+            through = link.acknowledge(1, at(millis));
+            link.send(1, at(millis));
+        }
+        assert_eq!(through, 1000);
+        assert_eq!(link.acknowledge(1, at(40)), 1000);
     }
 }
