@@ -2,13 +2,16 @@
 //!
 //! Debian's kernels have netem for that; not every kernel on which one would like to measure has it.
 //! So this process holds the far ends of two TAP devices, one in each namespace, and carries frames
-//! from one to the other: [`carry`] does that; which frame arrives when is decided by `uncork-path`.
+//! from one to the other: [`carry`] does that, on a thread of its own for who wants one
+//! ([`Carrier`]); which frame arrives when is decided by `uncork-path`.
 #![deny(unsafe_code)]
 
+mod carrier;
 pub mod carry;
 mod priority;
 mod tap;
 
+pub use carrier::Carrier;
 pub use carry::{Settings, run};
 pub use priority::raise as go_first;
 pub use tap::Layer;

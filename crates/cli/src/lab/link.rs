@@ -5,15 +5,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use uncork_link::{Counts, Faults, Layer, Loss, Path, Reorder, Settings};
+use uncork_link::{Carrier, Counts, Faults, Layer, Loss, Path, Reorder, Settings};
 use uncork_netns::Namespace;
 
 use super::arguments::Link;
@@ -93,52 +91,6 @@ fn settings(arguments: &Link, namespaces: [&Namespace; 2]) -> Settings {
         segmentation_offload: false,
         spin: SPIN,
         paths: [path(false), path(true)],
-    }
-}
-
-/// The thread that carries frames; ended when this is dropped.
-struct Carrier {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<[Counts; 2]>>>,
-}
-
-impl Carrier {
-    /// Returns when the devices are there.
-    fn start(settings: Settings) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (ready, is_ready) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            uncork_link::run(settings, &stopped, || {
-                // Nobody waits any more if the process is about to end.
-                let _ = ready.send(());
-            })
-        });
-        let carrier = Self { stop, thread: Some(thread) };
-        match is_ready.recv() {
-            Ok(()) => Ok(carrier),
-            // It has ended without being ready: it says why.
-            Err(_) => carrier.end().and_then(|_| Err(anyhow!("the link ended at once"))),
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    fn end(mut self) -> Result<[Counts; 2]> {
-        self.stop.store(true, Relaxed);
-        let thread = self.thread.take().context("the link has ended before")?;
-        thread.join().map_err(|_| anyhow!("the link panicked"))?
-    }
-}
-
-impl Drop for Carrier {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
