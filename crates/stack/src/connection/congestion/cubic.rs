@@ -24,7 +24,9 @@ pub(super) struct Cubic {
     /// Where the window was when it was cut, in segments (W_max).
     most: f64,
     /// The same before the latest cut, should that prove wrong.
-    most_before: f64,
+    most_before: f32,
+    /// The window itself at the latest cut, in segments (cwnd_prior, §4.3).
+    prior: f32,
     /// Beginning of this stage of congestion avoidance; none before the first ACK in it.
     begun: Option<Instant>,
     /// Seconds from there until the function reaches `most` again (K).
@@ -53,8 +55,9 @@ impl Cubic {
         let elapsed = (now.since(begun) + round_trip).as_secs_f64() - self.inflection;
         let target = STEEPNESS * elapsed.powi(3) + self.most;
         let target = target.clamp(current, 1.5 * current);
-        // §4.3: from where it was cut on, a NewReno flow grows by one again.
-        let growth = if self.friendly >= self.most { 1.0 } else { FRIENDLY_GROWTH };
+        // §4.3: from where it was cut on, a NewReno flow grows by one again. Not from `most` on, which is less
+        // where room was left for others.
+        let growth = if self.friendly >= f64::from(self.prior) { 1.0 } else { FRIENDLY_GROWTH };
         self.friendly += growth * f64::from(segments) / current.max(1.0);
         let target = target.max(self.friendly);
         let gain = target - current;
@@ -69,7 +72,9 @@ impl Cubic {
     /// What the window is cut to (§4.6).
     pub(super) fn cut(&mut self, window: u32) -> u32 {
         let current = f64::from(window);
-        self.most_before = self.most;
+        #[expect(clippy::cast_possible_truncation, reason = "exact below 16 million segments")]
+        let (most, prior) = (self.most as f32, current as f32);
+        (self.most_before, self.prior) = (most, prior);
         // Fast convergence: whoever is cut below where it was before leaves room (§4.7).
         self.most =
             if current < self.most { current * f64::midpoint(1.0, FACTOR) } else { current };
@@ -94,7 +99,7 @@ impl Cubic {
 
     /// The latest cut was wrong (§4.9).
     pub(super) fn undo(&mut self) {
-        self.most = self.most.max(self.most_before);
+        self.most = self.most.max(f64::from(self.most_before));
         self.begun = None;
     }
 
@@ -160,5 +165,23 @@ mod tests {
             congestion.on_ack(congestion.window, Instant::from_millis(n), &rtt);
         }
         assert!((32..=34).contains(&congestion.window), "{}", congestion.window);
+    }
+
+    #[test]
+    fn whoever_leaves_room_for_others_does_not_take_it_back_faster() {
+        // §4.3 and §4.7: cut at 30 below 40, the function aims at 25.5, and yet growth is 0.53 segments a
+        // round trip up to 30.
+        let mut rtt = Rtt::default();
+        rtt.sample(Micros::from_millis(1));
+        let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 40) };
+        congestion.on_congestion();
+        congestion.window = 30;
+        congestion.on_congestion();
+        congestion.window = congestion.threshold;
+        assert_eq!(congestion.window, 21);
+        for n in 0..16 {
+            congestion.on_ack(congestion.window, Instant::from_millis(n), &rtt);
+        }
+        assert!((28..=30).contains(&congestion.window), "{}", congestion.window);
     }
 }
