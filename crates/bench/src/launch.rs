@@ -5,8 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 pub(crate) use uncork_lab::nodelay::{Options, run_args};
+use uncork_netns::Namespace;
 
 use crate::toolbox::Toolbox;
 
@@ -136,6 +137,20 @@ impl Job {
             }
         }
     }
+}
+
+/// The same command, in the namespace. The process started is the program itself.
+pub(crate) fn within(namespace: &Namespace, command: &Command) -> Result<Command> {
+    let program = command.get_program().to_str().context("a path that is not UTF-8")?;
+    let mut inside = namespace.command(program);
+    inside.args(command.get_args()).process_group(0).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    Ok(inside)
 }
 
 /// A command without the variables that would change what is measured.

@@ -60,6 +60,8 @@ pub(crate) enum Unit {
     Megabytes,
     /// Millions of bits a second.
     Megabits,
+    /// Seconds of processor time for a thousand million octets.
+    SecondsPerGigabyte,
     /// One measurement divided by another.
     Times,
 }
@@ -76,6 +78,7 @@ impl Unit {
             Self::Megabits => format!("{value:.1} Mbit/s"),
             Self::Megabytes => format!("{} MB", digits(value)),
             Self::PerPacket => format!("{value:.4}"),
+            Self::SecondsPerGigabyte => format!("{} s/GB", digits(value)),
             Self::Times => format!("{}×", digits(value)),
         }
     }

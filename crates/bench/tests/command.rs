@@ -111,6 +111,45 @@ fn figures_are_measured_shown_and_written() {
     assert_eq!(row["pass"], kept);
 }
 
+/// The stack of the same profile, beside the program under test.
+fn uncork_is_built() {
+    let uncork = Path::new(env!("CARGO_BIN_EXE_uncork-bench")).with_file_name("uncork");
+    assert!(uncork.exists(), "{} is missing: cargo build -p uncork", uncork.display());
+}
+
+#[test]
+fn our_sender_and_the_kernels_are_measured_over_the_same_kind_of_link() {
+    if uncork_netns::testing::is_skipped("our_sender_and_the_kernels_are_measured") {
+        return;
+    }
+    uncork_is_built();
+    let dir = Dir::new("stack");
+    let json = dir.0.join("stack.json");
+    let output = bench()
+        .args(["run", "--only", "stack-ping,stack-bulk", "--quick", "--rounds", "1", "--json"])
+        .arg(&json)
+        .output()
+        .unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    let report = fs::read_to_string(&json).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["failed"], serde_json::json!([]), "{said}");
+    let skipped = report["skipped"].as_array().unwrap();
+    // One core is not enough for a server and who asks it.
+    assert!(skipped.iter().all(|one| one["bench"] == "stack-bulk"), "{said}");
+    let rows = report["rows"].as_array().unwrap();
+    let median = |what: &str, side: &str| {
+        let row = rows.iter().find(|row| row["what"].as_str().unwrap().ends_with(what));
+        row.unwrap_or_else(|| panic!("{what}: {said}"))[side]["median"].as_f64().unwrap()
+    };
+    // What holds on the busiest machine: octets arrive, and no faster than the shaper lets them.
+    for side in ["measured", "against"] {
+        let rate = median("throughput", side);
+        assert!((1.0..97.0).contains(&rate), "{side}: {rate} Mbit/s: {said}");
+        assert!(median("ping p50", side) > 0.0, "{said}");
+    }
+}
+
 #[test]
 fn what_was_started_ends_with_its_parent_even_if_that_is_killed() {
     let script = format!(

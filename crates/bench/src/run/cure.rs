@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Python, and C linked statically.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
-    may(&["ip", "python3", "cc"])?;
+    may("uncork tune", &["ip", "python3", "cc"])?;
     let python = |place: &Namespace| {
         let mut command = place.command("/usr/bin/python3");
         command.args(["-c", PYTHON]);
@@ -49,7 +49,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
 
 /// Go.
 pub(crate) fn run_go(bed: &Bed<'_>) -> Result<Vec<Row>> {
-    may(&["ip", "go"])?;
+    may("uncork tune", &["ip", "go"])?;
     let go = go(bed)?;
     cured(bed, (BENCH_GO, "Go"), &|place| starting(place, &go))
 }

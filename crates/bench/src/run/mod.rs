@@ -22,6 +22,7 @@ mod live;
 mod memcached;
 mod nginx;
 mod not_ours;
+mod on_cpu;
 mod pgbench;
 mod redis;
 mod serving;
@@ -30,6 +31,7 @@ mod small_writes;
 mod sockops;
 mod spin;
 mod spin_redis;
+mod stack;
 mod startup;
 mod timer;
 mod timer_costs;
@@ -74,6 +76,14 @@ pub(crate) enum Bench {
     Cure,
     /// The same with a program in Go
     CureGo,
+    /// wrk against uncork stack serve http: answers a second of the server's processor time
+    StackHttp,
+    /// A long body from uncork stack serve http
+    StackBulk,
+    /// Bulk through 1 % of random losses: our sender against the kernel's CUBIC
+    StackLoss,
+    /// A ping beside one bulk sender of ours
+    StackPing,
 }
 
 impl Bench {
@@ -97,6 +107,10 @@ impl Bench {
             Self::SmallQueues => "small-queues",
             Self::Cure => "cure",
             Self::CureGo => "cure-go",
+            Self::StackHttp => "stack-http",
+            Self::StackBulk => "stack-bulk",
+            Self::StackLoss => "stack-loss",
+            Self::StackPing => "stack-ping",
             Self::Capture => "capture",
         }
     }
@@ -126,6 +140,10 @@ impl Bench {
             Self::SmallQueues => small_queues::run(bed),
             Self::Cure => cure::run(bed),
             Self::CureGo => cure::run_go(bed),
+            Self::StackHttp => stack::http::run(bed),
+            Self::StackBulk => stack::bulk::run(bed),
+            Self::StackLoss => stack::loss::run(bed),
+            Self::StackPing => stack::ping::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

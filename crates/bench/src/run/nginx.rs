@@ -1,15 +1,18 @@
 //! wrk against nginx.
 
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
+use uncork_netns::Namespace;
 
 use super::Bed;
 use super::serving::{Load, compare};
-use crate::launch::{Job, Way};
+use crate::launch::{Job, Way, within};
 use crate::outcome::Row;
 use crate::place::Place;
 use crate::process::{Running, free_port, run_to_end};
@@ -18,6 +21,8 @@ use crate::toolbox::program;
 const BENCH: &str = "nginx";
 /// Bytes of the page that is served.
 const BODY_BYTES: usize = 602;
+/// Far longer than it takes.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// An nginx with one worker, on a port of its own.
 pub(crate) struct Nginx {
@@ -30,28 +35,54 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Starts one.
     pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
-        let dir = bed.scratch.dir("nginx")?;
-        let port = free_port()?;
-        fs::write(dir.join("index.html"), "x".repeat(BODY_BYTES))?;
-        let conf = dir.join("nginx.conf");
-        fs::write(&conf, configuration(&dir, port))?;
-        let job = Job::new(program("nginx")?)
-            .arg("-p")
-            .arg(&dir)
-            .arg("-c")
-            .arg(&conf)
-            .arg("-e")
-            .arg(dir.join("error.log"))
-            .way(way)
-            .core(core);
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let (job, dir) = prepare(bed, at)?;
+        let job = job.way(way).core(core);
         let mut running = Running::start(job.command(bed.tools)?, "nginx", &dir)?;
-        running.wait_for(port)?;
-        Ok(Self { running, port })
+        running.wait_for(at.port())?;
+        Ok(Self { running, port: at.port() })
+    }
+
+    /// Starts one at an address of a namespace.
+    pub(crate) fn start_in(
+        bed: &Bed<'_>,
+        namespace: &Namespace,
+        at: SocketAddr,
+        core: usize,
+    ) -> Result<Self> {
+        let (job, dir) = prepare(bed, at)?;
+        let command = within(namespace, &job.core(core).command(bed.tools)?)?;
+        let running = Running::start(command, "nginx", &dir)?;
+        let begin = Instant::now();
+        while !namespace.listens(at.port()) {
+            if begin.elapsed() > STARTS_WITHIN {
+                let log = fs::read_to_string(dir.join("error.log")).unwrap_or_default();
+                bail!("nginx does not listen after {STARTS_WITHIN:?}: {}", log.trim());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { running, port: at.port() })
     }
 }
 
+/// What starts one that serves at this address, and the directory that it has for itself.
+fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
+    let dir = bed.scratch.dir("nginx")?;
+    fs::write(dir.join("index.html"), "x".repeat(BODY_BYTES))?;
+    let conf = dir.join("nginx.conf");
+    fs::write(&conf, configuration(&dir, at))?;
+    let job = Job::new(program("nginx")?)
+        .arg("-p")
+        .arg(&dir)
+        .arg("-c")
+        .arg(&conf)
+        .arg("-e")
+        .arg(dir.join("error.log"));
+    Ok((job, dir))
+}
+
 /// Debian's settings for sending (sendfile, tcp_nopush), a file served, nothing logged.
-fn configuration(dir: &Path, port: u16) -> String {
+fn configuration(dir: &Path, at: SocketAddr) -> String {
     let dir = dir.display();
     // Workers of a root's nginx would otherwise not be allowed into the directory.
     let user = if geteuid().is_root() { "user root;" } else { "" };
@@ -65,7 +96,7 @@ fn configuration(dir: &Path, port: u16) -> String {
             client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;
             fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;
             scgi_temp_path {dir}/scgi;
-            server {{ listen 127.0.0.1:{port}; root {dir}; }}
+            server {{ listen {at}; root {dir}; }}
         }}\n"
     )
 }
@@ -108,6 +139,13 @@ pub(crate) fn rate(text: &str) -> Result<f64> {
     let value = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
     let value = value.and_then(|value| value.trim().parse().ok());
     value.with_context(|| format!("understanding wrk, which says {text:?}"))
+}
+
+/// How many requests wrk has made.
+pub(crate) fn requests(text: &str) -> Result<f64> {
+    let line = text.lines().find_map(|line| line.trim().split_once(" requests in "));
+    let count = line.and_then(|(count, _)| count.parse().ok()).filter(|count| *count > 0.0);
+    count.with_context(|| format!("understanding wrk, which says {text:?}"))
 }
 
 #[cfg(test)]

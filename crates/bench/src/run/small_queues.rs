@@ -91,7 +91,7 @@ const LOADS: [Load; 3] = [
 
 /// All loads, one after the other; the settings of each side by side.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
-    may(&["ip", "tc", "ethtool"])?;
+    may("uncork tune", &["ip", "tc", "ethtool"])?;
     let mut rows = Vec::new();
     for load in &LOADS {
         let case = |who: Who| {

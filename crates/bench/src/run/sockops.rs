@@ -11,7 +11,8 @@ use nix::sys::time::TimeValLike as _;
 use nix::unistd::geteuid;
 
 use super::Bed;
-use super::nginx::{Nginx, rate};
+use super::nginx::{Nginx, rate, requests};
+use super::on_cpu::on_cpu;
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way};
 use crate::outcome::{Bar, Compare, Row, Skip, Unit};
@@ -69,31 +70,12 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
 /// CPU time of the server so far, and of all programs that were run to their end: what else runs on
 /// the machine takes from the rate, but hardly from this.
 fn cpu_time(server: &Nginx) -> Result<Duration> {
-    let master = server.running.pid();
-    let children = fs::read_to_string(format!("/proc/{master}/task/{master}/children"))?;
-    let workers = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    let ran = |pid: u32| -> Result<u64> {
-        // Nanoseconds on a processor (Documentation/scheduler/sched-stats.rst).
-        let text = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-        let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        first.with_context(|| format!("understanding /proc/{pid}/schedstat"))
-    };
-    let mut total = Duration::ZERO;
-    for pid in std::iter::once(master).chain(workers) {
-        total += Duration::from_nanos(ran(pid)?);
-    }
+    let mut total = on_cpu(server.running.pid())?;
     let ended = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     for time in [ended.user_time(), ended.system_time()] {
         total += Duration::from_micros(u64::try_from(time.num_microseconds())?);
     }
     Ok(total)
-}
-
-/// How many requests wrk has made.
-fn requests(text: &str) -> Result<f64> {
-    let line = text.lines().find_map(|line| line.trim().split_once(" requests in "));
-    let count = line.and_then(|(count, _)| count.parse().ok()).filter(|count| *count > 0.0);
-    count.with_context(|| format!("understanding wrk, which says {text:?}"))
 }
 
 /// What is in force until it is dropped, with a journal and a bpffs of its own.

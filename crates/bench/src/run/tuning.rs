@@ -19,10 +19,10 @@ use crate::toolbox::program;
 /// Far more than a change takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Skips who may not make network namespaces, or lacks one of these programs.
-pub(super) fn may(programs: &[&str]) -> Result<()> {
+/// Skips who may not make network namespaces and what is done in them, or lacks one of these programs.
+pub(super) fn may(doing: &str, programs: &[&str]) -> Result<()> {
     if !geteuid().is_root() {
-        return Err(Skip::new("network namespaces and uncork tune need root").into());
+        return Err(Skip::new(format!("network namespaces and {doing} need root")).into());
     }
     programs.iter().try_for_each(|name| program(name).map(|_| ()))?;
     clear_leftovers()

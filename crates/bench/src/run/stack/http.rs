@@ -1,0 +1,90 @@
+//! Small answers over veth: what a server has done in a second of processor time, on our stack, on kernel
+//! sockets, and nginx.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use uncork_lab::place::{NEAR, joined};
+use uncork_netns::Namespace;
+
+use super::server::serve;
+use super::{Bed, PACKETS, Who};
+use crate::contest::{Case, interleave};
+use crate::launch::{Job, within};
+use crate::outcome::{Bar, Compare, Row, Unit};
+use crate::place::{Cores, Place};
+use crate::process::run_to_end;
+use crate::run::nginx::{Nginx, rate, requests};
+use crate::run::on_cpu::on_cpu;
+use crate::run::tuning::may;
+use crate::toolbox::program;
+
+const BENCH: &str = "stack-http";
+const PORT: u16 = 8080;
+const NGINX_PORT: u16 = 8081;
+/// The body, which nginx has as a file of the same length.
+const SERVICE: &str = "http --body 602";
+/// Answers a second of processor time, times those on kernel sockets.
+const LEAST: f64 = 1.5;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where one of the servers is, and which process it is.
+struct Server {
+    name: &'static str,
+    pid: u32,
+    at: SocketAddr,
+}
+
+/// wrk with 64 connections kept alive, by turns against the three, which share a core; wrk has the other.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    may(PACKETS, &["ip", "nginx", "wrk"])?;
+    let cores = Place::TwoCores.cores()?;
+    let (near, far) = joined()?;
+    let start = |who| serve(bed, &near, who, (SERVICE, PORT), Some(cores.server));
+    let (ours, kernels) = (start(Who::Ours)?, start(Who::Kernel)?);
+    let nginx = Nginx::start_in(bed, &near, (NEAR, NGINX_PORT).into(), cores.server)?;
+    let server = |name, pid, at| Server { name, pid, at };
+    let servers = [
+        server("ours", ours.pid(), Who::Ours.at(PORT)),
+        server("the same on kernel sockets", kernels.pid(), Who::Kernel.at(PORT)),
+        server("nginx", nginx.running.pid(), (NEAR, NGINX_PORT).into()),
+    ];
+    let case = |server: &Server| {
+        let far = &far;
+        let (pid, at) = (server.pid, server.at);
+        Case::new(format!("wrk -c64: {}", server.name), move || ask(bed, far, (pid, at), cores))
+    };
+    let mut cases: Vec<_> = servers.iter().map(case).collect();
+    let samples = interleave(&mut cases, bed.rounds(9), bed.progress)?;
+    let row = |figure, name: &str, other: usize| {
+        let other_name = servers[other].name;
+        let what = format!("602 octets, wrk -c64, {name}: ours; against {other_name}");
+        let sides = (samples.get(0, figure), Compare::Ratio, samples.get(other, figure));
+        Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+    };
+    Ok(vec![
+        row(0, "answers a CPU-second of the server", 1).bar(Bar::AtLeast(LEAST)),
+        row(0, "answers a CPU-second of the server", 2),
+        row(1, "answers a second", 1),
+        row(1, "answers a second", 2),
+    ])
+}
+
+/// Answers in a second of the server's processor time, and in one of everybody's.
+fn ask(
+    bed: &Bed<'_>,
+    from: &Namespace,
+    (pid, at): (u32, SocketAddr),
+    cores: Cores,
+) -> Result<Vec<f64>> {
+    let seconds = format!("-d{}s", if bed.quick { 1 } else { 3 });
+    let job = Job::new(program("wrk")?)
+        .args(["-t1", "-c64", &seconds, &format!("http://{at}/")])
+        .core(cores.client);
+    let command = within(from, &job.command(bed.tools)?)?;
+    let before = on_cpu(pid)?;
+    let text = run_to_end(command, "wrk", LIMIT)?;
+    let cpu = on_cpu(pid)?.saturating_sub(before);
+    Ok(vec![requests(&text)? / cpu.as_secs_f64(), rate(&text)?])
+}
