@@ -395,6 +395,24 @@ fn a_train_ends_with_psh_and_segments_inside_a_write_do_not() {
 }
 
 #[test]
+fn a_long_write_says_psh_after_every_half_of_the_largest_window() {
+    // tcp_sendmsg_locked: a receiver has something to hand over before its window is full.
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000,sackOK");
+    lab.write(socket, 60_000);
+    let mut sent = lab.take();
+    for una in (1..=60).map(|segment| segment * 1000 + 1) {
+        lab.wait(1);
+        lab.send(&format!(". 1:1(0) ack {una} win 65535"));
+        sent.extend(lab.take());
+    }
+    assert_eq!(sent.len(), 60);
+    sent.retain(|segment| segment.starts_with('P'));
+    // The first piece has 32 segments, and takes as many more as leave meanwhile: the window's ten.
+    assert_eq!(sent, ["P. 41001:42001(1000) ack 1", "P. 59001:60001(1000) ack 1"]);
+}
+
+#[test]
 fn no_segment_has_octets_of_two_records() {
     // MSG_EOR: what it ends waits for nothing that follows, and is not joined when it is sent again.
     let mut lab = Lab::new(Config { pacing: false, ..Config::default() });

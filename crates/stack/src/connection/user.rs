@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::send::ends::Course;
 use super::{Cause, Connection, Fast, Owed, State};
 use crate::context::Context;
 use crate::event::Ready;
@@ -131,6 +132,10 @@ impl Connection {
         }
         let taken = bytes.len().min(room);
         self.user.wants_room = taken < bytes.len();
+        let long = u32::try_from(taken).unwrap_or(u32::MAX);
+        if self.sender.is_long(long) && self.state.is_synchronised() {
+            self.sender.mark_pushes(long, self.course(cx));
+        }
         // A write that is cut short goes on, whatever it said.
         self.sender.push(&bytes[..taken], more, cx.pool);
         Ok(taken)
@@ -162,6 +167,16 @@ impl Connection {
         let mss = self.segment_bytes();
         let bytes = (self.sender.max_window / 2).min(u32::from(u16::MAX));
         (bytes / mss * mss).max(mss)
+    }
+
+    /// What would leave now, as far as the windows, the pacer and the device's queue are concerned.
+    fn course(&self, cx: &Context<'_>) -> Course {
+        let room = self.sender.window_room() / self.segment_bytes() * self.segment_bytes();
+        let frame = self.next_frame_bytes(cx).min(room);
+        let window = self.congestion.window.saturating_sub(self.in_flight());
+        let room =
+            if frame == 0 { 0 } else { room.min(window.saturating_mul(self.segment_bytes())) };
+        Course { buffer: self.most_train_bytes(), frame, room }
     }
 
     /// Whether the user is to be told that he can write: when a third of the buffer is free, so that

@@ -121,6 +121,11 @@ impl Connection {
         }
     }
 
+    /// Octets of new data that the next frame has, if there are so many.
+    pub(crate) fn next_frame_bytes(&self, cx: &Context<'_>) -> u32 {
+        self.limits(cx, u32::MAX).map_or(0, |limits| limits.segments * limits.mss)
+    }
+
     /// What bounds a transmission of any kind.
     fn limits(&self, cx: &Context<'_>, slot_bytes: u32) -> Result<Limits, Blocked> {
         let mss = self.segment_bytes();

@@ -213,14 +213,11 @@ impl Connection {
         if plan.fin {
             flags = flags.with(Flags::FIN);
         }
-        // The user's write ends in here, or his record. The last of a train always says PSH, as
-        // Linux's does: a receiver that joins segments stops there.
-        let pushed = self.sender.pushed;
+        // The last of a train always says PSH, as Linux's does: a receiver that joins segments stops there.
         let syn_data = plan.again && self.fast.has(Fast::NOT_ACKNOWLEDGED);
         if plan.bytes > 0
             && (plan.segments > 1
-                || pushed.after(plan.seq) && !pushed.after(end)
-                || self.sender.is_record_end(end)
+                || self.sender.pushes(plan.seq, end)
                 || self.owed.has(Owed::WINDOW_FILL)
                 || syn_data && end == self.sender.nxt)
         {

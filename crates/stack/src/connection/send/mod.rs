@@ -4,12 +4,12 @@
 pub(crate) mod decision;
 pub(crate) mod device_queue;
 pub(crate) mod emit;
+pub(crate) mod ends;
 pub(crate) mod pacer;
-
-use std::collections::VecDeque;
 
 use uncork_wire::SeqNumber;
 
+use self::ends::{Course, Ends, mark_pushes};
 use super::recovery::Flight;
 use crate::memory::{Pool, Ring};
 
@@ -44,9 +44,8 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// It was sent, once at least.
     pub(crate) fin_sent: bool,
-    /// Where records end of which not all was acknowledged (MSG_EOR), in order; boxed, as most have none.
-    #[expect(clippy::box_collection, reason = "three words fewer in every connection")]
-    records: Option<Box<VecDeque<SeqNumber>>>,
+    /// Where records and the pieces of a long write end; boxed, as most have none.
+    ends: Option<Box<Ends>>,
     pub(crate) buffer: Ring,
     pub(crate) flight: Flight,
 }
@@ -69,7 +68,7 @@ impl Sender {
             more: false,
             fin_queued: false,
             fin_sent: false,
-            records: None,
+            ends: None,
             buffer: Ring::default(),
             flight: Flight::default(),
         }
@@ -85,32 +84,40 @@ impl Sender {
 
     /// The latest octet given ends a record.
     pub(crate) fn end_record(&mut self) {
-        let ends = self.records.get_or_insert_default();
-        if ends.back() != Some(&self.end) {
-            ends.push_back(self.end);
-        }
+        self.ends.get_or_insert_default().add_record(self.end);
     }
 
     /// Octets before the end of the record that is sent next, if something follows it.
     pub(crate) fn record_bytes(&self) -> Option<u32> {
-        let ends = self.records.as_deref()?;
-        let end = *ends.iter().find(|end| end.after(self.nxt))?;
+        let end = self.ends.as_deref()?.record_after(self.nxt)?;
         end.before(self.end).then(|| (end - self.nxt).unsigned_abs())
     }
 
-    /// Whether a record ends before `seq`.
-    pub(crate) fn is_record_end(&self, seq: SeqNumber) -> bool {
-        self.records.as_deref().is_some_and(|ends| ends.contains(&seq))
+    /// Whether a segment of these octets says PSH: the user's write ends in it, his record, or a piece of
+    /// a long write.
+    pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
+        self.pushed.after(seq) && !self.pushed.after(end)
+            || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))
+    }
+
+    /// Whether `bytes` more are so many that PSH may have to be said before their end.
+    pub(crate) fn is_long(&self, bytes: u32) -> bool {
+        (self.end - self.pushed).unsigned_abs().saturating_add(bytes) > self.max_window / 2
+    }
+
+    /// Puts down where PSH is said in the next `bytes`, which are a long write.
+    pub(crate) fn mark_pushes(&mut self, bytes: u32, course: Course) {
+        let (end, unsent, half) = (self.end, self.unsent_bytes(), self.max_window / 2);
+        let ends = &mut self.ends;
+        self.pushed = mark_pushes(end, unsent, bytes, course, half, self.pushed, |end| {
+            ends.get_or_insert_default().add_push(end);
+        });
     }
 
     /// Everything before `una` was acknowledged.
-    fn forget_records(&mut self) {
-        let Some(ends) = &mut self.records else { return };
-        while ends.front().is_some_and(|end| !end.after(self.una)) {
-            ends.pop_front();
-        }
-        if ends.is_empty() {
-            self.records = None;
+    fn forget_ends(&mut self) {
+        if self.ends.as_deref_mut().is_some_and(|ends| ends.forget(self.una)) {
+            self.ends = None;
         }
     }
 
@@ -162,7 +169,7 @@ impl Sender {
         let octets = (una - self.buffer_start()).max(0).unsigned_abs().min(self.buffer.len());
         self.buffer.consume(octets);
         self.una = una;
-        self.forget_records();
+        self.forget_ends();
         if self.buffer.len() == 0 {
             self.buffer.release(pool);
         }
@@ -174,7 +181,7 @@ impl Sender {
         self.buffer.release(pool);
         self.flight.clear(pool);
         self.end = self.nxt;
-        self.records = None;
+        self.ends = None;
         self.fin_queued = false;
     }
 }
