@@ -1,6 +1,7 @@
 //! CUBIC (RFC 9438): the window follows a cubic function of the time since it was cut, flat where it
 //! was cut before.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use uncork_packet::Instant;
@@ -10,6 +11,9 @@ use crate::connection::recovery::Rtt;
 
 /// Time after a cut in which slow start is not judged.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How long a pace of growth holds while the window stays: nothing changes much meanwhile, and cubes are
+/// not for every ACK (a 32nd of a second in Linux's `bictcp_update`). No longer than a round trip.
+const PACE_HOLDS: Duration = Duration::from_millis(31);
 /// How steep the function is, in segments a second³ (C, RFC 9438 §5).
 const STEEPNESS: f64 = 0.4;
 /// What is left of the window after a cut (beta, §4.6).
@@ -21,18 +25,23 @@ const FRIENDLY_GROWTH: f64 = 3.0 * (1.0 - FACTOR) / (1.0 + FACTOR);
 /// State since the latest cut.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cubic {
-    /// Where the window was when it was cut, in segments (W_max).
-    most: f64,
-    /// The same before the latest cut, should that prove wrong.
-    most_before: f32,
-    /// The window itself at the latest cut, in segments (cwnd_prior, §4.3).
-    prior: f32,
-    /// Beginning of this stage of congestion avoidance; none before the first ACK in it.
-    begun: Option<Instant>,
-    /// Seconds from there until the function reaches `most` again (K).
-    inflection: f64,
+    /// Beginning of this stage of congestion avoidance, if it has begun.
+    begun: Instant,
     /// What a NewReno flow would have now, in segments (W_est).
     friendly: f64,
+    /// Where the function is flat, in segments (W_max): where the window was when it was cut, or less.
+    most: f32,
+    /// The same before the latest cut, should that prove wrong.
+    most_before: f32,
+    /// Seconds from the beginning until the function reaches `most` again (K).
+    inflection: f32,
+    /// Where the window really was when it was cut (cwnd_prior).
+    prior: u32,
+    /// How many segments must be acknowledged for one more; none before the first ACK of this stage. For
+    /// which window that is, and when it was found.
+    pace: Option<NonZeroU32>,
+    paced_window: u32,
+    paced_at: Instant,
     hystart: HyStart,
 }
 
@@ -40,26 +49,47 @@ impl Cubic {
     /// How many segments must be acknowledged for one more, now that `segments` were.
     pub(super) fn step(&mut self, window: u32, segments: u32, now: Instant, rtt: &Rtt) -> u32 {
         let current = f64::from(window);
-        let begun = *self.begun.get_or_insert_with(|| {
-            self.inflection = if self.most > current {
-                ((self.most - current) / STEEPNESS).cbrt()
-            } else {
-                self.most = current;
-                0.0
-            };
-            self.friendly = current;
-            now
-        });
-        let round_trip = rtt.smoothed().unwrap_or_default().as_duration();
-        // Where the function will be one round trip from now (§4.2).
-        let elapsed = (now.since(begun) + round_trip).as_secs_f64() - self.inflection;
-        let target = STEEPNESS * elapsed.powi(3) + self.most;
-        let target = target.clamp(current, 1.5 * current);
+        if self.pace.is_none() {
+            self.begin(current, now);
+        }
         // §4.3: from where it was cut on, a NewReno flow grows by one again. Not from `most` on, which is less
         // where room was left for others.
         let growth = if self.friendly >= f64::from(self.prior) { 1.0 } else { FRIENDLY_GROWTH };
         self.friendly += growth * f64::from(segments) / current.max(1.0);
-        let target = target.max(self.friendly);
+        let round_trip = rtt.smoothed().unwrap_or_default().as_duration();
+        if let Some(pace) = self.pace
+            && window == self.paced_window
+            && now.since(self.paced_at) < PACE_HOLDS.min(round_trip)
+        {
+            return pace.get();
+        }
+        let pace = self.pace(current, now.since(self.begun) + round_trip);
+        self.pace = NonZeroU32::new(pace);
+        (self.paced_window, self.paced_at) = (window, now);
+        pace
+    }
+
+    /// A stage of congestion avoidance begins.
+    fn begin(&mut self, current: f64, now: Instant) {
+        let above = f64::from(self.most) - current;
+        if above > 0.0 {
+            self.inflection = narrow((above / STEEPNESS).cbrt());
+        } else {
+            self.most = narrow(current);
+            self.inflection = 0.0;
+        }
+        self.friendly = current;
+        self.begun = now;
+    }
+
+    /// The pace of growth at this time in congestion avoidance.
+    fn pace(&self, current: f64, ahead: Duration) -> u32 {
+        // Where the function will be one round trip from now (§4.2).
+        let elapsed = ahead.as_secs_f64() - f64::from(self.inflection);
+        let target = STEEPNESS * elapsed.powi(3) + f64::from(self.most);
+        let target = target.clamp(current, 1.5 * current);
+        // Such a flow's window has whole segments: a part of one is nothing to make up for.
+        let target = target.max(self.friendly.floor());
         let gain = target - current;
         // A window's worth of acknowledgments is to bring the whole gain (§4.4).
         let step = if gain > 0.0 { current / gain } else { 100.0 * current };
@@ -72,43 +102,50 @@ impl Cubic {
     /// What the window is cut to (§4.6).
     pub(super) fn cut(&mut self, window: u32) -> u32 {
         let current = f64::from(window);
-        #[expect(clippy::cast_possible_truncation, reason = "exact below 16 million segments")]
-        let (most, prior) = (self.most as f32, current as f32);
-        (self.most_before, self.prior) = (most, prior);
+        self.most_before = self.most;
+        self.prior = window;
         // Fast convergence: whoever is cut below where it was before leaves room (§4.7).
-        self.most =
-            if current < self.most { current * f64::midpoint(1.0, FACTOR) } else { current };
-        self.begun = None;
+        let converges = current < f64::from(self.most);
+        self.most = narrow(if converges { current * f64::midpoint(1.0, FACTOR) } else { current });
+        self.pace = None;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below a u32")]
         let target = (current * FACTOR) as u32;
         target
     }
 
-    /// The path may be another one now, and slow start begins anew.
+    /// The path may be another one now, and slow start begins anew: where that ends, the function is flat
+    /// (§4.8).
     pub(super) fn reset(&mut self) {
-        self.begun = None;
+        self.most = 0.0;
+        self.pace = None;
         self.hystart.reset();
     }
 
     /// Whether slow start has gone on for long enough.
     pub(super) fn leaves_slow_start(&mut self, window: u32, round: Round) -> bool {
         // Round trips right after a recovery are those of its queue.
-        let recovered = self.begun.is_some_and(|begun| round.now.since(begun) < SETTLING);
+        let recovered = self.pace.is_some() && round.now.since(self.begun) < SETTLING;
         !recovered && self.hystart.leaves(window, round)
     }
 
     /// The latest cut was wrong (§4.9).
     pub(super) fn undo(&mut self) {
-        self.most = self.most.max(f64::from(self.most_before));
-        self.begun = None;
+        self.most = self.most.max(self.most_before);
+        self.pace = None;
     }
 
     /// Time in which the user has sent nothing does not count (§5.8).
     pub(super) fn skip(&mut self, idle: Duration) {
-        if let Some(begun) = &mut self.begun {
-            *begun += idle;
+        if self.pace.is_some() {
+            self.begun += idle;
         }
     }
+}
+
+/// Windows and the seconds until they are reached: a connection is to stay small.
+#[expect(clippy::cast_possible_truncation, reason = "exact up to 2²⁴ segments")]
+fn narrow(value: f64) -> f32 {
+    value as f32
 }
 
 #[cfg(test)]
@@ -183,5 +220,42 @@ mod tests {
             congestion.on_ack(congestion.window, Instant::from_millis(n), &rtt);
         }
         assert!((28..=30).contains(&congestion.window), "{}", congestion.window);
+    }
+
+    #[test]
+    fn after_a_timeout_the_function_is_flat_where_slow_start_ends() {
+        // §4.8: what the window was before says nothing of the path any more.
+        let mut rtt = Rtt::default();
+        rtt.sample(Micros::from_millis(100));
+        let mut congestion =
+            Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 1000) };
+        congestion.on_congestion();
+        congestion.on_timeout();
+        congestion.window = congestion.threshold;
+        for round in 0..10 {
+            congestion.on_ack(congestion.window, Instant::from_millis(100 * round), &rtt);
+        }
+        // Ten round trips at half a segment each; the old function would have brought over a hundred.
+        assert!((703..=706).contains(&congestion.window), "{}", congestion.window);
+    }
+
+    #[test]
+    fn a_part_of_a_segment_is_not_made_up_for() {
+        // Seven segments a round trip, 0.53 segments for them: the first one comes after 13.2, and where
+        // the pace is found anew (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
+        let mut rtt = Rtt::default();
+        rtt.sample(Micros::from_millis(100));
+        let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 10) };
+        congestion.on_congestion();
+        congestion.on_timeout();
+        congestion.window = congestion.threshold;
+        assert_eq!(congestion.window, 7);
+        let mut acked = 0;
+        while congestion.window == 7 {
+            let now = Instant::from_millis(100 * (acked / 7) + 2 * (acked % 7));
+            congestion.on_ack(1, now, &rtt);
+            acked += 1;
+        }
+        assert_eq!(acked, 15);
     }
 }
