@@ -21,6 +21,16 @@ fn spent(lab: &mut Lab) -> (SocketId, usize) {
     (socket, 1601)
 }
 
+/// The same, and the peer has sent a segment of full size, so that the size is known.
+fn spent_and_of_known_size(lab: &mut Lab) -> (SocketId, usize) {
+    let (socket, seq) = spent(lab);
+    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
+    lab.wait(50);
+    lab.take();
+    lab.read(socket).unwrap();
+    (socket, seq + 1460)
+}
+
 #[test]
 fn after_sixteen_quick_acks_a_lone_segment_waits_for_40_ms() {
     let mut lab = Lab::new(Config::default());
@@ -33,13 +43,7 @@ fn after_sixteen_quick_acks_a_lone_segment_waits_for_40_ms() {
 #[test]
 fn every_second_full_segment_is_acknowledged_at_once() {
     let mut lab = Lab::new(Config::default());
-    let (socket, seq) = spent(&mut lab);
-    // One of full size, so that the size is known.
-    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
-    lab.wait(50);
-    lab.take();
-    lab.read(socket).unwrap();
-    let seq = seq + 1460;
+    let (_, seq) = spent_and_of_known_size(&mut lab);
     lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
     assert_eq!(lab.take(), NOTHING);
     lab.send(&format!(". {}:0(1460) ack 1 win 65535", seq + 1460));
@@ -49,12 +53,7 @@ fn every_second_full_segment_is_acknowledged_at_once() {
 /// Whether the reading of one full segment acknowledges it.
 fn is_acknowledged_by_reading(flags: &str, joined: bool) -> bool {
     let mut lab = Lab::new(Config::default());
-    let (socket, seq) = spent(&mut lab);
-    lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));
-    lab.wait(50);
-    lab.take();
-    lab.read(socket).unwrap();
-    let seq = seq + 1460;
+    let (socket, seq) = spent_and_of_known_size(&mut lab);
     if joined {
         // Both are acknowledged when the second one has come, and at once.
         lab.send(&format!(". {seq}:0(1460) ack 1 win 65535"));

@@ -82,6 +82,13 @@ impl Link {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Nothing is changed, and nothing said to be.
+    #[track_caller]
+    fn is_as_before(&self, before: &str) {
+        assert_eq!(self.settings(), before);
+        assert_eq!(self.tuned("list", 0).0, "nothing is tuned\n");
+    }
+
     /// The connections that send, as the near end's kernel has them.
     fn senders(&self) -> Vec<Answer> {
         let all = self.lab.near.within(|| Ok(SockDiag::open()?.connections()?)).unwrap();
@@ -125,8 +132,7 @@ fn without_a_load_nothing_is_changed_and_it_says_so() {
     let before = link.settings();
     let (_, said) = link.small("--verify --each 300ms", 1);
     assert!(said.contains("no load to judge by") && said.contains("nothing was changed"), "{said}");
-    assert_eq!(link.settings(), before);
-    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+    link.is_as_before(&before);
     // A bulk sender over another device is none over this one.
     let netns = link.lab.near.name();
     let _bulk = link.bulk(1);
@@ -146,8 +152,7 @@ fn what_does_not_help_is_taken_back() {
     let (shown, said) = link.small("--verify --each 400ms", 1);
     assert!(shown.contains("3 after"), "{shown}");
     assert!(said.contains("all is as it was"), "{said}");
-    assert_eq!(link.settings(), before);
-    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+    link.is_as_before(&before);
 }
 
 #[test]
@@ -172,8 +177,7 @@ fn a_run_that_is_broken_off_while_it_verifies_is_undone() {
             assert!(link.tuned("list", 0).0.contains("in force for"));
             link.tuned("undo --all", 0);
         }
-        assert_eq!(link.settings(), before, "after {signal}");
-        assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+        link.is_as_before(&before);
     }
 }
 
@@ -198,8 +202,7 @@ fn a_run_that_is_broken_off_before_it_verifies_says_so() {
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
     assert_eq!(text, "uncork: interrupted: all is as it was\n");
-    assert_eq!(link.settings(), before);
-    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+    link.is_as_before(&before);
 }
 
 /// Whether the process has a handler for it (proc_pid_status(5)).
@@ -230,8 +233,7 @@ fn a_host_that_answers_no_ping_is_named_before_anything_is_changed() {
         let (shown, said) = link.small(&format!("--verify --each 300ms --ping {host}"), 1);
         assert!(said.contains(&format!("{host} does not answer pings")), "{said}");
         assert!(said.contains("nothing was changed") && shown.is_empty(), "{shown}{said}");
-        assert_eq!(link.settings(), before);
-        assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+        link.is_as_before(&before);
     }
 }
 
@@ -253,8 +255,7 @@ fn a_host_that_falls_silent_is_nothing_to_judge_by() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("no ping was answered") && said.contains("all is as it was"), "{said}");
-    assert_eq!(link.settings(), before);
-    assert_eq!(link.tuned("list", 0).0, "nothing is tuned\n");
+    link.is_as_before(&before);
 }
 
 #[test]

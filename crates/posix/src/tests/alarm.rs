@@ -26,6 +26,14 @@ fn look(posix: &Posix<Fake>) {
     assert_eq!(posix.tick(), Next::Await);
 }
 
+/// A new thread's first look, at something that has just begun to be held.
+#[track_caller]
+fn begins_and_finds_what_is_held(posix: &Posix<Fake>) {
+    posix.keeper_has_alarm();
+    look(posix);
+    assert_eq!(posix.kernel.until_alarm(), Some(BOUND));
+}
+
 /// Lets time pass until the alarm is silent.
 fn ring_out(posix: &Posix<Fake>) {
     while let Some(time) = posix.kernel.until_alarm() {
@@ -130,9 +138,7 @@ fn an_idle_thread_ends_and_is_made_again() {
     let sets = posix.kernel.alarm_sets();
     write_from_elsewhere(&posix, FD);
     assert_eq!(posix.kernel.alarm_sets(), sets, "the alarm of a thread that has ended");
-    posix.keeper_has_alarm();
-    look(&posix);
-    assert_eq!(posix.kernel.until_alarm(), Some(BOUND));
+    begins_and_finds_what_is_held(&posix);
 }
 
 #[test]
@@ -168,9 +174,7 @@ fn a_child_of_fork_makes_a_thread_of_its_own() {
     let sets = posix.kernel.alarm_sets();
     burst(&posix, FD, 1);
     assert_eq!(posix.kernel.alarm_sets(), sets, "its parent's alarm");
-    posix.keeper_has_alarm();
-    look(&posix);
-    assert_eq!(posix.kernel.until_alarm(), Some(BOUND));
+    begins_and_finds_what_is_held(&posix);
 }
 
 /// Nobody would ring for them: a look finds them each bound, for as long as it takes.

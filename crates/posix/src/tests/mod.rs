@@ -316,14 +316,16 @@ fn a_full_connection_keeps_the_order_and_answers_eagain() {
     assert_eq!(posix.kernel.delivered(FD), b"0abcdefg");
 }
 
+/// Ways to let others write to the socket.
+const SHARING: [fn(&Posix<Fake>); 3] = [
+    |posix| posix.sharing(FD, Call::Dup),
+    |posix| posix.uses_stdio(FD),
+    |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
+];
+
 #[test]
 fn what_a_full_connection_has_not_taken_goes_before_what_others_write() {
-    let others: [fn(&Posix<Fake>); 3] = [
-        |posix| posix.sharing(FD, Call::Dup),
-        |posix| posix.uses_stdio(FD),
-        |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
-    ];
-    for turn_over in others {
+    for turn_over in SHARING {
         let posix = nearly_full(1);
         write(&posix, FD, b"abc").unwrap();
         posix.before_read(FD, Call::Read);
@@ -606,12 +608,7 @@ fn overtaken(meanwhile: fn(&Posix<Fake>)) -> (Posix<Fake>, Result<Gather, Errno>
 /// One that is inside of the lock has gathered bytes, and not noted them yet.
 #[test]
 fn who_shares_a_socket_waits_for_a_writer_inside() {
-    let ways: [fn(&Posix<Fake>); 3] = [
-        |posix| posix.sharing(FD, Call::Dup),
-        |posix| posix.uses_stdio(FD),
-        |posix| posix.setting(posix.find(FD).unwrap(), Opt::Ulp, true),
-    ];
-    for share in ways {
+    for share in SHARING {
         let posix = nearly_full(100);
         write(&posix, FD, b"ab").unwrap();
         let socket = posix.find(FD).unwrap().socket;

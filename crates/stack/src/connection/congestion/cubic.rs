@@ -159,12 +159,16 @@ mod tests {
     use crate::connection::recovery::Rtt;
     use crate::units::Micros;
 
+    /// A window that is made use of, and round trips that all took as long.
+    fn begin(window: u32, round_trip_ms: u32) -> (Congestion, Rtt) {
+        let mut rtt = Rtt::default();
+        rtt.sample(Micros::from_millis(round_trip_ms));
+        (Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, window) }, rtt)
+    }
+
     /// The window at the end of each second after a cut at 1000 segments, 100 ms of round trip.
     fn seconds_after_a_cut(seconds: usize) -> Vec<u32> {
-        let mut rtt = Rtt::default();
-        rtt.sample(Micros::from_millis(100));
-        let mut congestion =
-            Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 1000) };
+        let (mut congestion, rtt) = begin(1000, 100);
         congestion.on_congestion();
         congestion.window = congestion.threshold;
         let mut now = Instant::ZERO;
@@ -192,9 +196,7 @@ mod tests {
     #[test]
     fn at_short_round_trips_it_gets_what_newreno_gets() {
         // §4.3: in the region that is friendly to NewReno, 0.53 segments a round trip.
-        let mut rtt = Rtt::default();
-        rtt.sample(Micros::from_millis(1));
-        let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 40) };
+        let (mut congestion, rtt) = begin(40, 1);
         congestion.on_congestion();
         congestion.window = congestion.threshold;
         assert_eq!(congestion.window, 28);
@@ -208,9 +210,7 @@ mod tests {
     fn whoever_leaves_room_for_others_does_not_take_it_back_faster() {
         // §4.3 and §4.7: cut at 30 below 40, the function aims at 25.5, and yet growth is 0.53 segments a
         // round trip up to 30.
-        let mut rtt = Rtt::default();
-        rtt.sample(Micros::from_millis(1));
-        let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 40) };
+        let (mut congestion, rtt) = begin(40, 1);
         congestion.on_congestion();
         congestion.window = 30;
         congestion.on_congestion();
@@ -225,10 +225,7 @@ mod tests {
     #[test]
     fn after_a_timeout_the_function_is_flat_where_slow_start_ends() {
         // §4.8: what the window was before says nothing of the path any more.
-        let mut rtt = Rtt::default();
-        rtt.sample(Micros::from_millis(100));
-        let mut congestion =
-            Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 1000) };
+        let (mut congestion, rtt) = begin(1000, 100);
         congestion.on_congestion();
         congestion.on_timeout();
         congestion.window = congestion.threshold;
@@ -243,9 +240,7 @@ mod tests {
     fn a_part_of_a_segment_is_not_made_up_for() {
         // Seven segments a round trip, 0.53 segments for them: the first one comes after 13.2, and where
         // the pace is found anew (cubic-rto-ss-ca-cwnd-bump.pkt of packetdrill).
-        let mut rtt = Rtt::default();
-        rtt.sample(Micros::from_millis(100));
-        let mut congestion = Congestion { limited: true, ..Congestion::new(Algorithm::Cubic, 10) };
+        let (mut congestion, rtt) = begin(10, 100);
         congestion.on_congestion();
         congestion.on_timeout();
         congestion.window = congestion.threshold;
