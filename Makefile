@@ -47,7 +47,7 @@ second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.s
 
 # What the tests preload is what is shipped; all else is tested as it is built for the tests, in a
 # fraction of the time that the release takes.
-library:
+library: ## of the release, only libuncork.so: what the tests of real programs preload
 	$(CARGO) build --release --package uncork-preload --locked
 	@$(second-name)
 
