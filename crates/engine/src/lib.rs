@@ -140,7 +140,8 @@ impl<D: Driver> Engine<D> {
             program.on_event(stack, now, event);
         }
         program.on_turn(stack, now);
-        Ok(self.send(now)? || happened)
+        // A frame that could not be written for want of a neighbour has made news.
+        Ok(self.send(now)? || happened || self.stack.has_events())
     }
 
     /// Hands over what may leave; whether there was anything.

@@ -186,7 +186,7 @@ impl World {
         };
         let begun = begun.map_err(|error| match error {
             ConnectError::NoRoute => Errno::ENETUNREACH,
-            ConnectError::NotOurs => Errno::EADDRNOTAVAIL,
+            ConnectError::NotOurs | ConnectError::NoPort => Errno::EADDRNOTAVAIL,
             ConnectError::AddressInUse => Errno::EADDRINUSE,
             ConnectError::NoFastOpen => Errno::EOPNOTSUPP,
         })?;

@@ -141,8 +141,8 @@ impl World {
                 let descriptor = match event {
                     Event::Socket(socket, _) => self.table.find(socket),
                     Event::Incoming(listener) => self.table.find_listener(listener),
-                    // There are no sockets of UDP here.
-                    Event::Udp(..) => None,
+                    // There are no sockets of UDP here, and packets have no neighbours.
+                    Event::Udp(..) | Event::Neighbour(_) => None,
                 };
                 if let Some(fd) = descriptor {
                     self.table.note_edge(fd);

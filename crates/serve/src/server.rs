@@ -128,8 +128,9 @@ impl Program for Server {
         match event {
             Event::Incoming(listener) => self.accept(stack, now, listener),
             Event::Socket(socket, _) => self.drive(stack, now, socket),
-            // It serves nothing over UDP, so that there is no such socket.
-            Event::Udp(..) => {}
+            // It serves nothing over UDP, so that there is no such socket; and its stack has its addresses to
+            // itself.
+            Event::Udp(..) | Event::Neighbour(_) => {}
         }
     }
 

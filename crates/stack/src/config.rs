@@ -28,6 +28,11 @@ pub enum QuickAckCounting {
 /// Settings of a stack.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Whether the stack's addresses are those of the host's kernel, which goes on with all that is not
+    /// the stack's: it answers ARP, neighbour discovery and pings, and resets what nobody has. The stack
+    /// then does none of that, and asks who drives it for neighbours
+    /// ([`Event::Neighbour`](crate::Event)), because the way to them is what the kernel's tables say.
+    pub shares_addresses: bool,
     /// Congestion control of new connections.
     pub congestion: Algorithm,
     /// Segments that may be sent at first (RFC 6928).
@@ -102,6 +107,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            shares_addresses: false,
             congestion: Algorithm::Cubic,
             initial_window_segments: 10,
             small_queue_bytes: 128 << 10,

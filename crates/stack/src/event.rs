@@ -1,11 +1,13 @@
 //! What the user is told, in the terms in which he waits.
 
+use std::net::IpAddr;
 use std::ops::{BitOr, BitOrAssign};
 
 use crate::handle::{ListenerId, SocketId};
 use crate::udp::UdpId;
 
-/// What has become possible. Like an edge: told when it happens, not while it holds.
+/// What has become possible. In an [`Event`] like an edge: told when it happens, not while it holds.
+/// [`Stack::readiness`](crate::Stack) says what holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ready(u8);
 
@@ -61,4 +63,8 @@ pub enum Event {
     Udp(UdpId, Ready),
     /// A listener has a connection to accept.
     Incoming(ListenerId),
+    /// Where do packets to this address go? Asked where addresses are shared with the kernel
+    /// ([`Config::shares_addresses`](crate::Config)); [`Stack::set_neighbour`](crate::Stack) answers,
+    /// whenever it is known. Without an answer it is asked again.
+    Neighbour(IpAddr),
 }

@@ -47,7 +47,7 @@ pub use counters::Counters;
 pub use event::{Event, Ready};
 pub use fast_open::{FastOpen, FastOpenKeys, FastOpenListen};
 pub use handle::{ListenerId, SocketId};
-pub use interface::{Cidr, Route};
+pub use interface::{Cidr, Found, Route};
 pub use listener::ListenError;
 pub use stack::{ConnectError, FastConnect, Shutdown, Stack};
 pub use udp::{UdpError, UdpId, UdpReceived};

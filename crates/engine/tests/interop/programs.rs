@@ -88,7 +88,7 @@ impl Program for Echo<'_> {
                 }
             }
             Event::Socket(socket, _) => self.serve(stack, now, socket),
-            Event::Udp(..) => {}
+            Event::Udp(..) | Event::Neighbour(_) => {}
         }
     }
 

@@ -17,6 +17,10 @@ use crate::frame::Link;
 pub(crate) struct Back<'a>(Option<&'a [u8; 6]>);
 
 impl Back<'_> {
+    pub(crate) fn mac(self) -> Option<Mac> {
+        self.0.copied().map(Mac).filter(|mac| mac.is_unicast())
+    }
+
     pub(crate) fn link(self, ours: Mac) -> Link {
         self.0.map_or(Link::Bare, |his| Link::Ethernet { source: ours, destination: Mac(*his) })
     }
@@ -84,7 +88,9 @@ impl Interface {
                 match header.ethertype {
                     EtherType::IPV4 => self.arrive_v4(packet, (back, group)),
                     EtherType::IPV6 => self.arrive_v6(packet, (back, group), now),
-                    EtherType::ARP => self.arrive_arp(packet, back.link(self.mac), now),
+                    EtherType::ARP if !self.shared => {
+                        self.arrive_arp(packet, back.link(self.mac), now)
+                    }
                     _ => Ok(Frame::NotForUs),
                 }
             }
@@ -136,6 +142,8 @@ impl Interface {
         use icmpv4::Message;
         let (message, body) = Message::read(payload)?;
         Ok(match message {
+            // The kernel answers.
+            Message::EchoRequest(..) if self.shared => Frame::Done,
             Message::EchoRequest(id, seq) => {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
@@ -200,6 +208,13 @@ impl Interface {
         use icmpv6::Message;
         let (message, body) = Message::read(payload, source, destination)?;
         Ok(match message {
+            Message::EchoRequest(..)
+            | Message::NeighbourSolicitation { .. }
+            | Message::NeighbourAdvertisement { .. }
+                if self.shared =>
+            {
+                Frame::Done
+            }
             Message::EchoRequest(id, seq) if !destination.is_multicast() => {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }

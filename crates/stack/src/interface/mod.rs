@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use uncork_packet::{Capabilities, Medium};
 use uncork_wire::ethernet::Mac;
 
+pub use neighbour::Found;
 pub(crate) use neighbour::{NeighbourId, Neighbours};
 use reply::Replies;
 pub use route::{Cidr, Route};
@@ -22,6 +23,8 @@ use crate::address::Address;
 pub(crate) struct Interface {
     pub(crate) device: Capabilities,
     pub(crate) mac: Mac,
+    /// The addresses are the kernel's, too: see [`crate::Config::shares_addresses`].
+    pub(crate) shared: bool,
     addresses: Vec<Cidr>,
     /// The same, to be looked for in every packet that comes.
     ours: Vec<Address>,
@@ -31,19 +34,20 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    pub(crate) fn new(device: Capabilities, mac: Mac) -> Self {
+    pub(crate) fn new(device: Capabilities, mac: Mac, shared: bool) -> Self {
         Self {
             device,
             mac,
+            shared,
             addresses: Vec::new(),
             ours: Vec::new(),
             routes: Vec::new(),
-            neighbours: Neighbours::default(),
+            neighbours: Neighbours::new(shared),
             replies: Replies::default(),
         }
     }
 
-    /// Adds an address, and with it the route to its network.
+    /// Adds an address, and with it the route to its network if the address is not shared.
     pub(crate) fn add_address(&mut self, address: Cidr) {
         self.addresses.push(address);
         self.ours.push(address.address.into());
@@ -63,8 +67,13 @@ impl Interface {
     }
 
     /// Whoever a packet to `remote` is handed to on the link: himself, or the router of the longest
-    /// prefix that fits.
+    /// prefix that fits. Where addresses are shared it is always himself: the kernel routes, and answers for
+    /// whatever its tables say.
     pub(crate) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
+        if self.shared {
+            let mut versions = self.addresses.iter().map(|ours| ours.address.is_ipv4());
+            return versions.any(|v4| v4 == remote.is_ipv4()).then_some(remote);
+        }
         let here = self.addresses.iter().filter(|ours| ours.contains(remote));
         let here = here.map(|ours| (ours.prefix, remote)).max_by_key(|(prefix, _)| *prefix);
         let there = self.routes.iter().filter(|route| route.destination.contains(remote));
@@ -89,6 +98,12 @@ impl Interface {
         }
         let hop = self.next_hop(remote)?;
         Some(self.neighbours.find_or_add(hop))
+    }
+
+    /// The longest packet that gets to `remote`, as far as is known before any was sent.
+    pub(crate) fn path_mtu(&self, neighbour: Option<NeighbourId>) -> u16 {
+        let told = neighbour.and_then(|id| self.neighbours.mtu(id));
+        told.map_or(self.device.mtu, |mtu| mtu.min(self.device.mtu))
     }
 
     /// Whether there is a way to `remote` at all.

@@ -1,5 +1,6 @@
 //! Who is behind an address on the link: ARP (RFC 826) and neighbour discovery (RFC 4861 §7.3) with
-//! the states of the latter for both.
+//! the states of the latter for both. Where addresses are shared with the kernel the same questions go to
+//! whoever drives the stack, and are about where packets to an address go: the kernel routes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,8 +15,16 @@ const REACHABLE: Duration = Duration::from_secs(30);
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Questions before nobody is thought to be there (MAX_MULTICAST_SOLICIT).
 const QUESTIONS: u8 = 3;
-/// Neighbours that are kept. More than that are made up.
+/// Neighbours that are kept. More than that on one link are made up.
 const MOST: usize = 4096;
+/// Where every remote address is asked for: as many as a server's peers may be.
+const MOST_REMOTE: usize = 65_536;
+/// Of so many the one that was heard of longest ago makes room: to look at all of them would cost more
+/// than what is asked for.
+const CANDIDATES: usize = 16;
+/// How long the way back to who has sent a SYN is used before anybody asks: if he answers, that is asked
+/// for at once, and if not, it was perhaps made up.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// A neighbour; stays the same as long as he is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +33,29 @@ pub(crate) struct NeighbourId {
     generation: u32,
 }
 
+/// Where packets to an address go, as the kernel's tables have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// To this hardware address.
+    At {
+        /// The next hop's.
+        mac: Mac,
+        /// The longest packet that gets through to the end, if that is less than the device takes.
+        mtu: Option<u16>,
+    },
+    /// Nowhere: there is no route, or the next hop does not answer.
+    Unreachable,
+}
+
 #[derive(Debug)]
 struct Neighbour {
     address: IpAddr,
     generation: u32,
     mac: Option<Mac>,
+    /// The longest packet, if it was told.
+    mtu: Option<u16>,
+    /// It is only known where his SYN came from.
+    assumed: bool,
     /// Until when `mac` is believed.
     fresh_until: Instant,
     /// Questions that were asked and not answered, and when the next is due.
@@ -49,13 +76,21 @@ pub(crate) struct Question {
 /// All that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
+    /// Whoever drives the stack is asked, and not the link.
+    outside: bool,
     entries: Vec<Neighbour>,
+    /// Where to look next for one that makes room.
+    hand: usize,
     places: BTreeMap<IpAddr, u32>,
     questions: Vec<Question>,
     next_question: Option<Instant>,
 }
 
 impl Neighbours {
+    pub(crate) fn new(outside: bool) -> Self {
+        Self { outside, ..Self::default() }
+    }
+
     pub(crate) fn find_or_add(&mut self, address: IpAddr) -> NeighbourId {
         if let Some(&place) = self.places.get(&address) {
             let generation = self.entries[place as usize].generation;
@@ -65,19 +100,19 @@ impl Neighbours {
             address,
             generation: 0,
             mac: None,
+            mtu: None,
+            assumed: false,
             fresh_until: Instant::ZERO,
             asked: 0,
             ask_at: None,
             waiting: Vec::new(),
         };
-        let place = if self.entries.len() < MOST {
+        let most = if self.outside { MOST_REMOTE } else { MOST };
+        let place = if self.entries.len() < most {
             self.entries.push(fresh);
             self.entries.len() - 1
         } else {
-            // Whoever was heard of longest ago makes room.
-            let oldest =
-                (0..self.entries.len()).min_by_key(|&place| self.entries[place].fresh_until);
-            let place = oldest.unwrap_or(0);
+            let place = self.oldest();
             let old = &mut self.entries[place];
             let generation = old.generation.wrapping_add(1);
             self.places.remove(&old.address);
@@ -88,6 +123,15 @@ impl Neighbours {
         let place = u32::try_from(place).unwrap_or(u32::MAX);
         self.places.insert(address, place);
         NeighbourId { place, generation }
+    }
+
+    /// Who makes room.
+    fn oldest(&mut self) -> usize {
+        let count = self.entries.len();
+        let first = self.hand;
+        self.hand = (first + CANDIDATES) % count;
+        let candidates = (first..first + CANDIDATES).map(|place| place % count);
+        candidates.min_by_key(|&place| self.entries[place].fresh_until).unwrap_or(0)
     }
 
     /// Whether this is still who it was.
@@ -124,15 +168,21 @@ impl Neighbours {
     /// Whether he was asked for and has not answered.
     pub(crate) fn is_hopeless(&self, id: NeighbourId) -> bool {
         let entry = self.entries.get(id.place as usize);
-        entry.is_some_and(|entry| entry.mac.is_none() && entry.ask_at.is_none())
+        entry.is_some_and(|entry| {
+            entry.mac.is_none() && (entry.ask_at.is_none() || entry.asked == 0)
+        })
     }
 
     fn ask(&mut self, place: usize, now: Instant) {
         let entry = &mut self.entries[place];
         entry.asked += 1;
-        let next = now + QUESTION_INTERVAL;
-        entry.ask_at = Some(next);
         self.questions.push(Question { address: entry.address, mac: entry.mac });
+        self.ask_later(place, now);
+    }
+
+    fn ask_later(&mut self, place: usize, now: Instant) {
+        let next = now + QUESTION_INTERVAL;
+        self.entries[place].ask_at = Some(next);
         self.next_question = Some(self.next_question.map_or(next, |first| first.min(next)));
     }
 
@@ -157,15 +207,68 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
-    /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1).
+    /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1). That the way back to
+    /// his SYN works does not make it the one that the kernel would take: that is asked for now.
     pub(crate) fn confirm(&mut self, id: NeighbourId, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(id.place as usize)
+        let place = id.place as usize;
+        if let Some(entry) = self.entries.get_mut(place)
             && entry.generation == id.generation
             && entry.mac.is_some()
         {
             entry.fresh_until = now + REACHABLE;
-            entry.ask_at = None;
+            if std::mem::take(&mut entry.assumed) && entry.ask_at.is_none() {
+                self.ask(place, now);
+            } else if !self.outside {
+                entry.ask_at = None;
+            }
         }
+    }
+
+    /// A SYN from this address was handed over by `mac`: as long as nothing is known, the answer goes back
+    /// there.
+    pub(crate) fn assume(&mut self, id: NeighbourId, mac: Mac, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(id.place as usize)
+            && entry.mac.is_none()
+        {
+            entry.mac = Some(mac);
+            entry.assumed = true;
+            entry.fresh_until = now + HANDSHAKE;
+        }
+    }
+
+    /// Whoever drives the stack says where packets to `address` go. Gives those that have waited for that,
+    /// and whose neighbour it is.
+    pub(crate) fn tell(
+        &mut self,
+        address: IpAddr,
+        found: Found,
+        now: Instant,
+    ) -> Option<(NeighbourId, Vec<u32>)> {
+        // Nobody has asked, or nobody knows any more that he has.
+        let &place = self.places.get(&address)?;
+        let entry = &mut self.entries[place as usize];
+        (entry.mac, entry.mtu) = match found {
+            Found::At { mac, mtu } => (Some(mac), mtu),
+            Found::Unreachable => (None, entry.mtu),
+        };
+        entry.assumed = false;
+        entry.asked = 0;
+        let waiting = std::mem::take(&mut entry.waiting);
+        let id = NeighbourId { place, generation: entry.generation };
+        if entry.mac.is_some() {
+            entry.fresh_until = now + REACHABLE;
+            entry.ask_at = None;
+        } else {
+            // Connections that are open go on waiting. They must not ask again at once and for ever.
+            entry.fresh_until = Instant::ZERO;
+            self.ask_later(place as usize, now);
+        }
+        Some((id, waiting))
+    }
+
+    /// The longest packet that gets to him, if it was told.
+    pub(crate) fn mtu(&self, id: NeighbourId) -> Option<u16> {
+        self.entries.get(id.place as usize).and_then(|entry| entry.mtu)
     }
 
     /// Asks again whom it is time to ask. Gives the connections whose neighbour does not answer.
@@ -178,9 +281,17 @@ impl Neighbours {
         for place in 0..self.entries.len() {
             let entry = &mut self.entries[place];
             match entry.ask_at {
+                Some(due) if due <= now && entry.mac.is_none() && entry.waiting.is_empty() => {
+                    entry.ask_at = None;
+                }
                 Some(due) if due <= now && entry.asked >= QUESTIONS => {
                     entry.ask_at = None;
                     entry.asked = 0;
+                    // That nobody outside says anything is no news of the neighbour.
+                    if self.outside && entry.mac.is_some() {
+                        entry.fresh_until = now + REACHABLE;
+                        continue;
+                    }
                     entry.mac = None;
                     unreachable.append(&mut entry.waiting);
                 }
@@ -199,14 +310,26 @@ impl Neighbours {
         self.next_question
     }
 
+    /// Whether there is a question to be sent.
     #[inline]
     pub(crate) fn has_question(&self) -> bool {
-        !self.questions.is_empty()
+        !self.outside && !self.questions.is_empty()
     }
 
     /// A question to be sent, if there is one.
     pub(crate) fn poll_question(&mut self) -> Option<Question> {
-        self.questions.pop()
+        if self.outside { None } else { self.questions.pop() }
+    }
+
+    /// Whether there is a question to who drives the stack.
+    #[inline]
+    pub(crate) fn has_outside_question(&self) -> bool {
+        self.outside && !self.questions.is_empty()
+    }
+
+    /// An address for which he is asked, if there is one.
+    pub(crate) fn poll_outside_question(&mut self) -> Option<IpAddr> {
+        if self.outside { self.questions.pop().map(|question| question.address) } else { None }
     }
 }
 

@@ -20,12 +20,52 @@ pub enum ListenError {
     NotOurs,
 }
 
+/// At which addresses somebody listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    One(IpAddr),
+    /// 0.0.0.0
+    AllV4,
+    /// `[::]` with IPV6_V6ONLY
+    AllV6,
+    /// `[::]`
+    All,
+}
+
+impl Place {
+    /// What an address to listen at means where nothing else is said.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address {
+            address if !address.is_unspecified() => Self::One(address),
+            IpAddr::V4(_) => Self::AllV4,
+            IpAddr::V6(_) => Self::All,
+        }
+    }
+
+    /// Whether two listeners at these would want the same segments, and neither is nearer to them.
+    fn collides(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::One(one), Self::One(other)) => one == other,
+            (Self::One(_), _) | (_, Self::One(_)) => false,
+            (one, other) => one == other || one == Self::All || other == Self::All,
+        }
+    }
+
+    fn takes(self, address: IpAddr) -> bool {
+        match self {
+            Self::One(one) => one == address,
+            Self::AllV4 => address.is_ipv4(),
+            Self::AllV6 => address.is_ipv6(),
+            Self::All => true,
+        }
+    }
+}
+
 /// Waits for connections.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) id: ListenerId,
-    /// One address, or all.
-    address: Option<IpAddr>,
+    at: Place,
     port: u16,
     /// Connections that may wait to be accepted, and handshakes that may be under way.
     backlog: u32,
@@ -92,14 +132,13 @@ pub(crate) struct Listeners {
 impl Listeners {
     pub(crate) fn add(
         &mut self,
-        local: SocketAddr,
+        at: Place,
+        port: u16,
         backlog: u32,
     ) -> Result<ListenerId, ListenError> {
-        let address = Some(local.ip()).filter(|address| !address.is_unspecified());
-        let port = local.port();
         let others = self.ports.entry(port).or_default();
         let taken = others.iter().any(|&place| {
-            self.entries[place as usize].as_ref().is_some_and(|other| other.address == address)
+            self.entries[place as usize].as_ref().is_some_and(|other| other.at.collides(at))
         });
         if taken {
             return Err(ListenError::AddressInUse);
@@ -115,7 +154,7 @@ impl Listeners {
         let options = Vec::new();
         let fast_open = fast_open::Pending::default();
         let listener =
-            Listener { id, address, port, backlog, handshakes: 0, accept, fast_open, options };
+            Listener { id, at, port, backlog, handshakes: 0, accept, fast_open, options };
         match self.entries.get_mut(place) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -127,12 +166,14 @@ impl Listeners {
     /// Who listens there: for that address, or for all.
     pub(crate) fn find(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         let places = self.ports.get(&local.port())?;
-        let at = |address: Option<IpAddr>| {
+        let find = |wanted: fn(Place, IpAddr) -> bool| {
             places.iter().copied().find(|&place| {
-                self.entries[place as usize].as_ref().is_some_and(|other| other.address == address)
+                let listener = self.entries[place as usize].as_ref();
+                listener.is_some_and(|one| wanted(one.at, local.ip()))
             })
         };
-        let place = at(Some(local.ip())).or_else(|| at(None))?;
+        // Whoever listens at the address itself is nearer than who does at all.
+        let place = find(|at, address| at == Place::One(address)).or_else(|| find(Place::takes))?;
         self.entries[place as usize].as_mut()
     }
 

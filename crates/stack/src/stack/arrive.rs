@@ -139,13 +139,13 @@ impl Stack {
             return;
         }
         let Some(listener) = self.listeners.find(tuple.local()) else {
-            self.reset(tuple, segment, incoming);
+            self.refuse_segment(now, tuple, segment, incoming);
             return;
         };
         if let Some(ack) = segment.ack {
             let full = listener.is_full();
-            if !self.accept_cookie(now, tuple, segment, ack, full) {
-                self.reset(tuple, segment, incoming);
+            if !self.accept_cookie(now, tuple, segment, (ack, full), incoming) {
+                self.refuse_segment(now, tuple, segment, incoming);
             }
             return;
         }
@@ -160,6 +160,7 @@ impl Stack {
                 let id = listener.id;
                 let options = listener.options.clone();
                 let answer = self.judge_fast_open(now, tuple, segment, id);
+                self.assume_way_back(now, incoming);
                 let place = self.open_passively(now, tuple, segment, id, &options);
                 self.answer_fast(now, place, segment, answer);
             }
@@ -209,8 +210,8 @@ impl Stack {
         now: Instant,
         tuple: &Tuple,
         segment: &Segment<'_>,
-        ack: SeqNumber,
-        full: bool,
+        (ack, full): (SeqNumber, bool),
+        incoming: &Incoming<'_>,
     ) -> bool {
         let counters = &mut self.shared.counters;
         if counters.cookies_sent == 0 || segment.flags.has(Flags::SYN) {
@@ -230,12 +231,13 @@ impl Stack {
         let stamps = segment.options.timestamps;
         let (mut offered, _) = cookie::find_options(stamps.map(|(_, echo)| echo), stamps);
         offered.mss = Some(mss);
+        self.assume_way_back(now, incoming);
         self.open_from_cookie(now, tuple, segment, &offered, ack - 1);
         true
     }
 
     /// RFC 9293 §3.10.7.1: a reset that its receiver will believe.
-    fn reset(&mut self, tuple: &Tuple, segment: &Segment<'_>, incoming: &Incoming<'_>) {
+    pub(super) fn reset(&mut self, tuple: &Tuple, segment: &Segment<'_>, incoming: &Incoming<'_>) {
         if segment.flags.has(Flags::RST) {
             return;
         }

@@ -4,8 +4,11 @@ mod arrive;
 mod ending;
 mod fast_open;
 pub(crate) mod join;
+mod listen;
 mod open;
+mod readiness;
 mod settle;
+mod shared;
 mod sockets;
 mod transmit;
 mod udp;
@@ -53,6 +56,8 @@ pub struct Stack {
     udp: Sockets,
     /// Errors that may be sent.
     allowance: udp::Allowance,
+    /// Ports that were taken over a short while ago.
+    quiet: shared::QuietPorts,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -99,10 +104,11 @@ impl Stack {
     /// cookies are as hard to guess as it is.
     #[must_use]
     pub fn new(config: Config, device: Capabilities, mac: Mac, seed: [u8; 32]) -> Self {
+        let shared = config.shares_addresses;
         let secrets = Secrets::new(seed);
         let (keys, cache) = secrets.fast_open;
         Self {
-            interface: Interface::new(device, mac),
+            interface: Interface::new(device, mac, shared),
             connections: Slab::new(),
             listeners: Listeners::default(),
             demux: Demux::new(),
@@ -113,6 +119,7 @@ impl Stack {
             joined: None,
             udp: Sockets::default(),
             allowance: udp::Allowance::default(),
+            quiet: shared::QuietPorts::default(),
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
@@ -126,12 +133,13 @@ impl Stack {
         }
     }
 
-    /// Adds an address, and the route to its network.
+    /// Adds an address, and the route to its network. Where addresses are shared with the kernel
+    /// ([`Config::shares_addresses`]) there is no such route: each remote address is asked for.
     pub fn add_address(&mut self, address: Cidr) {
         self.interface.add_address(address);
     }
 
-    /// Adds a route.
+    /// Adds a route, for a stack that has its addresses to itself. Where they are shared the kernel routes.
     pub fn add_route(&mut self, route: Route) {
         self.interface.add_route(route);
     }
@@ -195,13 +203,8 @@ impl Stack {
                 self.settle(place);
             }
         }
-        for place in self.interface.neighbours.handle_timeout(now) {
-            if place & udp::WAITS != 0 {
-                self.resume_udp(place & !udp::WAITS);
-            } else {
-                self.fail_unreachable(place, now);
-            }
-        }
+        let unreachable = self.interface.neighbours.handle_timeout(now);
+        self.fail_all_unreachable(unreachable, now);
     }
 
     /// When to call [`Stack::handle_timeout`] next; nothing is due if there is no such time.
@@ -237,6 +240,13 @@ impl Stack {
                 }
             }
         }
-        None
+        self.interface.neighbours.poll_outside_question().map(Event::Neighbour)
+    }
+
+    /// Whether [`Stack::poll_event`] may have something to tell. To write a frame can raise a question for a
+    /// neighbour, so that who polls for frames last has to look before he sleeps.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.news.is_empty() || self.interface.neighbours.has_outside_question()
     }
 }

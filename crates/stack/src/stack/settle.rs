@@ -76,8 +76,19 @@ impl Stack {
         connection.receiver.release(&mut self.shared.pool);
     }
 
+    /// Nobody answers to the addresses that these packets go to.
+    pub(super) fn fail_all_unreachable(&mut self, places: Vec<u32>, now: Instant) {
+        for place in places {
+            if place & super::udp::WAITS != 0 {
+                self.resume_udp(place & !super::udp::WAITS);
+            } else {
+                self.fail_unreachable(place, now);
+            }
+        }
+    }
+
     /// Nobody answers to the address that this connection's packets go to.
-    pub(super) fn fail_unreachable(&mut self, place: u32, now: Instant) {
+    fn fail_unreachable(&mut self, place: u32, now: Instant) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
         if !connection.state.is_synchronised() {

@@ -6,13 +6,10 @@ use std::time::Duration;
 use uncork_packet::Instant;
 
 use super::Stack;
-use crate::connection::{
-    Connection, ConnectionError, Fast, Info, RecvError, SendError, SocketOption,
-};
+use crate::connection::{Connection, ConnectionError, Info, RecvError, SendError, SocketOption};
 use crate::context::Context;
 use crate::demux::Tuple;
-use crate::handle::{ListenerId, SocketId};
-use crate::listener::ListenError;
+use crate::handle::SocketId;
 
 /// Why a connection could not be begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +23,9 @@ pub enum ConnectError {
     /// Another connection has these ends, or every port is taken.
     #[error("the local port is taken, or all of them are")]
     AddressInUse,
+    /// The kernel gives out the ports of an address that it shares with the stack.
+    #[error("on an address that is shared with the kernel the local port is to be named")]
+    NoPort,
     /// The stack has Fast Open switched off for clients.
     #[error("TCP Fast Open is switched off")]
     NoFastOpen,
@@ -43,77 +43,10 @@ pub enum Shutdown {
 }
 
 impl Stack {
-    /// Listens, at one address or at all (unspecified).
-    ///
-    /// # Errors
-    ///
-    /// [`ListenError`].
-    pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<ListenerId, ListenError> {
-        if !local.ip().is_unspecified() && !self.interface.is_ours(local.ip()) {
-            return Err(ListenError::NotOurs);
-        }
-        self.listeners.add(local, backlog)
-    }
-
-    /// Sets an option of all connections that will come to a listener.
-    pub fn set_listener_option(&mut self, listener: ListenerId, option: SocketOption) {
-        if let Some(listener) = self.listeners.get(listener) {
-            listener
-                .options
-                .retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&option));
-            listener.options.push(option);
-        }
-    }
-
-    /// A connection that has come, if there is one.
-    pub fn accept(&mut self, listener: ListenerId) -> Option<SocketId> {
-        let id = self.listeners.get(listener)?.accept()?;
-        let connection = self.connections.get_mut(id.place)?;
-        if connection.is_fast_child() {
-            // The listener counts it until its handshake is over.
-            connection.fast.add(Fast::ACCEPTED);
-        } else {
-            connection.listener = None;
-        }
-        Some(id)
-    }
-
-    /// Connections that wait to be accepted.
-    pub fn accept_waiting(&mut self, listener: ListenerId) -> usize {
-        self.listeners.get(listener).map_or(0, |listener| listener.waiting())
-    }
-
-    /// Listens no more. Connections that have come and were not accepted are reset; so are handshakes
-    /// under way, when they go on.
-    pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
-        let waiting = self.listeners.remove(listener).unwrap_or_default();
-        self.shared.fast_open.forget_listener(listener);
-        for id in waiting {
-            self.abort(now, id);
-            self.close(now, id);
-        }
-        let orphans: Vec<u32> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.listener == Some(listener))
-            .map(|(place, _)| place)
-            .collect();
-        for place in orphans {
-            if let Some(connection) = self.connections.get_mut(place) {
-                if connection.fast.has(Fast::ACCEPTED) {
-                    connection.listener = None;
-                    continue;
-                }
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.abort(&mut cx);
-                connection.listener = None;
-                self.settle(place);
-            }
-        }
-    }
-
     /// Begins a connection; [`crate::Ready::CONNECTED`] or an error says how that went. A `local` port
-    /// of 0, or no `local` at all, leaves the choice to the stack.
+    /// of 0, or no `local` at all, leaves the choice to the stack, but for an address that is shared with the
+    /// kernel, whose other programs choose from the same ports: there it is to be one that the kernel has
+    /// reserved, and the address the one that its route says.
     ///
     /// # Errors
     ///
@@ -152,6 +85,7 @@ impl Stack {
         };
         let port = local.map_or(0, |local| local.port());
         let tuple = match port {
+            0 if self.interface.shared => return Err(ConnectError::NoPort),
             0 => self.choose_port(address, remote).ok_or(ConnectError::AddressInUse)?,
             port => Tuple::new(SocketAddr::new(address, port), remote),
         };
@@ -162,6 +96,7 @@ impl Stack {
         self.shared.counters.active_opens += 1;
         let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
         connection.user.attached = true;
+        self.ask_the_way(now, place);
         Ok(place)
     }
 
@@ -350,7 +285,7 @@ impl Stack {
         connection.id != socket || !connection.state.may_send() || connection.is_writable(&cx)
     }
 
-    fn get(&self, socket: SocketId) -> Option<&Connection> {
+    pub(super) fn get(&self, socket: SocketId) -> Option<&Connection> {
         self.connections.get(socket.place).filter(|connection| connection.id == socket)
     }
 

@@ -245,7 +245,12 @@ impl Stack {
     /// Nobody has that port (RFC 1122 §4.1.3.1). What went to many is not answered (§3.2.2).
     fn refuse(&mut self, now: Instant, incoming: &Incoming<'_>) {
         self.shared.counters.udp_no_ports += 1;
-        if incoming.to_many || incoming.source.ip().is_unspecified() || !self.allowance.take(now) {
+        // Where addresses are shared the port may be the kernel's, which answers for it.
+        if self.interface.shared
+            || incoming.to_many
+            || incoming.source.ip().is_unspecified()
+            || !self.allowance.take(now)
+        {
             return;
         }
         let most = if !incoming.source.is_ipv6() { QUOTED_BYTES.0 } else { QUOTED_BYTES.1 };

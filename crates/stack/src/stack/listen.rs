@@ -1,0 +1,108 @@
+//! Listening and accepting, as the user sees them.
+
+use std::net::{SocketAddr, SocketAddrV6};
+
+use uncork_packet::Instant;
+
+use super::Stack;
+use crate::connection::{Fast, SocketOption};
+use crate::handle::{ListenerId, SocketId};
+use crate::listener::{ListenError, Place};
+
+impl Stack {
+    /// Listens at one address; at all of IPv4 (0.0.0.0); or at all of both versions (`[::]`).
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<ListenerId, ListenError> {
+        self.listen_at(Place::of(local.ip()), local.port(), backlog)
+    }
+
+    /// The same, but what is unspecified is IPv6 alone (`[::]` with IPV6_V6ONLY), so that another may listen
+    /// at 0.0.0.0.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen_v6_only(
+        &mut self,
+        local: SocketAddrV6,
+        backlog: u32,
+    ) -> Result<ListenerId, ListenError> {
+        let place = match Place::of((*local.ip()).into()) {
+            Place::All => Place::AllV6,
+            place => place,
+        };
+        self.listen_at(place, local.port(), backlog)
+    }
+
+    fn listen_at(
+        &mut self,
+        place: Place,
+        port: u16,
+        backlog: u32,
+    ) -> Result<ListenerId, ListenError> {
+        match place {
+            Place::One(address) if !self.interface.is_ours(address) => Err(ListenError::NotOurs),
+            place => self.listeners.add(place, port, backlog),
+        }
+    }
+
+    /// Sets an option of all connections that will come to a listener.
+    pub fn set_listener_option(&mut self, listener: ListenerId, option: SocketOption) {
+        if let Some(listener) = self.listeners.get(listener) {
+            listener
+                .options
+                .retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&option));
+            listener.options.push(option);
+        }
+    }
+
+    /// A connection that has come, if there is one.
+    pub fn accept(&mut self, listener: ListenerId) -> Option<SocketId> {
+        let id = self.listeners.get(listener)?.accept()?;
+        let connection = self.connections.get_mut(id.place)?;
+        if connection.is_fast_child() {
+            // The listener counts it until its handshake is over.
+            connection.fast.add(Fast::ACCEPTED);
+        } else {
+            connection.listener = None;
+        }
+        Some(id)
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn accept_waiting(&mut self, listener: ListenerId) -> usize {
+        self.listeners.get(listener).map_or(0, |listener| listener.waiting())
+    }
+
+    /// Listens no more. Connections that have come and were not accepted are reset; so are handshakes
+    /// under way, when they go on.
+    pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
+        let waiting = self.listeners.remove(listener).unwrap_or_default();
+        self.shared.fast_open.forget_listener(listener);
+        for id in waiting {
+            self.abort(now, id);
+            self.close(now, id);
+        }
+        let orphans: Vec<u32> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.listener == Some(listener))
+            .map(|(place, _)| place)
+            .collect();
+        for place in orphans {
+            if let Some(connection) = self.connections.get_mut(place) {
+                if connection.fast.has(Fast::ACCEPTED) {
+                    connection.listener = None;
+                    continue;
+                }
+                let mut cx = self.shared.context(&self.interface.device, now);
+                connection.abort(&mut cx);
+                connection.listener = None;
+                self.settle(place);
+            }
+        }
+    }
+}

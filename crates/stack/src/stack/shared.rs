@@ -1,0 +1,133 @@
+//! What is different where the stack shares its addresses with the host's kernel
+//! ([`Config::shares_addresses`](crate::Config)).
+//!
+//! The kernel goes on with everything that is not the stack's, so that what nobody has is the kernel's to
+//! refuse, and where packets go is in the kernel's tables, which whoever drives the stack asks.
+
+use std::net::IpAddr;
+
+use uncork_packet::{Instant, Medium};
+
+use super::Stack;
+use crate::connection::arrival::Segment;
+use crate::demux::Tuple;
+use crate::interface::arrival::Incoming;
+use crate::interface::{Found, NeighbourId};
+
+/// Ports whose unknown segments are not answered, each until when. There are few, and not for long.
+#[derive(Debug, Default)]
+pub(super) struct QuietPorts(Vec<(u16, Instant)>);
+
+impl QuietPorts {
+    fn add(&mut self, port: u16, until: Instant) {
+        match self.0.iter_mut().find(|(other, _)| *other == port) {
+            Some((_, other)) => *other = until.max(*other),
+            None => self.0.push((port, until)),
+        }
+    }
+
+    /// Whether it is quiet there. What is over is forgotten.
+    fn has(&mut self, port: u16, now: Instant) -> bool {
+        self.0.retain(|&(_, until)| until > now);
+        self.0.iter().any(|&(other, _)| other == port)
+    }
+}
+
+impl Stack {
+    /// No segment to this port is answered with a reset until then because nobody has its connection. Say
+    /// so before a port that was the kernel's becomes the stack's: the first segments of the kernel's own
+    /// connections may come here before it is known which those are, and a reset would end them. Their
+    /// peers send them again, to where they belong. What opens a connection is taken as ever.
+    pub fn quiet_until(&mut self, port: u16, until: Instant) {
+        self.quiet.add(port, until);
+    }
+
+    /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that
+    /// nobody has asked for is not remembered; that one cannot be reached fails, as ARP's failure does,
+    /// those connections to it that are not open yet.
+    pub fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
+        self.finish_joining();
+        let Some((id, waiting)) = self.interface.neighbours.tell(remote, found, now) else {
+            return;
+        };
+        match found {
+            Found::At { mtu, .. } => {
+                if let Some(mtu) = mtu.filter(|&mtu| mtu < self.interface.device.mtu) {
+                    self.shrink_paths(now, id, mtu);
+                }
+                self.resume(waiting);
+            }
+            Found::Unreachable => self.fail_all_unreachable(waiting, now),
+        }
+    }
+
+    /// What goes to this neighbour gets through only if it is no longer than this.
+    fn shrink_paths(&mut self, now: Instant, id: NeighbourId, mtu: u16) {
+        let longer = |path: &crate::connection::Path| path.neighbour == Some(id) && path.mtu > mtu;
+        let all = self.connections.iter();
+        let places: Vec<u32> =
+            all.filter(|(_, one)| longer(&one.path)).map(|(place, _)| place).collect();
+        for place in places {
+            if let Some(connection) = self.connections.get_mut(place) {
+                let mut cx = self.shared.context(&self.interface.device, now);
+                connection.shrink_path(&mut cx, mtu.into());
+                self.settle(place);
+            }
+        }
+    }
+
+    /// Asks for the way of a connection that is about to be opened, so that the question is there before its
+    /// first frame is asked for.
+    pub(super) fn ask_the_way(&mut self, now: Instant, place: u32) {
+        if self.interface.shared
+            && let Some(id) = self.connections.get(place).and_then(|one| one.path.neighbour)
+        {
+            self.interface.neighbours.mac(id, now);
+        }
+    }
+
+    /// The answer to a SYN goes back the way that it came, until it is known where it should go.
+    pub(super) fn assume_way_back(&mut self, now: Instant, incoming: &Incoming<'_>) {
+        if !self.interface.shared || self.interface.device.medium != Medium::Ethernet {
+            return;
+        }
+        let Some(mac) = incoming.back.mac() else { return };
+        if let Some(id) = self.interface.neighbour_for(incoming.source.ip()) {
+            self.interface.neighbours.assume(id, mac, now);
+        }
+    }
+
+    /// A segment has come that belongs to no connection. On an address of its own the stack resets it. On one
+    /// that it shares only a port where it listens is the stack's alone: on any other the kernel may have
+    /// connections, those of a port that the stack connects from included.
+    pub(super) fn refuse_segment(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        incoming: &Incoming<'_>,
+    ) {
+        let kernel_may = self.interface.shared && self.listeners.find(tuple.local()).is_none();
+        if !kernel_may && !self.quiet.has(tuple.local_port, now) {
+            self.reset(tuple, segment, incoming);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_packet::Instant;
+
+    use super::QuietPorts;
+
+    #[test]
+    fn a_port_is_quiet_for_as_long_as_anybody_has_asked() {
+        let mut ports = QuietPorts::default();
+        ports.add(80, Instant::from_millis(500));
+        ports.add(80, Instant::from_millis(400));
+        assert!(ports.has(80, Instant::from_millis(499)));
+        assert!(!ports.has(81, Instant::from_millis(0)));
+        assert!(!ports.has(80, Instant::from_millis(500)));
+        assert!(ports.0.is_empty());
+    }
+}
