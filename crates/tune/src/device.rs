@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use crate::Error;
 use crate::change::link::Device;
-use crate::netlink::{Line, attribute, long_number, number, push};
 use crate::netns::Handle;
+use uncork_netlink::{Line, attribute, long_number, number, push};
 
 // linux/rtnetlink.h, linux/if_link.h, linux/gen_stats.h
 const RTM_GETLINK: u16 = 18;

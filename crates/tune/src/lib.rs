@@ -16,7 +16,6 @@ pub mod small_queues;
 mod apply;
 mod error;
 mod list;
-mod netlink;
 mod plan;
 mod privilege;
 mod undo;

@@ -2,31 +2,22 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd as _;
 
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrLike as _,
-    recv, sendto, socket,
-};
+use nix::sys::socket::{AddressFamily, SockaddrLike as _};
+use uncork_netlink::{CREATE, Line, REPLACE, push};
 use uncork_stack::Cidr;
 
 use crate::error::Error;
 
-// linux/rtnetlink.h, linux/netlink.h, linux/if_addr.h
+// linux/rtnetlink.h, linux/if_addr.h
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_REPLACE: u16 = 0x100;
-const NLM_F_CREATE: u16 = 0x400;
-const NLMSG_ERROR: u16 = 2;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// Nobody else can have it on this link: it need not be asked for.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
-const HEAD_BYTES: usize = 16;
 
 /// The number of a device.
 pub(super) fn index(device: &str) -> nix::Result<u32> {
@@ -56,7 +47,8 @@ pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<(), (&'static s
     link.extend(index.to_ne_bytes());
     link.extend(IFF_UP.to_ne_bytes());
     link.extend(IFF_UP.to_ne_bytes());
-    order(RTM_NEWLINK, 0, &link).map_err(|error| ("set it up", error))?;
+    let mut line = Line::open().map_err(|error| ("set it up", error))?;
+    line.order(RTM_NEWLINK, 0, &link).map_err(|error| ("set it up", error))?;
     for address in addresses {
         let (family, octets) = match address.address {
             IpAddr::V4(address) => (libc_family(AddressFamily::Inet), address.octets().to_vec()),
@@ -65,13 +57,9 @@ pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<(), (&'static s
         let mut body = vec![family, address.prefix, IFA_F_NODAD, 0];
         body.extend(index.to_ne_bytes());
         for kind in [IFA_LOCAL, IFA_ADDRESS] {
-            // Addresses are multiples of what attributes are aligned to.
-            let bytes = u16::try_from(4 + octets.len()).unwrap_or(0);
-            body.extend(bytes.to_ne_bytes());
-            body.extend(kind.to_ne_bytes());
-            body.extend(&octets);
+            push(&mut body, kind, &octets);
         }
-        order(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &body)
+        line.order(RTM_NEWADDR, CREATE | REPLACE, &body)
             .map_err(|error| ("give it an address", error))?;
     }
     Ok(())
@@ -79,33 +67,4 @@ pub(super) fn set_up(device: &str, addresses: &[Cidr]) -> Result<(), (&'static s
 
 fn libc_family(family: AddressFamily) -> u8 {
     u8::try_from(family as i32).unwrap_or(0)
-}
-
-fn order(kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
-    let line = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::NetlinkRoute,
-    )?;
-    let length = u32::try_from(HEAD_BYTES + body.len()).map_err(io::Error::other)?;
-    let mut message = length.to_ne_bytes().to_vec();
-    message.extend(kind.to_ne_bytes());
-    message.extend((NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    sendto(line.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-    let mut answer = [0; 1024];
-    let bytes = recv(line.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    let answer = &answer[..bytes];
-    // struct nlmsgerr: a negative errno, or zero.
-    match (answer.get(4..6), answer.get(HEAD_BYTES..HEAD_BYTES + 4)) {
-        (Some(kind), Some(&[a, b, c, d])) if *kind == NLMSG_ERROR.to_ne_bytes() => {
-            match i32::from_ne_bytes([a, b, c, d]) {
-                0 => Ok(()),
-                code => Err(io::Error::from_raw_os_error(-code)),
-            }
-        }
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::State;
 use crate::Error;
-use crate::netlink::{Line, attribute, number, push};
 use crate::netns::{Handle, NetNs};
+use uncork_netlink::{Line, attribute, number, push};
 
 // linux/rtnetlink.h, linux/if_link.h
 const RTM_NEWLINK: u16 = 16;

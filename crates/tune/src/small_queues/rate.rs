@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 
 use crate::Error;
 use crate::change::link::Device;
-use crate::netlink::{Line, attribute, long_number, number};
 use crate::netns::Handle;
+use uncork_netlink::{Line, attribute, long_number, number};
 
 // linux/rtnetlink.h, linux/pkt_sched.h
 const RTM_GETQDISC: u16 = 38;

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::{Line, attribute, attributes, number, push};
 use crate::scope::Prefix;
+use uncork_netlink::{Line, attribute, attributes, number, push};
 
 // linux/rtnetlink.h
 const RTM_GETROUTE: u16 = 26;

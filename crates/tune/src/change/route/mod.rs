@@ -13,8 +13,8 @@ pub use plan::Plan;
 
 use super::{State, link};
 use crate::Error;
-use crate::netlink::{APPEND, CREATE, EXCLUSIVE, Line, REPLACE};
 use crate::netns::{Handle, NetNs};
+use uncork_netlink::{APPEND, CREATE, EXCLUSIVE, Line, REPLACE};
 
 // linux/rtnetlink.h
 const RTM_NEWROUTE: u16 = 24;

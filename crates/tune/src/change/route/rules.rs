@@ -5,9 +5,9 @@ use std::io;
 
 use super::fib::{self, Fib, TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use crate::Error;
-use crate::netlink::{Line, attributes, number};
 use crate::netns::Handle;
 use crate::scope::Prefix;
+use uncork_netlink::{Line, attributes, number};
 
 const RTM_GETRULE: u16 = 34;
 /// `struct fib_rule_hdr`.

@@ -1,7 +1,7 @@
 //! Which of the classes of an htb (tc-htb(8)) shapes what nobody has sorted.
 
 use super::{RATE_AT, Shaper, options, rate};
-use crate::netlink::{attribute, number};
+use uncork_netlink::{attribute, number};
 
 // linux/pkt_sched.h
 const TCA_HTB_PARMS: u16 = 1;

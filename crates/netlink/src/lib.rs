@@ -1,11 +1,14 @@
-//! Asking and ordering the kernel's routing (rtnetlink(7)), with its attributes left as octets:
+//! Asking, ordering and hearing the kernel's routing (rtnetlink(7)), with its attributes left as octets:
 //! what is not understood is given back as it was.
+#![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
+    socket,
 };
 
 /// The kernel's dumps come in datagrams of at most this size (NLMSG_GOODSIZE and more).
@@ -25,22 +28,28 @@ const DUMPS: u32 = 10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Replace what there is; made new only together with [`CREATE`].
-pub(crate) const REPLACE: u16 = 0x100;
+pub const REPLACE: u16 = 0x100;
 /// Only if there is none.
-pub(crate) const EXCLUSIVE: u16 = 0x200;
+pub const EXCLUSIVE: u16 = 0x200;
 /// Make it.
-pub(crate) const CREATE: u16 = 0x400;
+pub const CREATE: u16 = 0x400;
 /// Behind those that there are.
-pub(crate) const APPEND: u16 = 0x800;
+pub const APPEND: u16 = 0x800;
 
 /// A line to the kernel, of the thread's network namespace.
-pub(crate) struct Line {
+#[derive(Debug)]
+pub struct Line {
     fd: OwnedFd,
     buffer: Vec<u8>,
 }
 
 impl Line {
-    pub(crate) fn open() -> io::Result<Self> {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn open() -> io::Result<Self> {
         let fd = socket(
             AddressFamily::Netlink,
             SockType::Raw,
@@ -51,7 +60,11 @@ impl Line {
     }
 
     /// All answers to a question, without their heads.
-    pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 1..DUMPS {
             self.send(kind, NLM_F_DUMP, body)?;
             match self.receive(true) {
@@ -64,13 +77,21 @@ impl Line {
     }
 
     /// The one answer to a question.
-    pub(crate) fn get(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn get(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.send(kind, NLM_F_ACK, body)?;
         self.receive(false)?.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// An order.
-    pub(crate) fn order(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn order(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.send(kind, NLM_F_ACK | flags, body)?;
         self.receive(false).map(drop)
     }
@@ -99,7 +120,8 @@ impl Line {
                     NLMSG_DONE if !whole => return Err(io::ErrorKind::Interrupted.into()),
                     NLMSG_DONE => return Ok(bodies),
                     NLMSG_ERROR => {
-                        match number(message.body, 0).map_or(-libc::EIO, u32::cast_signed) {
+                        match number(message.body, 0).map_or(-(Errno::EIO as i32), u32::cast_signed)
+                        {
                             0 => return Ok(bodies),
                             code => return Err(io::Error::from_raw_os_error(-code)),
                         }
@@ -112,6 +134,54 @@ impl Line {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+}
+
+/// What the kernel tells without being asked: messages of groups (RTNLGRP_*).
+#[derive(Debug)]
+pub struct News {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl News {
+    /// Subscribes to groups, which are numbered from 1 to 32. Nothing waits on it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn of(groups: &[u32]) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let route = SockProtocol::NetlinkRoute;
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, route)?;
+        let mask = groups.iter().fold(0, |mask, group| mask | 1_u32 << (group - 1));
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, mask))?;
+        Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// Gives the messages of one datagram to `tell`, by their types; whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// ENOBUFS when some were lost, as nobody had read for too long: what they were about has to be asked
+    /// for. What else the kernel says.
+    pub fn receive(&mut self, mut tell: impl FnMut(u16, &[u8])) -> io::Result<bool> {
+        let bytes = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
+            received => received?,
+        };
+        let mut rest = &self.buffer[..bytes];
+        while let Some((message, after)) = Message::first(rest) {
+            tell(message.kind, message.body);
+            rest = after;
+        }
+        Ok(true)
+    }
+}
+
+impl AsFd for News {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -133,17 +203,20 @@ impl<'a> Message<'a> {
 }
 
 /// The number of four octets at this place.
-pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u32> {
+#[must_use]
+pub fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// The number of eight octets at this place.
-pub(crate) fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
+#[must_use]
+pub fn long_number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 /// Attributes by their types. The two highest bits of a type are no part of it (NLA_TYPE_MASK).
-pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+#[must_use]
+pub fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
     let head =
         |bytes: &[u8], at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
@@ -157,12 +230,13 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
 }
 
 /// The value of the attribute of this type.
-pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+#[must_use]
+pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).into_iter().find(|(other, _)| *other == kind).map(|(_, value)| value)
 }
 
 /// Appends an attribute.
-pub(crate) fn push(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub fn push(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -193,7 +267,7 @@ mod tests {
         let mut body = vec![0; 16];
         body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         let error = line.get(18, &body).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(error.raw_os_error(), Some(Errno::ENODEV as i32));
         assert!(!line.dump(18, &[0; 16]).unwrap().is_empty());
     }
 }

@@ -1,0 +1,304 @@
+//! What the kernel knows of the way to an address, asked over netlink by a program without any privilege:
+//! which device and next hop, from which address, how long a packet may be, and the next hop's hardware
+//! address. For a stack in user space that shares its addresses with the kernel.
+//!
+//! [`Neighbours::ask`] asks, [`Neighbours::poll`] gives the answers, and goes on telling when they change:
+//! the kernel's own news of neighbours, routes, rules, addresses and links are subscribed to. Nothing in
+//! here waits: the kernel answers questions about its tables at once, and what it has to find out itself
+//! (ARP, neighbour discovery) comes as news.
+//!
+//! What the kernel does to packets beyond its routes, such as IPsec, is not in these tables.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod prompt;
+mod way;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use uncork_netlink::{Line, News};
+
+use entry::Entry;
+use prompt::Prompter;
+pub use way::{Kind, Way};
+
+/// Addresses whose changes are told. Beyond that one is forgotten for each that is new; it is told again
+/// when it is asked for.
+pub const MOST: usize = 65_536;
+/// Addresses that are looked up again in one call after routes have changed: each costs microseconds.
+const REVIEWS: usize = 64;
+
+// linux/rtnetlink.h
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_DELNEIGH: u16 = 29;
+const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_NEIGH: u32 = 3;
+/// What can change a route, beside its device: addresses, routes and rules of both versions. That a device
+/// goes down takes its routes away without another word.
+const RTNLGRP_ROUTES: [u32; 6] = [5, 7, 8, 9, 11, 19];
+
+/// Where packets to an address go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Out of a device, to a hardware address.
+    At {
+        /// The device's number.
+        device: u32,
+        /// The next hop's.
+        mac: [u8; 6],
+        /// The longest packet that gets through to the end, where the kernel knows of less than the
+        /// device's MTU.
+        mtu: Option<u16>,
+    },
+    /// Nowhere that is on a link: there is no route, the next hop does not answer or has no hardware
+    /// address, or the address is one of this host's.
+    Unreachable,
+}
+
+/// An answer, or a change of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// What was asked for.
+    pub remote: IpAddr,
+    /// Where it is.
+    pub found: Found,
+}
+
+/// An address that was asked for.
+#[derive(Debug)]
+struct Asked {
+    source: Option<IpAddr>,
+    /// Device and address of its next hop.
+    hop: Option<(u32, IpAddr)>,
+    mtu: Option<u16>,
+    /// What was told last.
+    told: Option<Found>,
+    /// It is to be looked up again.
+    stale: bool,
+}
+
+/// A line to the kernel's tables, of the network namespace of the thread that has opened it.
+#[derive(Debug)]
+pub struct Neighbours {
+    kernel: Line,
+    news: News,
+    prompter: Prompter,
+    asked: BTreeMap<IpAddr, Asked>,
+    /// Who is reached through a next hop.
+    behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
+    answers: VecDeque<Answer>,
+    /// Those that are to be looked up again.
+    stale: VecDeque<IpAddr>,
+}
+
+impl Neighbours {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn open() -> io::Result<Self> {
+        let groups: Vec<u32> =
+            [RTNLGRP_LINK, RTNLGRP_NEIGH].into_iter().chain(RTNLGRP_ROUTES).collect();
+        Ok(Self {
+            kernel: Line::open()?,
+            news: News::of(&groups)?,
+            prompter: Prompter::default(),
+            asked: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            answers: VecDeque::new(),
+            stale: VecDeque::new(),
+        })
+    }
+
+    /// What the kernel's routes say of packets to `remote`, from that address of this host's if one is
+    /// named; nothing if there is no route. Nothing is remembered.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn way(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<Option<Way>> {
+        Way::look_up(&mut self.kernel, remote, source)
+    }
+
+    /// Asks where packets to `remote` go, from that address if one is named. The answer comes out of
+    /// [`Neighbours::poll`], and so does every change until [`Neighbours::forget`]. If the kernel does not
+    /// know its neighbour, or has not heard of him for long, it is made to look for him.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn ask(&mut self, remote: IpAddr, source: Option<IpAddr>) -> io::Result<()> {
+        if !self.asked.contains_key(&remote)
+            && self.asked.len() >= MOST
+            && let Some((&other, _)) = self.asked.first_key_value()
+        {
+            self.forget(other);
+        }
+        self.forget(remote);
+        let asked = Asked { source, hop: None, mtu: None, told: None, stale: false };
+        self.asked.insert(remote, asked);
+        self.look_up(remote)
+    }
+
+    /// Tells no more of changes.
+    pub fn forget(&mut self, remote: IpAddr) {
+        if let Some(hop) = self.asked.remove(&remote).and_then(|asked| asked.hop) {
+            self.leave(hop, remote);
+        }
+    }
+
+    /// The next answer or change, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn poll(&mut self) -> io::Result<Option<Answer>> {
+        if self.answers.is_empty() {
+            self.hear()?;
+            self.review()?;
+        }
+        Ok(self.answers.pop_front())
+    }
+
+    /// Whether [`Neighbours::poll`] has more to do although its descriptor is not readable: look again
+    /// before sleeping on that.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        !self.answers.is_empty() || !self.stale.is_empty()
+    }
+
+    /// Looks the way up, and the neighbour on it. What is known by that is told if it is new.
+    fn look_up(&mut self, remote: IpAddr) -> io::Result<()> {
+        let Some(asked) = self.asked.get(&remote) else { return Ok(()) };
+        let (source, before) = (asked.source, asked.hop);
+        let way = Way::look_up(&mut self.kernel, remote, source)?;
+        let way = way.filter(|way| way.kind == Kind::Link);
+        let hop = way.as_ref().map(|way| (way.device, way.next_hop));
+        if before != hop {
+            if let Some(before) = before {
+                self.leave(before, remote);
+            }
+            if let Some(hop) = hop {
+                self.behind.entry(hop).or_default().insert(remote);
+            }
+        }
+        if let Some(asked) = self.asked.get_mut(&remote) {
+            asked.hop = hop;
+            asked.mtu = way.and_then(|way| way.mtu);
+        }
+        let Some(hop) = hop else {
+            self.tell(remote, Found::Unreachable);
+            return Ok(());
+        };
+        let entry = Entry::look_up(&mut self.kernel, hop)?;
+        match entry.unwrap_or(Entry::Unknown) {
+            Entry::Known(mac) => self.tell_at(remote, hop, mac),
+            Entry::Old(mac) => {
+                self.tell_at(remote, hop, mac);
+                self.prompter.prompt(hop);
+            }
+            Entry::Bare => self.tell(remote, Found::Unreachable),
+            Entry::Sought => {}
+            Entry::Unknown | Entry::Failed => self.prompter.prompt(hop),
+        }
+        Ok(())
+    }
+
+    fn tell_at(&mut self, remote: IpAddr, (device, _): (u32, IpAddr), mac: [u8; 6]) {
+        let mtu = self.asked.get(&remote).and_then(|asked| asked.mtu);
+        self.tell(remote, Found::At { device, mac, mtu });
+    }
+
+    fn tell(&mut self, remote: IpAddr, found: Found) {
+        if let Some(asked) = self.asked.get_mut(&remote)
+            && asked.told.replace(found) != Some(found)
+        {
+            self.answers.push_back(Answer { remote, found });
+        }
+    }
+
+    fn leave(&mut self, hop: (u32, IpAddr), remote: IpAddr) {
+        if let Some(behind) = self.behind.get_mut(&hop) {
+            behind.remove(&remote);
+            if behind.is_empty() {
+                self.behind.remove(&hop);
+            }
+        }
+    }
+
+    /// Takes in what the kernel has told meanwhile.
+    fn hear(&mut self) -> io::Result<()> {
+        let (mut entries, mut routes) = (Vec::new(), false);
+        loop {
+            let heard = self.news.receive(|kind, body| match kind {
+                RTM_NEWNEIGH | RTM_DELNEIGH => {
+                    let gone = kind == RTM_DELNEIGH;
+                    entries.extend(Entry::read(body).map(|(hop, entry)| (hop, entry, gone)));
+                }
+                _ => routes = true,
+            });
+            match heard {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Some were lost: all have to be looked up.
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => routes = true,
+                Err(error) => return Err(error),
+            }
+        }
+        for (hop, entry, gone) in entries {
+            self.hear_of(hop, if gone { Entry::Unknown } else { entry });
+        }
+        if routes {
+            let fresh = self.asked.iter_mut().filter(|(_, asked)| !asked.stale);
+            self.stale.extend(fresh.map(|(&remote, asked)| {
+                asked.stale = true;
+                remote
+            }));
+        }
+        Ok(())
+    }
+
+    fn hear_of(&mut self, hop: (u32, IpAddr), entry: Entry) {
+        let Some(behind) = self.behind.get(&hop) else { return };
+        let remotes: Vec<IpAddr> = behind.iter().copied().collect();
+        match entry {
+            Entry::Known(mac) | Entry::Old(mac) => {
+                for remote in remotes {
+                    self.tell_at(remote, hop, mac);
+                }
+            }
+            Entry::Failed | Entry::Bare => {
+                for remote in remotes {
+                    self.tell(remote, Found::Unreachable);
+                }
+            }
+            // The kernel had no use for it any more, but without an entry it hears of no change.
+            Entry::Unknown => self.prompter.prompt(hop),
+            Entry::Sought => {}
+        }
+    }
+
+    /// Looks some of those up again whose routes may have changed.
+    fn review(&mut self) -> io::Result<()> {
+        for _ in 0..REVIEWS {
+            let Some(remote) = self.stale.pop_front() else { break };
+            if let Some(asked) = self.asked.get_mut(&remote) {
+                asked.stale = false;
+                self.look_up(remote)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Readable when the kernel has something to tell.
+impl AsFd for Neighbours {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
+    }
+}

@@ -1,0 +1,190 @@
+//! What the kernel knows, between network namespaces.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uncork_neighbours::{Answer, Found, Kind, Neighbours};
+use uncork_netns::Namespace;
+use uncork_netns::testing::is_skipped;
+
+/// Two namespaces and a link: here .1, there .2 with this hardware address.
+struct Link {
+    here: Namespace,
+    there: Namespace,
+}
+
+const THERE: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const MOVED: [u8; 6] = [2, 0, 0, 0, 0, 3];
+
+fn link(label: &str) -> Result<Link> {
+    let here = Namespace::new(&format!("{label}-a"))?;
+    let there = Namespace::new(&format!("{label}-b"))?;
+    here.ip(&format!("link add veth0 type veth peer name veth0 netns {}", there.name()))?;
+    there.ip("link set veth0 address 02:00:00:00:00:02")?;
+    for (one, number) in [(&here, 1), (&there, 2)] {
+        one.ip(&format!("address add 10.7.0.{number}/24 dev veth0"))?;
+        one.ip(&format!("address add fd07::{number}/64 dev veth0 nodad"))?;
+        one.ip("link set veth0 up")?;
+    }
+    Ok(Link { here, there })
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// The next answer, for as long as one may take: the kernel asks three times, a second apart.
+fn next(neighbours: &mut Neighbours) -> Option<Answer> {
+    let until = Instant::now() + Duration::from_secs(6);
+    while Instant::now() < until {
+        if let Some(answer) = neighbours.poll().unwrap() {
+            return Some(answer);
+        }
+        if !neighbours.has_more() {
+            let mut fds = [PollFd::new(neighbours.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(100_u16)).unwrap();
+        }
+    }
+    None
+}
+
+fn quiet(neighbours: &mut Neighbours) -> bool {
+    std::thread::sleep(Duration::from_millis(100));
+    neighbours.poll().unwrap().is_none()
+}
+
+fn mac_of(answer: Option<Answer>) -> Option<[u8; 6]> {
+    match answer?.found {
+        Found::At { mac, .. } => Some(mac),
+        Found::Unreachable => None,
+    }
+}
+
+fn run(namespace: &str, arguments: &str) {
+    let arguments = arguments.split_whitespace();
+    assert!(Command::new("ip").args(["-n", namespace]).args(arguments).status().unwrap().success());
+}
+
+#[test]
+fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
+    if is_skipped("a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed") {
+        return;
+    }
+    let link = link("nb-found").unwrap();
+    let (here, there) = (link.here.name().to_owned(), link.there.name().to_owned());
+    link.here
+        .within(move || {
+            let mut neighbours = Neighbours::open()?;
+            for address in ["10.7.0.2", "fd07::2"] {
+                neighbours.ask(ip(address), None)?;
+                let answer = next(&mut neighbours).unwrap();
+                assert_eq!((answer.remote, mac_of(Some(answer))), (ip(address), Some(THERE)));
+                // What is known is told again to who asks again.
+                neighbours.ask(ip(address), None)?;
+                assert_eq!(mac_of(neighbours.poll()?), Some(THERE));
+            }
+            assert!(quiet(&mut neighbours));
+            // He has another card.
+            run(&here, "neighbour replace 10.7.0.2 lladdr 02:00:00:00:00:03 dev veth0");
+            let moved = next(&mut neighbours);
+            assert_eq!(
+                (moved.map(|moved| moved.remote), mac_of(moved)),
+                (Some(ip("10.7.0.2")), Some(MOVED))
+            );
+            neighbours.forget(ip("10.7.0.2"));
+            // The kernel throws his entry away: it is made to find him again.
+            run(&here, "neighbour delete fd07::2 dev veth0");
+            run(&there, "link set veth0 address 02:00:00:00:00:03");
+            let found = std::iter::from_fn(|| next(&mut neighbours))
+                .find(|answer| mac_of(Some(*answer)) == Some(MOVED));
+            assert_eq!(found.map(|found| found.remote), Some(ip("fd07::2")));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn nobody_there_and_no_route_are_unreachable() {
+    if is_skipped("nobody_there_and_no_route_are_unreachable") {
+        return;
+    }
+    let link = link("nb-none").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            let mut neighbours = Neighbours::open()?;
+            neighbours.ask(ip("192.0.2.1"), None)?;
+            let unreachable =
+                |remote| Some(Answer { remote: ip(remote), found: Found::Unreachable });
+            assert_eq!(neighbours.poll()?, unreachable("192.0.2.1"));
+            assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
+            run(&here, "route add blackhole 192.0.2.0/24");
+            run(&here, "-6 route add unreachable 2001:db8::/32");
+            assert_eq!(neighbours.way(ip("192.0.2.1"), None)?, None);
+            assert_eq!(neighbours.way(ip("2001:db8::1"), None)?, None);
+            // This host's own are nowhere on a link.
+            let own = neighbours.way(ip("10.7.0.1"), None)?.unwrap();
+            assert_eq!(own.kind, Kind::Local);
+            neighbours.ask(ip("10.7.0.1"), None)?;
+            assert_eq!(next(&mut neighbours), unreachable("10.7.0.1"));
+            neighbours.ask(ip("10.7.0.77"), None)?;
+            assert_eq!(next(&mut neighbours), unreachable("10.7.0.77"));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn who_is_behind_a_router_moves_with_the_route() {
+    if is_skipped("who_is_behind_a_router_moves_with_the_route") {
+        return;
+    }
+    let link = link("nb-route").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            run(&here, "address add 10.7.0.11/24 dev veth0");
+            run(&here, "neighbour add 10.7.0.9 lladdr 02:00:00:00:00:03 dev veth0");
+            run(&here, "route add default via 10.7.0.2 src 10.7.0.11 mtu 1300");
+            let remote = ip("198.51.100.7");
+            let mut neighbours = Neighbours::open()?;
+            let way = neighbours.way(remote, None)?.unwrap();
+            assert_eq!(
+                (way.kind, way.next_hop, way.source, way.mtu),
+                (Kind::Link, ip("10.7.0.2"), Some(ip("10.7.0.11")), Some(1300))
+            );
+            neighbours.ask(remote, Some(ip("10.7.0.11")))?;
+            let device = way.device;
+            let at = |mac, mtu| Some(Answer { remote, found: Found::At { device, mac, mtu } });
+            assert_eq!(next(&mut neighbours), at(THERE, Some(1300)));
+            run(&here, "route replace default via 10.7.0.9");
+            assert_eq!(next(&mut neighbours), at(MOVED, None));
+            run(&here, "link set veth0 down");
+            assert_eq!(next(&mut neighbours).map(|answer| answer.found), Some(Found::Unreachable));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_router_of_the_other_version_is_one_too() {
+    if is_skipped("a_router_of_the_other_version_is_one_too") {
+        return;
+    }
+    let link = link("nb-via").unwrap();
+    let here = link.here.name().to_owned();
+    link.here
+        .within(move || {
+            run(&here, "route add 198.51.100.0/24 via inet6 fd07::2");
+            let mut neighbours = Neighbours::open()?;
+            neighbours.ask(ip("198.51.100.7"), None)?;
+            assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
+            Ok(())
+        })
+        .unwrap();
+}
