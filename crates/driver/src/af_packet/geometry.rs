@@ -1,5 +1,7 @@
 //! Where the slots of a ring are: pure arithmetic.
 
+use serde::{Deserialize, Serialize};
+
 use super::options::RingRequest;
 
 /// What the kernel asks of a slot's length and place (TPACKET_ALIGNMENT).
@@ -12,7 +14,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 const SMALL_BLOCK_BYTES: usize = 1 << 16;
 
 /// A ring of slots of one length, in blocks. A slot never reaches from one block into the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Geometry {
     block_bytes: usize,
     blocks: usize,
@@ -34,6 +36,19 @@ impl Geometry {
         let per_block = block_bytes / slot_bytes;
         let blocks = slots.max(1).div_ceil(per_block.max(1));
         (per_block > 0).then_some(Self { block_bytes, blocks, slot_bytes, per_block })
+    }
+
+    /// Whether this could be from [`Geometry::new`], when another process says so: no slot leaves its
+    /// block, and nothing overflows.
+    pub(super) fn is_sound(&self) -> bool {
+        let Self { block_bytes, blocks, slot_bytes, per_block } = *self;
+        [SMALL_BLOCK_BYTES, BLOCK_BYTES].contains(&block_bytes)
+            && slot_bytes >= CACHE_LINE
+            && slot_bytes.is_multiple_of(CACHE_LINE)
+            && per_block >= 1
+            && per_block == block_bytes / slot_bytes
+            && blocks >= 1
+            && blocks <= isize::MAX.unsigned_abs() / 4 / BLOCK_BYTES
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -88,6 +103,23 @@ mod tests {
             }
             assert!(end <= ring.bytes());
             assert_eq!(ring.next(ring.slots() - 1), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_no_ring_is_told_from_one() {
+        let ring = Geometry::new(256, 65_650).unwrap();
+        assert!(ring.is_sound() && Geometry::new(1, 100).unwrap().is_sound());
+        for unsound in [
+            Geometry { per_block: ring.per_block + 1, ..ring },
+            Geometry { slot_bytes: ring.slot_bytes + 8, ..ring },
+            Geometry { slot_bytes: 0, ..ring },
+            Geometry { block_bytes: ring.block_bytes * 2, ..ring },
+            Geometry { blocks: 0, ..ring },
+            Geometry { blocks: usize::MAX, ..ring },
+            Geometry { per_block: 0, slot_bytes: BLOCK_BYTES + CACHE_LINE, ..ring },
+        ] {
+            assert!(!unsound.is_sound(), "{unsound:?}");
         }
     }
 

@@ -18,13 +18,18 @@
 //! kernel owns, it would answer with resets. A filter (uncork-bpf, `owned`) takes it away behind the
 //! packet socket; a second one, attached here, keeps out of the rings what the stack does not own.
 //! The socket is bound to all protocols, for only those see a frame before such filters do.
+//!
+//! **Who opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the rings
+//! and takes none; [`Port::open`] is both.
 
 mod geometry;
+mod handed;
 mod open;
 mod options;
 mod port;
 mod slots;
 mod wakeup;
 
+pub use handed::{Description, Handed};
 pub use open::{Fanout, Settings, Share};
 pub use port::{Port, Statistics};

@@ -1,14 +1,16 @@
-//! Opening a packet socket with rings on a device.
+//! Opening a packet socket with rings on a device: the half of [`Port::open`](super::Port::open) that
+//! needs the privilege.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
-use uncork_packet::{Capabilities, Medium};
+use uncork_packet::Medium;
 
 use super::geometry::Geometry;
+use super::handed::{Description, Device, Handed, Rings};
 use super::options::{self, Switch};
-use super::slots::{self, HEADER_BYTES, ReceiveSlots, TransmitSlots};
+use super::slots::HEADER_BYTES;
 use crate::{OpenError, ioctl, vnet};
 
 /// Longest IP packet, in octets.
@@ -81,47 +83,34 @@ impl Settings {
     }
 }
 
-/// A device as it is when it is opened.
-#[derive(Debug, Clone)]
-pub(super) struct Device {
-    pub(super) name: String,
-    pub(super) index: i32,
-    pub(super) mac: [u8; ioctl::MAC_BYTES],
-}
-
-/// A socket that is ready to receive and send.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) socket: OwnedFd,
-    pub(super) device: Device,
-    pub(super) capabilities: Capabilities,
-    pub(super) receive: ReceiveSlots,
-    pub(super) transmit: TransmitSlots,
-}
-
-pub(super) fn open(
-    settings: &Settings,
-    filter: Option<BorrowedFd<'_>>,
-) -> Result<Opened, OpenError> {
-    let socket = open_socket()?;
-    let fd = socket.as_fd();
-    let (device, capabilities) = look_at(fd, settings)?;
-    set_up(fd, settings)?;
-    let (receive, transmit) = make_rings(fd, settings, capabilities.max_train_bytes)?;
-    if let Some(filter) = filter {
-        options::attach_filter(fd, filter)
-            .map_err(OpenError::system("attach the filter of what comes in (SO_ATTACH_BPF)"))?;
+impl Handed {
+    /// Opens the device, in the network namespace of this thread, as [`Port::open`](super::Port::open)
+    /// does, but leaves its rings for whoever is given this.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing.
+    pub fn open(settings: &Settings, filter: Option<BorrowedFd<'_>>) -> Result<Self, OpenError> {
+        let socket = open_socket()?;
+        let fd = socket.as_fd();
+        let device = look_at(fd, settings)?;
+        set_up(fd, settings)?;
+        let rings = make_rings(fd, settings, device.max_train_bytes)?;
+        if let Some(filter) = filter {
+            options::attach_filter(fd, filter)
+                .map_err(OpenError::system("attach the filter of what comes in (SO_ATTACH_BPF)"))?;
+        }
+        if settings.promiscuous {
+            options::be_promiscuous(fd, device.index)
+                .map_err(OpenError::system("make the device promiscuous"))?;
+        }
+        // Only now do frames come.
+        options::bind(fd, device.index).map_err(OpenError::system("bind the packet socket"))?;
+        if let Some(fanout) = settings.fanout {
+            join(fd, fanout)?;
+        }
+        Ok(Self { socket, description: Description { device, rings } })
     }
-    if settings.promiscuous {
-        options::be_promiscuous(fd, device.index)
-            .map_err(OpenError::system("make the device promiscuous"))?;
-    }
-    // Only now do frames come.
-    options::bind(fd, device.index).map_err(OpenError::system("bind the packet socket"))?;
-    if let Some(fanout) = settings.fanout {
-        join(fd, fanout)?;
-    }
-    Ok(Opened { socket, device, capabilities, receive, transmit })
 }
 
 fn open_socket() -> Result<OwnedFd, OpenError> {
@@ -139,7 +128,7 @@ fn open_socket() -> Result<OwnedFd, OpenError> {
 }
 
 /// What the device is. The socket asks, so it is the device of the socket's network namespace.
-fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(Device, Capabilities), OpenError> {
+fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Device, OpenError> {
     let name = settings.device.clone();
     let index = ioctl::index(fd, &name).map_err(|_| OpenError::NoDevice(name.clone()))?;
     let asked = OpenError::system;
@@ -160,14 +149,14 @@ fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(Device, Capabilit
     // Loopback has 65,536, one more than a packet can have.
     let mtu = u16::try_from(mtu.min(LONGEST_PACKET)).unwrap_or(u16::MAX);
     let train = settings.max_train_bytes.min(LONGEST_PACKET).max(u32::from(mtu));
-    let capabilities = Capabilities {
-        medium,
+    Ok(Device {
+        name,
+        index,
+        mac,
+        ethernet: medium == Medium::Ethernet,
         mtu,
         max_train_bytes: if settings.bypass_queues { u32::from(mtu) } else { train },
-        completes_checksums: true,
-        reports_completions: true,
-    };
-    Ok((Device { name, index, mac }, capabilities))
+    })
 }
 
 fn set_up(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(), OpenError> {
@@ -196,7 +185,7 @@ fn make_rings(
     fd: BorrowedFd<'_>,
     settings: &Settings,
     train_bytes: u32,
-) -> Result<(ReceiveSlots, TransmitSlots), OpenError> {
+) -> Result<Rings, OpenError> {
     // The other side's trains are as long as it likes, whatever ours may be.
     let longest = settings.max_train_bytes.min(LONGEST_PACKET).max(train_bytes);
     let frame_bytes = LINK_BYTES + usize::try_from(longest).unwrap_or(usize::MAX);
@@ -219,7 +208,7 @@ fn make_rings(
     options::make_receive_ring(fd, &for_receive).map_err(refused)?;
     options::make_transmit_ring(fd, &for_transmit).map_err(refused)?;
     allow_in_flight(fd, transmit.bytes());
-    slots::map(fd, receive, transmit).map_err(refused)
+    Ok(Rings { receive, transmit })
 }
 
 /// Whatever is in the ring may be under way at once. The kernel counts what is, and wakes whoever

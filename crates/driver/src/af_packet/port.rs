@@ -1,13 +1,15 @@
 //! The port itself: slots round and round.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
-use super::open::{self, Opened, Settings};
+use super::handed::{Device, Handed};
+use super::open::Settings;
 use super::options;
+use super::slots::{self, ReceiveSlots, TransmitSlots};
 use super::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
@@ -37,6 +39,16 @@ pub struct Statistics {
 struct Sent {
     owner: Option<Owner>,
     bytes: u32,
+}
+
+/// A socket that is ready to receive and send, with its rings mapped.
+#[derive(Debug)]
+struct Opened {
+    socket: OwnedFd,
+    device: Device,
+    capabilities: Capabilities,
+    receive: ReceiveSlots,
+    transmit: TransmitSlots,
 }
 
 /// A device by its packet socket.
@@ -74,9 +86,26 @@ impl Port {
     ///
     /// [`OpenError`] says what is missing.
     pub fn open(settings: &Settings, filter: Option<BorrowedFd<'_>>) -> Result<Self, OpenError> {
-        let opened = open::open(settings, filter)?;
-        let wakeup = Wakeup::new(opened.socket.as_fd())
+        Self::adopt(Handed::open(settings, filter)?)
+    }
+
+    /// Uses a packet socket that this or another process has opened. That needs no privilege.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::System`], without the memory or descriptors, or if the rings are not as described.
+    pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
+        let Handed { socket, description } = handed;
+        let rings = description.rings;
+        let (receive, transmit) = rings
+            .check()
+            .and_then(|()| slots::map(socket.as_fd(), rings.receive, rings.transmit))
+            .map_err(OpenError::system("map the rings of the packet socket"))?;
+        let wakeup = Wakeup::new(socket.as_fd())
             .map_err(OpenError::system("make the set that wakes (epoll)"))?;
+        let device = description.device;
+        let capabilities = device.capabilities();
+        let opened = Opened { socket, device, capabilities, receive, transmit };
         let slots = opened.transmit.geometry().slots();
         Ok(Self {
             opened,

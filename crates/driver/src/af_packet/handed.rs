@@ -1,0 +1,70 @@
+//! A packet socket on its way from who may open it to who uses it.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+use uncork_packet::{Capabilities, Medium};
+
+use super::geometry::Geometry;
+use crate::ioctl;
+
+/// A packet socket that is ready to receive and send, and what must be known to use it. Opening one takes
+/// CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) nothing: the two halves may be two processes', with the
+/// descriptor passed over a Unix socket.
+#[derive(Debug)]
+pub struct Handed {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// What it is.
+    pub description: Description,
+}
+
+/// What must be known of a packet socket to use it, as it was when the socket was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    pub(super) device: Device,
+    pub(super) rings: Rings,
+}
+
+/// A device as it is when it is opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Device {
+    pub(super) name: String,
+    pub(super) index: i32,
+    pub(super) mac: [u8; ioctl::MAC_BYTES],
+    /// Whether its frames begin with an Ethernet header.
+    pub(super) ethernet: bool,
+    pub(super) mtu: u16,
+    pub(super) max_train_bytes: u32,
+}
+
+/// Where the slots are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Rings {
+    pub(super) receive: Geometry,
+    pub(super) transmit: Geometry,
+}
+
+impl Device {
+    /// What a packet socket on it can do.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            medium: if self.ethernet { Medium::Ethernet } else { Medium::Ip },
+            mtu: self.mtu,
+            max_train_bytes: self.max_train_bytes,
+            completes_checksums: true,
+            reports_completions: true,
+        }
+    }
+}
+
+impl Rings {
+    /// Whoever has described them is not asked to be right for our memory's sake.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if self.receive.is_sound() && self.transmit.is_sound() {
+            return Ok(());
+        }
+        Err(io::Error::new(ErrorKind::InvalidData, "its rings are not as they are described"))
+    }
+}
