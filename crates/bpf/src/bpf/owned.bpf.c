@@ -1,7 +1,7 @@
 /*
  * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
  * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
- * not answer with a reset; the other lets only what is the stack's into its packet socket.
+ * not answer with a reset; the other lets only what is one engine's into that one's packet socket.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -14,30 +14,70 @@
 #define TCX_NEXT (-1)
 #define TCX_DROP 2
 
-static __always_inline bool is_owned(const struct packet *packet)
+/* Mixed with a number that nobody outside knows, so that nobody chooses whom he burdens. */
+static __always_inline __u32 mixed(const struct packet *packet)
+{
+	const __u32 words[] = {
+		packet->remote.words[0], packet->remote.words[1], packet->remote.words[2],
+		packet->remote.words[3], packet->local.words[3],
+		(__u32)packet->remote_port << 16 | packet->local_port,
+	};
+	__u32 hash = settings.seed, i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		hash = (hash ^ words[i]) * 0x9e3779b1;
+		hash ^= hash >> 15;
+	}
+	/* Until each bit depends on all: the low ones count where members are few (MurmurHash3's fmix32). */
+	hash = (hash ^ hash >> 16) * 0x85ebca6b;
+	hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+	return hash ^ hash >> 16;
+}
+
+/* One of those that have a port; each connection always the same as long as they are the same. */
+static __always_inline __u32 member(const struct members *members, const struct packet *packet)
+{
+	__u32 count = members->count, i;
+
+	if (!count || count > MEMBERS)
+		return KERNEL;
+	i = mixed(packet) % count;
+	/* The compiler knows that this is in bounds, the kernel's verifier does not: keep the check. */
+	asm volatile("" : "+r"(i));
+	return i < MEMBERS ? members->engines[i] : KERNEL;
+}
+
+/* Whose a packet is: an engine's, or the kernel's. */
+static __always_inline __u32 owner(const struct packet *packet)
 {
 	struct connection connection = {};
 	struct listener listener = {};
+	const struct members *members;
+	const __u32 *engine;
 
-	if (bpf_map_lookup_elem(&addresses, &packet->local))
-		return true;
+	engine = bpf_map_lookup_elem(&addresses, &packet->local);
+	if (engine)
+		return *engine;
 	if (!packet->has_ports)
-		return false;
+		return KERNEL;
 	connection.local = packet->local;
 	connection.remote = packet->remote;
 	connection.local_port = packet->local_port;
 	connection.remote_port = packet->remote_port;
 	connection.protocol = packet->protocol;
-	if (bpf_map_lookup_elem(&connections, &connection))
-		return true;
+	engine = bpf_map_lookup_elem(&connections, &connection);
+	if (engine)
+		return *engine;
 	listener.local = packet->local;
 	listener.port = packet->local_port;
 	listener.protocol = packet->protocol;
-	if (bpf_map_lookup_elem(&listeners, &listener))
-		return true;
-	/* On any address. */
-	__builtin_memset(&listener.local, 0, sizeof(listener.local));
-	return bpf_map_lookup_elem(&listeners, &listener) != NULL;
+	members = bpf_map_lookup_elem(&listeners, &listener);
+	if (!members) {
+		/* On any address. */
+		__builtin_memset(&listener.local, 0, sizeof(listener.local));
+		members = bpf_map_lookup_elem(&listeners, &listener);
+	}
+	return members ? member(members, packet) : KERNEL;
 }
 
 SEC("tcx/ingress")
@@ -47,7 +87,7 @@ int drop_owned(struct __sk_buff *skb)
 	__u32 key = 0;
 	__u64 *count;
 
-	if (!read_packet(skb, &packet) || !is_owned(&packet))
+	if (!read_packet(skb, &packet) || owner(&packet) == KERNEL)
 		return TCX_NEXT;
 	count = bpf_map_lookup_elem(&dropped, &key);
 	if (count)
@@ -65,7 +105,7 @@ int take_owned(struct __sk_buff *skb)
 		return settings.neighbours ? -1 : 0;
 	if (!read_packet(skb, &packet))
 		return 0;
-	if (is_owned(&packet) || is_icmp_error(&packet))
+	if (owner(&packet) == settings.engine || is_icmp_error(&packet))
 		return -1;
 	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
 }

@@ -13,21 +13,48 @@
 //! sees what the kernel does not. Beside it there is one for the packet socket itself, which keeps out
 //! of its ring what is not the stack's. Fragments behind the first have no ports: only an owned address
 //! takes them.
+//!
+//! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
+//! And there may be several stacks, each an [`Engine`] with a packet socket and a filter of its own: of a
+//! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
+//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]).
 
+mod layout;
 mod link;
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
+use self::layout::{connection_key, constants, mapped, members, port_key};
 use crate::tracer::is_section;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
 const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
+
+/// Maps that all filters share.
+const MAPS: [&str; 4] = ["addresses", "listeners", "connections", "dropped"];
+
+/// In place of an engine (`owned/maps.h`).
+const KERNEL: u32 = 0;
+
+/// A stack, of which there may be several beside each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Engine(pub NonZeroU32);
+
+impl Engine {
+    /// The only one, where nothing is said of others.
+    pub const ONLY: Self = Self(NonZeroU32::MIN);
+    /// So many can share a port.
+    pub const MOST: usize = 64;
+}
 
 /// What the filters have to know of the device and the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +116,8 @@ pub enum Error {
     Privilege,
     /// The table is full.
     #[error(
-        "the filter's table is full: it holds 1,024 addresses, 16,384 ports, 4,194,304 connections"
+        "the filter's table is full: it holds 1,024 addresses, 16,384 ports of 64 engines each, \
+         4,194,304 connections"
     )]
     Full,
     /// Something else of the system's.
@@ -111,14 +139,15 @@ impl From<libbpf_rs::Error> for Error {
 
 /// The filters, and what is the stack's. All of it is gone when this is dropped or the process ends.
 pub struct Owned {
+    settings: Settings,
+    /// By which connections are shared out.
+    seed: u32,
     /// What drops what the kernel must not see.
     dropping: OwnedFd,
-    /// What takes in what the packet socket is to see.
+    /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
-    addresses: MapHandle,
-    listeners: MapHandle,
-    connections: MapHandle,
-    dropped: MapHandle,
+    /// In the order of [`MAPS`].
+    maps: [MapHandle; 4],
     links: Vec<OwnedFd>,
 }
 
@@ -137,28 +166,21 @@ impl Owned {
     pub fn load(settings: Settings) -> Result<Self, Error> {
         // What libbpf has to say is said by our own errors.
         libbpf_rs::set_print(None);
-        let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(OBJECT)?;
-        for mut map in object.maps_mut() {
-            if is_section(map.name(), ".rodata")
-                && let Some(values) = map.initial_value_mut()
-                && let Some(place) = values.get_mut(..2)
-            {
-                place.copy_from_slice(&[settings.ethernet.into(), settings.neighbours.into()]);
-            }
-        }
-        let object = object.load()?;
+        // Keys of a hash that is new in every process: of chance enough.
+        let seed = RandomState::new().build_hasher().finish() as u32;
+        let object = open(settings, Engine::ONLY, seed)?.load()?;
         let map = |name: &str| -> Result<MapHandle, Error> {
             let found = object.maps().find(|map| map.name() == name).ok_or_else(|| absent(name))?;
             Ok(MapHandle::try_from(&found)?)
         };
+        let [addresses, listeners, connections, dropped] = MAPS.map(map);
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
+            settings,
+            seed,
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
-            addresses: map("addresses")?,
-            listeners: map("listeners")?,
-            connections: map("connections")?,
-            dropped: map("dropped")?,
+            maps: [addresses?, listeners?, connections?, dropped?],
             links: Vec::new(),
         })
     }
@@ -191,20 +213,89 @@ impl Owned {
         self.taking.as_fd()
     }
 
-    /// From now on this is the stack's.
+    /// The same for one of several engines. It lives as long as its descriptor, or a socket that it is
+    /// attached to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
+        let mut object = open(self.settings, engine, self.seed)?;
+        for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
+            program.set_autoload(false);
+        }
+        for mut map in object.maps_mut() {
+            if let Some(at) = MAPS.iter().position(|name| map.name() == *name) {
+                map.reuse_fd(self.maps[at].as_fd())?;
+            }
+        }
+        program(&object.load()?, TAKE)
+    }
+
+    /// From now on this is the only stack's.
     ///
     /// # Errors
     ///
     /// [`Error::Full`], or what the kernel says.
     pub fn own(&self, what: Ours) -> Result<(), Error> {
+        self.own_as(Engine::ONLY, what)
+    }
+
+    /// From now on this is one engine's, and nobody else's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says.
+    pub fn own_as(&self, engine: Engine, what: Ours) -> Result<(), Error> {
+        match what {
+            Ours::Port(protocol, local) => self.share(protocol, local, &[engine]),
+            _ => self.enter(what, &engine.0.get().to_ne_bytes()),
+        }
+    }
+
+    /// From now on connections to this port go to these engines, each to one of them; none: they are the
+    /// kernel's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says.
+    pub fn share(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        engines: &[Engine],
+    ) -> Result<(), Error> {
+        let port = Ours::Port(protocol, local);
+        if engines.is_empty() {
+            return self.disown(port);
+        }
+        self.enter(port, &members(engines).ok_or(Error::Full)?)
+    }
+
+    /// From now on this connection is the kernel's, whosever its port is, until it is disowned.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`], or what the kernel says.
+    pub fn keep(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.enter(Ours::Connection(protocol, local, remote), &KERNEL.to_ne_bytes())
+    }
+
+    fn enter(&self, what: Ours, value: &[u8]) -> Result<(), Error> {
         let (map, key) = self.entry(what);
-        map.update(&key, &[1], MapFlags::ANY).map_err(|error| match error.kind() {
+        map.update(&key, value, MapFlags::ANY).map_err(|error| match error.kind() {
             libbpf_rs::ErrorKind::TooBig => Error::Full,
             _ => error.into(),
         })
     }
 
-    /// From now on this is the kernel's again; it may not have been the stack's.
+    /// From now on nothing is said of this: it is the kernel's again, or, of a connection, whose its port is.
+    /// It may not have been owned.
     ///
     /// # Errors
     ///
@@ -223,7 +314,7 @@ impl Owned {
     ///
     /// What the kernel says.
     pub fn dropped(&self) -> Result<u64, Error> {
-        let counts = self.dropped.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
+        let counts = self.maps[3].lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
         let number =
             |octets: Vec<u8>| octets.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
         Ok(counts.into_iter().flatten().map(number).sum())
@@ -231,10 +322,10 @@ impl Owned {
 
     fn entry(&self, what: Ours) -> (&MapHandle, Vec<u8>) {
         match what {
-            Ours::Address(address) => (&self.addresses, mapped(address).to_vec()),
-            Ours::Port(protocol, local) => (&self.listeners, port_key(protocol, local).to_vec()),
+            Ours::Address(address) => (&self.maps[0], mapped(address).to_vec()),
+            Ours::Port(protocol, local) => (&self.maps[1], port_key(protocol, local).to_vec()),
             Ours::Connection(protocol, local, remote) => {
-                (&self.connections, connection_key(protocol, local, remote).to_vec())
+                (&self.maps[2], connection_key(protocol, local, remote).to_vec())
             }
         }
     }
@@ -250,35 +341,19 @@ fn absent(name: &str) -> Error {
     Error::System(io::Error::new(io::ErrorKind::NotFound, format!("the object has no {name}")))
 }
 
-/// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
-/// zeros in both.
-fn mapped(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
+/// Both programs with what they have to know.
+fn open(settings: Settings, engine: Engine, seed: u32) -> Result<OpenObject, Error> {
+    let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(OBJECT)?;
+    let values = constants(settings, engine, seed);
+    for mut map in object.maps_mut() {
+        if is_section(map.name(), ".rodata")
+            && let Some(values_there) = map.initial_value_mut()
+            && let Some(place) = values_there.get_mut(..values.len())
+        {
+            place.copy_from_slice(&values);
+        }
     }
-}
-
-/// `struct listener` of `owned/maps.h`.
-fn port_key(protocol: Protocol, local: SocketAddr) -> [u8; 20] {
-    let mut key = [0; 20];
-    if !local.ip().is_unspecified() {
-        key[..16].copy_from_slice(&mapped(local.ip()));
-    }
-    key[16..18].copy_from_slice(&local.port().to_be_bytes());
-    key[18] = protocol.number();
-    key
-}
-
-/// `struct connection` of `owned/maps.h`.
-fn connection_key(protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> [u8; 40] {
-    let mut key = [0; 40];
-    key[..16].copy_from_slice(&mapped(local.ip()));
-    key[16..32].copy_from_slice(&mapped(remote.ip()));
-    key[32..34].copy_from_slice(&local.port().to_be_bytes());
-    key[34..36].copy_from_slice(&remote.port().to_be_bytes());
-    key[36] = protocol.number();
-    key
+    Ok(object)
 }
 
 #[cfg(test)]
@@ -297,14 +372,11 @@ mod tests {
         assert_eq!(key_bytes("listeners"), port_key(Protocol::Tcp, end).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
         let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
-        // As packet.h has them: Ethernet, and neighbours are the kernel's.
-        assert_eq!(map.initial_value().unwrap()[..2], [1, 0]);
-    }
-
-    #[test]
-    fn any_address_is_the_same_in_both_versions() {
-        let any = |address: &str| port_key(Protocol::Tcp, address.parse().unwrap());
-        assert_eq!(any("0.0.0.0:80"), any("[::]:80"));
-        assert_ne!(any("10.0.0.1:80"), any("0.0.0.0:80"));
+        // As packet.h has them: Ethernet, neighbours are the kernel's, and there is one engine.
+        let by_default = Settings { ethernet: true, neighbours: false };
+        let values = constants(by_default, Engine::ONLY, 0);
+        assert_eq!(map.initial_value().unwrap()[..values.len()], values);
+        let map = object.maps().find(|map| map.name() == "listeners").unwrap();
+        assert_eq!(map.value_size() as usize, members(&[]).unwrap().len());
     }
 }

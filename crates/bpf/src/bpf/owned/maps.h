@@ -1,6 +1,6 @@
 /*
- * What is the stack's: whole addresses, ports, connections. Keys are written by user space: no hole
- * may be in them.
+ * What is a stack's: whole addresses, ports, connections. Keys and values are written by user space: no
+ * hole may be in them. An engine is one process's stack; a connection goes before a port.
  */
 #pragma once
 
@@ -8,6 +8,16 @@
 #define LISTENERS 16384
 /* Memory is taken for those that there are. */
 #define CONNECTIONS (4 << 20)
+
+/* In place of an engine's number. */
+#define KERNEL 0
+/* Engines of a port. */
+#define MEMBERS 64
+
+struct members {
+	__u32 count;
+	__u32 engines[MEMBERS];
+};
 
 struct listener {
 	struct address local;
@@ -30,7 +40,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, ADDRESSES);
 	__type(key, struct address);
-	__type(value, __u8);
+	__type(value, __u32);
 } addresses SEC(".maps");
 
 struct {
@@ -38,7 +48,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, LISTENERS);
 	__type(key, struct listener);
-	__type(value, __u8);
+	__type(value, struct members);
 } listeners SEC(".maps");
 
 struct {
@@ -46,7 +56,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, CONNECTIONS);
 	__type(key, struct connection);
-	__type(value, __u8);
+	__type(value, __u32);
 } connections SEC(".maps");
 
 struct {

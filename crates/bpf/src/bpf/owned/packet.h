@@ -40,9 +40,14 @@ struct settings {
 	__u8 ethernet;
 	/* Whether the stack finds its neighbours by itself. */
 	__u8 neighbours;
+	__u16 unused;
+	/* Whose packet socket it is. */
+	__u32 engine;
+	/* By which connections are shared out. */
+	__u32 seed;
 };
 
-const volatile struct settings settings = { .ethernet = 1 };
+const volatile struct settings settings = { .ethernet = 1, .engine = 1 };
 
 /* IPv4's are mapped into IPv6 (RFC 4291 2.5.5.2). */
 struct address {

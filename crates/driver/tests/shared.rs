@@ -1,0 +1,158 @@
+//! One address, one port, and several who have parts of it: the kernel and more than one stack.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use common::{KERNELS, LONG, Link, OURS, skipped};
+use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings};
+use uncork_driver::Driver as _;
+use uncork_driver::af_packet::{self, Port};
+
+const PORT: u16 = 7000;
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from((OURS, port))
+}
+
+fn engine(number: u32) -> Engine {
+    Engine(NonZeroU32::new(number).unwrap())
+}
+
+/// Our end has a kernel with an address, and a port for each of so many engines.
+fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
+    let link = Link::new(label).with_address();
+    link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
+    let opened = link.ours.within(move || {
+        let mut owned = Owned::load(Settings { ethernet: true, neighbours: false })?;
+        let mut ports = Vec::new();
+        for number in 1..=engines {
+            let filter = owned.filter_for(engine(number))?;
+            let settings = af_packet::Settings::new("eth0");
+            ports.push(Port::open(&settings, Some(filter.as_fd()))?);
+        }
+        owned.attach(ports[0].index())?;
+        Ok((owned, ports))
+    });
+    let (owned, ports) = opened.unwrap();
+    (link, owned, ports)
+}
+
+/// How many datagrams of each remote port have come to each port, when they are so many in all.
+fn came(ports: &mut [Port], wanted: usize) -> Vec<BTreeMap<u16, usize>> {
+    let mut came = vec![BTreeMap::new(); ports.len()];
+    let end = Instant::now() + LONG;
+    let mut sum = 0;
+    while sum < wanted {
+        for (port, came) in ports.iter_mut().zip(&mut came) {
+            let each = &mut |frame: uncork_packet::Received<'_>| {
+                let from = u16::from_be_bytes([frame.bytes[34], frame.bytes[35]]);
+                *came.entry(from).or_default() += 1;
+                sum += 1;
+            };
+            port.receive(64, each).unwrap();
+        }
+        assert!(Instant::now() < end, "{sum} of {wanted} datagrams came");
+    }
+    came
+}
+
+#[test]
+fn what_the_kernel_had_before_stays_the_kernels() {
+    if skipped("what_the_kernel_had_before_stays_the_kernels") {
+        return;
+    }
+    let (link, owned, _ports) = open("keep", 1);
+    let listener = link.ours.within(|| Ok(TcpListener::bind(at(PORT))?)).unwrap();
+    let connect = || Ok(TcpStream::connect(at(PORT))?);
+    let mut client = link.kernels.within(connect).unwrap();
+    let (mut server, remote) = listener.accept().unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut talk = || -> std::io::Result<()> {
+        client.write_all(b"ping")?;
+        server.read_exact(&mut [0; 4])?;
+        server.write_all(b"pong")?;
+        client.read_exact(&mut [0; 4])
+    };
+    talk().unwrap();
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    owned.keep(Protocol::Tcp, at(PORT), remote).unwrap();
+    talk().unwrap();
+    let connect = || {
+        let connect = TcpStream::connect_timeout(&at(PORT), Duration::from_millis(200));
+        Ok(connect.unwrap_err().kind())
+    };
+    let kind = link.kernels.within(connect).unwrap();
+    assert_eq!(kind, std::io::ErrorKind::TimedOut, "new ones are the stack's");
+    // Or this test could not fail.
+    owned.disown(Ours::Connection(Protocol::Tcp, at(PORT), remote)).unwrap();
+    talk().unwrap_err();
+}
+
+#[test]
+fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
+    if skipped("a_shared_port_gives_each_connection_to_one_engine_and_always_the_same") {
+        return;
+    }
+    const REMOTES: usize = 60;
+    let (link, owned, mut ports) = open("share", 3);
+    let udp = Protocol::Udp;
+    owned.share(udp, at(PORT), &[engine(1), engine(2), engine(3)]).unwrap();
+    let bind = || {
+        (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect::<anyhow::Result<Vec<_>>>()
+    };
+    let sockets = link.kernels.within(bind).unwrap();
+    let send = |times: usize| {
+        for socket in &sockets {
+            for _ in 0..times {
+                socket.send_to(b"hello", at(PORT)).unwrap();
+            }
+        }
+    };
+    send(3);
+    let before = came(&mut ports, 3 * REMOTES);
+    for came in &before {
+        assert!((5..40).contains(&came.len()), "{before:?}");
+        assert!(came.values().all(|count| *count == 3), "divided: {before:?}");
+    }
+    // Whatever the members are, who is owned stays; of an engine that has gone, nobody gets anything.
+    let stays = *before[0].keys().next().unwrap();
+    let remote = SocketAddr::from((KERNELS, stays));
+    owned.own_as(engine(1), Ours::Connection(udp, at(PORT), remote)).unwrap();
+    owned.share(udp, at(PORT), &[engine(3), engine(2)]).unwrap();
+    send(1);
+    let after = came(&mut ports, REMOTES);
+    assert_eq!(after[0], BTreeMap::from([(stays, 1)]));
+    assert_eq!(after[1].len() + after[2].len(), REMOTES - 1);
+    assert!(after[1..].iter().all(|came| came.len() > 10), "{after:?}");
+    // Nobody has it: it is the kernel's.
+    owned.share(udp, at(PORT), &[]).unwrap();
+    let refused = || {
+        let socket = UdpSocket::bind((KERNELS, 0))?;
+        socket.connect(at(PORT))?;
+        socket.set_read_timeout(Some(LONG))?;
+        socket.send(b"is anybody there")?;
+        Ok(socket.recv(&mut [0; 9]).unwrap_err().kind())
+    };
+    let kind = link.kernels.within(refused).unwrap();
+    assert_eq!(kind, std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_port_takes_so_many_engines_and_no_more() {
+    if skipped("a_port_takes_so_many_engines_and_no_more") {
+        return;
+    }
+    let owned = Owned::load(Settings { ethernet: true, neighbours: false }).unwrap();
+    let engines: Vec<_> = (1..=65).map(engine).collect();
+    owned.share(Protocol::Tcp, at(PORT), &engines[..Engine::MOST]).unwrap();
+    let error = owned.share(Protocol::Tcp, at(PORT), &engines).unwrap_err();
+    assert!(matches!(error, Error::Full), "{error}");
+}
