@@ -1,0 +1,75 @@
+//! Datagrams over a Unix socket, with descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+
+/// Longest message, in octets: some hundred devices.
+const MESSAGE_BYTES: usize = 64 * 1024;
+
+/// What has come.
+#[derive(Debug)]
+pub struct Datagram {
+    /// The message; none if the other side has ended.
+    pub bytes: Vec<u8>,
+    /// What came with it, if something did.
+    pub descriptor: Option<OwnedFd>,
+}
+
+/// Sends a message, and a descriptor if there is one.
+///
+/// # Errors
+///
+/// What the kernel says. A peer that is gone is an error, not a signal.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    message: &impl Serialize,
+    descriptor: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let passed = descriptor.as_slice();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !passed.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(passed)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    loop {
+        let flags = flags | SendFlags::NOSIGNAL;
+        match sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes the next message. Of several descriptors only the first is kept.
+///
+/// # Errors
+///
+/// What the kernel says; [`io::ErrorKind::InvalidData`] for a message that is too long.
+pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram> {
+    let mut bytes = vec![0; MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let came = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags)?;
+    let mut descriptors = beside.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(passed) => Some(passed),
+        _ => None,
+    });
+    let descriptor = descriptors.next().and_then(|mut passed| passed.next());
+    if came.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    bytes.truncate(came.bytes);
+    Ok(Datagram { bytes, descriptor })
+}

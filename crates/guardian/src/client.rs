@@ -1,0 +1,247 @@
+//! The program's half.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    socket_with,
+};
+use uncork_driver::af_packet::Handed;
+
+use crate::channel::{self, Datagram};
+use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSION};
+
+/// How long the guardian is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
+/// wants one, and drops this.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    devices: Vec<Device>,
+    table: Table,
+    /// Number of the last question.
+    last: u32,
+}
+
+impl Client {
+    /// Connects to the guardian at a place (the value of [`VARIABLE`](crate::VARIABLE)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn connect(place: &str) -> Result<Self, Error> {
+        let place: Place = place.parse()?;
+        let socket = connect_to(place.name())?;
+        let hello = Request::Hello { version: VERSION, token: place.token().to_owned() };
+        let question = Question { id: 0, request: hello };
+        ask(socket.as_fd(), &question, None)?;
+        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0)? else {
+            return Err(Error::Language);
+        };
+        let table = Table::map(memory).map_err(Error::system("map the table of connections"))?;
+        Ok(Self { socket, devices, table, last: 0 })
+    }
+
+    /// What a stack may use, as it was when the guardian began.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Opens a packet socket on a device, by its number. What it receives is what this process owns, now or
+    /// later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn open(&mut self, device: i32) -> Result<Handed, Error> {
+        match self.request(Request::Open { device }, None)? {
+            (Reply::Opened { socket: description }, Some(socket)) => {
+                Ok(Handed { socket, description })
+            }
+            _ => Err(Error::Language),
+        }
+    }
+
+    /// From now on what comes to this port is the stack's, but for the connections that the kernel has there
+    /// already; of an unspecified address: on all addresses of the devices. `listening` is the kernel's
+    /// socket that listens there, which proves that this program may have the port. If other processes
+    /// own it, too, connections are shared out among all of them.
+    ///
+    /// The kernel is asked for its connections just before and just after. For half a second after this
+    /// has returned, the stack must not reset what it does not know on that port: it may be a segment of one
+    /// that began in between.
+    ///
+    /// It may be owned several times; as often it has to be disowned.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn own(&mut self, local: SocketAddr, listening: BorrowedFd<'_>) -> Result<(), Error> {
+        self.done(Request::Own { local }, Some(listening))
+    }
+
+    /// New connections to this port are the kernel's again. Those that are in the table stay the stack's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
+        self.done(Request::Disown { local }, None)
+    }
+
+    /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
+    /// `bound` is the kernel's socket that is bound to the local end, which reserves the port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, such as a connection of the kernel's between the same ends; or
+    /// another.
+    pub fn own_connection(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bound: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        self.done(Request::OwnConnection { local, remote }, Some(bound))
+    }
+
+    /// It is over, TIME-WAIT included.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn disown_connection(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.done(Request::DisownConnection { local, remote }, None)
+    }
+
+    /// Where the stack writes down which connections it has, for the guardian to reset when this process dies
+    /// and to leave with it when a port is shared or disowned.
+    #[must_use]
+    pub fn connections(&self) -> &Table {
+        &self.table
+    }
+
+    /// Takes in what the guardian has said unasked, when the descriptor is readable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`]: its process has ended, and with it all that it had attached.
+    pub fn check(&mut self) -> Result<(), Error> {
+        loop {
+            // Nothing is said unasked today; answers may have come too late.
+            match receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+                Ok(_) => {}
+                Err(Error::Slow(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn done(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        match self.request(request, descriptor)? {
+            (Reply::Done, _) => Ok(()),
+            _ => Err(Error::Language),
+        }
+    }
+
+    fn request(
+        &mut self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Reply, Option<OwnedFd>), Error> {
+        self.last = self.last.wrapping_add(1);
+        let question = Question { id: self.last, request };
+        ask(self.socket.as_fd(), &question, descriptor)?;
+        hear(self.socket.as_fd(), question.id)
+    }
+}
+
+/// Readable when the guardian is gone or has said something: [`Client::check`].
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn connect_to(name: &str) -> Result<OwnedFd, Error> {
+    let setting_up = "make a socket to the guardian";
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(Error::system(setting_up))?;
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE))
+            .map_err(Error::system(setting_up))?;
+    }
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| Error::Place)?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::CONNREFUSED) => return Err(Error::Gone),
+        Err(Errno::AGAIN) => return Err(Error::Slow(PATIENCE)),
+        Err(error) => return Err(Error::system("connect to the guardian")(error)),
+    }
+    // Whoever takes the name of a guardian that is gone would hear the token and pass us descriptors.
+    let peer = sockopt::socket_peercred(&socket).map_err(Error::system(setting_up))?;
+    if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+        return Err(Error::Stranger(peer.uid.as_raw()));
+    }
+    Ok(socket)
+}
+
+fn ask(
+    socket: BorrowedFd<'_>,
+    question: &Question,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> Result<(), Error> {
+    channel::send(socket, question, descriptor, SendFlags::empty())
+        .map_err(|error| failure("ask the guardian", error))
+}
+
+/// The answer to a question. Earlier ones, which have come too late, are passed over.
+fn hear(socket: BorrowedFd<'_>, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
+    let asked = Instant::now();
+    loop {
+        match receive(socket, RecvFlags::empty()) {
+            Ok((answer, descriptor)) if answer.id == id => match answer.reply {
+                Reply::Refused { why } => return Err(Error::Refused(why)),
+                reply => return Ok((reply, descriptor)),
+            },
+            Ok(_) => {}
+            // By a signal of the program's.
+            Err(Error::System { error, .. }) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if asked.elapsed() >= PATIENCE {
+            return Err(Error::Slow(PATIENCE));
+        }
+    }
+}
+
+fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<(Answer, Option<OwnedFd>), Error> {
+    let hearing = |error| failure("hear the guardian", error);
+    let Datagram { bytes, descriptor } = channel::receive(socket, flags).map_err(hearing)?;
+    if bytes.is_empty() {
+        return Err(Error::Gone);
+    }
+    let answer = serde_json::from_slice(&bytes).map_err(|_| Error::Language)?;
+    Ok((answer, descriptor))
+}
+
+fn failure(doing: &'static str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::Gone,
+        io::ErrorKind::WouldBlock => Error::Slow(PATIENCE),
+        _ => Error::System { doing, error },
+    }
+}

@@ -1,0 +1,108 @@
+//! What is said, one message a datagram.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use uncork_driver::af_packet::Description;
+
+use crate::Device;
+
+/// Changes with the meaning of the messages.
+pub const VERSION: u32 = 1;
+
+/// What a program asks for, with a number that the answer repeats.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// The number.
+    pub id: u32,
+    /// What is asked for.
+    pub request: Request,
+}
+
+/// What a program asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The first: who it is. [`Reply::Welcome`], with the table's descriptor.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// Of [`Place`](crate::Place).
+        token: String,
+    },
+    /// A packet socket on a device, by its number. [`Reply::Opened`], with the socket.
+    Open {
+        /// The device.
+        device: i32,
+    },
+    /// With the kernel's socket that listens there: what comes to this port is the stack's from now on.
+    Own {
+        /// The port, of one address or all.
+        local: SocketAddr,
+    },
+    /// The opposite.
+    Disown {
+        /// As it was owned.
+        local: SocketAddr,
+    },
+    /// With the kernel's socket that is bound there: this connection, which the stack opens, is the stack's.
+    OwnConnection {
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
+    /// The opposite.
+    DisownConnection {
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
+}
+
+/// What the guardian answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The number of the question.
+    pub id: u32,
+    /// What it says.
+    pub reply: Reply,
+}
+
+/// What the guardian answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// Come in.
+    Welcome {
+        /// That the program may use.
+        devices: Vec<Device>,
+    },
+    /// Here it is.
+    Opened {
+        /// What it is.
+        socket: Description,
+    },
+    /// It is done.
+    Done,
+    /// It is not.
+    Refused {
+        /// One sentence.
+        why: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let local = "[fe80::1%3]:80".parse().unwrap();
+        let question = Question { id: 7, request: Request::Own { local } };
+        let text = serde_json::to_string(&question).unwrap();
+        assert_eq!(serde_json::from_str::<Question>(&text).unwrap(), question);
+        assert_eq!(text, r#"{"id":7,"request":{"own":{"local":"[fe80::1%3]:80"}}}"#);
+    }
+}

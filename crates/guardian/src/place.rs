@@ -1,0 +1,98 @@
+//! Where a guardian is to be found, and by what it knows whom it serves.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// The variable of the environment that names the place.
+pub const VARIABLE: &str = "UNCORK_STACK";
+
+/// Octets of a token: 128 bits.
+const TOKEN_BYTES: usize = 16;
+
+/// Name of an abstract Unix socket, and the token that it wants to hear: `@NAME:TOKEN`. Whoever knows it can
+/// do what the program can, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Place {
+    name: String,
+    token: String,
+}
+
+impl Place {
+    /// Of two lots of random octets.
+    #[must_use]
+    pub fn new(name: [u8; 8], token: [u8; TOKEN_BYTES]) -> Self {
+        let hex = |octets: &[u8]| octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let name: String = hex(&name);
+        Self { name: format!("uncork-{name}"), token: hex(&token) }
+    }
+
+    /// Name of the socket.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the guardian wants to hear.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Whether this is the token. It takes as long to see of any other of its length that it is not.
+    #[must_use]
+    pub fn is_token(&self, said: &str) -> bool {
+        let differences = said.bytes().zip(self.token.bytes()).map(|(ours, theirs)| ours ^ theirs);
+        said.len() == self.token.len() && differences.fold(0, |all, one| all | one) == 0
+    }
+
+    /// As the variable says it.
+    #[must_use]
+    pub fn to_variable(&self) -> String {
+        format!("@{}:{}", self.name, self.token)
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (name, token) =
+            text.strip_prefix('@').and_then(|rest| rest.split_once(':')).ok_or(Error::Place)?;
+        let is_hex = |octet: u8| matches!(octet, b'0'..=b'9' | b'a'..=b'f');
+        if name.is_empty() || token.len() != 2 * TOKEN_BYTES || !token.bytes().all(is_hex) {
+            return Err(Error::Place);
+        }
+        Ok(Self { name: name.to_owned(), token: token.to_owned() })
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_keeps_its_secret() {
+        let place = Place::new([1; 8], [0xab; 16]);
+        let again: Place = place.to_variable().parse().unwrap();
+        assert_eq!(again, place);
+        assert!(again.is_token(&"ab".repeat(16)) && !again.is_token(&"ac".repeat(16)));
+        assert!(!again.is_token("") && !again.is_token(&"ab".repeat(17)));
+        assert!(!format!("{place:?}").contains("abab"), "{place:?}");
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        let token = "0".repeat(32);
+        for text in ["", "@", "@name", "@name:12", "name:", "/run/x", &format!("@:{token}")] {
+            assert!(matches!(text.parse::<Place>(), Err(Error::Place)), "{text}");
+        }
+    }
+}

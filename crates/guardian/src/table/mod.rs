@@ -1,0 +1,205 @@
+//! Which connections a process has, in memory that the guardian can still read when the process is dead.
+//!
+//! Slots of one size, written by one process without asking anybody, and believed by nobody: the guardian
+//! reads octets of a file whose length is sealed, and looks at each address before it does anything with it.
+//!
+//! | word of a slot | holds |
+//! |---|---|
+//! | 0 | one in the upper half if the slot is used; then the local port, then the remote one |
+//! | 1, 2 | the local address as it is on the wire; IPv4's are mapped into IPv6 |
+//! | 3, 4 | the remote one |
+//!
+//! Before all slots there is one word: how many of them may be used.
+
+mod mapped;
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::pread;
+
+use self::mapped::Mapped;
+
+/// Connections that fit. Memory is taken for those that there are.
+pub const SLOTS: usize = 1 << 20;
+
+const SLOT_WORDS: usize = 5;
+const WORD_BYTES: usize = size_of::<u64>();
+const SLOT_BYTES: usize = SLOT_WORDS * WORD_BYTES;
+const WORDS: usize = 1 + SLOTS * SLOT_WORDS;
+const USED: u64 = 1 << 32;
+/// Slots that are read at a time.
+const READ_SLOTS: usize = 1024;
+
+/// A connection that is in a [`Table`]; to be taken out with [`Table::remove`].
+#[derive(Debug)]
+#[must_use]
+pub struct Entry(usize);
+
+/// The table, as its writer has it.
+#[derive(Debug)]
+pub struct Table {
+    words: Mapped,
+    /// Of this process's threads only.
+    free: Mutex<Free>,
+}
+
+/// Slots that are not used.
+#[derive(Debug, Default)]
+struct Free {
+    /// Below `fresh`, those that were used last on top.
+    again: Vec<usize>,
+    /// The first that was never used.
+    fresh: usize,
+}
+
+impl Table {
+    /// Maps a table that [`create`] has made.
+    pub(crate) fn map(memory: OwnedFd) -> io::Result<Self> {
+        Ok(Self { words: Mapped::new(memory, WORDS)?, free: Mutex::default() })
+    }
+
+    /// Writes down a connection. None if the table is full: then nobody resets it.
+    pub fn enter(&self, local: SocketAddr, remote: SocketAddr) -> Option<Entry> {
+        let slot = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.again.pop() {
+                Some(slot) => slot,
+                None if free.fresh < SLOTS => {
+                    free.fresh += 1;
+                    // The slot is not used yet; it may as well be looked at.
+                    self.words.all()[0].store(free.fresh as u64, Ordering::Release);
+                    free.fresh - 1
+                }
+                None => return None,
+            }
+        };
+        let ports = u64::from(local.port()) << 16 | u64::from(remote.port());
+        let ([a, b], [c, d]) = (octets(local.ip()), octets(remote.ip()));
+        let [first, rest @ ..] = self.slot(slot);
+        for (word, value) in rest.iter().zip([a, b, c, d]) {
+            word.store(value, Ordering::Relaxed);
+        }
+        first.store(USED | ports, Ordering::Release);
+        Some(Entry(slot))
+    }
+
+    /// The connection is over, and nobody will ask for it any more: not even TIME-WAIT is left.
+    pub fn remove(&self, entry: Entry) {
+        self.slot(entry.0)[0].store(0, Ordering::Release);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).again.push(entry.0);
+    }
+
+    fn slot(&self, slot: usize) -> &[AtomicU64; SLOT_WORDS] {
+        let (slots, _) = self.words.all()[1..].as_chunks();
+        &slots[slot]
+    }
+}
+
+/// Makes a table, whose length nobody can change.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn create() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = memfd_create("uncork-connections", flags)?;
+    ftruncate(&memory, (WORDS * WORD_BYTES) as u64)?;
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(memory)
+}
+
+/// The connections in a table that somebody else writes: whatever he has written there.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn read(memory: BorrowedFd<'_>) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+    let mut count = [0; WORD_BYTES];
+    pread(memory, &mut count, 0)?;
+    let count = usize::try_from(u64::from_ne_bytes(count)).unwrap_or(SLOTS).min(SLOTS);
+    let mut bytes = vec![0; READ_SLOTS * SLOT_BYTES];
+    let mut connections = Vec::new();
+    for first in (0..count).step_by(READ_SLOTS) {
+        let wanted = READ_SLOTS.min(count - first) * SLOT_BYTES;
+        let got = pread(memory, &mut bytes[..wanted], (WORD_BYTES + first * SLOT_BYTES) as u64)?;
+        let (slots, _) = bytes[..got].as_chunks::<SLOT_BYTES>();
+        connections.extend(slots.iter().filter_map(decode));
+    }
+    Ok(connections)
+}
+
+fn decode(slot: &[u8; SLOT_BYTES]) -> Option<(SocketAddr, SocketAddr)> {
+    let (words, _) = slot.as_chunks::<WORD_BYTES>();
+    let first = u64::from_ne_bytes(words[0]);
+    let address = |at: usize| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&slot[at * WORD_BYTES..(at + 2) * WORD_BYTES]);
+        IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+    };
+    // Two ports, each a half of the lower half.
+    let (local, remote) = ((first >> 16) as u16, first as u16);
+    (first & USED != 0)
+        .then(|| (SocketAddr::new(address(1), local), SocketAddr::new(address(3), remote)))
+}
+
+/// An address in the order of the wire, as two words of memory.
+fn octets(address: IpAddr) -> [u64; 2] {
+    let octets = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    let word = |at: usize| octets[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    [word(0), word(8)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    fn end(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_one_side_has_entered_and_not_removed_the_other_reads() {
+        let memory = create().unwrap();
+        let table = Table::map(memory.try_clone().unwrap()).unwrap();
+        assert_eq!(read(memory.as_fd()).unwrap(), []);
+        let local = end("10.0.0.1:80");
+        let remotes: Vec<_> =
+            (1..=3000).map(|port| SocketAddr::from(([10, 0, 0, 2], port))).collect();
+        let mut entries: Vec<_> =
+            remotes.iter().map(|remote| table.enter(local, *remote).unwrap()).collect();
+        let wanted: Vec<_> = remotes.iter().map(|remote| (local, *remote)).collect();
+        assert_eq!(read(memory.as_fd()).unwrap(), wanted);
+        table.remove(entries.remove(7));
+        let mut without = wanted.clone();
+        without.remove(7);
+        assert_eq!(read(memory.as_fd()).unwrap(), without);
+        // In the slot that is free now.
+        let other = (end("[fd00::1]:443"), end("[fd00::2]:65535"));
+        entries.push(table.enter(other.0, other.1).unwrap());
+        without.insert(7, other);
+        assert_eq!(read(memory.as_fd()).unwrap(), without);
+    }
+
+    #[test]
+    fn whatever_is_written_there_is_read_without_harm_and_its_length_stays() {
+        let memory = create().unwrap();
+        let table = Table::map(memory.try_clone().unwrap()).unwrap();
+        for word in &table.words.all()[..1 + 10 * SLOT_WORDS] {
+            word.store(u64::MAX, Ordering::Relaxed);
+        }
+        assert_eq!(read(memory.as_fd()).unwrap().len(), 10);
+        for bytes in [0, 1 << 40] {
+            ftruncate(&memory, bytes).unwrap_err();
+        }
+    }
+}
