@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
 
 pub mod af_packet;
@@ -119,6 +120,17 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         (**self).wakes_for_frames()
     }
+}
+
+/// Largest packet of a device of this thread's network namespace, in octets.
+///
+/// # Errors
+///
+/// What the kernel says: there may be no such device.
+pub fn mtu_of(device: &str) -> io::Result<u32> {
+    // Any socket can be asked.
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    ioctl::mtu(socket, device)
 }
 
 /// Notes that so many octets of an owner have left. Those of one owner in a row are told as one.

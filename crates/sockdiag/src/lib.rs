@@ -12,7 +12,9 @@ use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 pub use netlink_packet_sock_diag::inet::nlas::TcpInfo;
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
+};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
@@ -20,6 +22,9 @@ use nix::sys::socket::{
 
 /// Room for one answer of the kernel.
 const ANSWER_BYTES: usize = 64 * 1024;
+
+/// In place of a port.
+const ANY_PORT: u16 = 0;
 
 /// What the kernel says of a socket that is not there, or not any more.
 const GONE: [Option<i32>; 2] = [Some(Errno::ENOENT as i32), Some(Errno::ESTALE as i32)];
@@ -49,6 +54,35 @@ pub struct Answer {
 pub struct Name {
     family: u8,
     id: SocketId,
+}
+
+impl Answer {
+    /// None without TCP_INFO, which sockets do not have that are not whole yet or not any more.
+    fn of(response: InetResponse) -> Option<Self> {
+        let id = response.header.socket_id;
+        let (local, remote) = ends(&id);
+        let info = response.nlas.into_iter().find_map(|nla| match nla {
+            Nla::TcpInfo(info) => Some(info),
+            _ => None,
+        });
+        Some(Self {
+            inode: response.header.inode.into(),
+            cookie: u64::from_ne_bytes(id.cookie),
+            local,
+            remote,
+            send_queue_bytes: response.header.send_queue,
+            info: info?,
+            name: Name { family: response.header.family, id },
+        })
+    }
+}
+
+/// Its own address, and the other end's.
+fn ends(id: &SocketId) -> (SocketAddr, SocketAddr) {
+    (
+        SocketAddr::new(id.source_address, id.source_port),
+        SocketAddr::new(id.destination_address, id.destination_port),
+    )
 }
 
 impl Name {
@@ -108,15 +142,39 @@ impl SockDiag {
         Ok(listeners.iter().map(|answer| answer.local.port()).collect())
     }
 
+    /// Both ends of all that the kernel has at a port of this host's: handshakes that are not over and
+    /// TIME-WAIT, too, and whatever is between. An address of IPv4 may be mapped into IPv6.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn at_port(&mut self, local: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+        let mut found = Vec::new();
+        let states = StateFlags::all().difference(StateFlags::LISTEN | StateFlags::CLOSE);
+        self.dump(&states, local, |response| found.push(ends(&response.header.socket_id)))?;
+        Ok(found)
+    }
+
     fn sockets(&mut self, states: StateFlags) -> io::Result<Vec<Answer>> {
         let mut answers = Vec::new();
+        self.dump(&states, ANY_PORT, |response| answers.extend(Answer::of(response)))?;
+        Ok(answers)
+    }
+
+    fn dump(
+        &mut self,
+        states: &StateFlags,
+        port: u16,
+        mut each: impl FnMut(InetResponse),
+    ) -> io::Result<()> {
         for family in [AF_INET, AF_INET6] {
-            let request = request(family, states.clone(), None);
+            let all = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
+            let id = SocketId { source_port: port, ..all };
+            let request = request(family, states.clone(), id, NLM_F_REQUEST | NLM_F_DUMP);
             let kernel = NetlinkAddr::new(0, 0);
             sendto(self.fd.as_raw_fd(), &request, &kernel, MsgFlags::empty())?;
-            while self.receive(&mut answers)? {}
+            while self.receive(&mut each)? {}
         }
-        Ok(answers)
+        Ok(())
     }
 
     /// One connection; nothing if it is over. However many others there are, this takes a few
@@ -125,19 +183,19 @@ impl SockDiag {
     /// # Errors
     /// What the kernel says.
     pub fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
-        let request = request(name.family, StateFlags::all(), Some(&name.id));
+        let request = request(name.family, StateFlags::all(), name.id.clone(), NLM_F_REQUEST);
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        let mut answers = Vec::new();
-        match self.receive(&mut answers) {
+        let mut answer = None;
+        match self.receive(|response| answer = Answer::of(response)) {
             // Gone, or its ends have another socket.
             Err(error) if GONE.contains(&error.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
-            Ok(_) => Ok(answers.pop()),
+            Ok(_) => Ok(answer),
         }
     }
 
     /// Takes one datagram; whether more will come.
-    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<bool> {
+    fn receive(&mut self, mut each: impl FnMut(InetResponse)) -> io::Result<bool> {
         let bytes = recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::empty())?;
         let mut rest = &self.buffer[..bytes];
         while !rest.is_empty() {
@@ -147,27 +205,7 @@ impl SockDiag {
                 NetlinkPayload::Done(_) => return Ok(false),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
                 NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                    let id = &response.header.socket_id;
-                    let local = SocketAddr::new(id.source_address, id.source_port);
-                    let remote = SocketAddr::new(id.destination_address, id.destination_port);
-                    let cookie = u64::from_ne_bytes(id.cookie);
-                    let inode = response.header.inode.into();
-                    let send_queue_bytes = response.header.send_queue;
-                    let name = Name { family: response.header.family, id: id.clone() };
-                    let mut nlas = response.nlas.into_iter();
-                    let info = nlas.find_map(|nla| match nla {
-                        Nla::TcpInfo(info) => Some(info),
-                        _ => None,
-                    });
-                    answers.extend(info.map(|info| Answer {
-                        inode,
-                        cookie,
-                        local,
-                        remote,
-                        send_queue_bytes,
-                        info,
-                        name,
-                    }));
+                    each(*response);
                 }
                 _ => {}
             }
@@ -179,10 +217,7 @@ impl SockDiag {
     }
 }
 
-/// For one socket, or for all of these states.
-fn request(family: u8, states: StateFlags, one: Option<&SocketId>) -> Vec<u8> {
-    let all = || if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
-    let socket_id = one.cloned().unwrap_or_else(all);
+fn request(family: u8, states: StateFlags, socket_id: SocketId, flags: u16) -> Vec<u8> {
     let request = InetRequest {
         family,
         protocol: IPPROTO_TCP,
@@ -191,7 +226,7 @@ fn request(family: u8, states: StateFlags, one: Option<&SocketId>) -> Vec<u8> {
         socket_id,
     };
     let mut header = NetlinkHeader::default();
-    header.flags = if one.is_some() { NLM_F_REQUEST } else { NLM_F_REQUEST | NLM_F_DUMP };
+    header.flags = flags;
     let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
@@ -225,6 +260,28 @@ mod tests {
         assert_eq!(ours.len(), 2);
         let local = client.local_addr().unwrap();
         assert!(ours.iter().any(|answer| answer.local == local && answer.inode != 0));
+    }
+
+    #[test]
+    fn at_a_port_are_those_that_wait_to_be_over_and_nobody_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut kernel = SockDiag::open().unwrap();
+        assert_eq!(kernel.at_port(address.port()).unwrap(), []);
+        let client = TcpStream::connect(address).unwrap();
+        let local = client.local_addr().unwrap();
+        let server = listener.accept().unwrap();
+        assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
+        assert_eq!(kernel.at_port(local.port()).unwrap(), [(local, address)]);
+        // Who ends first waits (TIME-WAIT), and no program has that any more.
+        drop(server);
+        drop(client);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let waiting = |answer: &Answer| answer.local == address || answer.local == local;
+        while kernel.connections().unwrap().iter().any(waiting) {
+            assert!(std::time::Instant::now() < end);
+        }
+        assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
     }
 
     #[test]

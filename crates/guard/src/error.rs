@@ -1,0 +1,79 @@
+//! Why there is no guardian.
+
+use std::io;
+
+use uncork_bpf::owned;
+use uncork_driver::OpenError;
+
+/// Why there is no guardian. Each is one sentence that says what mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A privilege is missing.
+    #[error(
+        "a stack in user space needs {0}: run uncork as root (sudo uncork run --stack -- setpriv \
+         --reuid=USER --init-groups COMMAND), or sudo setcap cap_net_raw,cap_net_admin,cap_bpf+ep \
+         $(command -v uncork)"
+    )]
+    Privilege(String),
+    /// The kernel is too old.
+    #[error(
+        "this kernel cannot say which packets are a stack's (tcx): boot Linux 6.6 or later (uname -r), \
+         or run the program without --stack"
+    )]
+    TooOld,
+    /// There is no such device.
+    #[error("there is no network device {0} here: ip -brief link lists those that there are")]
+    NoDevice(String),
+    /// It is not up.
+    #[error("the network device {0} is down: ip link set {0} up")]
+    Down(String),
+    /// It has no address.
+    #[error("the network device {0} has no address: ip address add ADDRESS/PREFIX dev {0}")]
+    NoAddress(String),
+    /// It carries something else.
+    #[error(
+        "the network device {0} is not an Ethernet one, which the stack needs: name another with --dev \
+         (ip -brief link)"
+    )]
+    NotEthernet(String),
+    /// There is none to choose from.
+    #[error(
+        "no Ethernet device is up and has an address: ip link set DEVICE up and ip address add \
+         ADDRESS/PREFIX dev DEVICE, or name one with --dev (ip -brief address)"
+    )]
+    NoDevices,
+    /// Whose packets are whose cannot be said.
+    #[error("{0}")]
+    Steering(owned::Error),
+    /// A packet socket cannot be opened.
+    #[error("{0}")]
+    Port(#[from] OpenError),
+    /// Something of the system's.
+    #[error("cannot {doing}: {error}")]
+    System {
+        /// What was attempted.
+        doing: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+impl From<owned::Error> for Error {
+    fn from(error: owned::Error) -> Self {
+        match error {
+            owned::Error::TooOld => Self::TooOld,
+            // Only for want of it where the capabilities themselves are there.
+            owned::Error::Privilege => Self::Privilege(
+                "CAP_BPF and CAP_NET_ADMIN of the machine, not of a container's user namespace"
+                    .to_owned(),
+            ),
+            error => Self::Steering(error),
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::System { doing, error: error.into() }
+    }
+}

@@ -1,0 +1,30 @@
+//! The guardian: the privileged half of a TCP stack in an unprivileged program.
+//!
+//! | the program asks for (`uncork-guardian`) | the guardian |
+//! |---|---|
+//! | the devices | has found them when it began ([`devices`]) |
+//! | a packet socket | opens it, with a filter that lets in what this process owns |
+//! | a port, a connection | looks whether the program has that from the kernel, too ([`proof`]), and says to the kernel whose packets they are ([`steering`]) |
+//! | nothing any more, as it is dead | takes all that away, and lets the kernel reset its connections ([`reset`]) |
+//!
+//! It is one process with one loop ([`guard`]) and no files: what it has attached goes with its descriptors,
+//! whatever ends it. It believes a program nothing: whoever knows the token may have a port that he has from
+//! the kernel, and of his table of connections nothing counts but what was granted; for each of those, at
+//! most an ACK without data leaves.
+#![forbid(unsafe_code)]
+
+mod capabilities;
+pub mod devices;
+mod error;
+mod guard;
+mod peer;
+mod proof;
+mod reset;
+mod seclusion;
+mod session;
+mod steering;
+mod watch;
+
+pub use error::Error;
+pub use guard::{Guard, Plan};
+pub use seclusion::seclude;

@@ -1,0 +1,70 @@
+//! Whether a program may have a port: whether the kernel has given it that, too.
+//!
+//! A program passes its kernel's socket, which is bound to the port, of this network namespace. To be bound it
+//! took what the kernel asks for: CAP_NET_BIND_SERVICE for a low port, and that nobody else listens there.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use nix::{getsockopt_impl, sockopt_impl};
+use rustix::net::{SocketType, getsockname, ipproto, sockopt};
+
+/// What was proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Proof {
+    /// Whether IPv4 comes there, too, if it is of IPv6.
+    pub(crate) both_versions: bool,
+}
+
+/// The number of a network namespace (SO_NETNS_COOKIE, asm-generic/socket.h; Linux 5.14).
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+sockopt_impl!(
+    /// Which network namespace a socket is of.
+    NamespaceCookie,
+    GetOnly,
+    libc::SOL_SOCKET,
+    SO_NETNS_COOKIE,
+    u64
+);
+
+/// What a socket proves of this place.
+///
+/// # Errors
+///
+/// A sentence that says what it does not.
+pub(crate) fn of(
+    socket: Option<&OwnedFd>,
+    ours: BorrowedFd<'_>,
+    place: SocketAddr,
+    listening: bool,
+) -> Result<Proof, String> {
+    let verb = if listening { "listens" } else { "is bound" };
+    let no = |why: &str| Err(format!("{place} needs the kernel's socket that {verb} there: {why}"));
+    let Some(socket) = socket else { return no("none came") };
+    let Ok(bound) = getsockname(socket)
+        .map_err(|_| ())
+        .and_then(|any| SocketAddr::try_from(any).map_err(|_| ()))
+    else {
+        return no("what came is no socket of IP");
+    };
+    let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
+    if !is_tcp {
+        return no("what came is not of TCP");
+    }
+    let (its, wanted) = (bound.ip().to_canonical(), place.ip().to_canonical());
+    if bound.port() != place.port() || !(its == wanted || its.is_unspecified()) {
+        return no(&format!("what came is bound to {bound}"));
+    }
+    if listening && sockopt::socket_acceptconn(socket) != Ok(true) {
+        return no("what came does not listen");
+    }
+    let namespace =
+        |socket: BorrowedFd<'_>| nix::sys::socket::getsockopt(&socket, NamespaceCookie).ok();
+    if namespace(socket.as_fd()).is_none_or(|its| namespace(ours) != Some(its)) {
+        return no("what came is of another network namespace");
+    }
+    let only_six = bound.is_ipv6() && sockopt::ipv6_v6only(socket) != Ok(false);
+    Ok(Proof { both_versions: !only_six })
+}

@@ -1,0 +1,135 @@
+//! How a connection of a stack that is dead is ended at its other end.
+//!
+//! Only a reset with the right sequence number counts there (RFC 5961 §3), and the stack has taken that with it. So the
+//! peer is made to say it: whatever segment is not acceptable, it answers with an ACK (RFC 9293 §3.10.7.4).
+//! That comes to the kernel, which knows of no such connection, and whose reset has the number that the ACK
+//! asked for. Two ACKs with no data leave, half of the sequence space apart, as one alone may be acceptable.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use uncork_wire::checksum::Sum;
+use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
+use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
+
+const HALF_OF_SPACE: u32 = 1 << 31;
+const HOPS: u8 = 64;
+
+/// Sends what makes peers say their numbers.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    /// Sockets that take whole packets; IPv6 may not be there.
+    v4: OwnedFd,
+    v6: Option<OwnedFd>,
+}
+
+impl Prober {
+    pub(crate) fn open() -> io::Result<Self> {
+        let open = |family| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))
+        };
+        Ok(Self { v4: open(AddressFamily::INET)?, v6: open(AddressFamily::INET6).ok() })
+    }
+
+    /// Makes the other end of a connection acknowledge. `device` is the local address's.
+    pub(crate) fn probe(&self, local: SocketAddr, remote: SocketAddr, device: u32) {
+        let mut chance = [0; 4];
+        // Any number will do, as both that are sent are half of the space apart.
+        let _ = getrandom(&mut chance[..], GetRandomFlags::empty());
+        let first = u32::from_ne_bytes(chance);
+        for seq in [first, first.wrapping_add(HALF_OF_SPACE)] {
+            let Some(packet) = acknowledgment(local, remote, SeqNumber(seq)) else { return };
+            // What is not sent leaves the peer to its own timers, as without us.
+            let _ = match (remote, &self.v6) {
+                (SocketAddr::V4(to), _) => {
+                    let to = SocketAddrV4::new(*to.ip(), 0);
+                    sendto(&self.v4, &packet, SendFlags::empty(), &to)
+                }
+                (SocketAddr::V6(to), Some(v6)) => {
+                    let scope = if to.ip().is_unicast_link_local() { device } else { 0 };
+                    let to = SocketAddrV6::new(*to.ip(), 0, 0, scope);
+                    sendto(v6, &packet, SendFlags::empty(), &to)
+                }
+                (SocketAddr::V6(_), None) => return,
+            };
+        }
+    }
+}
+
+/// A packet with an ACK of nothing in particular. None for two versions of IP.
+fn acknowledgment(local: SocketAddr, remote: SocketAddr, seq: SeqNumber) -> Option<Vec<u8>> {
+    let fields = Fields {
+        source_port: local.port(),
+        destination_port: remote.port(),
+        seq,
+        ack: SeqNumber(0),
+        flags: Flags::ACK,
+        window: 0,
+    };
+    let bytes = tcp::HEADER_BYTES as u16;
+    let (mut packet, mut sum) = (vec![0; ipv6::HEADER_BYTES + tcp::HEADER_BYTES], Sum::default());
+    let header_bytes = match (local.ip(), remote.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            packet.truncate(ipv4::HEADER_BYTES + tcp::HEADER_BYTES);
+            let total_bytes = ipv4::HEADER_BYTES as u16 + bytes;
+            ipv4::Header::whole(Protocol::TCP, source, destination, total_bytes).emit(&mut packet);
+            sum.add_pseudo_v4(source, destination, Protocol::TCP.0, bytes.into());
+            ipv4::HEADER_BYTES
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let header = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_bytes: bytes,
+                next_header: Protocol::TCP,
+                hop_limit: HOPS,
+                source,
+                destination,
+            };
+            header.emit(&mut packet);
+            sum.add_pseudo_v6(source, destination, Protocol::TCP.0, bytes.into());
+            ipv6::HEADER_BYTES
+        }
+        _ => return None,
+    };
+    let segment = &mut packet[header_bytes..];
+    fields.emit_summed(&OptionSet::default(), segment, &mut sum);
+    segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+    Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_wire::tcp::Header;
+
+    use super::*;
+
+    #[test]
+    fn what_leaves_is_a_bare_acknowledgment_with_a_good_checksum() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let packet =
+            acknowledgment(end("10.0.0.1:80"), end("10.0.0.2:4711"), SeqNumber(7)).unwrap();
+        let (ip, segment) = ipv4::Header::read(&packet).unwrap();
+        let mut sum = Sum::default();
+        sum.add_pseudo_v4(ip.source, ip.destination, 6, 20);
+        sum.add(segment);
+        assert!(sum.is_good());
+        let header = Header::read(segment, segment.len()).unwrap();
+        assert_eq!((header.source_port(), header.destination_port()), (80, 4711));
+        assert_eq!((header.seq(), header.flags()), (SeqNumber(7), Flags::ACK));
+        let packet =
+            acknowledgment(end("[fd00::1]:80"), end("[fd00::2]:4711"), SeqNumber(7)).unwrap();
+        let (ip, segment) = ipv6::Header::read(&packet).unwrap();
+        let mut sum = Sum::default();
+        sum.add_pseudo_v6(ip.source, ip.destination, 6, 20);
+        sum.add(segment);
+        assert!(sum.is_good());
+        assert_eq!(acknowledgment(end("10.0.0.1:80"), end("[fd00::2]:1"), SeqNumber(7)), None);
+    }
+}

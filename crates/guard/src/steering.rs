@@ -1,0 +1,226 @@
+//! Whose packets are whose: the filters of `uncork-bpf`, and what has been said to them.
+//!
+//! A port has members, the stacks that listen there; whose a new connection is follows from how many they are.
+//! So before the members of a port change, each member's connections there are entered as its own; when they
+//! are over the entries go ([`Steering::tidy`]). The same table says of the kernel's connections that they are
+//! the kernel's.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol};
+use uncork_guardian::Device;
+use uncork_sockdiag::{Name, SockDiag};
+
+use crate::Error;
+use crate::session::{Ends, Session};
+
+/// How long an entry stays at least: the kernel's connection may be over before the last of its segments
+/// has come.
+const STAYS: Duration = Duration::from_secs(2);
+
+/// Says to the kernel which packets are whose.
+pub(crate) struct Steering {
+    owned: Owned,
+    /// Addresses of the devices, with the number of theirs.
+    addresses: HashMap<IpAddr, u32>,
+    kernel: SockDiag,
+    members: HashMap<SocketAddr, Vec<Engine>>,
+    /// Connections that are entered as the kernel's, and since when.
+    kept: HashMap<Ends, Instant>,
+    /// Connections that are entered as a member's.
+    pinned: HashMap<Ends, Engine>,
+}
+
+impl Steering {
+    /// Attaches the filters to the devices. Nothing is a stack's yet.
+    pub(crate) fn attach(devices: &[Device]) -> Result<Self, Error> {
+        // The stack asks the kernel for its neighbours.
+        let mut owned = Owned::load(owned::Settings { ethernet: true, neighbours: false })?;
+        let mut addresses = HashMap::new();
+        for device in devices {
+            owned.attach(device.index)?;
+            for address in &device.addresses {
+                addresses.insert(address.ip, device.index.cast_unsigned());
+            }
+        }
+        let kernel = SockDiag::open().map_err(Error::system("ask the kernel about its sockets"))?;
+        let (members, kept, pinned) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Ok(Self { owned, addresses, kernel, members, kept, pinned })
+    }
+
+    /// The filter of an engine's packet sockets.
+    pub(crate) fn filter(&self, engine: Engine) -> Result<OwnedFd, owned::Error> {
+        self.owned.filter_for(engine)
+    }
+
+    /// Number of the device that has this address.
+    pub(crate) fn device_of(&self, address: IpAddr) -> Option<u32> {
+        self.addresses.get(&address).copied()
+    }
+
+    /// The places that an address and a port mean; of an unspecified address, on all of the devices.
+    pub(crate) fn places(&self, local: SocketAddr, both_versions: bool) -> Vec<SocketAddr> {
+        let meant = |ip: &IpAddr| {
+            if !local.ip().is_unspecified() {
+                return *ip == local.ip();
+            }
+            ip.is_ipv4() == local.is_ipv4() || (both_versions && local.is_ipv6())
+        };
+        let addresses = self.addresses.keys().filter(|ip| meant(ip));
+        addresses.map(|ip| SocketAddr::new(*ip, local.port())).collect()
+    }
+
+    /// An engine has these places, all of one port, from now on.
+    pub(crate) fn join(
+        &mut self,
+        engine: Engine,
+        places: &[SocketAddr],
+        others: &[&Session],
+    ) -> Result<(), String> {
+        // What there is stays whose it is. Once more afterwards for what comes in between.
+        self.keep_kernels(places)?;
+        self.pin(places, others)?;
+        for place in places {
+            let members = self.members.entry(*place).or_default();
+            members.push(engine);
+            if let Err(error) = self.owned.share(Protocol::Tcp, *place, members) {
+                members.pop();
+                return Err(error.to_string());
+            }
+        }
+        self.keep_kernels(places)?;
+        self.pin(places, others)
+    }
+
+    /// An engine has these places no more; `all` are those whose connections there stay theirs.
+    pub(crate) fn leave(
+        &mut self,
+        engine: Engine,
+        places: &[SocketAddr],
+        all: &[&Session],
+    ) -> Result<(), String> {
+        self.pin(places, all)?;
+        for place in places {
+            let members = self.members.entry(*place).or_default();
+            members.retain(|member| *member != engine);
+            let told = self.owned.share(Protocol::Tcp, *place, members);
+            if members.is_empty() {
+                self.members.remove(place);
+            }
+            told.map_err(|error| error.to_string())?;
+        }
+        self.pin(places, all)
+    }
+
+    /// A connection that an engine opens is its from now on.
+    pub(crate) fn open(&mut self, engine: Engine, ends: Ends) -> Result<(), String> {
+        let known = self.kernel.connection(&Name::of(ends.0, ends.1));
+        let known =
+            known.map_err(|error| format!("the kernel does not tell its sockets: {error}"))?;
+        // It may be a listener of that port.
+        if known.is_some_and(|known| plain(known.remote) == ends.1) {
+            return Err(format!("the kernel has a connection from {} to {}", ends.0, ends.1));
+        }
+        if self.pinned.get(&ends).is_some_and(|other| *other != engine) {
+            return Err(format!("another process has a connection from {} to {}", ends.0, ends.1));
+        }
+        self.kept.remove(&ends);
+        self.enter(engine, ends)
+    }
+
+    /// Nothing is said of this connection any more.
+    pub(crate) fn forget(&mut self, ends: Ends) -> Result<(), String> {
+        self.kept.remove(&ends);
+        self.pinned.remove(&ends);
+        self.owned.disown(ours(ends)).map_err(|error| error.to_string())
+    }
+
+    /// This connection is the kernel's from now on: an engine is dead that had it.
+    pub(crate) fn give_back(&mut self, ends: Ends) -> Result<(), String> {
+        self.pinned.remove(&ends);
+        self.owned.keep(Protocol::Tcp, ends.0, ends.1).map_err(|error| error.to_string())?;
+        self.kept.insert(ends, Instant::now());
+        Ok(())
+    }
+
+    /// Whether entries have to be looked at again.
+    pub(crate) fn is_untidy(&self) -> bool {
+        !self.kept.is_empty() || !self.pinned.is_empty()
+    }
+
+    /// Takes out entries of connections that are over.
+    pub(crate) fn tidy(&mut self, sessions: &[&Session]) -> io::Result<()> {
+        let mut there = HashSet::new();
+        let ports: HashSet<u16> = self.kept.keys().map(|ends| ends.0.port()).collect();
+        for port in ports {
+            let found = self.kernel.at_port(port)?;
+            there.extend(found.into_iter().map(|ends| (plain(ends.0), plain(ends.1))));
+        }
+        let over = |(ends, since): (&Ends, &Instant)| {
+            (since.elapsed() >= STAYS && !there.contains(ends)).then_some(*ends)
+        };
+        let mut over: Vec<_> = self.kept.iter().filter_map(over).collect();
+        for session in sessions.iter().filter(|session| self.has_pinned(session.engine)) {
+            let listed: HashSet<Ends> = session.connections().into_iter().collect();
+            let opened: HashSet<&Ends> = session.opened().collect();
+            over.extend(self.pinned.iter().filter_map(|(ends, engine)| {
+                let is_over = !listed.contains(ends) && !opened.contains(ends);
+                (*engine == session.engine && is_over).then_some(*ends)
+            }));
+        }
+        for ends in over {
+            self.forget(ends).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    fn has_pinned(&self, engine: Engine) -> bool {
+        self.pinned.values().any(|other| *other == engine)
+    }
+
+    fn enter(&mut self, engine: Engine, ends: Ends) -> Result<(), String> {
+        self.owned.own_as(engine, ours(ends)).map_err(|error| error.to_string())?;
+        self.pinned.insert(ends, engine);
+        Ok(())
+    }
+
+    /// The kernel's connections at these places, all of one port, stay the kernel's.
+    fn keep_kernels(&mut self, places: &[SocketAddr]) -> Result<(), String> {
+        let Some(port) = places.first().map(SocketAddr::port) else { return Ok(()) };
+        let found = self.kernel.at_port(port);
+        let found =
+            found.map_err(|error| format!("the kernel does not tell its sockets: {error}"))?;
+        for (local, remote) in found {
+            let ends = (plain(local), plain(remote));
+            if places.contains(&ends.0) && !self.pinned.contains_key(&ends) {
+                self.give_back(ends)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The connections that these engines have at these places stay theirs.
+    fn pin(&mut self, places: &[SocketAddr], engines: &[&Session]) -> Result<(), String> {
+        for session in engines {
+            for ends in session.connections() {
+                if places.contains(&ends.0) && !self.kept.contains_key(&ends) {
+                    self.enter(session.engine, ends)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ours((local, remote): Ends) -> Ours {
+    Ours::Connection(Protocol::Tcp, local, remote)
+}
+
+/// An end with nothing but address and port, and addresses of IPv4 as such.
+pub(crate) fn plain(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
+}

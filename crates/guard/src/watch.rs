@@ -1,0 +1,64 @@
+//! Whether anybody is left who could still want something.
+//!
+//! A program may begin, fork a daemon and end before that has said a word. So when the first process is gone and
+//! nobody is connected, it is looked which processes have the place in their environment, as it was when they
+//! were executed. One that has written over that (for its title in ps) is not found: it has until
+//! [`LINGERS`] to connect.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long the guardian waits for somebody whom it cannot see.
+pub(crate) const LINGERS: Duration = Duration::from_secs(2);
+
+/// Since when nobody is there.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    alone_since: Option<Instant>,
+}
+
+impl Watch {
+    /// Somebody is there.
+    pub(crate) fn see(&mut self) {
+        self.alone_since = None;
+    }
+
+    /// Nobody is connected, and the first process is gone: whether nobody will come any more.
+    pub(crate) fn is_over(&mut self, token: &str) -> bool {
+        let since = *self.alone_since.get_or_insert_with(Instant::now);
+        since.elapsed() >= LINGERS && !is_known(token)
+    }
+}
+
+/// Whether another process has the token in its environment.
+fn is_known(token: &str) -> bool {
+    let own = std::process::id().to_string();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_process = |name: &str| name.bytes().all(|octet| octet.is_ascii_digit()) && name != own;
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_process))
+        .filter_map(|entry| fs::read(entry.path().join("environ")).ok())
+        .any(|environ| environ.windows(token.len()).any(|part| part == token.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_with_the_token_in_its_environment_is_seen() {
+        let token = format!("{:032x}", 0x1234_5678_u64 << 32 | u64::from(std::process::id()));
+        assert!(!is_known(&token));
+        let mut child = Command::new("cat")
+            .env("UNCORK_STACK", format!("@name:{token}"))
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let seen = is_known(&token);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(seen);
+    }
+}

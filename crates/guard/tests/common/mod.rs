@@ -1,0 +1,115 @@
+//! Two hosts joined by a link, and a guardian on one of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are tests too")]
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use uncork_driver::Driver as _;
+use uncork_driver::af_packet::Port;
+use uncork_guard::{Guard, Plan, devices};
+use uncork_guardian::Client;
+use uncork_netns::Namespace;
+
+pub(crate) const OURS: &str = "10.93.0.1";
+pub(crate) const THEIRS: &str = "10.93.0.2";
+pub(crate) const OUR_V6: &str = "fd93::1";
+pub(crate) const THEIR_V6: &str = "fd93::2";
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// A host with a guardian, and one beside it.
+pub(crate) struct Link {
+    pub(crate) ours: Namespace,
+    pub(crate) theirs: Namespace,
+    /// Value of the variable.
+    pub(crate) place: String,
+    /// What the guardian takes for the first process.
+    first: Child,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = self.first.kill();
+        let _ = self.first.wait();
+    }
+}
+
+pub(crate) fn end(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
+}
+
+/// The two hosts alone, with the names of their namespaces.
+pub(crate) fn hosts(label: &str) -> (Namespace, Namespace) {
+    let ours = Namespace::new(&format!("{label}-o")).unwrap();
+    let theirs = Namespace::new(&format!("{label}-t")).unwrap();
+    let pair = format!("link add eth0 type veth peer name eth0 netns {}", theirs.name());
+    ours.ip(&pair).unwrap();
+    for (host, v4, v6) in [(&ours, OURS, OUR_V6), (&theirs, THEIRS, THEIR_V6)] {
+        host.set("ipv6/conf/eth0/disable_ipv6", 0).unwrap();
+        host.ip(&format!("address add {v4}/24 dev eth0")).unwrap();
+        host.ip(&format!("address add {v6}/64 dev eth0 nodad")).unwrap();
+        host.ip("link set eth0 up").unwrap();
+    }
+    (ours, theirs)
+}
+
+impl Link {
+    pub(crate) fn new(label: &str, ports: &[u16]) -> Self {
+        let (ours, theirs) = hosts(label);
+        let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let (told, tells) = mpsc::channel();
+        let (program, ports, name) = (first.id(), ports.to_vec(), ours.name().to_owned());
+        thread::spawn(move || {
+            let namespace = File::open(format!("/run/netns/{name}")).unwrap();
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            let devices = devices::find(&[]).unwrap();
+            let guard = Guard::new(Plan { devices, ports, program }).unwrap();
+            told.send(guard.place().to_variable()).unwrap();
+            guard.run().unwrap();
+        });
+        let place = tells.recv_timeout(LONG).expect("there is no guardian");
+        Self { ours, theirs, place, first }
+    }
+
+    /// A program on the host with the guardian.
+    pub(crate) fn client(&self) -> Client {
+        let place = self.place.clone();
+        self.ours.within(move || Ok(Client::connect(&place)?)).unwrap()
+    }
+
+    /// This program again, on our host, to play one test's part `part`.
+    pub(crate) fn play(&self, test: &str, part: &str) -> Command {
+        let mut command = self.ours.command(std::env::current_exe().unwrap().to_str().unwrap());
+        command
+            .args(["--exact", test, "--nocapture"])
+            .env("UNCORK_TEST_PART", part)
+            .env("UNCORK_STACK", &self.place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command
+    }
+}
+
+/// Ports of all frames of TCP that come until `time` is over, remote ones.
+pub(crate) fn seen(ports: &mut [Port], time: Duration) -> Vec<Vec<u16>> {
+    let mut seen = vec![Vec::new(); ports.len()];
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        for (port, seen) in ports.iter_mut().zip(&mut seen) {
+            port.receive(64, &mut |frame| {
+                // IPv4 without options.
+                if frame.bytes[12..14] == [0x08, 0x00] && frame.bytes[23] == 6 {
+                    seen.push(u16::from_be_bytes([frame.bytes[34], frame.bytes[35]]));
+                }
+            })
+            .unwrap();
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    seen
+}

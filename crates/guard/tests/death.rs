@@ -1,0 +1,151 @@
+//! A program dies, and its peers hear of it: the kernel says that there is no such connection, as it would have
+//! said had the connection been its own.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OUR_V6, OURS, end};
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Socket, Type};
+use uncork_guardian::Client;
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7100;
+/// So long a peer may take to hear of it.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The part of a program that has a connection of its stack's until it is killed. Its peer has a connection
+/// that nobody at our end answers for: the kernel's is put away without a word (TCP_REPAIR, tcp(7)).
+fn have_a_connection(part: &str) {
+    let mut client = Client::connect(&std::env::var("UNCORK_STACK").unwrap()).unwrap();
+    let listener = listen();
+    println!("\nlistens");
+    let (stream, remote) = listener.accept().unwrap();
+    let local = stream.local_addr().unwrap();
+    setsockopt(&stream, sockopt::TcpRepair, &1).unwrap();
+    drop(stream);
+    client.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
+    let _entry = (part != "silent").then(|| client.connections().enter(local, remote).unwrap());
+    // Somebody else holds the connection to the guardian, too, as a child does that was not told.
+    let mut child = (part == "forked").then(|| {
+        let shared = client.as_fd().try_clone_to_owned().unwrap();
+        std::process::Command::new("sleep").arg("5").stdin(shared).spawn().unwrap()
+    });
+    println!("has one");
+    let _ = std::io::stdin().read(&mut [0]);
+    if let Some(child) = &mut child {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// On all addresses, beside others.
+fn listen() -> TcpListener {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.set_only_v6(false).unwrap();
+    socket.bind(&end("::", PORT).into()).unwrap();
+    socket.listen(8).unwrap();
+    socket.into()
+}
+
+struct Program {
+    child: Child,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Program {
+    fn start(link: &Link, test: &str, part: &str) -> Self {
+        let mut child = link.play(test, part).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut program = Self { child, said };
+        program.hear("listens");
+        program
+    }
+
+    fn hear(&mut self, wanted: &str) {
+        assert!(self.said.any(|line| line.unwrap() == wanted), "it ended before it {wanted}");
+    }
+
+    fn kill(&mut self) {
+        // SIGKILL.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn connect(link: &Link, to: SocketAddr) -> TcpStream {
+    let stream = link.theirs.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream
+}
+
+/// What the peer hears after the program was killed, and when.
+fn hear_of_death(mut stream: TcpStream, mut program: Program) -> (ErrorKind, Duration) {
+    stream.set_nonblocking(true).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "too early");
+    stream.set_nonblocking(false).unwrap();
+    let killed = Instant::now();
+    program.child.kill().unwrap();
+    let kind = stream.read(&mut [0]).unwrap_err().kind();
+    let took = killed.elapsed();
+    program.kill();
+    (kind, took)
+}
+
+#[test]
+fn the_peers_of_a_killed_program_are_reset_at_once() {
+    const TEST: &str = "the_peers_of_a_killed_program_are_reset_at_once";
+    if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
+        return have_a_connection(&part);
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let link = Link::new("death", &[]);
+    for (part, ip) in [("four", OURS), ("six", OUR_V6), ("forked", OURS)] {
+        let mut program = Program::start(&link, TEST, part);
+        let stream = connect(&link, end(ip, PORT));
+        program.hear("has one");
+        let (kind, took) = hear_of_death(stream, program);
+        assert_eq!(kind, ErrorKind::ConnectionReset, "{part}");
+        assert!(took < SOON, "{part}: after {took:?}");
+    }
+    // Of a connection that is not in its table nobody knows: or this test could not fail.
+    let mut program = Program::start(&link, TEST, "silent");
+    let stream = connect(&link, end(OURS, PORT));
+    program.hear("has one");
+    assert_eq!(hear_of_death(stream, program).0, ErrorKind::WouldBlock);
+    // Nothing is left: the port is the kernel's again.
+    let to = end(OURS, PORT);
+    let connect = move || Ok(TcpStream::connect_timeout(&to, LONG).unwrap_err().kind());
+    assert_eq!(link.theirs.within(connect).unwrap(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
+    const TEST: &str = "whoever_shares_the_port_does_not_get_the_answers_to_the_dead";
+    if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
+        return have_a_connection(&part);
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let link = Link::new("deathshared", &[]);
+    let mut program = Program::start(&link, TEST, "shared");
+    let stream = connect(&link, end(OURS, PORT));
+    program.hear("has one");
+    // Another process, which lives on and has the whole port to itself then.
+    let mut other = link.client();
+    let listener = link.ours.within(|| Ok(listen())).unwrap();
+    other.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
+    let (kind, took) = hear_of_death(stream, program);
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+    assert!(took < SOON, "after {took:?}");
+}

@@ -1,0 +1,337 @@
+//! What a program may have, what it may not and why, and whose packets are whose then.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OUR_V6, OURS, THEIRS, end, hosts, seen};
+use socket2::{Domain, Socket, Type};
+use uncork_driver::af_packet::Port;
+use uncork_guard::{Error, devices};
+use uncork_guardian::{Client, Error as Refusal};
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7200;
+const SHORT: Duration = Duration::from_millis(200);
+
+fn listen(link: &Link, at: SocketAddr) -> TcpListener {
+    link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
+}
+
+fn open(client: &mut Client) -> Port {
+    let index = client.devices()[0].index;
+    Port::adopt(client.open(index).unwrap()).unwrap()
+}
+
+/// What comes of connecting from the other host.
+fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
+    let connect =
+        move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
+    link.theirs.within(connect).unwrap()
+}
+
+/// Connects from these ports, all at once, and waits a little.
+fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
+    let remotes = remotes.to_vec();
+    let connect = move || {
+        let mut sockets = Vec::new();
+        for remote in remotes {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&end(THEIRS, remote).into())?;
+            socket.set_nonblocking(true)?;
+            let _ = socket.connect(&to.into());
+            sockets.push(socket);
+        }
+        thread::sleep(Duration::from_millis(50));
+        Ok(())
+    };
+    link.theirs.within(connect).unwrap();
+}
+
+fn refusal(done: Result<(), Refusal>) -> String {
+    let error = done.unwrap_err();
+    assert!(matches!(error, Refusal::Refused(_)), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives() {
+    if is_skipped("a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives") {
+        return;
+    }
+    let link = Link::new("own", &[]);
+    let any = listen(&link, end("::", PORT));
+    let mut client = link.client();
+    let device = &client.devices()[0];
+    assert_eq!((device.name.as_str(), device.mtu), ("eth0", 1500));
+    assert!(
+        device
+            .addresses
+            .iter()
+            .any(|address| address.ip == end(OURS, 0).ip() && address.prefix == 24)
+    );
+    let mut port = open(&mut client);
+    assert_eq!(Some(client.devices()[0].mac), port.mac());
+    assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
+    // Twice, and once less.
+    client.own(end("::", PORT), any.as_fd()).unwrap();
+    client.own(end("::", PORT), any.as_fd()).unwrap();
+    client.disown(end("::", PORT)).unwrap();
+    for ip in [OURS, OUR_V6] {
+        assert_eq!(knock(&link, end(ip, PORT)), Err(ErrorKind::TimedOut), "{ip}");
+    }
+    assert!(!seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty());
+    // By loopback it is the kernel's all the same.
+    let to = end("127.0.0.1", PORT);
+    link.ours.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
+    client.disown(end("::", PORT)).unwrap();
+    assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
+    assert_eq!(refusal(client.disown(end("::", PORT))), "[::]:7200 was not owned");
+    // Gone without a word.
+    client.own(end("::", PORT), any.as_fd()).unwrap();
+    assert_eq!(knock(&link, end(OURS, PORT)), Err(ErrorKind::TimedOut));
+    drop(client);
+    let until = Instant::now() + LONG;
+    while knock(&link, end(OURS, PORT)) != Ok(()) {
+        assert!(Instant::now() < until, "the port is not given back");
+    }
+}
+
+#[test]
+fn a_connection_that_the_stack_opens_is_its_own_until_it_is_over() {
+    if is_skipped("a_connection_that_the_stack_opens_is_its_own_until_it_is_over") {
+        return;
+    }
+    let link = Link::new("open", &[]);
+    let mut client = link.client();
+    let mut port = open(&mut client);
+    let (local, remote) = (end(OURS, 40_000), end(THEIRS, 4000));
+    let bound = link.ours.within(move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&local.into())?;
+        Ok(socket)
+    });
+    let bound = bound.unwrap();
+    client.own_connection(local, remote, bound.as_fd()).unwrap();
+    // What comes from there looks like a beginning; the kernel would say that nobody listens.
+    knock_from(&link, &[4000, 4001], local);
+    assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [4000]);
+    client.disown_connection(local, remote).unwrap();
+    knock_from(&link, &[4000], local);
+    assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [] as [u16; 0]);
+    let again = refusal(client.disown_connection(local, remote));
+    assert!(again.starts_with("no connection from 10.93.0.1:40000"), "{again}");
+    // One that the kernel has is the kernel's.
+    let there = link.theirs.within(move || Ok(TcpListener::bind(end(THEIRS, 0))?)).unwrap();
+    let remote = there.local_addr().unwrap();
+    bound.connect(&remote.into()).unwrap();
+    let again = refusal(client.own_connection(local, remote, bound.as_fd()));
+    assert!(again.starts_with("the kernel has a connection from 10.93.0.1:40000"), "{again}");
+}
+
+#[test]
+fn the_kernels_old_connections_stay_the_kernels() {
+    if is_skipped("the_kernels_old_connections_stay_the_kernels") {
+        return;
+    }
+    let link = Link::new("old", &[]);
+    let any = listen(&link, end("::", PORT));
+    let mut streams = Vec::new();
+    for ip in [OURS, OUR_V6] {
+        let to = end(ip, PORT);
+        let connect = move || Ok(TcpStream::connect_timeout(&to, LONG)?);
+        streams.push((link.theirs.within(connect).unwrap(), any.accept().unwrap().0));
+    }
+    let mut talk = || {
+        for (theirs, ours) in &mut streams {
+            for stream in [&*theirs, &*ours] {
+                stream.set_read_timeout(Some(SHORT)).unwrap();
+            }
+            theirs.write_all(b"ping").unwrap();
+            ours.read_exact(&mut [0; 4]).unwrap();
+            ours.write_all(b"pong").unwrap();
+            theirs.read_exact(&mut [0; 4]).unwrap();
+        }
+    };
+    let mut client = link.client();
+    client.own(end("::", PORT), any.as_fd()).unwrap();
+    talk();
+    assert_eq!(knock(&link, end(OURS, PORT)), Err(ErrorKind::TimedOut));
+    // Also when it has been looked whether they are over.
+    thread::sleep(Duration::from_secs(3));
+    talk();
+}
+
+#[test]
+fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
+    if is_skipped("connections_stay_with_their_process_when_another_joins_or_leaves_its_port") {
+        return;
+    }
+    let link = Link::new("members", &[]);
+    let listener = listen(&link, end(OURS, PORT));
+    let local = listener.local_addr().unwrap();
+    let remotes: Vec<u16> = (5000..5060).collect();
+    let (mut first, mut second) = (link.client(), link.client());
+    let mut ports = [open(&mut first), open(&mut second)];
+    first.own(local, listener.as_fd()).unwrap();
+    let entries: Vec<_> = remotes[..30]
+        .iter()
+        .map(|remote| first.connections().enter(local, end(THEIRS, *remote)).unwrap())
+        .collect();
+    // Entries of what was never granted count for nothing.
+    let foreign = (end(OURS, 22), end(THEIRS, 5000));
+    let _ = first.connections().enter(foreign.0, foreign.1).unwrap();
+    second.own(local, listener.as_fd()).unwrap();
+    knock_from(&link, &remotes, local);
+    let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
+    assert!(remotes[..30].iter().all(|remote| of_first.contains(remote)), "{of_second:?}");
+    assert!(of_second.len() >= 5, "nothing is shared: {of_second:?}");
+    assert!(of_first.iter().all(|remote| !of_second.contains(remote)));
+    assert_eq!(knock(&link, foreign.0), Err(ErrorKind::ConnectionRefused));
+    // The port is not the first's any more, its connections are, until they are over.
+    first.disown(local).unwrap();
+    knock_from(&link, &remotes, local);
+    let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
+    let mut stayed = of_first.clone();
+    stayed.sort_unstable();
+    stayed.dedup();
+    assert_eq!(stayed, remotes[..30]);
+    assert!(remotes[30..].iter().all(|remote| of_second.contains(remote)));
+    entries.into_iter().for_each(|entry| first.connections().remove(entry));
+    let until = Instant::now() + LONG;
+    loop {
+        knock_from(&link, &remotes[..1], local);
+        let [of_first, of_second] = seen(&mut ports, SHORT).try_into().unwrap();
+        if of_first.is_empty() && !of_second.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "connections that are over are still the first's");
+    }
+}
+
+#[test]
+fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
+    if is_skipped("what_a_program_does_not_have_from_the_kernel_it_does_not_get") {
+        return;
+    }
+    let link = Link::new("refused", &[PORT, PORT + 1]);
+    let mut client = link.client();
+    let listener = listen(&link, end("::", PORT));
+    let mut own = |local, socket: std::os::fd::BorrowedFd<'_>| refusal(client.own(local, socket));
+    let at = end(OURS, PORT);
+    let why = own(end(OURS, 22), listener.as_fd());
+    assert_eq!(why, "port 22 is not among those of --port");
+    let why = own(end(OURS, PORT + 1), listener.as_fd());
+    assert!(why.ends_with("what came is bound to [::]:7200"), "{why}");
+    let why = own(end("127.0.0.1", PORT), listener.as_fd());
+    assert_eq!(why, "127.0.0.1 is on none of the stack's devices");
+    let udp = link.ours.within(move || Ok(UdpSocket::bind(at)?)).unwrap();
+    assert!(own(at, udp.as_fd()).ends_with("what came is not of TCP"));
+    drop(listener);
+    let silent = link.ours.within(move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    });
+    let silent = silent.unwrap();
+    assert!(own(at, silent.as_fd()).ends_with("what came does not listen"));
+    let elsewhere = link.theirs.within(move || Ok(TcpListener::bind(end("::", PORT))?)).unwrap();
+    assert!(own(at, elsewhere.as_fd()).ends_with("what came is of another network namespace"));
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(own(at, file.as_fd()).ends_with("what came is no socket of IP"));
+    // It can still be asked.
+    drop(silent);
+    let listener = listen(&link, at);
+    client.own(at, listener.as_fd()).unwrap();
+    let error = client.open(4711).unwrap_err().to_string();
+    assert_eq!(error, "the stack may not use a device of that number");
+}
+
+#[test]
+fn who_does_not_know_the_token_gets_nothing_and_is_in_nobodys_way() {
+    if is_skipped("who_does_not_know_the_token_gets_nothing_and_is_in_nobodys_way") {
+        return;
+    }
+    let link = Link::new("token", &[]);
+    let (name, _) = link.place.split_once(':').unwrap();
+    let wrong = format!("{name}:{}", "0".repeat(32));
+    let connect = move || Ok(Client::connect(&wrong).unwrap_err().to_string());
+    let said = link.ours.within(connect).unwrap();
+    assert_eq!(
+        said,
+        "the guardian serves only programs of its own: the token is not the right one"
+    );
+    // Many who say nothing at all.
+    let name = name[1..].to_owned();
+    let crowd = link.ours.within(move || {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+        let mut crowd = Vec::new();
+        for _ in 0..300 {
+            let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+            connect(&socket, &address)?;
+            crowd.push(socket);
+        }
+        Ok(crowd)
+    });
+    let crowd = crowd.unwrap();
+    assert_eq!(crowd.len(), 300);
+    assert_eq!(link.client().devices().len(), 1);
+    let place = link.place.clone();
+    let gone = link.theirs.within(move || Ok(Client::connect(&place).unwrap_err())).unwrap();
+    assert!(matches!(gone, Refusal::Gone), "{gone}");
+}
+
+#[test]
+fn devices_that_will_not_do_are_told_with_what_would_mend_them() {
+    if is_skipped("devices_that_will_not_do_are_told_with_what_would_mend_them") {
+        return;
+    }
+    let (ours, _theirs) = hosts("devices");
+    for kind in ["down", "bare", "link"] {
+        ours.ip(&format!("link add {kind}0 type veth peer name {kind}1")).unwrap();
+    }
+    for device in ["bare0", "bare1"] {
+        ours.set(&format!("ipv6/conf/{device}/disable_ipv6"), 1).unwrap();
+        ours.ip(&format!("link set {device} up")).unwrap();
+    }
+    // With addresses that are good for nothing beyond their own link.
+    for device in ["link0", "link1"] {
+        ours.ip(&format!("address add fe80::1/64 dev {device} nodad")).unwrap();
+        ours.ip(&format!("link set {device} up")).unwrap();
+    }
+    let find = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let find = move || {
+            let found = devices::find(&names);
+            Ok(found.map(|all| all.into_iter().map(|device| device.name).collect::<Vec<_>>()))
+        };
+        ours.within(find).unwrap()
+    };
+    assert_eq!(find(&[]).unwrap(), ["eth0"]);
+    assert_eq!(find(&["eth0", "link0", "eth0"]).unwrap(), ["eth0", "link0"]);
+    for (name, wanted) in [
+        (
+            "none0",
+            "there is no network device none0 here: ip -brief link lists those that there are",
+        ),
+        ("down0", "the network device down0 is down: ip link set down0 up"),
+        (
+            "bare0",
+            "the network device bare0 has no address: ip address add ADDRESS/PREFIX dev bare0",
+        ),
+        ("lo", "the network device lo is not an Ethernet one"),
+    ] {
+        let said = find(&[name]).unwrap_err().to_string();
+        assert!(said.starts_with(wanted), "{said}");
+    }
+    ours.ip("link set eth0 down").unwrap();
+    let error = find(&[]).unwrap_err();
+    assert!(matches!(error, Error::NoDevices), "{error}");
+}
