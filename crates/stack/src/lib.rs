@@ -49,7 +49,7 @@ pub use fast_open::{FastOpen, FastOpenKeys, FastOpenListen};
 pub use handle::{ListenerId, SocketId};
 pub use interface::{Cidr, Found, Route};
 pub use listener::ListenError;
-pub use stack::{ConnectError, FastConnect, Shutdown, Stack};
+pub use stack::{ConnectError, Detached, FastConnect, Shutdown, Snapshot, SnapshotState, Stack};
 pub use udp::{UdpError, UdpId, UdpReceived};
 pub use uncork_packet::Instant;
 pub use uncork_wire::ethernet::Mac;

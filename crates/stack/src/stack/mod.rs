@@ -1,6 +1,7 @@
 //! A stack: connections and listeners over one device, and the order in which things happen.
 
 mod arrive;
+mod detach;
 mod ending;
 mod fast_open;
 pub(crate) mod join;
@@ -18,6 +19,7 @@ use std::collections::VecDeque;
 use uncork_packet::{Capabilities, Completion, Instant, Received};
 use uncork_wire::ethernet::Mac;
 
+pub use detach::{Detached, Snapshot, SnapshotState};
 pub use fast_open::FastConnect;
 pub use sockets::{ConnectError, Shutdown};
 
@@ -56,8 +58,8 @@ pub struct Stack {
     udp: Sockets,
     /// Errors that may be sent.
     allowance: udp::Allowance,
-    /// Ports that were taken over a short while ago.
-    quiet: shared::QuietPorts,
+    /// What was taken over or given away a short while ago.
+    quiet: shared::Quiet,
     /// Those with news for their user.
     news: VecDeque<News>,
     shared: Shared,
@@ -119,7 +121,7 @@ impl Stack {
             joined: None,
             udp: Sockets::default(),
             allowance: udp::Allowance::default(),
-            quiet: shared::QuietPorts::default(),
+            quiet: shared::Quiet::default(),
             news: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),

@@ -14,22 +14,36 @@ use crate::demux::Tuple;
 use crate::interface::arrival::Incoming;
 use crate::interface::{Found, NeighbourId};
 
-/// Ports whose unknown segments are not answered, each until when. There are few, and not for long.
+/// Ports and connections whose unknown segments are not answered, each until when. There are few, and not
+/// for long.
 #[derive(Debug, Default)]
-pub(super) struct QuietPorts(Vec<(u16, Instant)>);
+pub(super) struct Quiet {
+    ports: Vec<(u16, Instant)>,
+    connections: Vec<(Tuple, Instant)>,
+}
 
-impl QuietPorts {
-    fn add(&mut self, port: u16, until: Instant) {
-        match self.0.iter_mut().find(|(other, _)| *other == port) {
-            Some((_, other)) => *other = until.max(*other),
-            None => self.0.push((port, until)),
-        }
+impl Quiet {
+    fn add_port(&mut self, port: u16, until: Instant) {
+        add(&mut self.ports, port, until);
+    }
+
+    pub(super) fn add_connection(&mut self, tuple: Tuple, until: Instant) {
+        add(&mut self.connections, tuple, until);
     }
 
     /// Whether it is quiet there. What is over is forgotten.
-    fn has(&mut self, port: u16, now: Instant) -> bool {
-        self.0.retain(|&(_, until)| until > now);
-        self.0.iter().any(|&(other, _)| other == port)
+    fn has(&mut self, tuple: &Tuple, now: Instant) -> bool {
+        self.ports.retain(|&(_, until)| until > now);
+        self.connections.retain(|&(_, until)| until > now);
+        self.ports.iter().any(|&(port, _)| port == tuple.local_port)
+            || self.connections.iter().any(|(other, _)| other == tuple)
+    }
+}
+
+fn add<T: PartialEq>(all: &mut Vec<(T, Instant)>, what: T, until: Instant) {
+    match all.iter_mut().find(|(other, _)| *other == what) {
+        Some((_, other)) => *other = until.max(*other),
+        None => all.push((what, until)),
     }
 }
 
@@ -39,7 +53,7 @@ impl Stack {
     /// connections may come here before it is known which those are, and a reset would end them. Their
     /// peers send them again, to where they belong. What opens a connection is taken as ever.
     pub fn quiet_until(&mut self, port: u16, until: Instant) {
-        self.quiet.add(port, until);
+        self.quiet.add_port(port, until);
     }
 
     /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that
@@ -108,7 +122,7 @@ impl Stack {
         incoming: &Incoming<'_>,
     ) {
         let kernel_may = self.interface.shared && self.listeners.find(tuple.local()).is_none();
-        if !kernel_may && !self.quiet.has(tuple.local_port, now) {
+        if !kernel_may && !self.quiet.has(tuple, now) {
             self.reset(tuple, segment, incoming);
         }
     }
@@ -118,16 +132,21 @@ impl Stack {
 mod tests {
     use uncork_packet::Instant;
 
-    use super::QuietPorts;
+    use super::{Quiet, Tuple};
 
     #[test]
     fn a_port_is_quiet_for_as_long_as_anybody_has_asked() {
-        let mut ports = QuietPorts::default();
-        ports.add(80, Instant::from_millis(500));
-        ports.add(80, Instant::from_millis(400));
-        assert!(ports.has(80, Instant::from_millis(499)));
-        assert!(!ports.has(81, Instant::from_millis(0)));
-        assert!(!ports.has(80, Instant::from_millis(500)));
-        assert!(ports.0.is_empty());
+        let tuple = |text: &str| Tuple::new(text.parse().unwrap(), "10.0.0.2:1".parse().unwrap());
+        let (one, other) = (tuple("10.0.0.1:80"), tuple("10.0.0.1:81"));
+        let at = Instant::from_millis;
+        let mut quiet = Quiet::default();
+        quiet.add_port(80, at(500));
+        quiet.add_port(80, at(400));
+        assert!(quiet.has(&one, at(499)) && !quiet.has(&other, at(0)) && !quiet.has(&one, at(500)));
+        quiet.add_connection(other, at(900));
+        assert!(
+            quiet.has(&other, at(899)) && !quiet.has(&one, at(0)) && !quiet.has(&other, at(900))
+        );
+        assert!(quiet.ports.is_empty() && quiet.connections.is_empty());
     }
 }

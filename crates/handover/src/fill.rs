@@ -1,0 +1,69 @@
+//! What is in the queues of a connection, into those of a socket. That takes no privilege.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, Shutdown, send, shutdown};
+use uncork_stack::{Detached, SnapshotState};
+
+use crate::error::Error;
+use crate::options::{Queue, set_queue, unlock_buffers};
+
+/// Octets that are offered at once. If that is too much, a half of it is, down to a page's worth.
+const OFFER_BYTES: usize = 256 << 10;
+const LEAST_BYTES: usize = 1 << 10;
+
+/// Puts what was not read, and what was sent and is not acknowledged, into the queues of a socket that
+/// [`crate::open`] has made.
+///
+/// # Errors
+///
+/// [`Error::NoRoom`], or what else the kernel says.
+pub fn fill(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
+    let queues = [(Queue::Receive, detached.unread()), (Queue::Send, detached.unacknowledged())];
+    for (queue, bytes) in queues {
+        if !bytes.is_empty() {
+            set_queue(socket, queue).map_err(Error::doing("choose a queue"))?;
+            give(socket, bytes)?;
+        }
+    }
+    set_queue(socket, Queue::None).map_err(Error::doing("leave the queues"))
+}
+
+/// Sends what was not sent, on the socket that [`crate::start`] has let go, and what ends behind it; from here
+/// on it is a socket like any other.
+///
+/// # Errors
+///
+/// [`Error::NoRoom`], or what else the kernel says.
+pub fn send_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
+    give(socket, detached.unsent())?;
+    let one = &detached.snapshot;
+    let ends = matches!(one.state, SnapshotState::FinWait1 | SnapshotState::LastAck);
+    let directions = [(ends && !one.fin_sent, Shutdown::Write), (one.reading_shut, Shutdown::Read)];
+    for (_, direction) in directions.into_iter().filter(|(shut, _)| *shut) {
+        shutdown(socket.as_raw_fd(), direction)
+            .map_err(|error| Error::doing("shut it down")(error.into()))?;
+    }
+    match unlock_buffers(socket) {
+        // Before Linux 5.14 the buffers stay as large as they are.
+        Err(error) if error.raw_os_error() == Some(Errno::ENOPROTOOPT as i32) => Ok(()),
+        unlocked => unlocked.map_err(Error::doing("unlock the buffers")),
+    }
+}
+
+fn give(socket: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Error> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let mut most = OFFER_BYTES;
+    while !bytes.is_empty() {
+        match send(socket.as_raw_fd(), &bytes[..bytes.len().min(most)], flags) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(Errno::EINTR) => {}
+            Err(Errno::ENOMEM | Errno::EAGAIN) if most > LEAST_BYTES => most /= 2,
+            Err(error) => {
+                return Err(Error::NoRoom { left: bytes.len(), source: error.into() });
+            }
+        }
+    }
+    Ok(())
+}

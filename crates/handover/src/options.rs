@@ -1,0 +1,123 @@
+//! The options of a socket's repair mode (linux/tcp.h) and of its buffers, which no library has.
+//!
+//! The one file of this crate with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::size_of_val;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use libc::{c_int, c_void, socklen_t};
+
+// linux/tcp.h, asm-generic/socket.h
+const TCP_MAXSEG: c_int = 2;
+const TCP_REPAIR: c_int = 19;
+const TCP_REPAIR_QUEUE: c_int = 20;
+const TCP_QUEUE_SEQ: c_int = 21;
+const TCP_REPAIR_OPTIONS: c_int = 22;
+const TCP_TIMESTAMP: c_int = 24;
+const TCP_REPAIR_WINDOW: c_int = 29;
+const SO_BUF_LOCK: c_int = 72;
+
+/// Which queue what follows is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Queue {
+    None = 0,
+    Receive = 1,
+    Send = 2,
+}
+
+/// What the two SYNs have agreed on, by the numbers of TCP's options (RFC 9293 §3.2).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Agreed {
+    Segment(u16),
+    /// Of the peer's windows, and of ours.
+    Shifts(u8, u8),
+    Sack,
+    Timestamps,
+}
+
+impl Agreed {
+    /// `struct tcp_repair_opt`: code, value.
+    fn numbers(self) -> [u32; 2] {
+        match self {
+            Self::Segment(bytes) => [2, bytes.into()],
+            Self::Shifts(send, receive) => [3, u32::from(send) | u32::from(receive) << 16],
+            Self::Sack => [4, 0],
+            Self::Timestamps => [8, 0],
+        }
+    }
+}
+
+/// `struct tcp_repair_window`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) snd_wl1: u32,
+    pub(crate) snd_wnd: u32,
+    pub(crate) max_window: u32,
+    pub(crate) rcv_wnd: u32,
+    pub(crate) rcv_wup: u32,
+}
+
+/// Begins or ends the repair mode; with its end a probe asks the peer for his window.
+pub(crate) fn set_repair(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, TCP_REPAIR, &[u32::from(on)])
+}
+
+pub(crate) fn set_queue(socket: BorrowedFd<'_>, queue: Queue) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, &[queue as u32])
+}
+
+/// The number that the queue chosen begins with.
+pub(crate) fn set_sequence(socket: BorrowedFd<'_>, first: u32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ, &[first])
+}
+
+pub(crate) fn set_agreed(socket: BorrowedFd<'_>, agreed: &[Agreed]) -> io::Result<()> {
+    let numbers: Vec<u32> = agreed.iter().flat_map(|one| one.numbers()).collect();
+    set(socket, libc::IPPROTO_TCP, TCP_REPAIR_OPTIONS, &numbers)
+}
+
+/// The largest segment that is sent, in octets, or that nothing is said of it.
+pub(crate) fn set_segment(socket: BorrowedFd<'_>, bytes: Option<u16>) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, TCP_MAXSEG, &[bytes.unwrap_or(0).into()])
+}
+
+/// What the clock of its timestamps says now.
+pub(crate) fn set_timestamp(socket: BorrowedFd<'_>, stamp: u32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, TCP_TIMESTAMP, &[stamp])
+}
+
+pub(crate) fn set_window(socket: BorrowedFd<'_>, window: Window) -> io::Result<()> {
+    let Window { snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup } = window;
+    let numbers = [snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup];
+    set(socket, libc::IPPROTO_TCP, TCP_REPAIR_WINDOW, &numbers)
+}
+
+/// The kernel may choose the sizes of its buffers again (Linux 5.14).
+pub(crate) fn unlock_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &[0])
+}
+
+/// The state that the kernel has it in (`tcpi_state`, net/tcp_states.h).
+pub(crate) fn state(socket: BorrowedFd<'_>) -> io::Result<u8> {
+    let mut state = 0_u8;
+    let mut bytes: socklen_t = 1;
+    let start: *mut c_void = (&raw mut state).cast();
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: the kernel writes no more than `bytes` octets, which is one, to `start`, which is that of `state`,
+    // and the octets' number to `bytes`; the descriptor is open as long as it is borrowed.
+    let failed =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, start, &raw mut bytes) };
+    if failed == 0 { Ok(state) } else { Err(io::Error::last_os_error()) }
+}
+
+/// All of these options are rows of numbers.
+fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, numbers: &[u32]) -> io::Result<()> {
+    let bytes = socklen_t::try_from(size_of_val(numbers)).map_err(io::Error::other)?;
+    let start: *const c_void = numbers.as_ptr().cast();
+    // SAFETY: the kernel reads `bytes` octets from `start`, which are those of `numbers`, a borrow that outlives
+    // the call; the descriptor is open as long as it is borrowed.
+    let failed = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, start, bytes) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

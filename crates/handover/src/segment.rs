@@ -1,0 +1,114 @@
+//! What the peer has said once and will not say again: that he has ended, or that he knows that we have. It is
+//! said in his place, by a packet from this host to itself.
+//!
+//! Such a packet comes in by the loopback device with its route on it, so that no check of its source stops it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd as _;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
+};
+use uncork_stack::Snapshot;
+use uncork_wire::checksum::Sum;
+use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags, OptionSet};
+use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
+
+use crate::error::Error;
+
+/// Most octets that headers without options have.
+const ROOM: usize = ipv6::HEADER_BYTES + 20;
+
+/// What the peer has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// His FIN, behind all that has come.
+    Fin,
+    /// That he has ours.
+    HasOurFin,
+}
+
+/// Says it in his place.
+pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
+    let packet = packet(snapshot, said);
+    let v4 = snapshot.local.is_ipv4();
+    let domain = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let raw = socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).map_err(
+        |error| match error {
+            Errno::EPERM => Error::RawPrivilege,
+            error => Error::doing("open a raw socket")(error.into()),
+        },
+    )?;
+    // raw(7): the port of a destination means nothing; in IPv6 it would be a protocol.
+    let mut to = snapshot.local;
+    to.set_port(0);
+    sendto(raw.as_raw_fd(), &packet, &SockaddrStorage::from(to), MsgFlags::empty())
+        .map(drop)
+        .map_err(|error| Error::doing("say that the peer has ended")(error.into()))
+}
+
+fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
+    let shift = snapshot.window_shifts.map_or(0, |(send, _)| send);
+    let flags = match said {
+        Said::Fin => Flags::ACK.with(Flags::FIN),
+        Said::HasOurFin => Flags::ACK,
+    };
+    // Behind what was sent there is our FIN.
+    let acknowledges = SeqNumber(snapshot.send_first) + u32::from(said == Said::HasOurFin);
+    let fields = Fields {
+        source_port: snapshot.remote.port(),
+        destination_port: snapshot.local.port(),
+        seq: SeqNumber(snapshot.receive_first) + snapshot.unread_bytes,
+        ack: acknowledges,
+        flags,
+        // It is believed: what he has said last.
+        window: u16::try_from(snapshot.send_window_bytes >> shift).unwrap_or(u16::MAX),
+    };
+    let mut segment = vec![0; ROOM];
+    let bytes = fields.emit(&OptionSet::default(), &mut segment);
+    segment.truncate(bytes);
+    let mut packet = header(snapshot.remote, snapshot.local, bytes);
+    let mut sum = Sum::default();
+    let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+    match (snapshot.remote.ip(), snapshot.local.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            sum.add_pseudo_v4(from, to, Protocol::TCP.0, length);
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            sum.add_pseudo_v6(from, to, Protocol::TCP.0, length);
+        }
+        _ => {}
+    }
+    sum.add(&segment);
+    segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+    packet.extend(segment);
+    packet
+}
+
+fn header(from: SocketAddr, to: SocketAddr, payload_bytes: usize) -> Vec<u8> {
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let mut header = vec![0; ipv4::HEADER_BYTES];
+            let total = u16::try_from(ipv4::HEADER_BYTES + payload_bytes).unwrap_or(u16::MAX);
+            ipv4::Header::whole(Protocol::TCP, from, to, total).emit(&mut header);
+            header
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut header = vec![0; ipv6::HEADER_BYTES];
+            ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_bytes: u16::try_from(payload_bytes).unwrap_or(u16::MAX),
+                next_header: Protocol::TCP,
+                hop_limit: 64,
+                source,
+                destination,
+            }
+            .emit(&mut header);
+            header
+        }
+        // A connection has both ends of one version.
+        _ => Vec::new(),
+    }
+}

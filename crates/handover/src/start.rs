@@ -1,0 +1,84 @@
+//! The last step: windows, what has ended, and out of repair mode.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+
+use nix::sys::socket::{Shutdown, shutdown};
+use uncork_stack::{Snapshot, SnapshotState};
+
+use crate::error::Error;
+use crate::options::{Queue, Window, set_queue, set_repair, set_window, state};
+use crate::segment::{Said, pretend};
+
+// net/tcp_states.h
+const FIN_WAIT_2: u8 = 5;
+const CLOSE_WAIT: u8 = 8;
+const CLOSING: u8 = 11;
+
+/// How long it may take, in milliseconds.
+const LOOKS: u32 = 100;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+/// Lets a socket go that was made by [`crate::open`] and filled by [`crate::fill`]. The segments of the connection
+/// must come to the kernel by now: it asks the peer for his window, and the answer is for it.
+///
+/// # Errors
+///
+/// [`Error::RawPrivilege`] without CAP_NET_RAW for a connection that is half closed; [`Error::Privilege`]; or
+/// what else the kernel says.
+pub fn start(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
+    let window = Window {
+        snd_wl1: snapshot.window_seq,
+        snd_wnd: snapshot.send_window_bytes,
+        max_window: snapshot.largest_send_window_bytes,
+        rcv_wnd: snapshot.receive_window_bytes,
+        rcv_wup: snapshot.acknowledged,
+    };
+    set_window(socket, window).map_err(Error::doing("set the windows"))?;
+    end(socket, snapshot)?;
+    set_queue(socket, Queue::None)
+        .and_then(|()| set_repair(socket, false))
+        .map_err(Error::doing("let the connection go"))
+}
+
+/// Both ends' FINs in the order in which they were, as far as they were sent.
+fn end(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
+    let ours = |said: bool| if said { shut(socket) } else { Ok(()) };
+    match snapshot.state {
+        SnapshotState::Established => Ok(()),
+        SnapshotState::FinWait1 => ours(snapshot.fin_sent),
+        SnapshotState::FinWait2 => {
+            shut(socket)?;
+            hear(socket, snapshot, Said::HasOurFin, FIN_WAIT_2)
+        }
+        SnapshotState::Closing => {
+            shut(socket)?;
+            hear(socket, snapshot, Said::Fin, CLOSING)
+        }
+        SnapshotState::CloseWait => hear(socket, snapshot, Said::Fin, CLOSE_WAIT),
+        SnapshotState::LastAck => {
+            hear(socket, snapshot, Said::Fin, CLOSE_WAIT)?;
+            ours(snapshot.fin_sent)
+        }
+    }
+}
+
+/// Says it in the peer's place, and sees that it was heard: a packet to this host itself is taken in at once,
+/// unless the kernel leaves that to a thread of its own.
+fn hear(socket: BorrowedFd<'_>, snapshot: &Snapshot, said: Said, then: u8) -> Result<(), Error> {
+    pretend(snapshot, said)?;
+    for _ in 0..LOOKS {
+        if state(socket).map_err(Error::doing("look at its state"))? == then {
+            return Ok(());
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Err(Error::Unheard)
+}
+
+/// In repair mode, with the queue of what is sent chosen, a FIN counts as sent without being it.
+fn shut(socket: BorrowedFd<'_>) -> Result<(), Error> {
+    set_queue(socket, Queue::Send).map_err(Error::doing("choose a queue"))?;
+    shutdown(socket.as_raw_fd(), Shutdown::Write)
+        .map_err(|error| Error::doing("end its sending")(error.into()))
+}

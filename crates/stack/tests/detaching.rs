@@ -1,0 +1,100 @@
+//! What a connection is when it is given away.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::{Lab, byte};
+use uncork_stack::{Config, Detached, Shutdown, SnapshotState, SocketId};
+
+const SYN: &str = "mss 1000,sackOK,ts 100 0,ws 7";
+
+/// Numbers relative to both sides' first.
+fn relative(lab: &Lab, detached: &Detached) -> (u32, u32) {
+    let one = &detached.snapshot;
+    (one.send_first.wrapping_sub(lab.absolute(0)), one.receive_first.wrapping_sub(0xffff_fff0))
+}
+
+fn detach(lab: &mut Lab, socket: SocketId) -> Detached {
+    let detached = lab.stack.detach(lab.now, socket).unwrap();
+    assert_eq!(lab.stack.connection_count(), 0);
+    assert_eq!(lab.stack.readiness(lab.now, socket), uncork_stack::Ready::default());
+    // Nothing leaves, whatever comes.
+    lab.send("P. 2000:2010(10) ack 1 win 500");
+    lab.wait(9_000);
+    lab.send("P. 2000:2010(10) ack 1 win 500");
+    assert_eq!(lab.take(), [""; 0]);
+    detached
+}
+
+#[test]
+fn an_open_connection_with_something_in_each_queue() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.send("P. 1:501(500) ack 1 win 500 <ts 300 0>");
+    let mut some = [0; 100];
+    lab.stack.recv(lab.now, socket, &mut some).unwrap();
+    lab.take();
+    // Ahead of its turn.
+    lab.send(". 601:701(100) ack 1 win 500 <ts 300 0>");
+    assert_eq!(lab.write(socket, 30_000), 30_000);
+    lab.take();
+    let detached = detach(&mut lab, socket);
+    let one = &detached.snapshot;
+    assert_eq!(relative(&lab, &detached), (1, 101));
+    assert_eq!((one.state, one.fin_sent), (SnapshotState::Established, false));
+    assert_eq!(detached.unread(), (101..501).map(byte).collect::<Vec<_>>());
+    assert_eq!((one.unread_bytes, one.unacknowledged_bytes, one.unsent_bytes), (400, 9880, 20_120));
+    assert_eq!(detached.unacknowledged().len() + detached.unsent().len(), 30_000);
+    assert_eq!((one.send_window_bytes, one.segment_bytes), (64_000, 1000));
+    assert_eq!((one.window_shifts, one.sack), (Some((7, 7)), true));
+    assert!(one.timestamp.is_some());
+    assert_eq!(one.acknowledged.wrapping_sub(one.receive_first), 400);
+    let again = Detached::new(one.clone(), detached.bytes().to_vec());
+    assert_eq!(again, Some(detached.clone()));
+    assert_eq!(Detached::new(one.clone(), Vec::new()), None);
+    // Whoever has it must have it by now.
+    lab.wait(2_000);
+    lab.send("P. 2000:2010(10) ack 1 win 500");
+    assert_eq!(lab.take().len(), 1);
+}
+
+#[test]
+fn ends_are_no_octets() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.send("F. 1:11(10) ack 1 win 500 <ts 300 0>");
+    lab.take();
+    lab.write(socket, 50);
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.take();
+    let detached = detach(&mut lab, socket);
+    let one = &detached.snapshot;
+    assert_eq!((one.state, one.fin_sent), (SnapshotState::LastAck, true));
+    assert_eq!((one.unread_bytes, one.unacknowledged_bytes, one.unsent_bytes), (10, 50, 0));
+    // The FIN was acknowledged with what was before it.
+    assert_eq!(relative(&lab, &detached), (1, 1));
+    assert_eq!(one.acknowledged.wrapping_sub(one.receive_first), 10);
+
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.write(socket, 50);
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.take();
+    lab.send(". 1:1(0) ack 52 win 500 <ts 300 0>");
+    let detached = detach(&mut lab, socket);
+    assert_eq!(detached.snapshot.state, SnapshotState::FinWait2);
+    assert_eq!((relative(&lab, &detached), detached.bytes().len()), ((51, 1), 0));
+}
+
+#[test]
+fn what_is_not_open_or_over_is_not_given_away() {
+    let mut lab = Lab::new(Config::default());
+    let remote = format!("{}:{}", common::PEER, common::PEER_PORT).parse().unwrap();
+    let socket = lab.stack.connect(lab.now, None, remote).unwrap();
+    lab.take();
+    assert!(lab.stack.detach(lab.now, socket).is_none());
+    lab.send("S. 0:0(0) ack 1 win 65535 <mss 1000>");
+    assert_eq!(lab.take().len(), 1, "it goes on");
+    lab.stack.abort(lab.now, socket);
+    assert!(lab.stack.detach(lab.now, socket).is_none());
+}
