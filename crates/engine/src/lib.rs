@@ -11,6 +11,7 @@
 mod sleep;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use uncork_driver::clock::{Clock, clock};
@@ -193,23 +194,30 @@ impl<D: Driver> Engine<D> {
     /// What the program says of its descriptors.
     pub fn sleep(&mut self, program: &mut impl Program) -> io::Result<()> {
         let now = (self.clock)();
-        let due = [self.stack.poll_timeout(), program.next_deadline()].into_iter().flatten().min();
-        let due = due.map(|due| due.since(now));
-        let due = if self.full {
-            Some(due.unwrap_or(LOOK_AGAIN_AFTER).min(LOOK_AGAIN_AFTER))
-        } else {
-            due
-        };
-        self.look(program, due)
+        let due = program.next_deadline().map(|due| due.since(now));
+        let (_, limit) = self.rest();
+        self.look(program, [due, limit].into_iter().flatten().min())
     }
 
-    fn look(&mut self, program: &mut impl Program, longest: Option<Duration>) -> io::Result<()> {
-        let device = if self.stack.awaits_completion() || self.full {
+    /// What wakes whoever sleeps on it, and how long he may sleep at most: for who does not let the
+    /// engine sleep for him.
+    pub fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+        let now = (self.clock)();
+        let due = self.stack.poll_timeout().map(|due| due.since(now));
+        let again = self.full.then_some(LOOK_AGAIN_AFTER);
+        (self.wakes(), [due, again].into_iter().flatten().min())
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        if self.stack.awaits_completion() || self.full {
             self.driver.wakes()
         } else {
             self.driver.wakes_for_frames()
-        };
-        let ready = sleep::wait(device, &program.watched(), longest)?;
+        }
+    }
+
+    fn look(&mut self, program: &mut impl Program, longest: Option<Duration>) -> io::Result<()> {
+        let ready = sleep::wait(self.wakes(), &program.watched(), longest)?;
         if ready.is_empty() {
             return Ok(());
         }

@@ -4,40 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
-use uncork_stack::{
-    ConnectError, ConnectionError, FastConnect, FastOpenListen, ListenError, RecvError, SendError,
-    Shutdown, SocketId, State,
-};
+use uncork_sockets::Asked;
+use uncork_sockets::errno::{of_connect, of_connection, of_listen, of_recv, of_send};
+use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, State};
 
-use crate::table::{Address, Asked, Kind, Socket, Stage};
+use crate::table::{Address, Fast, Kind, Socket, Stage};
 use crate::world::World;
-
-/// The errno of a failed connection.
-pub(crate) fn errno_of(error: ConnectionError) -> Errno {
-    match error {
-        ConnectionError::Refused => Errno::ECONNREFUSED,
-        ConnectionError::Reset => Errno::ECONNRESET,
-        ConnectionError::TimedOut => Errno::ETIMEDOUT,
-        ConnectionError::Aborted => Errno::ECONNABORTED,
-        ConnectionError::Unreachable => Errno::EHOSTUNREACH,
-    }
-}
-
-fn errno_of_send(error: SendError) -> Errno {
-    match error {
-        SendError::NoSocket | SendError::Closed => Errno::EPIPE,
-        SendError::WouldBlock => Errno::EAGAIN,
-        SendError::Failed(error) => errno_of(error),
-    }
-}
-
-fn errno_of_recv(error: RecvError) -> Errno {
-    match error {
-        RecvError::NoSocket => Errno::ENOTCONN,
-        RecvError::WouldBlock => Errno::EAGAIN,
-        RecvError::Failed(error) => errno_of(error),
-    }
-}
 
 /// An address as the stack knows it: IPv4 in IPv6 is IPv4 (RFC 4291 §2.5.5.2).
 fn plain(address: SocketAddr) -> SocketAddr {
@@ -63,6 +35,7 @@ impl World {
             non_blocking: kind & libc::SOCK_NONBLOCK != 0,
             deferred: false,
             asked: Asked::default(),
+            fast: Fast::default(),
             ipv6: domain == libc::AF_INET6,
         };
         self.table.add(Kind::Socket(Box::new(socket)))
@@ -96,12 +69,9 @@ impl World {
             Stage::Listening { .. } => return Ok(()),
             Stage::Connecting { .. } | Stage::Open { .. } => return Err(Errno::EINVAL),
         };
-        let options = socket.asked.options.clone();
+        let options = socket.asked.options().to_vec();
         let backlog = u32::try_from(backlog).unwrap_or(0);
-        let id = self.stack().listen(local, backlog).map_err(|error| match error {
-            ListenError::AddressInUse => Errno::EADDRINUSE,
-            ListenError::NotOurs => Errno::EADDRNOTAVAIL,
-        })?;
+        let id = self.stack().listen(local, backlog).map_err(of_listen)?;
         for option in options {
             self.stack().set_listener_option(id, option);
         }
@@ -114,10 +84,10 @@ impl World {
         let socket = self.table.socket(fd)?;
         let Stage::Listening { id } = socket.stage else { return Ok(()) };
         let listen = FastOpenListen {
-            pending: socket.asked.fast_pending,
-            cookie_not_required: socket.asked.without_cookie,
+            pending: socket.fast.pending,
+            cookie_not_required: socket.fast.without_cookie,
         };
-        let keys = socket.asked.fast_keys;
+        let keys = socket.fast.keys;
         let stack = self.stack();
         stack.set_listener_fast_open(id, listen);
         if let Some(keys) = keys {
@@ -134,11 +104,11 @@ impl World {
     pub fn accept(&mut self, fd: RawFd) -> Result<(RawFd, SocketAddr), Errno> {
         let socket = self.table.socket(fd)?;
         let Stage::Listening { id } = socket.stage else { return Err(Errno::EINVAL) };
-        let (asked, ipv6) = (socket.asked.clone(), socket.ipv6);
+        let (asked, fast, ipv6) = (socket.asked.clone(), socket.fast.clone(), socket.ipv6);
         let connection = self.stack().accept(id).ok_or(Errno::EAGAIN)?;
         let remote = self.remote(connection).ok_or(Errno::ECONNABORTED)?;
         let stage = Stage::Open { id: connection };
-        let socket = Socket { stage, non_blocking: false, deferred: false, asked, ipv6 };
+        let socket = Socket { stage, non_blocking: false, deferred: false, asked, fast, ipv6 };
         let accepted = self.table.add(Kind::Socket(Box::new(socket)))?;
         Ok((accepted, if ipv6 { mapped(remote) } else { remote }))
     }
@@ -154,7 +124,7 @@ impl World {
     ///
     /// As the call has them.
     pub fn begin_connect(&mut self, fd: RawFd, address: Option<SocketAddr>) -> Result<(), Errno> {
-        let fast = self.table.socket(fd)?.asked.fast_connect;
+        let fast = self.table.socket(fd)?.fast.connect;
         match self.begin(fd, address, fast) {
             // Fast Open that is switched off is an ordinary connection (TCP_FASTOPEN_CONNECT).
             Err(Errno::EOPNOTSUPP) if fast => self.begin(fd, address, false),
@@ -176,20 +146,15 @@ impl World {
             }
             Stage::Open { .. } | Stage::Listening { .. } => return Err(Errno::EISCONN),
         };
-        let options = socket.asked.options.clone();
-        let without_cookie = socket.asked.without_cookie;
+        let options = socket.asked.options().to_vec();
+        let without_cookie = socket.fast.without_cookie;
         let begun = if fast {
             self.follow_fast_open();
             self.stack().connect_fast(now, bound, remote, without_cookie)
         } else {
             self.stack().connect(now, bound, remote).map(FastConnect::Begun)
         };
-        let begun = begun.map_err(|error| match error {
-            ConnectError::NoRoute => Errno::ENETUNREACH,
-            ConnectError::NotOurs | ConnectError::NoPort => Errno::EADDRNOTAVAIL,
-            ConnectError::AddressInUse => Errno::EADDRINUSE,
-            ConnectError::NoFastOpen => Errno::EOPNOTSUPP,
-        })?;
+        let begun = begun.map_err(of_connect)?;
         let id = begun.socket();
         for option in options {
             self.stack().set_option(now, id, option);
@@ -212,7 +177,7 @@ impl World {
         match state {
             State::SynSent | State::SynReceived => Err(Errno::EAGAIN),
             State::Closed => {
-                let error = self.stack().take_error(id).map_or(Errno::ECONNABORTED, errno_of);
+                let error = self.stack().take_error(id).map_or(Errno::ECONNABORTED, of_connection);
                 self.stack().close(now, id);
                 self.table.socket(fd)?.stage = Stage::New { bound: None };
                 Err(error)
@@ -268,7 +233,7 @@ impl World {
             return Err(Errno::EAGAIN);
         }
         let sent = self.stack().send(now, id, bytes, flags & libc::MSG_MORE != 0);
-        let sent = sent.map_err(errno_of_send)?;
+        let sent = sent.map_err(of_send)?;
         if flags & libc::MSG_EOR != 0 && sent == bytes.len() {
             self.stack().end_record(id);
         }
@@ -298,7 +263,7 @@ impl World {
         let stack = self.stack();
         let look = flags & libc::MSG_PEEK != 0;
         let received = if look { stack.peek(now, id, into) } else { stack.recv(now, id, into) };
-        received.map_err(errno_of_recv)
+        received.map_err(of_recv)
     }
 
     /// shutdown(2).

@@ -16,7 +16,7 @@
 //! | `world` | the clock, the stack, what it has sent, and who waits |
 //! | `calls`, `waiting` | what a socket call means; those that may wait |
 //! | `table`, `epoll`, `address` | what a descriptor stands for; names |
-//! | `options`, `info` | socket options, TCP_INFO |
+//! | `options` | socket options, as crate `sockets` understands them |
 //! | `link` | a device that takes its time |
 //! | `segment` | trains cut up, where a script wants to see segments |
 //! | `settings` | the sysctls that a script has set, as settings of the stack |
@@ -26,7 +26,6 @@ mod abi;
 mod address;
 mod calls;
 mod epoll;
-mod info;
 mod link;
 mod options;
 mod segment;

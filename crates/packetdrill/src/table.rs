@@ -8,41 +8,22 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use uncork_stack::{FastOpenKeys, ListenerId, SocketId, SocketOption};
+use uncork_sockets::Asked;
+use uncork_stack::{FastOpenKeys, ListenerId, SocketId};
 
 use crate::epoll::Interests;
 
 /// An address, or the unspecified family, which takes a connection back.
 pub(crate) type Address = Option<SocketAddr>;
 
-/// Values that are read back as they were set, or that count only here.
+/// What counts only before there is a connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
-    /// SO_SNDBUF and SO_RCVBUF, doubled as Linux does.
-    pub(crate) send_buffer_bytes: Option<u32>,
-    pub(crate) receive_buffer_bytes: Option<u32>,
-    pub(crate) most_segment_bytes: Option<u16>,
-    pub(crate) not_sent_low_water: u32,
-    pub(crate) no_delay: bool,
-    pub(crate) cork: bool,
-    pub(crate) user_timeout_millis: u32,
-    pub(crate) keep_alive: Option<uncork_stack::KeepAlive>,
-    pub(crate) keep_alive_wanted: uncork_stack::KeepAlive,
+pub(crate) struct Fast {
     /// TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE, TCP_FASTOPEN and TCP_FASTOPEN_KEY.
-    pub(crate) fast_connect: bool,
+    pub(crate) connect: bool,
     pub(crate) without_cookie: bool,
-    pub(crate) fast_pending: u32,
-    pub(crate) fast_keys: Option<FastOpenKeys>,
-    /// What the stack is to be told when there is a connection.
-    pub(crate) options: Vec<SocketOption>,
-}
-
-impl Asked {
-    pub(crate) fn keep(&mut self, option: SocketOption) {
-        let kind = std::mem::discriminant(&option);
-        self.options.retain(|other| std::mem::discriminant(other) != kind);
-        self.options.push(option);
-    }
+    pub(crate) pending: u32,
+    pub(crate) keys: Option<FastOpenKeys>,
 }
 
 /// How far a socket is.
@@ -72,6 +53,7 @@ pub(crate) struct Socket {
     /// Its SYN waits for the first bytes that are sent.
     pub(crate) deferred: bool,
     pub(crate) asked: Asked,
+    pub(crate) fast: Fast,
     pub(crate) ipv6: bool,
 }
 

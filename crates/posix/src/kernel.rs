@@ -44,6 +44,10 @@ pub mod state {
     pub const WAITS: u8 = 2;
     /// A TCP socket with a [`super::Socket`] record.
     pub const TCP: u8 = 3;
+    /// A TCP socket on the user-space stack: none of this crate's.
+    pub const STACK: u8 = 4;
+    /// An epoll set with such members.
+    pub const STACK_SET: u8 = 5;
 }
 
 /// One bit for each descriptor that may have something held: a hint for the timer, which alone

@@ -10,13 +10,13 @@
 /// (`held`) something is held somewhere; then to `hook`, which has the same prototype.
 macro_rules! descriptor_shim {
     ($name:ident => $hook:path, when tcp) => {
-        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "je 3f", "");
+        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "jae 3f", "");
     };
     ($name:ident => $hook:path, when known) => {
         $crate::jump::descriptor_shim!(@ $name, $hook, "test r11d, r11d", "jne 3f", "");
     };
     ($name:ident => $hook:path, when tcp or held) => {
-        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "je 3f",
+        $crate::jump::descriptor_shim!(@ $name, $hook, "cmp r11d, 3", "jae 3f",
             "cmp dword ptr [rip + {count}], 0\n jne 3f");
     };
     (@ $name:ident, $hook:path, $compare:literal, $jump:literal, $held:literal) => {

@@ -20,6 +20,7 @@ mod real;
 mod report;
 mod shims;
 mod spin;
+mod stacked;
 mod start;
 mod table;
 

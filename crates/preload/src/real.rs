@@ -112,6 +112,8 @@ real! {
     accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
     connect(c_int, *const sockaddr, socklen_t) -> c_int;
+    getsockname(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
+    getpeername(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     shutdown(c_int, c_int) -> c_int;
     close(c_int) -> c_int;
     close_range(c_uint, c_uint, c_int) -> c_int;

@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use core::time::Duration;
 
 use libc::{c_int, ssize_t};
@@ -14,6 +14,7 @@ use uncork_posix::Errno;
 use uncork_posix::config::Spin;
 use uncork_posix::kernel::Kernel;
 use uncork_posix::spin::Waits;
+use uncork_sockets::Tried;
 
 use crate::raw::{fail, libc_result, raw};
 use crate::{POSIX, linux};
@@ -50,6 +51,41 @@ pub(crate) fn note_handler(signal: c_int, handler: usize) {
     );
     if handler != libc::SIG_DFL && handler != libc::SIG_IGN && !synchronous {
         HANDLERS.store(true, Relaxed);
+    }
+}
+
+/// Installed handlers that do not have interrupted calls begun again (SA_RESTART), a bit a signal.
+static ENDING: AtomicU64 = AtomicU64::new(0);
+
+/// The flags with which a handler of `signal` was installed.
+pub(crate) fn note_flags(signal: c_int, flags: c_int) {
+    let Some(bit) = u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift))
+    else {
+        return;
+    };
+    if flags & libc::SA_RESTART == 0 {
+        ENDING.fetch_or(bit, Relaxed);
+    } else {
+        ENDING.fetch_and(!bit, Relaxed);
+    }
+}
+
+/// Whether a handler that has run ends a blocking call on a socket (signal(7)). Which one has run is not
+/// known: any that could have ended it has.
+pub(crate) fn ends_calls(limited: bool) -> bool {
+    limited || ENDING.load(Relaxed) != 0
+}
+
+/// Calls `attempt` until it says that it has succeeded, for as long as a thread of this program should spin.
+pub(crate) fn attempt(limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
+    let budget = budget(limit);
+    if budget.is_zero() || is_off() {
+        return Tried::Nothing;
+    }
+    match spin(budget, || attempt().then_some(())) {
+        Spun::Done(()) => Tried::Done,
+        Spun::Signals(pending) if handled(pending).any(|_| true) => Tried::Interrupted,
+        _ => Tried::Nothing,
     }
 }
 
@@ -116,7 +152,7 @@ fn budget(limit: Option<Duration>) -> Duration {
 }
 
 /// Takes note of how long a wait was, if it was one.
-fn learn(waited: Duration) {
+pub(crate) fn learn(waited: Duration) {
     if waited > NO_WAIT {
         with_waits(|waits| waits.learn(waited));
     }

@@ -11,7 +11,7 @@ use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
-use crate::{POSIX, keeper, linux, report, table};
+use crate::{POSIX, keeper, linux, report, stacked, table};
 
 /// Where `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
@@ -47,6 +47,7 @@ extern "C" fn construct() {
     // SAFETY: three functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     each_descriptor(|fd| POSIX.inherited(fd));
+    stacked::start();
     for line in &POSIX.settings().ignored {
         report::say_ignored(line);
     }
@@ -54,6 +55,7 @@ extern "C" fn construct() {
 
 extern "C" fn destruct() {
     if POSIX.started() {
+        stacked::end();
         POSIX.ending(Call::Fini);
         POSIX.stop_holding();
         report::emit();
@@ -62,13 +64,16 @@ extern "C" fn destruct() {
 
 unsafe extern "C" fn before_fork() {
     POSIX.before_fork();
+    stacked::before_fork();
 }
 
 unsafe extern "C" fn in_parent() {
+    stacked::after_fork_in_parent();
     POSIX.after_fork_in_parent();
 }
 
 unsafe extern "C" fn in_child() {
+    stacked::after_fork_in_child();
     keeper::forget();
     POSIX.after_fork_in_child();
     report::restart();

@@ -1,6 +1,6 @@
 //! What the user is told, in the terms in which he waits.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{BitOr, BitOrAssign};
 
 use crate::handle::{ListenerId, SocketId};
@@ -67,4 +67,23 @@ pub enum Event {
     /// ([`Config::shares_addresses`](crate::Config)); [`Stack::set_neighbour`](crate::Stack) answers,
     /// whenever it is known. Without an answer it is asked again.
     Neighbour(IpAddr),
+}
+
+/// A connection has come to be, or is no more; in a table of all of them it stands at `place` meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It has come to be: a SYN has come or is about to be sent.
+    Came {
+        /// Its place.
+        place: u32,
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        remote: SocketAddr,
+    },
+    /// Nothing is left of it, not even TIME-WAIT.
+    Went {
+        /// The place that it had.
+        place: u32,
+    },
 }

@@ -44,7 +44,7 @@ pub use connection::{
     SocketOption, State,
 };
 pub use counters::Counters;
-pub use event::{Event, Ready};
+pub use event::{Change, Event, Ready};
 pub use fast_open::{FastOpen, FastOpenKeys, FastOpenListen};
 pub use handle::{ListenerId, SocketId};
 pub use interface::{Cidr, Found, Route};

@@ -5,11 +5,12 @@ use uncork_posix::Call;
 
 use crate::jump::descriptor_shim;
 use crate::raw::raw;
-use crate::{POSIX, real};
+use crate::{POSIX, real, stacked};
 
 descriptor_shim!(close => close_hook, when known);
 
 pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
+    stacked::closing(fd);
     POSIX.closing(fd, Call::Close);
     // SAFETY: the program's own call.
     unsafe { real::close()(fd) }
@@ -24,6 +25,7 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
 ) -> c_int {
     let only_marks = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
     if !only_marks && first <= last {
+        stacked::closing_range(first, last);
         POSIX.closing_range(first, last, Call::CloseRange);
     }
     // SAFETY: the program's own call.
@@ -33,6 +35,7 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
 /// closefrom(3).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    stacked::closing_range(first.max(0) as c_uint, c_uint::MAX);
     POSIX.closing_range(first.max(0) as c_uint, c_uint::MAX, Call::Closefrom);
     // SAFETY: the program's own call.
     unsafe { real::closefrom()(first) }
@@ -49,9 +52,17 @@ fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
     POSIX.sharing(old, Call::Dup);
     let new = call();
     if new >= 0 {
-        POSIX.duplicated(old, new);
+        duplicated(old, new);
     }
     new
+}
+
+fn duplicated(old: c_int, new: c_int) {
+    if stacked::has(old) && stacked::is_on() {
+        stacked::duplicated(old, new);
+    } else {
+        POSIX.duplicated(old, new);
+    }
 }
 
 /// `new` is about to be replaced by a duplicate of `old`, if that is open at all.
@@ -60,11 +71,12 @@ fn replacing(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let open = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) }.is_ok();
     if open && old != new {
         POSIX.sharing(old, Call::Dup2);
+        stacked::closing(new);
         POSIX.closing(new, Call::Dup2);
     }
     let result = call();
     if result >= 0 && old != new {
-        POSIX.duplicated(old, new);
+        duplicated(old, new);
     }
     result
 }
@@ -83,7 +95,13 @@ pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int
     replacing(old, new, || unsafe { real::dup3()(old, new, flags) })
 }
 
-fn controlling(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
+fn controlling(fd: c_int, command: c_int, argument: usize, call: impl FnOnce() -> c_int) -> c_int {
+    if stacked::has(fd)
+        && stacked::is_on()
+        && let Some(result) = stacked::control(fd, command, argument)
+    {
+        return result;
+    }
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return duplicating(fd, call);
     }
@@ -94,7 +112,7 @@ fn controlling(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own call.
-    controlling(fd, command, || unsafe { real::fcntl()(fd, command, argument) })
+    controlling(fd, command, argument, || unsafe { real::fcntl()(fd, command, argument) })
 }
 
 /// fcntl(2) of programs with 64-bit offsets.
@@ -105,5 +123,5 @@ pub(crate) unsafe extern "C-unwind" fn fcntl64(
     argument: usize,
 ) -> c_int {
     // SAFETY: the program's own call.
-    controlling(fd, command, || unsafe { real::fcntl64()(fd, command, argument) })
+    controlling(fd, command, argument, || unsafe { real::fcntl64()(fd, command, argument) })
 }

@@ -4,7 +4,7 @@ use libc::{c_int, c_ulong, c_void, socklen_t};
 use uncork_posix::options::Opt;
 
 use crate::jump::descriptor_shim;
-use crate::{POSIX, real};
+use crate::{POSIX, real, stacked};
 
 descriptor_shim!(setsockopt => setsockopt_hook, when tcp);
 descriptor_shim!(getsockopt => getsockopt_hook, when tcp);
@@ -36,6 +36,12 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
     // SAFETY: the program's own call. Its value is read only after the kernel has accepted it,
     // or where a bad pointer would be refused anyhow.
     unsafe {
+        if stacked::has(fd)
+            && stacked::is_on()
+            && let Some(result) = stacked::set_option(fd, level, name, value, len)
+        {
+            return result;
+        }
         let call = || real::setsockopt()(fd, level, name, value, len);
         let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
         let readable = !value.is_null() && len as usize >= size_of::<c_int>();
@@ -59,6 +65,12 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
     let option = option(level, name);
     // SAFETY: the program's own call; after its success `*len` bytes of `value` are set.
     unsafe {
+        if stacked::has(fd)
+            && stacked::is_on()
+            && let Some(result) = stacked::option(fd, level, name, value, len)
+        {
+            return result;
+        }
         let call = || real::getsockopt()(fd, level, name, value, len);
         let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
         POSIX.getting(at, option);
@@ -81,6 +93,12 @@ pub(crate) unsafe extern "C-unwind" fn ioctl_hook(
 ) -> c_int {
     /// linux/sockios.h. SIOCOUTQ is TIOCOUTQ by another name.
     const SIOCOUTQNSD: c_ulong = 0x894B;
+    if stacked::has(fd) && stacked::is_on() {
+        // SAFETY: the program's own call.
+        if let Some(result) = unsafe { stacked::ask(fd, request, argument) } {
+            return result;
+        }
+    }
     if matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) {
         POSIX.asking_queue(fd);
     }

@@ -6,7 +6,7 @@
 use uncork_posix::Call;
 
 use crate::jump::passing_shim;
-use crate::{POSIX, keeper, report, spin};
+use crate::{POSIX, keeper, report, spin, stacked};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -16,6 +16,7 @@ macro_rules! waits {
         $(
             fn $prepare(_: Args) {
                 POSIX.before_wait(Call::$call);
+                stacked::flush();
             }
         )+
         $(passing_shim! { $($name => $prepare;)+ })+
@@ -79,6 +80,7 @@ fn before_vfork(_: Args) {
 }
 
 fn before_exec(_: Args) {
+    stacked::end();
     POSIX.ending(Call::Exec);
     report::emit_before_exec();
 }
@@ -106,11 +108,13 @@ fn before_exit(_: Args) {
 }
 
 fn before_immediate_exit(_: Args) {
+    stacked::end();
     POSIX.ending(Call::UnderscoreExit);
     report::emit();
 }
 
 fn before_quick_exit(_: Args) {
+    stacked::end();
     POSIX.ending(Call::QuickExit);
     report::emit();
 }
@@ -134,6 +138,8 @@ fn before_sigaction([signal, action, ..]: Args) {
         // SAFETY: the program's struct sigaction, which begins with the handler.
         let handler = unsafe { (action as *const usize).read_unaligned() };
         spin::note_handler(signal as i32, handler);
+        // SAFETY: as above.
+        spin::note_flags(signal as i32, unsafe { (*(action as *const libc::sigaction)).sa_flags });
     }
 }
 

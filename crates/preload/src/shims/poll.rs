@@ -8,7 +8,7 @@ use uncork_posix::Call;
 
 use crate::raw::{libc_result, raw};
 use crate::table::HIGHEST;
-use crate::{POSIX, linux, real, spin};
+use crate::{POSIX, linux, real, spin, stacked};
 
 /// Time left of a wait, `None` for ever.
 type Limit = Option<Duration>;
@@ -55,6 +55,9 @@ pub(crate) unsafe extern "C-unwind" fn poll(
 ) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
+        if stacked::polls(fds, number) {
+            return stacked::poll(fds, number, milliseconds(timeout), core::ptr::null());
+        }
         before_poll(fds, number, Call::Poll);
         spin::wait(
             milliseconds(timeout),
@@ -98,6 +101,9 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
         before_poll(fds, number, Call::Ppoll);
         let call = |timeout: *const timespec| real::ppoll()(fds, number, timeout, mask);
         let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
+        if stacked::polls(fds, number) {
+            return stacked::poll(fds, number, limit, mask);
+        }
         let none = linux::timespec(Duration::ZERO);
         spin::wait(
             limit,
@@ -240,6 +246,16 @@ pub(crate) unsafe extern "C-unwind" fn select(
         let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
         let limit = if timeout.is_null() { Some(None) } else { time_of(*timeout).map(Some) };
         let (true, Some(limit)) = (fits, limit) else { return call() };
+        if stacked::selects(number, sets) {
+            let begin = linux::now();
+            let ready = stacked::select(number, sets, limit, core::ptr::null());
+            if let Some(limit) = limit {
+                let left = limit.saturating_sub(linux::now().since(begin));
+                (*timeout).tv_sec = left.as_secs() as libc::time_t;
+                (*timeout).tv_usec = left.subsec_micros().into();
+            }
+            return ready;
+        }
         let begin = linux::now();
         let store = |left: Duration| {
             if !timeout.is_null() {
@@ -292,6 +308,9 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
         let call = |timeout| real::pselect()(number, read, write, except, timeout, mask);
         let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
         let (true, Some(limit)) = (fits, timespec_limit(timeout)) else { return call(timeout) };
+        if stacked::selects(number, sets) {
+            return stacked::select(number, sets, limit, mask);
+        }
         spin::wait(
             limit,
             || try_select(number, sets, mask),
@@ -314,6 +333,10 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
     POSIX.before_epoll(epfd, Call::EpollWait);
     // SAFETY: the program's own call.
     unsafe {
+        if stacked::has_set(epfd) {
+            let limit = milliseconds(timeout);
+            return stacked::wait_for_set(epfd, events, most, limit, core::ptr::null());
+        }
         spin::wait(
             milliseconds(timeout),
             || libc_result(raw!(SYS_epoll_wait, epfd, events, most, 0)) as c_int,
@@ -337,6 +360,9 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     POSIX.before_epoll(epfd, Call::EpollPwait);
     // SAFETY: the program's own call; see `ppoll` for the mask.
     unsafe {
+        if stacked::has_set(epfd) {
+            return stacked::wait_for_set(epfd, events, most, milliseconds(timeout), mask);
+        }
         let call = |timeout| real::epoll_pwait()(epfd, events, most, timeout, mask);
         spin::wait(
             milliseconds(timeout),
@@ -363,6 +389,9 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     unsafe {
         let call = |timeout| real::epoll_pwait2()(epfd, events, most, timeout, mask);
         let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
+        if stacked::has_set(epfd) {
+            return stacked::wait_for_set(epfd, events, most, limit, mask);
+        }
         let none = linux::timespec(Duration::ZERO);
         spin::wait(
             limit,
@@ -387,5 +416,10 @@ pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
         POSIX.watched(epfd, fd);
     }
     // SAFETY: the program's own call.
-    unsafe { real::epoll_ctl()(epfd, operation, fd, event) }
+    unsafe {
+        if stacked::has(fd) && stacked::is_on() {
+            return stacked::control_set(epfd, operation, fd, event);
+        }
+        real::epoll_ctl()(epfd, operation, fd, event)
+    }
 }

@@ -6,6 +6,7 @@ use uncork_posix::{Call, Errno, Socketed};
 
 use crate::jump::descriptor_shim;
 use crate::raw::{fail, raw};
+use crate::stacked::{self, on_stack};
 use crate::{POSIX, linux, real, spin};
 
 descriptor_shim!(read => read_hook, when tcp or held);
@@ -53,6 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
     unsafe {
+        on_stack!(fd => stacked::receive(fd, data, len, 0));
         reading(
             fd,
             Call::Read,
@@ -95,6 +97,7 @@ pub(crate) unsafe extern "C-unwind" fn recv_hook(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe {
+        on_stack!(fd => stacked::receive(fd, data, len, flags));
         reading(
             fd,
             Call::Recv,
@@ -115,6 +118,7 @@ pub(crate) unsafe extern "C-unwind" fn recvfrom_hook(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe {
+        on_stack!(fd => stacked::receive_from(fd, data, len, flags, from, from_len));
         reading(
             fd,
             Call::Recvfrom,
@@ -191,6 +195,7 @@ pub(crate) unsafe extern "C-unwind" fn readv_hook(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe {
+        on_stack!(fd => stacked::receive_vectors(fd, vectors, number as usize, 0));
         let mut message = message_of(vectors, number);
         reading(
             fd,
@@ -209,6 +214,12 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
+    if offset == -1 && flags == 0 {
+        // SAFETY: the program's own call: it is a readv.
+        unsafe {
+            on_stack!(fd => stacked::receive_vectors(fd, vectors, number as usize, 0));
+        }
+    }
     POSIX.before_read(fd, Call::Preadv2);
     // SAFETY: the program's own call.
     unsafe { real::preadv2()(fd, vectors, number, offset, flags) }
@@ -223,6 +234,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmsg(
 ) -> ssize_t {
     // SAFETY: the program's own call. After success the control data is the kernel's.
     unsafe {
+        on_stack!(fd => stacked::receive_message(fd, message, flags));
         let received = reading(
             fd,
             Call::Recvmsg,
@@ -249,6 +261,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmmsg(
     POSIX.before_read(fd, Call::Recvmmsg);
     // SAFETY: as above.
     unsafe {
+        on_stack!(fd => stacked::receive_messages(fd, messages, number, flags));
         let received = real::recvmmsg()(fd, messages, number, flags, limit);
         for at in 0..usize::try_from(received).unwrap_or(0) {
             let message = &raw const (*messages.add(at)).msg_hdr;

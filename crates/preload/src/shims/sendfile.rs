@@ -4,6 +4,7 @@ use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use uncork_posix::Call;
 
 use crate::jump::descriptor_shim;
+use crate::stacked::{self, on_stack};
 use crate::{POSIX, linux, real};
 
 descriptor_shim!(sendfile => sendfile_hook, when tcp);
@@ -31,6 +32,10 @@ pub(crate) unsafe extern "C-unwind" fn sendfile_hook(
     bytes: size_t,
 ) -> ssize_t {
     // SAFETY: the program's own call.
+    unsafe {
+        on_stack!(to => stacked::send_file(to, from, offset, bytes));
+    }
+    // SAFETY: the program's own call.
     filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile()(to, from, offset, bytes) })
 }
 
@@ -40,6 +45,10 @@ pub(crate) unsafe extern "C-unwind" fn sendfile64_hook(
     offset: *mut off64_t,
     bytes: size_t,
 ) -> ssize_t {
+    // SAFETY: the program's own call.
+    unsafe {
+        on_stack!(to => stacked::send_file(to, from, offset, bytes));
+    }
     // SAFETY: the program's own call.
     filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile64()(to, from, offset, bytes) })
 }
@@ -54,6 +63,9 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     bytes: size_t,
     flags: c_uint,
 ) -> ssize_t {
+    // The kernel says the same of what it cannot splice; programs then copy.
+    on_stack!(from => crate::raw::fail(uncork_posix::Errno(libc::EINVAL)));
+    on_stack!(to => crate::raw::fail(uncork_posix::Errno(libc::EINVAL)));
     // SAFETY: the program's own call.
     let call = || unsafe { real::splice()(from, from_offset, to, to_offset, bytes, flags) };
     if POSIX.find(to).is_none() {

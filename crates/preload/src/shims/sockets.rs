@@ -3,8 +3,11 @@
 use libc::{c_int, c_uint, sockaddr, socklen_t};
 use uncork_posix::kernel::Kernel;
 use uncork_posix::{Call, Errno, Origin};
+use uncork_sockets::End;
 
+use crate::jump::descriptor_shim;
 use crate::raw::{fail, libc_result, raw};
+use crate::stacked::{self, on_stack};
 use crate::{POSIX, linux, real, spin};
 
 /// socket(2).
@@ -34,6 +37,7 @@ pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
     let result = unsafe { real::listen()(fd, backlog) };
     if result == 0 {
         POSIX.listens(fd);
+        stacked::listens(fd, backlog);
     }
     result
 }
@@ -67,7 +71,11 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the program's own call.
-    accepting(listener, || unsafe { real::accept()(listener, peer, len) })
+    unsafe {
+        let call = || real::accept()(listener, peer, len);
+        on_stack!(listener => stacked::accept(listener, peer, len, 0, call));
+        accepting(listener, call)
+    }
 }
 
 /// accept4(2).
@@ -79,7 +87,11 @@ pub(crate) unsafe extern "C-unwind" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own call.
-    accepting(listener, || unsafe { real::accept4()(listener, peer, len, flags) })
+    unsafe {
+        let call = || real::accept4()(listener, peer, len, flags);
+        on_stack!(listener => stacked::accept(listener, peer, len, flags, call));
+        accepting(listener, call)
+    }
 }
 
 /// connect(2).
@@ -92,6 +104,9 @@ pub(crate) unsafe extern "C-unwind" fn connect(
     POSIX.before_wait(Call::Connect);
     // SAFETY: the program's own call.
     unsafe {
+        if let Some(result) = stacked::connect(fd, to, len) {
+            return result;
+        }
         if !spin::is_off() && POSIX.find(fd).is_some() && !POSIX.kernel.is_nonblocking(fd) {
             return connect_spinning(fd, to, len);
         }
@@ -134,6 +149,7 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
 /// shutdown(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    on_stack!(fd => stacked::shutdown(fd, how));
     let deferred = POSIX.shutting(fd, matches!(how, libc::SHUT_WR | libc::SHUT_RDWR));
     // SAFETY: the program's own call, or the half of it that need not wait.
     unsafe {
@@ -142,6 +158,37 @@ pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
             (true, libc::SHUT_RDWR) => real::shutdown()(fd, libc::SHUT_RD),
             (true, _) => 0,
         }
+    }
+}
+
+descriptor_shim!(getsockname => getsockname_hook, when tcp);
+descriptor_shim!(getpeername => getpeername_hook, when tcp);
+
+pub(crate) unsafe extern "C-unwind" fn getsockname_hook(
+    fd: c_int,
+    into: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe {
+        if !stacked::SOCKETS.is_listener(fd) {
+            on_stack!(fd => stacked::name(fd, End::Local, into, len));
+        }
+        real::getsockname()(fd, into, len)
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn getpeername_hook(
+    fd: c_int,
+    into: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe {
+        if !stacked::SOCKETS.is_listener(fd) {
+            on_stack!(fd => stacked::name(fd, End::Remote, into, len));
+        }
+        real::getpeername()(fd, into, len)
     }
 }
 

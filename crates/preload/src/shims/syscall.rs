@@ -3,24 +3,27 @@
 use libc::{c_int, c_long, c_void, pid_t};
 use uncork_posix::Call;
 
-use crate::{POSIX, keeper, real, report, spin};
+use crate::{POSIX, keeper, real, report, spin, stacked};
 
 /// _Fork(3): fork without the handlers that fork itself runs.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
     POSIX.before_fork();
+    stacked::before_fork();
     // SAFETY: the program's own call.
     let child = unsafe { real::_Fork()() };
     if child == 0 {
         forked();
     } else {
+        stacked::after_fork_in_parent();
         POSIX.after_fork_in_parent();
     }
     child
 }
 
 fn forked() {
+    stacked::after_fork_in_child();
     keeper::forget();
     POSIX.after_fork_in_child();
     report::restart();
@@ -59,9 +62,11 @@ pub(crate) unsafe extern "C-unwind" fn clone(
             return real::clone()(entry, stack, flags, argument, parent_thread, tls, child_thread);
         }
         POSIX.before_fork();
+        stacked::before_fork();
         let mut start = Start { entry, argument };
         let start = (&raw mut start).cast();
         let child = real::clone()(begin, stack, flags, start, parent_thread, tls, child_thread);
+        stacked::after_fork_in_parent();
         POSIX.after_fork_in_parent();
         child
     }
@@ -90,6 +95,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall(
         if new_process && result == 0 && POSIX.is_other_process() && !shares_memory(number, a) {
             forked();
         } else if new_process {
+            stacked::after_fork_in_parent();
             POSIX.after_fork_in_parent();
         }
         result
@@ -133,9 +139,16 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),
         libc::SYS_io_uring_enter => POSIX.before_wait(Call::IoUring),
-        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => POSIX.before_fork(),
-        libc::SYS_execve | libc::SYS_execveat => POSIX.ending(Call::Exec),
+        libc::SYS_fork | libc::SYS_clone | libc::SYS_clone3 => {
+            POSIX.before_fork();
+            stacked::before_fork();
+        }
+        libc::SYS_execve | libc::SYS_execveat => {
+            stacked::end();
+            POSIX.ending(Call::Exec);
+        }
         libc::SYS_exit_group => {
+            stacked::end();
             POSIX.ending(Call::UnderscoreExit);
             report::emit();
         }

@@ -9,6 +9,7 @@ use libc::{
 use uncork_posix::{Call, Gather, Plan, Socketed, WriteFlags};
 
 use crate::jump::descriptor_shim;
+use crate::stacked::{self, on_stack};
 use crate::{POSIX, linux, real};
 
 descriptor_shim!(write => write_hook, when tcp);
@@ -27,7 +28,10 @@ pub(crate) unsafe extern "C-unwind" fn write_hook(
 ) -> ssize_t {
     let Some(at) = POSIX.find(fd) else {
         // SAFETY: the program's own call.
-        return unsafe { real::write()(fd, data, len) };
+        unsafe {
+            on_stack!(fd => stacked::send(fd, data, len, 0));
+            return real::write()(fd, data, len);
+        }
     };
     // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
     unsafe { one_buffer(at, data, len, 0, || real::write()(fd, data, len)) }
@@ -41,7 +45,10 @@ pub(crate) unsafe extern "C-unwind" fn send_hook(
 ) -> ssize_t {
     let Some(at) = POSIX.find(fd) else {
         // SAFETY: the program's own call.
-        return unsafe { real::send()(fd, data, len, flags) };
+        unsafe {
+            on_stack!(fd => stacked::send(fd, data, len, flags));
+            return real::send()(fd, data, len, flags);
+        }
     };
     // SAFETY: as above.
     unsafe { one_buffer(at, data, len, flags, || real::send()(fd, data, len, flags)) }
@@ -58,6 +65,7 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
     // SAFETY: the program's own call. TCP ignores the address unless MSG_FASTOPEN is set, and
     // that flag is passed through.
     unsafe {
+        on_stack!(fd => stacked::send(fd, data, len, flags));
         let pass = || real::sendto()(fd, data, len, flags, to, to_len);
         match POSIX.find(fd) {
             Some(at) => one_buffer(at, data, len, flags, pass),
@@ -73,6 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn writev_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call.
     unsafe {
+        on_stack!(fd => stacked::send_vectors(fd, vectors, number as usize, 0));
         let pass = || real::writev()(fd, vectors, number);
         match POSIX.find(fd) {
             Some(at) => many_buffers(at, vectors, number as usize, 0, pass),
@@ -91,6 +100,9 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
     // SAFETY: the program's own call. With offset -1 and no flags it is a writev; anything else
     // is the kernel's to refuse.
     unsafe {
+        if offset == -1 && flags == 0 {
+            on_stack!(fd => stacked::send_vectors(fd, vectors, number as usize, 0));
+        }
         let pass = || real::pwritev2()(fd, vectors, number, offset, flags);
         match POSIX.find(fd) {
             Some(at) if offset == -1 && flags == 0 => {
@@ -114,6 +126,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     // SAFETY: the program's own call; a null message is the kernel's to refuse.
     unsafe {
+        on_stack!(fd => stacked::send_message(fd, message, flags));
         let pass = || real::sendmsg()(fd, message, flags);
         if message.is_null() {
             return pass();
@@ -145,6 +158,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
 ) -> c_int {
     // SAFETY: the program's own call; each message is one of its `number` ones.
     unsafe {
+        on_stack!(fd => stacked::send_messages(fd, messages, number, flags));
         if POSIX.find(fd).is_none() || messages.is_null() {
             for at in 0..number.min(MOST_VECTORS as c_uint) as usize {
                 if !messages.is_null() && (*messages.add(at)).msg_hdr.msg_controllen != 0 {

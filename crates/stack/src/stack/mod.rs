@@ -28,7 +28,7 @@ use crate::connection::{Bounds, Connection};
 use crate::context::Context;
 use crate::counters::Counters;
 use crate::demux::Demux;
-use crate::event::Event;
+use crate::event::{Change, Event};
 use crate::fast_open::FastOpenState;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::{Cidr, Interface, Route};
@@ -62,6 +62,8 @@ pub struct Stack {
     quiet: shared::Quiet,
     /// Those with news for their user.
     news: VecDeque<News>,
+    /// What came and went, where somebody keeps a list of it.
+    changes: VecDeque<Change>,
     shared: Shared,
 }
 
@@ -123,6 +125,7 @@ impl Stack {
             allowance: udp::Allowance::default(),
             quiet: shared::Quiet::default(),
             news: VecDeque::new(),
+            changes: VecDeque::new(),
             shared: Shared {
                 pool: Pool::new(config.kept_storage_bytes),
                 fast_open: FastOpenState::new(config.fast_open, keys, cache),
@@ -243,6 +246,12 @@ impl Stack {
             }
         }
         self.interface.neighbours.poll_outside_question().map(Event::Neighbour)
+    }
+
+    /// What has come and gone since, oldest first, on addresses that are shared with the kernel
+    /// ([`Config::shares_addresses`]): whoever drives the stack keeps a list of what is the stack's.
+    pub fn poll_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
     }
 
     /// Whether [`Stack::poll_event`] may have something to tell. To write a frame can raise a question for a

@@ -9,6 +9,7 @@ use crate::connection::arrival::Segment;
 use crate::connection::receive::window::shift_for;
 use crate::connection::{Cause, Connection, Owed, Path, SocketOption};
 use crate::demux::Tuple;
+use crate::event::Change;
 use crate::handle::{ListenerId, SocketId};
 
 impl Stack {
@@ -26,6 +27,10 @@ impl Stack {
             }
         }
         self.demux.insert(tuple.hash(self.shared.secrets.table), place);
+        if self.interface.shared {
+            let (local, remote) = (tuple.local(), tuple.remote());
+            self.changes.push_back(Change::Came { place, local, remote });
+        }
         place
     }
 

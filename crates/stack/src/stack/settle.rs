@@ -4,6 +4,7 @@ use uncork_packet::Instant;
 
 use super::{News, Stack};
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
+use crate::event::Change;
 
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
@@ -74,6 +75,9 @@ impl Stack {
         self.demux.remove(hash, place);
         connection.sender.release(&mut self.shared.pool);
         connection.receiver.release(&mut self.shared.pool);
+        if self.interface.shared {
+            self.changes.push_back(Change::Went { place });
+        }
     }
 
     /// Nobody answers to the addresses that these packets go to.

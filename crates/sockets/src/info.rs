@@ -67,14 +67,16 @@ impl Writer {
 }
 
 /// A socket without a connection.
-pub(crate) fn of_none() -> Vec<u8> {
+#[must_use]
+pub fn of_none() -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
     bytes[0] = state_number(State::Closed);
     bytes
 }
 
 /// The structure for a connection.
-pub(crate) fn of(info: &Info) -> Vec<u8> {
+#[must_use]
+pub fn of(info: &Info) -> Vec<u8> {
     let (stamps, sacks, scales, ecn) = info.extensions;
     // The last is TCPI_OPT_SYN_DATA; bit 4 is TCPI_OPT_ECN_SEEN.
     let options = [stamps, sacks, scales, ecn, false, info.syn_data];

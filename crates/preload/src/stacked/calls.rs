@@ -1,0 +1,393 @@
+//! Sockets come and go, and their options.
+
+use std::net::SocketAddr;
+
+use core::slice;
+use core::sync::atomic::Ordering::SeqCst;
+
+use libc::{c_int, c_ulong, c_void, sockaddr, sockaddr_storage, socklen_t};
+use nix::errno::Errno;
+use uncork_posix::Call;
+use uncork_posix::kernel::state;
+use uncork_sockets::{Asked, name};
+
+use super::{SOCKETS, done, fail, has, is_on, mark};
+use crate::raw::raw;
+use crate::{POSIX, real, table};
+
+/// What a listener passes on to its connections, or a socket to its own.
+const OPTIONS: [(c_int, c_int, usize); 13] = [
+    (libc::SOL_TCP, libc::TCP_NODELAY, 4),
+    (libc::SOL_TCP, libc::TCP_CORK, 4),
+    (libc::SOL_SOCKET, libc::SO_LINGER, 8),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO, 16),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO, 16),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4),
+    (libc::SOL_TCP, libc::TCP_KEEPIDLE, 4),
+    (libc::SOL_TCP, libc::TCP_KEEPINTVL, 4),
+    (libc::SOL_TCP, libc::TCP_KEEPCNT, 4),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4),
+    (libc::SOL_TCP, libc::TCP_USER_TIMEOUT, 4),
+    (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, 4),
+    (libc::SOL_IP, libc::IP_TOS, 4),
+];
+
+/// An option of the kernel's descriptor.
+fn option_of(fd: c_int, level: c_int, name: c_int, bytes: usize) -> Option<Vec<u8>> {
+    let mut value = vec![0; bytes];
+    let mut len = bytes as socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is how long `value` is.
+    unsafe {
+        raw!(SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len).ok()?;
+    }
+    value.truncate(len as usize);
+    Some(value)
+}
+
+/// What the program has set on the kernel's descriptor: all that differs from one that is new. TCP_NODELAY is
+/// what it has asked for, whatever we have made of it.
+fn asked_of(fd: c_int) -> Asked {
+    let mut asked = Asked::default();
+    let fresh = Asked::default();
+    for (level, name, bytes) in OPTIONS {
+        let value = match (level, name) {
+            (libc::SOL_TCP, libc::TCP_NODELAY) => {
+                let mut value = vec![0; bytes];
+                let mut len = bytes as socklen_t;
+                // SAFETY: as above, by the shim that answers what the program has asked for.
+                let told = unsafe {
+                    let value = value.as_mut_ptr().cast();
+                    super::super::shims::options::getsockopt_hook(
+                        fd,
+                        level,
+                        name,
+                        value,
+                        &raw mut len,
+                    )
+                };
+                (told == 0).then_some(value)
+            }
+            _ => option_of(fd, level, name, bytes),
+        };
+        if let Some(value) = value
+            && fresh.get(level, name, (0, 0)).as_ref() != Some(&value)
+        {
+            let _ = asked.set(level, name, &value);
+        }
+    }
+    asked
+}
+
+/// The end that the kernel has bound a descriptor to, and whether it is of IPv6.
+fn local_of(fd: c_int) -> Option<(SocketAddr, bool)> {
+    let mut bytes = [0_u8; size_of::<sockaddr_storage>()];
+    let mut len = bytes.len() as socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is how long the array is.
+    unsafe { raw!(SYS_getsockname, fd, bytes.as_mut_ptr(), &raw mut len) }.ok()?;
+    let name = name::read(bytes.get(..len as usize)?).ok()?;
+    let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    Some((name, i32::from(family) == libc::AF_INET6))
+}
+
+fn is_non_blocking(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) };
+    flags.is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
+}
+
+/// listen(2) has succeeded on the kernel's socket.
+pub(crate) fn listens(fd: c_int, backlog: c_int) {
+    if !is_on() {
+        return;
+    }
+    let Some((local, ipv6)) = local_of(fd).filter(|(local, _)| !local.ip().is_loopback()) else {
+        return;
+    };
+    let asked = asked_of(fd);
+    let is_new = !has(fd);
+    if is_new {
+        // From here on it is none of the other half's.
+        POSIX.closing(fd, Call::Accept);
+    }
+    SOCKETS.listen(fd, local, ipv6, backlog.clamp(1, 65_535).unsigned_abs(), asked);
+    if is_new {
+        let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
+        mark(fd, state::STACK);
+    }
+}
+
+/// accept4(2) on a listener that is on the stack as well. `kernel` is the program's own call.
+///
+/// # Safety
+/// `peer` and `len` as for accept4(2).
+pub(crate) unsafe fn accept(
+    listener: c_int,
+    peer: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    match SOCKETS.accept(listener, flags) {
+        Ok(Some(accepted)) => {
+            if !peer.is_null() {
+                // SAFETY: as promised.
+                unsafe { tell(&accepted.peer, peer, len) };
+            }
+            accepted.fd
+        }
+        // The kernel's own has one; between two threads it may be the other's, and then this one waits.
+        Ok(None) => {
+            let fd = kernel();
+            if fd >= 0 {
+                POSIX.accepted(fd, listener);
+            }
+            fd
+        }
+        Err(Errno::EAGAIN) => {
+            let waits = !is_non_blocking(listener);
+            if waits {
+                return fail(Errno::EAGAIN) as c_int;
+            }
+            let fd = kernel();
+            if fd >= 0 {
+                POSIX.accepted(fd, listener);
+            }
+            fd
+        }
+        Err(error) => fail(error) as c_int,
+    }
+}
+
+/// Writes a name where the program wants it, as much of it as there is room for.
+///
+/// # Safety
+/// `into` has room for `*len` bytes.
+pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: as promised.
+    unsafe {
+        if into.is_null() || len.is_null() {
+            return fail(Errno::EFAULT) as c_int;
+        }
+        let room = (*len as usize).min(name.len());
+        core::ptr::copy_nonoverlapping(name.as_ptr(), into.cast(), room);
+        *len = name.len() as socklen_t;
+    }
+    0
+}
+
+/// connect(2) on a socket of the kernel's: on the stack, if the way there leads over one of its devices.
+/// None: it is the kernel's.
+///
+/// # Safety
+/// As for connect(2).
+pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    if has(fd) {
+        return Some(done(SOCKETS.finish_connect(fd).map_err(|error| match error {
+            Errno::EINVAL => Errno::EISCONN,
+            other => other,
+        })));
+    }
+    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() {
+        return None;
+    }
+    // SAFETY: as promised.
+    let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
+    let remote = name::read(bytes).ok()?;
+    let (bound, ipv6) = local_of(fd)?;
+    let source = SOCKETS.source_for(remote, bound)?;
+    // The kernel reserves the port.
+    let local = bind(fd, SocketAddr::new(source, bound.port()), bound, ipv6)?;
+    let non_blocking = is_non_blocking(fd);
+    let asked = asked_of(fd);
+    match SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
+        Ok(()) => {}
+        // Nothing has happened yet that the kernel could not go on from.
+        Err(_) => return None,
+    }
+    POSIX.closing(fd, Call::Connect);
+    mark(fd, state::STACK);
+    if non_blocking {
+        return Some(fail(Errno::EINPROGRESS) as c_int);
+    }
+    Some(done(SOCKETS.finish_connect(fd)))
+}
+
+/// Binds a descriptor, unless it is bound, and gives the end that it is bound to.
+fn bind(fd: c_int, to: SocketAddr, bound: SocketAddr, ipv6: bool) -> Option<SocketAddr> {
+    if bound.port() != 0 {
+        return Some(to);
+    }
+    let name = name::octets(to, ipv6);
+    // SAFETY: a name of this length.
+    unsafe { raw!(SYS_bind, fd, name.as_ptr(), name.len()) }.ok()?;
+    local_of(fd).map(|(local, _)| local)
+}
+
+/// shutdown(2).
+pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if SOCKETS.is_listener(fd) {
+        // SAFETY: no pointers.
+        return unsafe { real::shutdown()(fd, how) };
+    }
+    done(SOCKETS.shutdown(fd, how))
+}
+
+/// A descriptor is about to be closed, or replaced.
+pub(crate) fn closing(fd: c_int) {
+    if POSIX.is_vfork_child() {
+        return;
+    }
+    if has(fd) {
+        let _ = SOCKETS.close(fd);
+        forget(fd);
+    } else if super::has_set(fd) {
+        SOCKETS.close_set(fd);
+        forget(fd);
+    }
+}
+
+fn forget(fd: c_int) {
+    if let Some(byte) = table::state(fd) {
+        byte.store(state::UNKNOWN, SeqCst);
+    }
+}
+
+/// All descriptors from `first` to `last` are about to be closed.
+pub(crate) fn closing_range(first: u32, last: u32) {
+    if !is_on() {
+        return;
+    }
+    let highest = table::HIGHEST.load(SeqCst).max(0).unsigned_abs();
+    for fd in first..=last.min(highest) {
+        closing(fd.cast_signed());
+    }
+}
+
+/// `new` has become a duplicate of `old`, which is on the stack.
+pub(crate) fn duplicated(old: c_int, new: c_int) {
+    if SOCKETS.duplicated(old, new).is_ok() {
+        mark(new, state::STACK);
+    }
+}
+
+/// fcntl(2), as far as the socket is concerned. None: it is the descriptor's.
+pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
+    match command {
+        libc::F_GETFL => {
+            let non_blocking = SOCKETS.is_non_blocking(fd).ok()?;
+            Some(libc::O_RDWR | if non_blocking { libc::O_NONBLOCK } else { 0 })
+        }
+        libc::F_SETFL => {
+            let flags = argument as c_int;
+            if flags & libc::O_ASYNC != 0 {
+                // Nobody would send the signal.
+                return Some(fail(Errno::EINVAL) as c_int);
+            }
+            let set = SOCKETS.set_non_blocking(fd, flags & libc::O_NONBLOCK != 0);
+            if SOCKETS.is_listener(fd) {
+                return None;
+            }
+            Some(done(set))
+        }
+        _ => None,
+    }
+}
+
+/// ioctl(2). None: it is the kernel's.
+///
+/// # Safety
+/// As for ioctl(2).
+pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
+    if request == libc::FIONBIO {
+        // SAFETY: as promised.
+        let on = unsafe { (argument as *const c_int).read_unaligned() } != 0;
+        let set = SOCKETS.set_non_blocking(fd, on);
+        return (!SOCKETS.is_listener(fd)).then(|| done(set));
+    }
+    if request == libc::FIOASYNC {
+        return Some(fail(Errno::EINVAL) as c_int);
+    }
+    match SOCKETS.queue(fd, request) {
+        Ok(None) => None,
+        Ok(Some(bytes)) => {
+            // SAFETY: as promised.
+            unsafe { (argument as *mut c_int).write_unaligned(bytes) };
+            Some(0)
+        }
+        Err(error) => Some(fail(error) as c_int),
+    }
+}
+
+/// setsockopt(2). None: the kernel's descriptor is to be told, too, or alone.
+///
+/// # Safety
+/// As for setsockopt(2).
+pub(crate) unsafe fn set_option(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Option<c_int> {
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: as promised.
+    let bytes = unsafe { slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+    match SOCKETS.set_option(fd, level, name, bytes) {
+        Ok(true) if SOCKETS.is_listener(fd) => None,
+        Ok(true) => Some(0),
+        Ok(false) => {
+            own_descriptor(fd);
+            None
+        }
+        Err(error) => Some(fail(error) as c_int),
+    }
+}
+
+/// getsockopt(2). None: the kernel's descriptor answers.
+///
+/// # Safety
+/// As for getsockopt(2).
+pub(crate) unsafe fn option(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Option<c_int> {
+    match SOCKETS.option(fd, level, name) {
+        Ok(None) => None,
+        Ok(Some(answer)) => {
+            // SAFETY: as promised: `*len` bytes of room.
+            unsafe {
+                if value.is_null() || len.is_null() {
+                    return Some(fail(Errno::EFAULT) as c_int);
+                }
+                let room = (*len as usize).min(answer.len());
+                core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), room);
+                *len = room as socklen_t;
+            }
+            Some(0)
+        }
+        Err(error) => Some(fail(error) as c_int),
+    }
+}
+
+/// A connection's descriptor is a duplicate of one that all share: before something is written down with
+/// it, it gets a socket of its own.
+fn own_descriptor(fd: c_int) {
+    if SOCKETS.is_listener(fd) || !SOCKETS.shares_stand_in(fd) {
+        return;
+    }
+    // SAFETY: no pointers.
+    unsafe {
+        let Ok(flags) = raw!(SYS_fcntl, fd, libc::F_GETFD) else { return };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        let family = if SOCKETS.is_ipv6(fd) { libc::AF_INET6 } else { libc::AF_INET };
+        let Ok(own) = raw!(SYS_socket, family, kind, 0) else { return };
+        let cloexec = if flags as c_int & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        let _ = raw!(SYS_dup3, own, fd, cloexec);
+        let _ = raw!(SYS_close, own);
+    }
+}

@@ -1,0 +1,118 @@
+//! The privileged half, as [`uncork_sockets`] knows it: the guardian that `uncork run --stack` has left behind.
+
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use uncork_driver::Driver as _;
+use uncork_driver::af_packet::Port;
+use uncork_guardian::{Client, Entry, Error, VARIABLE};
+use uncork_sockets::{Device, Host, Reason};
+use uncork_stack::{Cidr, Mac};
+
+/// The guardian, connected to when it is first needed: a process that only hands its listeners to its
+/// children never is.
+#[derive(Debug)]
+pub(crate) struct Guardian {
+    place: String,
+    client: Option<Client>,
+    /// Where each connection stands in its table, by the number that [`Host::enter`] gave.
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+}
+
+fn reason(error: &Error) -> Reason {
+    error.to_string()
+}
+
+impl Guardian {
+    /// The one that the environment names.
+    pub(crate) fn of_environment() -> Option<Self> {
+        let place = std::env::var(VARIABLE).ok()?;
+        Some(Self { place, client: None, entries: Vec::new(), free: Vec::new() })
+    }
+
+    fn client(&mut self) -> Result<&mut Client, Reason> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.place).map_err(|error| reason(&error))?,
+        };
+        Ok(self.client.insert(client))
+    }
+}
+
+impl Host for Guardian {
+    fn open(&mut self) -> Result<Vec<Device>, Reason> {
+        let client = self.client()?;
+        let known = client.devices().to_vec();
+        let mut devices = Vec::new();
+        for device in known {
+            let handed = client.open(device.index).map_err(|error| reason(&error))?;
+            let port = Port::adopt(handed).map_err(|error| error.to_string())?;
+            debug_assert!(port.capabilities().completes_checksums);
+            let addresses = device.addresses.iter();
+            devices.push(Device {
+                name: device.name,
+                index: device.index.unsigned_abs(),
+                driver: Box::new(port),
+                mac: Mac(device.mac),
+                addresses: addresses
+                    .map(|address| Cidr { address: address.ip, prefix: address.prefix })
+                    .collect(),
+            });
+        }
+        Ok(devices)
+    }
+
+    fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason> {
+        // SAFETY: the program's listener, which it does not close in the middle of its own call on it.
+        let listening = unsafe { BorrowedFd::borrow_raw(listening) };
+        self.client()?.own(local, listening).map_err(|error| reason(&error))
+    }
+
+    fn disown(&mut self, local: SocketAddr) {
+        if let Some(client) = &mut self.client {
+            // A guardian that is gone has nothing left to be disowned.
+            let _ = client.disown(local);
+        }
+    }
+
+    fn own_connection(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bound: RawFd,
+    ) -> Result<(), Reason> {
+        // SAFETY: the socket of the connect(2) that is being made.
+        let bound = unsafe { BorrowedFd::borrow_raw(bound) };
+        self.client()?.own_connection(local, remote, bound).map_err(|error| reason(&error))
+    }
+
+    fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
+        if let Some(client) = &mut self.client {
+            let _ = client.disown_connection(local, remote);
+        }
+    }
+
+    fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let entry = self.client.as_ref()?.connections().enter(local, remote)?;
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None => {
+                self.entries.push(None);
+                u32::try_from(self.entries.len() - 1).ok()?
+            }
+        };
+        self.entries[at as usize] = Some(entry);
+        Some(at)
+    }
+
+    fn leave(&mut self, entry: u32) {
+        let Some(found) = self.entries.get_mut(entry as usize).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(entry);
+        if let Some(client) = &self.client {
+            client.connections().remove(found);
+        }
+    }
+}

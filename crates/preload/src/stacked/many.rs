@@ -1,0 +1,193 @@
+//! Many at once: poll, select, epoll.
+
+use core::slice;
+use core::time::Duration;
+
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
+use uncork_posix::kernel::state;
+
+use super::{SOCKETS, count, done, fail, has, is_on, mark};
+use crate::real;
+
+/// Whether some of these are on the stack.
+///
+/// # Safety
+/// `fds` has `number` of them.
+pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
+    // A process cannot have more descriptors than this.
+    if fds.is_null() || number > 1 << 20 || !super::ON.load(core::sync::atomic::Ordering::Relaxed) {
+        return false;
+    }
+    // SAFETY: as promised.
+    let all = unsafe { slice::from_raw_parts(fds, number as usize) };
+    all.iter().any(|one| has(one.fd)) && is_on()
+}
+
+/// poll(2), ppoll(2), with some on the stack.
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn poll(
+    fds: *mut pollfd,
+    number: nfds_t,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: as promised.
+    let (all, mask) = unsafe { (slice::from_raw_parts_mut(fds, number as usize), mask.as_ref()) };
+    count(SOCKETS.poll(all, limit, mask)) as c_int
+}
+
+/// A set's words.
+const WORD_BITS: usize = 64;
+
+/// # Safety
+/// `set` is null or has room for `fd`.
+unsafe fn is_in(set: *const fd_set, fd: usize) -> bool {
+    // SAFETY: as promised; an fd_set is an array of 64-bit words.
+    !set.is_null() && unsafe { *set.cast::<u64>().add(fd / WORD_BITS) } >> (fd % WORD_BITS) & 1 != 0
+}
+
+/// # Safety
+/// `set` is null or has room for `number` bits.
+unsafe fn clear(set: *mut fd_set, number: usize) {
+    for word in 0..number.div_ceil(WORD_BITS) {
+        if !set.is_null() {
+            // SAFETY: as promised.
+            unsafe { *set.cast::<u64>().add(word) = 0 };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`is_in`].
+unsafe fn put(set: *mut fd_set, fd: usize) {
+    if !set.is_null() {
+        // SAFETY: as promised.
+        unsafe { *set.cast::<u64>().add(fd / WORD_BITS) |= 1 << (fd % WORD_BITS) };
+    }
+}
+
+/// Whether some of these are on the stack.
+///
+/// # Safety
+/// Each set is null or has room for `number` bits.
+pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
+    let highest = crate::table::HIGHEST.load(core::sync::atomic::Ordering::Relaxed);
+    let number = number.min(highest + 1).max(0) as usize;
+    // SAFETY: as promised.
+    is_on()
+        && (0..number)
+            .any(|fd| has(fd as c_int) && sets.iter().any(|&set| unsafe { is_in(set, fd) }))
+}
+
+/// select(2), pselect(2), with some on the stack: poll(2) with other words.
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn select(
+    number: c_int,
+    sets: [*mut fd_set; 3],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    // What the kernel takes for each (POLLIN_SET, POLLOUT_SET, POLLEX_SET of fs/select.c).
+    const ASKED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+    const TOLD: [i16; 3] = [
+        libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR,
+        libc::POLLOUT | libc::POLLERR,
+        libc::POLLPRI,
+    ];
+    let number = number.max(0) as usize;
+    let mut polled = Vec::new();
+    for fd in 0..number {
+        let mut events = 0;
+        for (set, asked) in sets.iter().zip(ASKED) {
+            // SAFETY: as promised.
+            if unsafe { is_in(*set, fd) } {
+                events |= asked;
+            }
+        }
+        if events != 0 {
+            polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
+        }
+    }
+    // SAFETY: as promised.
+    let ready = match SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
+        Ok(ready) => ready,
+        Err(error) => return fail(error) as c_int,
+    };
+    let _ = ready;
+    if polled.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+        return fail(nix::errno::Errno::EBADF) as c_int;
+    }
+    let asked: Vec<[bool; 3]> = polled
+        .iter()
+        // SAFETY: as promised.
+        .map(|one| sets.map(|set| unsafe { is_in(set, one.fd as usize) }))
+        .collect();
+    let mut told = 0;
+    for set in sets {
+        // SAFETY: as promised.
+        unsafe { clear(set, number) };
+    }
+    for (one, asked) in polled.iter().zip(asked) {
+        for ((set, means), asked) in sets.iter().zip(TOLD).zip(asked) {
+            if asked && one.revents & means != 0 {
+                // SAFETY: as promised.
+                unsafe { put(*set, one.fd as usize) };
+                told += 1;
+            }
+        }
+    }
+    told
+}
+
+/// epoll_ctl(2) on a descriptor that is on the stack.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn control_set(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if SOCKETS.is_listener(fd) {
+        // What comes by other ways.
+        // SAFETY: the program's own call.
+        let result = unsafe { real::epoll_ctl()(set, operation, fd, event) };
+        if result != 0 {
+            return result;
+        }
+    }
+    // SAFETY: as promised.
+    let event = unsafe { event.as_ref() }.copied();
+    let result = SOCKETS.control_set(set, operation, fd, event);
+    if result.is_ok() && operation == libc::EPOLL_CTL_ADD {
+        mark(set, state::STACK_SET);
+    }
+    done(result)
+}
+
+/// epoll_wait(2) and its kin on a set with members on the stack.
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn wait_for_set(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    if most <= 0 {
+        return fail(nix::errno::Errno::EINVAL) as c_int;
+    }
+    if events.is_null() {
+        return fail(nix::errno::Errno::EFAULT) as c_int;
+    }
+    // SAFETY: as promised.
+    let (into, mask) = unsafe { (slice::from_raw_parts_mut(events, most as usize), mask.as_ref()) };
+    count(SOCKETS.wait_for_set(set, into, limit, mask)) as c_int
+}

@@ -1,0 +1,150 @@
+//! Sockets on the user-space stack (`uncork run --stack`): the program's calls, as [`uncork_sockets`] does
+//! them.
+//!
+//! A descriptor whose state byte says STACK is one of these: the shims look at that byte and come here.
+//! Pointers become slices here, results become errno, and nothing is decided.
+
+mod calls;
+mod host;
+mod many;
+mod outside;
+mod transfer;
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU8};
+
+use libc::c_int;
+use nix::errno::Errno;
+use uncork_posix::kernel::state;
+use uncork_sockets::{Held, Sockets};
+
+use crate::{POSIX, table};
+
+pub(crate) use calls::*;
+pub(crate) use many::*;
+pub(crate) use outside::Process;
+pub(crate) use transfer::*;
+
+/// What this process has on the stack.
+pub(crate) static SOCKETS: Sockets<Process> = Sockets::new(Process);
+
+/// Whether sockets may be on the stack at all.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether sockets may be on the stack at all, and the calling thread is not in there already.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    ON.load(Relaxed) && !uncork_sockets::is_inside() && !POSIX.is_vfork_child()
+}
+
+/// Whether a descriptor is on the stack.
+#[inline]
+pub(crate) fn has(fd: c_int) -> bool {
+    state_of(fd) == Some(state::STACK)
+}
+
+/// Whether a descriptor is a set with members on the stack.
+#[inline]
+pub(crate) fn has_set(fd: c_int) -> bool {
+    state_of(fd) == Some(state::STACK_SET) && is_on()
+}
+
+fn state_of(fd: c_int) -> Option<u8> {
+    table::state(fd).map(|state| state.load(Relaxed))
+}
+
+/// From now on a descriptor is this.
+fn mark(fd: c_int, what: u8) {
+    if let Some(byte) = table::state(fd) {
+        AtomicU8::store(byte, what, SeqCst);
+        table::HIGHEST.fetch_max(fd, Relaxed);
+    }
+}
+
+/// Begins, if `uncork run --stack` has said where the privileged half is.
+pub(crate) fn start() {
+    if let Some(host) = host::Guardian::of_environment() {
+        SOCKETS.start(Box::new(host), seed);
+        ON.store(true, SeqCst);
+    }
+}
+
+/// Bytes that nobody can guess.
+fn seed() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    // SAFETY: the kernel writes at most so many bytes, and all of so few.
+    let _ = unsafe { crate::raw::raw!(SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    bytes
+}
+
+/// What was written leaves, as the program turns to something that is not ours to see.
+#[inline]
+pub(crate) fn flush() {
+    if ON.load(Relaxed) && is_on() {
+        SOCKETS.flush();
+    }
+}
+
+/// The process ends, or becomes another program.
+pub(crate) fn end() {
+    if is_on() && !POSIX.is_other_process() {
+        SOCKETS.end();
+    }
+}
+
+/// `on_stack!(fd => call)`: on the stack the call means this. A signal handler that has interrupted the stack
+/// itself is told to try again later.
+macro_rules! on_stack {
+    ($fd:expr => $call:expr) => {
+        if $crate::stacked::has($fd) {
+            if $crate::stacked::is_on() {
+                return $call;
+            }
+            return $crate::raw::fail(uncork_posix::Errno::EAGAIN) as _;
+        }
+    };
+}
+pub(crate) use on_stack;
+
+/// Sets errno and gives -1.
+fn fail(error: Errno) -> isize {
+    crate::raw::fail(uncork_posix::Errno(error as i32))
+}
+
+/// A result as a libc call would return it.
+fn count(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(count) => count as isize,
+        Err(error) => fail(error),
+    }
+}
+
+fn done(result: Result<(), Errno>) -> c_int {
+    count(result.map(|()| 0)) as c_int
+}
+
+thread_local! {
+    /// The lock that fork(2) is made under, by the thread that makes it.
+    static FORKING: Cell<Option<Held<'static>>> = const { Cell::new(None) };
+}
+
+/// fork(2) is about to happen.
+pub(crate) fn before_fork() {
+    if is_on() {
+        FORKING.set(Some(SOCKETS.before_fork()));
+    }
+}
+
+pub(crate) fn after_fork_in_parent() {
+    FORKING.set(None);
+}
+
+/// The child has nothing of its parent's connections, and speaks to the privileged half by itself.
+pub(crate) fn after_fork_in_child() {
+    let Some(held) = FORKING.take() else { return };
+    match host::Guardian::of_environment() {
+        Some(host) => SOCKETS.after_fork_in_child(held, Box::new(host)),
+        None => ON.store(false, SeqCst),
+    }
+}

@@ -1,0 +1,110 @@
+//! What [`uncork_sockets`] asks of the process around it.
+
+use core::time::Duration;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+use libc::c_int;
+use nix::errno::Errno;
+use uncork_posix::kernel::state;
+use uncork_sockets::{Outside, Tried};
+
+use crate::raw::raw;
+use crate::{linux, real, spin};
+
+/// This process.
+#[derive(Debug)]
+pub(crate) struct Process;
+
+/// Descriptors of our own are at least so high, out of the way of a program that counts on the lowest.
+const HIGH: c_int = 256;
+
+/// The socket of which accepted connections are duplicates, as far as the kernel sees.
+static SPARE: OnceLock<RawFd> = OnceLock::new();
+
+fn errno(error: uncork_posix::Errno) -> Errno {
+    Errno::from_raw(error.0)
+}
+
+fn spare() -> Result<RawFd, Errno> {
+    if let Some(spare) = SPARE.get() {
+        return Ok(*spare);
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    unsafe {
+        let low = raw!(SYS_socket, libc::AF_INET, kind, 0).map_err(errno)?;
+        let high = raw!(SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, HIGH);
+        let fd = match high {
+            Ok(high) => {
+                let _ = raw!(SYS_close, low);
+                high
+            }
+            Err(_) => low,
+        };
+        Ok(*SPARE.get_or_init(|| fd as RawFd))
+    }
+}
+
+impl Outside for Process {
+    fn poll(
+        &self,
+        fds: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        let limit = limit.map(linux::timespec);
+        let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
+        let mask = mask.map_or(core::ptr::null(), |mask| &raw const *mask);
+        // SAFETY: a slice of pollfds, and pointers to a time and a set that live as long as the call.
+        let ready =
+            unsafe { real::ppoll()(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
+        usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
+    }
+
+    fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+        // SAFETY: the kernel writes at most as many events as the slice has.
+        unsafe { raw!(SYS_epoll_wait, set, into.as_mut_ptr(), into.len(), 0) }.map_err(errno)
+    }
+
+    fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
+        spin::attempt(limit, attempt)
+    }
+
+    fn learn(&self, waited: Duration) {
+        spin::learn(waited);
+    }
+
+    fn ends_calls(&self, limited: bool) -> bool {
+        spin::ends_calls(limited)
+    }
+
+    fn stand_in(&self, flags: i32) -> Result<RawFd, Errno> {
+        let spare = spare()?;
+        let command =
+            if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        // SAFETY: no pointers.
+        let fd = unsafe { raw!(SYS_fcntl, spare, command, 0) }.map_err(errno)?;
+        super::mark(fd as RawFd, state::STACK);
+        Ok(fd as RawFd)
+    }
+
+    fn start_keeper(&self) -> bool {
+        // The new thread inherits the mask: none of the program's signals come to it.
+        let all = u64::MAX;
+        let mut before = 0_u64;
+        // SAFETY: signal sets of eight bytes.
+        unsafe {
+            let block = libc::SIG_BLOCK;
+            let _ = raw!(SYS_rt_sigprocmask, block, &raw const all, &raw mut before, 8);
+        }
+        let thread = std::thread::Builder::new().name("uncork-stack".into());
+        let started = thread.spawn(|| super::SOCKETS.keep()).is_ok();
+        // SAFETY: as above.
+        unsafe {
+            let set = libc::SIG_SETMASK;
+            let _ = raw!(SYS_rt_sigprocmask, set, &raw const before, 0, 8);
+        }
+        started
+    }
+}

@@ -1,0 +1,292 @@
+//! Octets in and out.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use core::slice;
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t};
+use nix::errno::Errno;
+use uncork_sockets::End;
+
+use super::{SOCKETS, calls, count, fail};
+use crate::linux;
+
+/// More vectors than this the kernel refuses (UIO_MAXIOV).
+const MOST_VECTORS: usize = 1024;
+
+/// Octets of the program's.
+///
+/// # Safety
+/// `data` has `len` octets, or is null.
+unsafe fn piece<'a>(data: *const c_void, len: usize) -> Result<IoSlice<'a>, Errno> {
+    if len == 0 {
+        return Ok(IoSlice::new(&[]));
+    }
+    if data.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: as promised.
+    Ok(IoSlice::new(unsafe { slice::from_raw_parts(data.cast(), len) }))
+}
+
+/// Room of the program's.
+///
+/// # Safety
+/// `data` has room for `len` octets, or is null.
+unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Errno> {
+    if len == 0 {
+        return Ok(IoSliceMut::new(&mut []));
+    }
+    if data.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: as promised.
+    Ok(IoSliceMut::new(unsafe { slice::from_raw_parts_mut(data.cast(), len) }))
+}
+
+/// The program's vectors.
+///
+/// # Safety
+/// `vectors` has `number` of them, which describe memory as `convert` needs it.
+unsafe fn pieces<T>(
+    vectors: *const iovec,
+    number: usize,
+    convert: unsafe fn(*mut c_void, usize) -> Result<T, Errno>,
+) -> Result<Vec<T>, Errno> {
+    if number > MOST_VECTORS {
+        return Err(Errno::EMSGSIZE);
+    }
+    if number == 0 {
+        return Ok(Vec::new());
+    }
+    if vectors.is_null() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: as promised.
+    let all = unsafe { slice::from_raw_parts(vectors, number) };
+    // SAFETY: as promised.
+    all.iter().map(|one| unsafe { convert(one.iov_base, one.iov_len) }).collect()
+}
+
+/// # Safety
+/// As for [`piece`].
+unsafe fn piece_of<'a>(data: *mut c_void, len: usize) -> Result<IoSlice<'a>, Errno> {
+    // SAFETY: as promised.
+    unsafe { piece(data, len) }
+}
+
+fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
+    match result {
+        Ok(sent) => sent as ssize_t,
+        Err(error) => linux::fail_send(uncork_posix::Errno(error as i32), flags),
+    }
+}
+
+/// write(2), send(2).
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    // SAFETY: as promised.
+    let piece = unsafe { piece(data, len) };
+    sent(piece.and_then(|piece| SOCKETS.send(fd, &[piece], flags)), flags)
+}
+
+/// writev(2), and sendmsg(2) without control data.
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn send_vectors(
+    fd: c_int,
+    vectors: *const iovec,
+    number: usize,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as promised.
+    let pieces = unsafe { pieces(vectors, number, piece_of) };
+    sent(pieces.and_then(|pieces| SOCKETS.send(fd, &pieces, flags)), flags)
+}
+
+/// sendmsg(2). What control data there is for TCP asks for time stamps, which there are none of.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if message.is_null() {
+        return fail(Errno::EFAULT);
+    }
+    // SAFETY: as promised.
+    unsafe { send_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
+}
+
+/// sendmmsg(2).
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn send_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+) -> c_int {
+    let number = (number as usize).min(MOST_VECTORS);
+    for at in 0..number {
+        // SAFETY: as promised.
+        let sent = unsafe {
+            let message = messages.add(at);
+            let sent = send_message(fd, &raw const (*message).msg_hdr, flags);
+            if sent >= 0 {
+                (*message).msg_len = sent as c_uint;
+            }
+            sent
+        };
+        if sent < 0 {
+            return if at == 0 { -1 } else { at as c_int };
+        }
+    }
+    number as c_int
+}
+
+/// read(2), recv(2).
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    // SAFETY: as promised.
+    let room = unsafe { room(data, len) };
+    count(room.and_then(|room| SOCKETS.receive(fd, &mut [room], flags)))
+}
+
+/// recvfrom(2): a connection names no sender.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn receive_from(
+    fd: c_int,
+    data: *mut c_void,
+    len: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as promised.
+    unsafe {
+        let received = receive(fd, data, len, flags);
+        if received >= 0 && !from.is_null() && !from_len.is_null() {
+            *from_len = 0;
+        }
+        received
+    }
+}
+
+/// readv(2).
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn receive_vectors(
+    fd: c_int,
+    vectors: *const iovec,
+    number: usize,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: as promised.
+    let rooms = unsafe { pieces(vectors, number, room) };
+    count(rooms.and_then(|mut rooms| SOCKETS.receive(fd, &mut rooms, flags)))
+}
+
+/// recvmsg(2).
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    if message.is_null() {
+        return fail(Errno::EFAULT);
+    }
+    // SAFETY: as promised.
+    unsafe {
+        let received = receive_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags);
+        if received >= 0 {
+            (*message).msg_namelen = 0;
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = 0;
+        }
+        received
+    }
+}
+
+/// recvmmsg(2): waits for the first message, and takes what else is there.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn receive_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+) -> c_int {
+    let mut flags = flags & !libc::MSG_WAITFORONE;
+    for at in 0..number as usize {
+        // SAFETY: as promised.
+        let received = unsafe {
+            let message = messages.add(at);
+            let received = receive_message(fd, &raw mut (*message).msg_hdr, flags);
+            if received >= 0 {
+                (*message).msg_len = received as c_uint;
+            }
+            received
+        };
+        if received < 0 {
+            return if at == 0 { -1 } else { at as c_int };
+        }
+        if received == 0 {
+            return at as c_int + 1;
+        }
+        flags |= libc::MSG_DONTWAIT;
+    }
+    number as c_int
+}
+
+/// sendfile(2).
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn send_file(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    bytes: usize,
+) -> ssize_t {
+    // SAFETY: as promised; the file stays open for the length of the call, if it is open.
+    unsafe {
+        if from < 0 {
+            return fail(Errno::EBADF);
+        }
+        let begin = if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset };
+        if begin < 0 {
+            return fail(Errno::EINVAL);
+        }
+        let file = BorrowedFd::borrow_raw(from);
+        let result = SOCKETS.send_file(to, file, begin, bytes);
+        if let Ok(sent) = result {
+            let end = begin + sent as off_t;
+            if offset.is_null() {
+                libc::lseek(from, end, libc::SEEK_SET);
+            } else {
+                *offset = end;
+            }
+        }
+        sent(result, 0)
+    }
+}
+
+/// getsockname(2), getpeername(2).
+///
+/// # Safety
+/// As for these.
+pub(crate) unsafe fn name(fd: c_int, end: End, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    match SOCKETS.name(fd, end) {
+        // SAFETY: as promised.
+        Ok(name) => unsafe { calls::tell(&name, into, len) },
+        Err(error) => fail(error) as c_int,
+    }
+}

@@ -1,0 +1,319 @@
+//! Socket options: what a program has asked for, what the stack is told of it, and what is read back.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+use uncork_stack::{Algorithm, KeepAlive, SocketOption};
+
+/// Least values of SO_SNDBUF and SO_RCVBUF, as they are read back (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF).
+const LEAST_BUFFER_BYTES: (u32, u32) = (4608, 2304);
+/// do_tcp_setsockopt: not below TCP_MIN_MSS, not above MAX_TCP_WINDOW.
+const SEGMENT_BYTES: std::ops::RangeInclusive<u16> = 88..=32_767;
+
+/// What an option that was set means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// The stack is to be told.
+    Told(SocketOption),
+    /// It is kept here, to be obeyed or read back.
+    Kept,
+    /// It is none of the stack's.
+    Other,
+}
+
+/// Values that are read back as they were set, or that count only here.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    send_buffer_bytes: Option<u32>,
+    receive_buffer_bytes: Option<u32>,
+    most_segment_bytes: Option<u16>,
+    not_sent_low_water: u32,
+    no_delay: bool,
+    cork: bool,
+    linger: Option<u16>,
+    traffic_class: u8,
+    congestion: Algorithm,
+    user_timeout_millis: u32,
+    keep_alive: Option<KeepAlive>,
+    keep_alive_wanted: KeepAlive,
+    /// SO_RCVTIMEO and SO_SNDTIMEO; none for ever.
+    pub(crate) receive_timeout: Option<Duration>,
+    pub(crate) send_timeout: Option<Duration>,
+    /// SO_RCVLOWAT.
+    pub(crate) receive_low_water: u32,
+    /// What the stack is to be told when there is a connection.
+    options: Vec<SocketOption>,
+}
+
+fn int(value: &[u8]) -> Result<i32, Errno> {
+    value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
+}
+
+fn unsigned(value: &[u8]) -> Result<u32, Errno> {
+    u32::try_from(int(value)?).map_err(|_| Errno::EINVAL)
+}
+
+fn octet(value: &[u8]) -> Result<u8, Errno> {
+    u8::try_from(int(value)?).map_err(|_| Errno::EINVAL)
+}
+
+/// struct timeval; none for zero, which means for ever (socket(7)).
+fn time(value: &[u8]) -> Result<Option<Duration>, Errno> {
+    let word = |at: usize| {
+        let bytes = value.get(at..).and_then(|rest| rest.first_chunk::<8>());
+        bytes.map(|bytes| i64::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
+    };
+    let (seconds, micros) = (word(0)?, word(8)?);
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::EDOM);
+    }
+    // A negative one does not wait at all (sock_set_timeout).
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let micros = u64::try_from(micros).unwrap_or(0);
+    let time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    Ok((!time.is_zero()).then_some(time))
+}
+
+fn of_time(time: Option<Duration>) -> Vec<u8> {
+    let time = time.unwrap_or_default();
+    let (seconds, micros) = (time.as_secs(), u64::from(time.subsec_micros()));
+    [seconds.to_ne_bytes(), micros.to_ne_bytes()].concat()
+}
+
+impl Asked {
+    /// What a connection is to be told when there is one, oldest first.
+    #[must_use]
+    pub fn options(&self) -> &[SocketOption] {
+        &self.options
+    }
+
+    fn keep(&mut self, option: SocketOption) {
+        let kind = std::mem::discriminant(&option);
+        self.options.retain(|other| std::mem::discriminant(other) != kind);
+        self.options.push(option);
+    }
+
+    /// setsockopt(2).
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn set(&mut self, level: i32, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
+        let meaning = match level {
+            libc::SOL_SOCKET => self.set_socket(name, value),
+            libc::SOL_TCP => self.set_tcp(name, value),
+            libc::SOL_IP if name == libc::IP_TOS => {
+                // One octet does as well (ip(7)).
+                let short = value.first().copied().filter(|_| value.len() < 4);
+                self.set_class(short.map_or_else(|| octet(value), Ok)?)
+            }
+            libc::SOL_IPV6 if name == libc::IPV6_TCLASS => self.set_class(octet(value)?),
+            _ => Ok(Meaning::Other),
+        }?;
+        if let Meaning::Told(option) = meaning {
+            self.keep(option);
+        }
+        Ok(meaning)
+    }
+
+    fn set_class(&mut self, class: u8) -> Result<Meaning, Errno> {
+        self.traffic_class = class;
+        Ok(Meaning::Told(SocketOption::TrafficClass(class)))
+    }
+
+    fn set_socket(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
+        let option = match name {
+            libc::SO_SNDBUF => {
+                let bytes = unsigned(value)?;
+                self.send_buffer_bytes = Some(bytes.saturating_mul(2).max(LEAST_BUFFER_BYTES.0));
+                SocketOption::SendBuffer(bytes)
+            }
+            libc::SO_RCVBUF => {
+                let bytes = unsigned(value)?;
+                self.receive_buffer_bytes = Some(bytes.saturating_mul(2).max(LEAST_BUFFER_BYTES.1));
+                SocketOption::ReceiveBuffer(bytes)
+            }
+            libc::SO_KEEPALIVE => {
+                self.keep_alive = (int(value)? != 0).then_some(self.keep_alive_wanted);
+                SocketOption::KeepAlive(self.keep_alive)
+            }
+            libc::SO_LINGER => {
+                // struct linger: whether, and how many seconds.
+                let seconds = unsigned(value.get(4..).ok_or(Errno::EINVAL)?)?;
+                let seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
+                self.linger = (int(value)? != 0).then_some(seconds);
+                SocketOption::Linger(self.linger)
+            }
+            libc::SO_RCVTIMEO => {
+                self.receive_timeout = time(value)?;
+                return Ok(Meaning::Kept);
+            }
+            libc::SO_SNDTIMEO => {
+                self.send_timeout = time(value)?;
+                return Ok(Meaning::Kept);
+            }
+            libc::SO_RCVLOWAT => {
+                self.receive_low_water = unsigned(value)?.max(1);
+                return Ok(Meaning::Kept);
+            }
+            _ => return Ok(Meaning::Other),
+        };
+        Ok(Meaning::Told(option))
+    }
+
+    fn set_tcp(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
+        let option = match name {
+            libc::TCP_CONGESTION => {
+                self.congestion = match value.split(|octet| *octet == 0).next() {
+                    Some(b"cubic") => Algorithm::Cubic,
+                    Some(b"reno") => Algorithm::NewReno,
+                    _ => return Err(Errno::ENOENT),
+                };
+                SocketOption::Congestion(self.congestion)
+            }
+            libc::TCP_NODELAY => {
+                self.no_delay = int(value)? != 0;
+                SocketOption::NoDelay(self.no_delay)
+            }
+            libc::TCP_CORK => {
+                self.cork = int(value)? != 0;
+                SocketOption::Cork(self.cork)
+            }
+            libc::TCP_SYNCNT => SocketOption::SynRetries(octet(value)?),
+            libc::TCP_QUICKACK => SocketOption::QuickAck(int(value)? != 0),
+            libc::TCP_MAXSEG => {
+                let bytes = u16::try_from(int(value)?).map_err(|_| Errno::EINVAL)?;
+                if !SEGMENT_BYTES.contains(&bytes) {
+                    return Err(Errno::EINVAL);
+                }
+                self.most_segment_bytes = Some(bytes);
+                SocketOption::MaxSegment(bytes)
+            }
+            libc::TCP_NOTSENT_LOWAT => {
+                self.not_sent_low_water = int(value)?.cast_unsigned();
+                let bytes = self.not_sent_low_water;
+                SocketOption::NotSentLowWater((1..u32::MAX).contains(&bytes).then_some(bytes))
+            }
+            libc::TCP_USER_TIMEOUT => {
+                self.user_timeout_millis = unsigned(value)?;
+                let millis = u64::from(self.user_timeout_millis);
+                SocketOption::UserTimeout((millis > 0).then(|| Duration::from_millis(millis)))
+            }
+            libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT => {
+                return self.set_keep_alive(name, value);
+            }
+            _ => return Ok(Meaning::Other),
+        };
+        Ok(Meaning::Told(option))
+    }
+
+    fn set_keep_alive(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
+        let wanted = &mut self.keep_alive_wanted;
+        let seconds = Duration::from_secs(unsigned(value)?.into());
+        match name {
+            libc::TCP_KEEPIDLE => wanted.idle = seconds,
+            libc::TCP_KEEPINTVL => wanted.interval = seconds,
+            _ => wanted.probes = octet(value)?,
+        }
+        if self.keep_alive.is_none() {
+            return Ok(Meaning::Kept);
+        }
+        self.keep_alive = Some(*wanted);
+        Ok(Meaning::Told(SocketOption::KeepAlive(self.keep_alive)))
+    }
+
+    /// getsockopt(2) of what was set, or is so by default; nothing for what is not known here. Buffers
+    /// that were not set are as long as `buffers` says: to send, and to receive.
+    #[must_use]
+    pub fn get(&self, level: i32, name: i32, buffers: (u32, u32)) -> Option<Vec<u8>> {
+        let wanted = &self.keep_alive_wanted;
+        let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        let value = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => self.send_buffer_bytes.unwrap_or(buffers.0),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => self.receive_buffer_bytes.unwrap_or(buffers.1),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM.cast_unsigned(),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => self.keep_alive.is_some().into(),
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => self.receive_low_water.max(1),
+            (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Some(of_time(self.receive_timeout)),
+            (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Some(of_time(self.send_timeout)),
+            (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                let (on, seconds) = (self.linger.is_some(), self.linger.unwrap_or(0));
+                return Some([u32::from(on), seconds.into()].map(u32::to_ne_bytes).concat());
+            }
+            (libc::SOL_IP, libc::IP_TOS) | (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
+                self.traffic_class.into()
+            }
+            (libc::SOL_TCP, libc::TCP_NODELAY) => self.no_delay.into(),
+            (libc::SOL_TCP, libc::TCP_CORK) => self.cork.into(),
+            (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_water,
+            (libc::SOL_TCP, libc::TCP_USER_TIMEOUT) => self.user_timeout_millis,
+            (libc::SOL_TCP, libc::TCP_KEEPIDLE) => seconds(wanted.idle),
+            (libc::SOL_TCP, libc::TCP_KEEPINTVL) => seconds(wanted.interval),
+            (libc::SOL_TCP, libc::TCP_KEEPCNT) => wanted.probes.into(),
+            // Before there is a connection: what was asked for, or RFC 1122's.
+            (libc::SOL_TCP, libc::TCP_MAXSEG) => self.most_segment_bytes.unwrap_or(536).into(),
+            (libc::SOL_TCP, libc::TCP_CONGESTION) => {
+                let name: &[u8] = match self.congestion {
+                    Algorithm::Cubic => b"cubic",
+                    Algorithm::NewReno => b"reno",
+                };
+                let mut padded = name.to_vec();
+                // TCP_CA_NAME_MAX.
+                padded.resize(16, 0);
+                return Some(padded);
+            }
+            _ => return None,
+        };
+        Some(value.to_ne_bytes().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(asked: &mut Asked, level: i32, name: i32, value: i32) -> Result<Meaning, Errno> {
+        asked.set(level, name, &value.to_ne_bytes())
+    }
+
+    #[test]
+    fn the_last_value_of_an_option_is_what_a_connection_is_told() {
+        let mut asked = Asked::default();
+        for value in [1, 0, 7] {
+            set(&mut asked, libc::SOL_TCP, libc::TCP_NODELAY, value).unwrap();
+        }
+        assert_eq!(asked.options(), [SocketOption::NoDelay(true)]);
+        let read = asked.get(libc::SOL_TCP, libc::TCP_NODELAY, (0, 0)).unwrap();
+        assert_eq!(read, 1_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn times_are_read_back_and_bad_ones_refused() {
+        let mut asked = Asked::default();
+        let bytes = [1_i64.to_ne_bytes(), 500_000_i64.to_ne_bytes()].concat();
+        assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &bytes), Ok(Meaning::Kept));
+        assert_eq!(asked.receive_timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(asked.get(libc::SOL_SOCKET, libc::SO_RCVTIMEO, (0, 0)), Some(bytes));
+        let bad = [0_i64.to_ne_bytes(), 1_000_000_i64.to_ne_bytes()].concat();
+        assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &bad), Err(Errno::EDOM));
+        assert_eq!(asked.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &[0; 4]), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn probes_are_told_only_while_they_are_wanted() {
+        let mut asked = Asked::default();
+        let idle = set(&mut asked, libc::SOL_TCP, libc::TCP_KEEPIDLE, 7);
+        assert_eq!(idle, Ok(Meaning::Kept));
+        let on = set(&mut asked, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
+        let Meaning::Told(SocketOption::KeepAlive(Some(probes))) = on else { panic!("{on:?}") };
+        assert_eq!(probes.idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn what_the_stack_does_not_have_is_somebody_elses() {
+        let mut asked = Asked::default();
+        let priority = set(&mut asked, libc::SOL_SOCKET, libc::SO_PRIORITY, 1);
+        assert_eq!(priority, Ok(Meaning::Other));
+        assert_eq!(asked.get(libc::SOL_SOCKET, libc::SO_PRIORITY, (0, 0)), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! connect(2), getsockname(2), getpeername(2), shutdown(2), and what close(2) may wait for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+use uncork_neighbours as neighbours;
+use uncork_stack::{Shutdown, State};
+
+use crate::asked::Asked;
+use crate::outside::Outside;
+use crate::table::{Kind, Place, Socket};
+use crate::waiting::Wait;
+use crate::world::{For, World};
+use crate::{Sockets, connected, errno, name};
+
+/// Which end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// This one.
+    Local,
+    /// The other one.
+    Remote,
+}
+
+impl<O: Outside> Sockets<O> {
+    /// Begins a connection from `local`, which the kernel has bound `fd` to.
+    ///
+    /// # Errors
+    ///
+    /// As connect(2) has them; `None` with a reason if it is to be the kernel's.
+    pub fn begin_connect(
+        &self,
+        fd: RawFd,
+        (local, remote): (SocketAddr, SocketAddr),
+        ipv6: bool,
+        non_blocking: bool,
+        asked: Asked,
+    ) -> Result<(), Errno> {
+        self.call(|world| {
+            let place = world.begin_connect(fd, (local, remote), &asked)?;
+            let kind = Kind::Connection { place, connecting: true };
+            let mut socket = Socket::new(kind, ipv6, asked);
+            socket.non_blocking = non_blocking;
+            let slot = world.table.add(socket);
+            world.table.bind(fd, slot);
+            world.link(place)?.0.bind(place.id, slot);
+            // The SYN leaves.
+            world.turn();
+            Ok(())
+        })?;
+        self.need_keeper();
+        Ok(())
+    }
+
+    /// The address to connect to `remote` from, if the way there leads over one of the devices, and the
+    /// socket is bound to nothing else.
+    #[must_use]
+    pub fn source_for(&self, remote: SocketAddr, bound: SocketAddr) -> Option<IpAddr> {
+        self.with(|world| world.source_for(remote.ip(), bound.ip())).flatten()
+    }
+
+    /// Whether its descriptor is a duplicate of one that all accepted connections share.
+    #[must_use]
+    pub fn shares_stand_in(&self, fd: RawFd) -> bool {
+        let shares = self.call(|world| {
+            let (_, socket) = world.table.find(fd)?;
+            // One descriptor may get one of its own; of several each would get another.
+            Ok(std::mem::take(&mut socket.stand_in) && socket.descriptors == 1)
+        });
+        shares.unwrap_or(false)
+    }
+
+    /// Whether it was made for IPv6.
+    #[must_use]
+    pub fn is_ipv6(&self, fd: RawFd) -> bool {
+        self.call(|world| Ok(world.table.find(fd)?.1.ipv6)).unwrap_or(false)
+    }
+
+    /// Waits for a connection that was begun.
+    ///
+    /// # Errors
+    ///
+    /// As connect(2) has them.
+    pub fn finish_connect(&self, fd: RawFd) -> Result<(), Errno> {
+        let (slot, waits, limit) = self.call(|world| {
+            let (slot, socket) = world.table.find(fd)?;
+            match &socket.kind {
+                Kind::Connection { connecting: true, .. } => {}
+                Kind::Connection { .. } => return Err(Errno::EISCONN),
+                _ => return Err(Errno::EINVAL),
+            }
+            Ok((slot, !socket.non_blocking, socket.asked.send_timeout))
+        })?;
+        let mut attempt = |world: &mut World| match world.finish_connect(slot) {
+            Err(Errno::EAGAIN) => None,
+            done => Some(done),
+        };
+        if !waits {
+            let done = self.with(|world| {
+                world.turn();
+                attempt(world)
+            });
+            return done.flatten().unwrap_or(Err(Errno::EALREADY));
+        }
+        let wait = Wait {
+            waits_for: For::Sockets(vec![slot]),
+            limit,
+            mask: None,
+            kernel: &mut [],
+            restarts: true,
+        };
+        self.wait(wait, &mut attempt)?.unwrap_or(Err(Errno::EINPROGRESS))
+    }
+
+    /// getsockname(2) or getpeername(2), as a struct sockaddr.
+    ///
+    /// # Errors
+    ///
+    /// As the calls have them; EINVAL for a listener, whose name the kernel knows.
+    pub fn name(&self, fd: RawFd, end: End) -> Result<Vec<u8>, Errno> {
+        self.call(|world| {
+            let (_, socket) = world.table.find(fd)?;
+            let ipv6 = socket.ipv6;
+            let place = socket.place().ok_or(Errno::EINVAL)?;
+            let (link, _) = world.link(place)?;
+            let state = link.stack().state(place.id).ok_or(Errno::ENOTCONN)?;
+            if end == End::Remote && matches!(state, State::Closed | State::SynSent) {
+                return Err(Errno::ENOTCONN);
+            }
+            let (local, remote) = link.stack().ends(place.id).ok_or(Errno::ENOTCONN)?;
+            Ok(name::octets(if end == End::Local { local } else { remote }, ipv6))
+        })
+    }
+
+    /// shutdown(2).
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn shutdown(&self, fd: RawFd, how: i32) -> Result<(), Errno> {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Errno::EINVAL),
+        };
+        self.call(|world| {
+            let (slot, place) = connected(world, fd)?;
+            let (link, now) = world.link(place)?;
+            let state = link.stack().state(place.id).ok_or(Errno::ENOTCONN)?;
+            if matches!(state, State::Closed | State::TimeWait) {
+                return Err(Errno::ENOTCONN);
+            }
+            link.stack().shutdown(now, place.id, how);
+            // Whoever waits to read is told.
+            world.note(slot);
+            world.turn();
+            Ok(())
+        })
+    }
+
+    /// Waits for what was sent to arrive, if the last descriptor of a socket that wants that is about to
+    /// be closed (SO_LINGER).
+    pub(crate) fn linger(&self, fd: RawFd) {
+        let begun = self.call(|world| {
+            let (slot, socket) = world.table.find(fd)?;
+            let last = socket.descriptors == 1;
+            let place = socket.place().filter(|_| last).ok_or(Errno::EINVAL)?;
+            let (link, now) = world.link(place)?;
+            let limit = link.stack().begin_close(now, place.id).ok_or(Errno::EINVAL)?;
+            Ok((slot, place, limit))
+        });
+        let Ok((slot, place, limit)) = begun else { return };
+        let wait = Wait {
+            waits_for: For::Sockets(vec![slot]),
+            limit: Some(limit),
+            mask: None,
+            kernel: &mut [],
+            restarts: false,
+        };
+        let _ = self.wait(wait, &mut |world| {
+            let (link, _) = world.link(place).ok()?;
+            let state = link.stack().state(place.id).unwrap_or(State::Closed);
+            let over = matches!(state, State::FinWait2 | State::TimeWait | State::Closed);
+            over.then_some(())
+        });
+    }
+}
+
+impl World {
+    fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Option<IpAddr> {
+        let from = (!bound.is_unspecified()).then_some(bound);
+        let way = self.ways()?.way(remote, from).ok()??;
+        if way.kind != neighbours::Kind::Link {
+            return None;
+        }
+        let source = from.or(way.source)?;
+        let links = self.open().ok()?;
+        links.iter().any(|link| link.device == way.device && link.has(source)).then_some(source)
+    }
+
+    fn begin_connect(
+        &mut self,
+        fd: RawFd,
+        (local, remote): (SocketAddr, SocketAddr),
+        asked: &Asked,
+    ) -> Result<Place, Errno> {
+        let at = self.link_of(local).ok_or(Errno::EADDRNOTAVAIL)?;
+        self.own_connection(local, remote, fd).map_err(|_| Errno::ENETUNREACH)?;
+        let link = self.links().get_mut(at).ok_or(Errno::ENETDOWN)?;
+        let now = link.now();
+        let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;
+        for &option in asked.options() {
+            link.stack().set_option(now, id, option);
+        }
+        Ok(Place { link: at, id })
+    }
+}

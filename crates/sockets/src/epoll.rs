@@ -1,0 +1,341 @@
+//! Sets of descriptors that somebody waits for together (epoll(7)), as far as the stack's are members.
+//! The kernel's members are in the kernel's set of the same descriptor.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+
+use crate::table::{Slot, Socket};
+
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+/// Told whether asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+/// What does not name an event.
+const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | libc::EPOLLEXCLUSIVE as u32;
+
+/// A socket's membership in a set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    set: RawFd,
+    /// The descriptor by which it was entered.
+    fd: RawFd,
+    /// EPOLLIN and its kin, with EPOLLET and EPOLLONESHOT.
+    events: u32,
+    data: u64,
+    /// Something has happened since it was last told.
+    edge: bool,
+    /// It is among those to be looked at.
+    queued: bool,
+}
+
+impl Watch {
+    pub(crate) fn is_of(&self, set: RawFd) -> bool {
+        self.set == set
+    }
+}
+
+/// An event to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Happened {
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+/// A set.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    /// Members that may have something to tell.
+    ready: VecDeque<(Slot, RawFd)>,
+    members: usize,
+}
+
+/// All sets that have members of the stack's.
+#[derive(Debug, Default)]
+pub(crate) struct Sets(HashMap<RawFd, Set>);
+
+impl Sets {
+    pub(crate) fn has(&self, set: RawFd) -> bool {
+        self.0.contains_key(&set)
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        set: RawFd,
+        (slot, socket): (Slot, &mut Socket),
+        fd: RawFd,
+        what: Happened,
+    ) -> Result<(), Errno> {
+        if find(socket, set, fd).is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let Happened { events, data } = what;
+        let watch = Watch { set, fd, events, data, edge: true, queued: true };
+        socket.watches.push(watch);
+        let set = self.0.entry(set).or_default();
+        set.members += 1;
+        set.ready.push_back((slot, fd));
+        Ok(())
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        set: RawFd,
+        (slot, socket): (Slot, &mut Socket),
+        fd: RawFd,
+        what: Happened,
+    ) -> Result<(), Errno> {
+        let watch = find(socket, set, fd).ok_or(Errno::ENOENT)?;
+        if watch.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        (watch.events, watch.data, watch.edge) = (what.events, what.data, true);
+        if !watch.queued {
+            watch.queued = true;
+            self.0.entry(set).or_default().ready.push_back((slot, fd));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        set: RawFd,
+        socket: &mut Socket,
+        fd: RawFd,
+    ) -> Result<(), Errno> {
+        find(socket, set, fd).ok_or(Errno::ENOENT)?;
+        socket.watches.retain(|watch| watch.set != set || watch.fd != fd);
+        self.leave(set);
+        Ok(())
+    }
+
+    fn leave(&mut self, set: RawFd) {
+        if let Some(at) = self.0.get_mut(&set) {
+            at.members = at.members.saturating_sub(1);
+        }
+    }
+
+    /// A socket is closed: it leaves all sets.
+    pub(crate) fn forget_socket(&mut self, socket: &Socket) {
+        for watch in &socket.watches {
+            self.leave(watch.set);
+        }
+    }
+
+    /// The set itself is closed; whether it had members of ours.
+    pub(crate) fn forget_set(&mut self, set: RawFd) -> bool {
+        self.0.remove(&set).is_some()
+    }
+
+    /// Something has happened to a socket: its sets look at it. Calls `ring` for each.
+    pub(crate) fn note(&mut self, slot: Slot, socket: &mut Socket, mut ring: impl FnMut(RawFd)) {
+        for watch in &mut socket.watches {
+            watch.edge = true;
+            if watch.queued || watch.events & !WAYS == 0 {
+                continue;
+            }
+            if let Some(set) = self.0.get_mut(&watch.set) {
+                watch.queued = true;
+                set.ready.push_back((slot, watch.fd));
+                ring(watch.set);
+            }
+        }
+    }
+
+    /// How many members are to be looked at.
+    pub(crate) fn candidates(&self, set: RawFd) -> usize {
+        self.0.get(&set).map_or(0, |set| set.ready.len())
+    }
+
+    /// The next of them.
+    pub(crate) fn next(&mut self, set: RawFd) -> Option<(Slot, RawFd)> {
+        self.0.get_mut(&set)?.ready.pop_front()
+    }
+
+    /// What is to be told of a member if `ready` is what holds of it now. One that is told by level stays
+    /// among those to be looked at.
+    pub(crate) fn tell(
+        &mut self,
+        set: RawFd,
+        (slot, socket): (Slot, &mut Socket),
+        fd: RawFd,
+        ready: u32,
+    ) -> Option<Happened> {
+        let watch = find(socket, set, fd).filter(|watch| watch.queued)?;
+        watch.queued = false;
+        let events = ready & (watch.events | ALWAYS);
+        let by_edge = watch.events & EDGE != 0;
+        // One that was told once wants nothing more, not even errors, until it is changed.
+        if events == 0 || watch.events & !WAYS == 0 || by_edge && !watch.edge {
+            return None;
+        }
+        watch.edge = false;
+        let told = Happened { events, data: watch.data };
+        if watch.events & ONE_SHOT != 0 {
+            watch.events &= WAYS;
+        } else if !by_edge {
+            watch.queued = true;
+            if let Some(set) = self.0.get_mut(&set) {
+                set.ready.push_back((slot, fd));
+            }
+        }
+        Some(told)
+    }
+}
+
+fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
+    socket.watches.iter_mut().find(|watch| watch.set == set && watch.fd == fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asked::Asked;
+    use crate::table::{Kind, Table};
+
+    const SET: RawFd = 5;
+    const FD: RawFd = 7;
+    const IN: u32 = libc::EPOLLIN as u32;
+    const OUT: u32 = libc::EPOLLOUT as u32;
+    const HUP: u32 = libc::EPOLLHUP as u32;
+
+    /// A socket in a table, and a set.
+    struct Rig {
+        table: Table,
+        sets: Sets,
+        slot: Slot,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let mut table = Table::default();
+            let slot = table.add(Socket::new(Kind::Elsewhere, false, Asked::default()));
+            table.bind(FD, slot);
+            Self { table, sets: Sets::default(), slot }
+        }
+
+        fn add(&mut self, events: u32) -> Result<(), Errno> {
+            let socket = self.table.get(self.slot).unwrap();
+            self.sets.add(SET, (self.slot, socket), FD, Happened { events, data: 42 })
+        }
+
+        fn change(&mut self, events: u32) -> Result<(), Errno> {
+            let socket = self.table.get(self.slot).unwrap();
+            self.sets.change(SET, (self.slot, socket), FD, Happened { events, data: 43 })
+        }
+
+        /// Something happens; which sets are woken for it.
+        fn happens(&mut self) -> Vec<RawFd> {
+            let mut woken = Vec::new();
+            let socket = self.table.get(self.slot).unwrap();
+            self.sets.note(self.slot, socket, |set| woken.push(set));
+            woken
+        }
+
+        /// One look at all candidates, while `ready` holds.
+        fn look(&mut self, ready: u32) -> Vec<u32> {
+            let mut told = Vec::new();
+            for _ in 0..self.sets.candidates(SET) {
+                let (slot, fd) = self.sets.next(SET).unwrap();
+                let Some(socket) = self.table.get(slot) else { continue };
+                told.extend(self.sets.tell(SET, (slot, socket), fd, ready));
+            }
+            told.into_iter().map(|told| told.events).collect()
+        }
+    }
+
+    #[test]
+    fn a_level_is_told_for_as_long_as_it_holds() {
+        let mut rig = Rig::new();
+        rig.add(IN).unwrap();
+        assert_eq!(rig.look(IN | OUT), [IN]);
+        assert_eq!(rig.look(IN | OUT), [IN], "nobody has read");
+        assert_eq!(rig.look(OUT), []);
+        assert_eq!(rig.look(IN), [], "nothing has happened that would make one look");
+        assert_eq!(rig.happens(), [SET]);
+        assert_eq!(rig.look(IN), [IN]);
+    }
+
+    #[test]
+    fn an_edge_is_told_once() {
+        let mut rig = Rig::new();
+        rig.add(IN | OUT | EDGE).unwrap();
+        assert_eq!(rig.look(OUT), [OUT], "what holds when it is entered is told");
+        assert_eq!(rig.look(OUT), []);
+        rig.happens();
+        assert_eq!(rig.look(IN | OUT), [IN | OUT], "with all that holds");
+        rig.happens();
+        rig.happens();
+        assert_eq!(rig.look(IN), [IN], "two things that have happened are one event");
+        assert_eq!(rig.look(IN), []);
+    }
+
+    #[test]
+    fn one_shot_waits_to_be_armed_again_even_for_errors() {
+        let mut rig = Rig::new();
+        rig.add(IN | ONE_SHOT).unwrap();
+        assert_eq!(rig.look(IN), [IN]);
+        assert_eq!(rig.happens(), []);
+        assert_eq!(rig.look(IN | HUP), []);
+        rig.change(IN | ONE_SHOT).unwrap();
+        assert_eq!(rig.look(IN | HUP), [IN | HUP]);
+    }
+
+    #[test]
+    fn errors_are_told_without_being_asked_for() {
+        let mut rig = Rig::new();
+        rig.add(EDGE | IN).unwrap();
+        assert_eq!(rig.look(HUP), [HUP]);
+    }
+
+    #[test]
+    fn a_member_is_entered_once_and_known_by_its_descriptor() {
+        let mut rig = Rig::new();
+        assert_eq!(rig.change(IN), Err(Errno::ENOENT));
+        rig.add(IN).unwrap();
+        assert_eq!(rig.add(IN), Err(Errno::EEXIST));
+        let slot = rig.slot;
+        rig.table.bind(FD + 1, slot);
+        let socket = rig.table.get(slot).unwrap();
+        let what = Happened { events: IN, data: 1 };
+        assert_eq!(
+            rig.sets.add(SET, (slot, socket), FD + 1, what),
+            Ok(()),
+            "a duplicate is another"
+        );
+        assert_eq!(rig.look(IN), [IN, IN]);
+    }
+
+    #[test]
+    fn one_that_was_closed_or_taken_out_is_not_told() {
+        let mut rig = Rig::new();
+        rig.add(IN).unwrap();
+        rig.happens();
+        let socket = rig.table.get(rig.slot).unwrap();
+        rig.sets.remove(SET, socket, FD).unwrap();
+        assert_eq!(rig.look(IN), []);
+        rig.add(IN).unwrap();
+        let (_, socket) = rig.table.unbind(FD).unwrap();
+        rig.sets.forget_socket(&socket);
+        // Another socket takes its place in the table.
+        let slot = rig.table.add(Socket::new(Kind::Elsewhere, false, Asked::default()));
+        rig.table.bind(FD, slot);
+        assert_eq!(slot, rig.slot);
+        assert_eq!(rig.look(IN), []);
+    }
+
+    #[test]
+    fn one_socket_in_two_sets_wakes_both() {
+        let mut rig = Rig::new();
+        rig.add(IN).unwrap();
+        let socket = rig.table.get(rig.slot).unwrap();
+        let what = Happened { events: IN, data: 1 };
+        rig.sets.add(SET + 10, (rig.slot, socket), FD, what).unwrap();
+        assert_eq!(rig.look(0), []);
+        rig.sets.next(SET + 10);
+        let socket = rig.table.get(rig.slot).unwrap();
+        rig.sets.tell(SET + 10, (rig.slot, socket), FD, 0);
+        assert_eq!(rig.happens(), [SET, SET + 10]);
+    }
+}

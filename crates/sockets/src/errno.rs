@@ -1,0 +1,56 @@
+//! The errors of the stack as Linux numbers them.
+
+use nix::errno::Errno;
+use uncork_stack::{ConnectError, ConnectionError, ListenError, RecvError, SendError};
+
+/// Why a connection is over, as SO_ERROR and the calls on it say it.
+#[must_use]
+pub fn of_connection(error: ConnectionError) -> Errno {
+    match error {
+        ConnectionError::Refused => Errno::ECONNREFUSED,
+        ConnectionError::Reset => Errno::ECONNRESET,
+        ConnectionError::TimedOut => Errno::ETIMEDOUT,
+        ConnectionError::Aborted => Errno::ECONNABORTED,
+        ConnectionError::Unreachable => Errno::EHOSTUNREACH,
+    }
+}
+
+/// Why nothing was sent; `EAGAIN` stands for "not yet".
+#[must_use]
+pub fn of_send(error: SendError) -> Errno {
+    match error {
+        SendError::NoSocket | SendError::Closed => Errno::EPIPE,
+        SendError::WouldBlock => Errno::EAGAIN,
+        SendError::Failed(error) => of_connection(error),
+    }
+}
+
+/// Why nothing was received; `EAGAIN` stands for "not yet".
+#[must_use]
+pub fn of_recv(error: RecvError) -> Errno {
+    match error {
+        RecvError::NoSocket => Errno::ENOTCONN,
+        RecvError::WouldBlock => Errno::EAGAIN,
+        RecvError::Failed(error) => of_connection(error),
+    }
+}
+
+/// Why a connection was not begun.
+#[must_use]
+pub fn of_connect(error: ConnectError) -> Errno {
+    match error {
+        ConnectError::NoRoute => Errno::ENETUNREACH,
+        ConnectError::NotOurs | ConnectError::NoPort => Errno::EADDRNOTAVAIL,
+        ConnectError::AddressInUse => Errno::EADDRINUSE,
+        ConnectError::NoFastOpen => Errno::EOPNOTSUPP,
+    }
+}
+
+/// Why it does not listen.
+#[must_use]
+pub fn of_listen(error: ListenError) -> Errno {
+    match error {
+        ListenError::AddressInUse => Errno::EADDRINUSE,
+        ListenError::NotOurs => Errno::EADDRNOTAVAIL,
+    }
+}

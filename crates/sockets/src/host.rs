@@ -1,0 +1,83 @@
+//! Where devices come from, and who keeps the kernel's hands off what is ours: the privileged half.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use uncork_driver::Driver;
+use uncork_stack::{Cidr, Mac};
+
+/// An open device.
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// The kernel's number of it.
+    pub index: u32,
+    /// Frames in and out.
+    pub driver: Box<dyn Driver + Send>,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// The host's addresses on it.
+    pub addresses: Vec<Cidr>,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Why something stays with the kernel: a sentence for whoever asks.
+pub type Reason = String;
+
+/// The privileged half, as a process knows it.
+pub trait Host: Send {
+    /// Opens the devices.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    fn open(&mut self) -> Result<Vec<Device>, Reason>;
+
+    /// What comes to this end, at which somebody listens, is the stack's from now on. An unspecified
+    /// address means all that the devices have. `listening` is the kernel's descriptor that listens there.
+    ///
+    /// # Errors
+    ///
+    /// Why it stays the kernel's.
+    fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason>;
+
+    /// It is the kernel's again.
+    fn disown(&mut self, local: SocketAddr);
+
+    /// What comes from `remote` to `local` is the stack's from now on. `bound` is the kernel's descriptor that
+    /// is bound to `local`.
+    ///
+    /// # Errors
+    ///
+    /// Why it stays the kernel's.
+    fn own_connection(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bound: RawFd,
+    ) -> Result<(), Reason>;
+
+    /// It is the kernel's again.
+    fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// The stack has this connection, for whoever has to end it if this process dies. None if the list is
+    /// full.
+    fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32>;
+
+    /// It has it no more.
+    fn leave(&mut self, entry: u32);
+}
+
+/// A connection in the list of the privileged half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// Where it stands, if there was room.
+    pub(crate) at: Option<u32>,
+}

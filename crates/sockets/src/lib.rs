@@ -1,0 +1,253 @@
+//! What a socket call means on the user-space stack: descriptors, errno, blocking, readiness, sets.
+//!
+//! `preload` says what the program calls, with slices and numbers; this crate does it on the stack, with
+//! the process's own engines (crate `engine`), on the thread that calls. A call that cannot go on makes a
+//! turn of the engines itself, and sleeps only when there is nothing to do: no second core, no thread in
+//! between. What a program has written leaves when it turns to waiting, or when much has come together;
+//! so small writes leave as one segment.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `world` | everything, behind one lock |
+//! | `link` | a device's engine, and whose its connections are |
+//! | `table` | what a descriptor stands for |
+//! | `listening`, `connecting`, `transfer`, `settings` | the calls |
+//! | `ways` | what is between stack and kernel: neighbours, the list of connections |
+//! | `ending` | the end of the process |
+//! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
+//! | `epoll`, `polling` | many at once |
+//! | `asked`, `info`, `errno`, `name` | options, TCP_INFO, errors, addresses as Linux has them |
+//! | `host`, `outside` | what is asked of the privileged half, and of the process around it |
+//!
+//! One lock, [`Sockets::world`]; nobody sleeps who holds it. It is not to be taken by a signal handler
+//! that interrupts its owner: `preload` sees to that.
+#![forbid(unsafe_code)]
+
+mod asked;
+mod bell;
+mod connecting;
+mod ending;
+mod epoll;
+pub mod errno;
+mod host;
+pub mod info;
+mod keeper;
+mod link;
+mod listening;
+pub mod name;
+mod outside;
+mod polling;
+mod settings;
+mod table;
+mod transfer;
+mod waiting;
+mod ways;
+mod world;
+
+use std::cell::Cell;
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+
+pub use asked::{Asked, Meaning};
+pub use connecting::End;
+pub use host::{Device, Host, Reason};
+pub use listening::Accepted;
+pub use outside::{Outside, Tried};
+
+use table::{Kind, Slot, Socket};
+use world::World;
+
+/// What this process has on the stack.
+#[derive(Debug)]
+pub struct Sockets<O> {
+    outside: O,
+    world: Mutex<Option<World>>,
+    keeper: keeper::State,
+    process: AtomicU32,
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is in here already: a signal handler has interrupted it, or what is called
+/// from here has come back by the program's own symbols.
+#[inline]
+#[must_use]
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// The calling thread is in here while this lives.
+struct Inside;
+
+impl Inside {
+    fn begin() -> Option<Self> {
+        (!INSIDE.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// The lock, held across fork(2).
+#[derive(Debug)]
+pub struct Held<'a>(MutexGuard<'a, Option<World>>);
+
+impl<O: Outside> Sockets<O> {
+    /// Nothing is on the stack before [`Sockets::start`].
+    pub const fn new(outside: O) -> Self {
+        Self {
+            outside,
+            world: Mutex::new(None),
+            keeper: keeper::State::new(),
+            process: AtomicU32::new(0),
+        }
+    }
+
+    /// From now on sockets may be on the stack. `seed` gives bytes that nobody can guess.
+    pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32]) {
+        self.process.store(std::process::id(), Relaxed);
+        *self.lock() = Some(World::new(host, seed));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<World>> {
+        // Whoever has panicked has left a connection half done at worst.
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with everything, if it was started. Not on top of itself: a signal handler that has
+    /// interrupted this thread in here finds nothing.
+    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Option<T> {
+        let inside = Inside::begin()?;
+        let done = self.lock().as_mut().map(act);
+        drop(inside);
+        done
+    }
+
+    /// The same, for what may fail.
+    fn call<T>(&self, act: impl FnOnce(&mut World) -> Result<T, Errno>) -> Result<T, Errno> {
+        self.with(act).unwrap_or(Err(Errno::EBADF))
+    }
+
+    fn process(&self) -> u32 {
+        self.process.load(Relaxed)
+    }
+
+    /// Sends what waits to be sent, as the program turns to something else.
+    pub fn flush(&self) {
+        self.with(World::turn);
+    }
+
+    /// fork(2) is about to happen: nobody is in the middle of anything.
+    pub fn before_fork(&self) -> Held<'_> {
+        let mut held = self.lock();
+        if let Some(world) = held.as_mut() {
+            world.turn();
+        }
+        Held(held)
+    }
+
+    /// It has happened, in the child. `host` is the privileged half as the child will know it.
+    pub fn after_fork_in_child(&self, mut held: Held<'_>, host: Box<dyn Host>) {
+        self.process.store(std::process::id(), Relaxed);
+        self.keeper.forget();
+        if let Some(world) = held.0.as_mut() {
+            world.become_child(host);
+        }
+    }
+
+    /// `fd` is about to be closed, or replaced; whether the kernel's descriptor remains to be closed.
+    ///
+    /// # Errors
+    ///
+    /// EBADF if it is none of ours.
+    pub fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        self.linger(fd);
+        self.call(|world| {
+            world.table.slot(fd)?;
+            if let Some((slot, socket)) = world.table.unbind(fd) {
+                world.close(slot, &socket);
+            }
+            Ok(())
+        })
+    }
+
+    /// `new` is a duplicate of `old`.
+    ///
+    /// # Errors
+    ///
+    /// EBADF if that is none of ours.
+    pub fn duplicated(&self, old: RawFd, new: RawFd) -> Result<(), Errno> {
+        self.call(|world| {
+            let slot = world.table.slot(old)?;
+            world.table.bind(new, slot);
+            Ok(())
+        })
+    }
+
+    /// A set is about to be closed.
+    pub fn close_set(&self, set: RawFd) {
+        self.with(|world| world.forget_set(set));
+    }
+
+    /// O_NONBLOCK.
+    ///
+    /// # Errors
+    ///
+    /// EBADF.
+    pub fn is_non_blocking(&self, fd: RawFd) -> Result<bool, Errno> {
+        self.call(|world| Ok(world.table.find(fd)?.1.non_blocking))
+    }
+
+    /// Sets O_NONBLOCK or not.
+    ///
+    /// # Errors
+    ///
+    /// EBADF.
+    pub fn set_non_blocking(&self, fd: RawFd, on: bool) -> Result<(), Errno> {
+        self.call(|world| {
+            world.table.find(fd)?.1.non_blocking = on;
+            Ok(())
+        })
+    }
+
+    /// Whether this is a listener, which the kernel has, too.
+    #[must_use]
+    pub fn is_listener(&self, fd: RawFd) -> bool {
+        self.call(|world| Ok(matches!(world.table.find(fd)?.1.kind, Kind::Listener(_))))
+            .unwrap_or(false)
+    }
+
+    /// Why a socket is not on the stack.
+    #[must_use]
+    pub fn reason(&self, fd: RawFd) -> Option<Reason> {
+        self.call(|world| match &world.table.find(fd)?.1.kind {
+            Kind::Listener(listener) => listener.reason.clone().ok_or(Errno::EINVAL),
+            _ => Err(Errno::EINVAL),
+        })
+        .ok()
+    }
+}
+
+/// A connection of a descriptor, which the process that this one was forked from may have kept.
+fn connection(socket: &Socket) -> Result<table::Place, Errno> {
+    match &socket.kind {
+        Kind::Connection { place, .. } => Ok(*place),
+        Kind::Listener(_) => Err(Errno::ENOTCONN),
+        Kind::Elsewhere => Err(Errno::ECONNABORTED),
+    }
+}
+
+/// Both, of a descriptor.
+fn connected(world: &mut World, fd: RawFd) -> Result<(Slot, table::Place), Errno> {
+    let (slot, socket) = world.table.find(fd)?;
+    Ok((slot, connection(socket)?))
+}

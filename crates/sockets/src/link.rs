@@ -1,0 +1,198 @@
+//! One device of the host: an engine on it, and which of our sockets its events are about.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::Duration;
+
+use uncork_driver::Driver;
+use uncork_engine::{Engine, Instant, Program};
+use uncork_stack::{Change, Cidr, Config, Event, ListenerId, SocketId, Stack};
+
+use crate::host::{Device, Entry};
+use crate::table::Slot;
+
+/// An engine, and whose its connections are.
+pub(crate) struct Link {
+    pub(crate) name: String,
+    /// Its place among the links, and the kernel's number of the device.
+    number: usize,
+    pub(crate) device: u32,
+    engine: Engine<Box<dyn Driver + Send>>,
+    addresses: Vec<Cidr>,
+    /// By the low half of a connection's number, which is its place in the stack.
+    of: Vec<Option<Slot>>,
+    listeners: Vec<(ListenerId, Slot)>,
+    /// Room for what a turn tells.
+    news: Vec<Event>,
+    /// By a connection's place in the stack: where it stands in the list of the privileged half.
+    entries: Vec<Option<Entry>>,
+    /// Why it is out of use.
+    gone: Option<io::Error>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What has happened in a turn, to be dealt with behind it.
+#[derive(Debug, Default)]
+struct News(Vec<Event>);
+
+impl Program for News {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        self.0.push(event);
+    }
+
+    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// What a turn tells.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    /// Something has happened to a socket.
+    Socket(Slot),
+    /// Where do packets to this address go?
+    Neighbour(IpAddr),
+    /// A connection has come to be, or has gone.
+    Change(usize, Change),
+}
+
+impl Link {
+    pub(crate) fn new(number: usize, device: Device, seed: [u8; 32]) -> Self {
+        let Device { name, index, driver, mac, addresses } = device;
+        let config = Config { shares_addresses: true, ..Config::default() };
+        let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
+        for &address in &addresses {
+            stack.add_address(address);
+        }
+        Self {
+            name,
+            number,
+            device: index,
+            engine: Engine::new(driver, stack),
+            addresses,
+            of: Vec::new(),
+            listeners: Vec::new(),
+            news: Vec::new(),
+            entries: Vec::new(),
+            gone: None,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.engine.now()
+    }
+
+    pub(crate) fn stack(&mut self) -> &mut Stack {
+        self.engine.stack()
+    }
+
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|ours| ours.address == address)
+    }
+
+    /// A socket of ours is this connection.
+    pub(crate) fn bind(&mut self, id: SocketId, slot: Slot) {
+        let at = place(id);
+        if self.of.len() <= at {
+            self.of.resize((at + 1).next_power_of_two(), None);
+        }
+        self.of[at] = Some(slot);
+    }
+
+    pub(crate) fn unbind(&mut self, id: SocketId) {
+        if let Some(slot) = self.of.get_mut(place(id)) {
+            *slot = None;
+        }
+    }
+
+    pub(crate) fn bind_listener(&mut self, id: ListenerId, slot: Slot) {
+        self.listeners.push((id, slot));
+    }
+
+    pub(crate) fn unbind_listener(&mut self, id: ListenerId) {
+        self.listeners.retain(|(other, _)| *other != id);
+    }
+
+    /// A connection stands there in the list of the privileged half from now on, or no more; gives what
+    /// stood there before.
+    pub(crate) fn enter(&mut self, place: u32, entry: Option<Entry>) -> Option<Entry> {
+        let at = usize::try_from(place).unwrap_or(usize::MAX);
+        if self.entries.len() <= at {
+            self.entries.resize_with((at + 1).next_power_of_two(), || None);
+        }
+        std::mem::replace(&mut self.entries[at], entry)
+    }
+
+    /// Takes in what has come, sends what may leave, and tells whose sockets have changed; whether
+    /// anything has happened.
+    pub(crate) fn turn(&mut self, told: &mut Vec<Told>) -> bool {
+        if self.gone.is_some() {
+            return false;
+        }
+        let mut news = News(std::mem::take(&mut self.news));
+        let turned = self.engine.turn(&mut news);
+        let happened = match turned {
+            Ok(happened) => happened,
+            Err(error) => {
+                self.lose(error, &mut news);
+                true
+            }
+        };
+        for event in news.0.drain(..) {
+            told.extend(match event {
+                Event::Socket(id, _) => self.of.get(place(id)).copied().flatten().map(Told::Socket),
+                Event::Incoming(listener) => {
+                    let found = self.listeners.iter().find(|(id, _)| *id == listener);
+                    found.map(|(_, slot)| Told::Socket(*slot))
+                }
+                Event::Neighbour(remote) => Some(Told::Neighbour(remote)),
+                Event::Udp(..) => None,
+            });
+        }
+        self.news = news.0;
+        let number = self.number;
+        while let Some(change) = self.engine.stack().poll_change() {
+            told.push(Told::Change(number, change));
+        }
+        happened
+    }
+
+    /// The device is gone: so are its connections.
+    fn lose(&mut self, error: io::Error, news: &mut News) {
+        self.gone = Some(error);
+        let now = self.engine.now();
+        let stack = self.engine.stack();
+        let all: Vec<_> = stack.sockets().collect();
+        for id in all {
+            stack.abort(now, id);
+        }
+        while let Some(event) = stack.poll_event() {
+            news.0.push(event);
+        }
+    }
+
+    /// What wakes whoever sleeps, and the time that he may sleep at most.
+    pub(crate) fn wakes(&mut self) -> (Option<RawFd>, Option<Duration>) {
+        if self.gone.is_some() {
+            return (None, None);
+        }
+        let (fd, due) = self.engine.rest();
+        (fd.map(|fd| fd.as_raw_fd()), due)
+    }
+}
+
+fn place(id: SocketId) -> usize {
+    usize::try_from(id.as_u64() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+}

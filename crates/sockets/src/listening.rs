@@ -1,0 +1,195 @@
+//! listen(2) and accept(2). The kernel listens, too, for connections that come by other ways.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use uncork_stack::{ListenError, ListenerId};
+
+use crate::asked::Asked;
+use crate::host::Reason;
+use crate::outside::Outside;
+use crate::table::{Kind, Listener, Place, Slot, Socket};
+use crate::waiting::Wait;
+use crate::world::{For, World};
+use crate::{Sockets, name};
+
+/// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// An accepted connection.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The other end, as a struct sockaddr.
+    pub peer: Vec<u8>,
+}
+
+impl<O: Outside> Sockets<O> {
+    /// `fd`, which the kernel has bound to `local`, listens. Whether the stack listens, too, is found out
+    /// when this process waits for a connection, so that one which only hands the listener to its
+    /// children needs no device.
+    pub fn listen(&self, fd: RawFd, local: SocketAddr, ipv6: bool, backlog: u32, asked: Asked) {
+        self.with(|world| {
+            if let Ok((_, socket)) = world.table.find(fd) {
+                if let Kind::Listener(listener) = &mut socket.kind {
+                    listener.backlog = backlog;
+                }
+                return;
+            }
+            let listener = Listener { local, backlog, on: Vec::new(), reason: None };
+            let slot = world.table.add(Socket::new(Kind::Listener(listener), ipv6, asked));
+            world.table.bind(fd, slot);
+        });
+    }
+
+    /// accept4(2) from the stack. `kernel` says whether a call on the kernel's listener would have to wait,
+    /// and is asked when the stack has nothing; `Ok(None)`: take the kernel's connection.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Option<Accepted>, Errno> {
+        let (slot, waits, limit) = self.call(|world| {
+            let (slot, socket) = world.table.find(fd)?;
+            let (waits, limit) = (!socket.non_blocking, socket.asked.receive_timeout);
+            world.ensure_listening(slot);
+            Ok((slot, waits, limit))
+        })?;
+        self.need_keeper();
+        let attempt = |world: &mut World| self.take(world, slot, flags).transpose();
+        if let Some(done) = self.with(|world| attempt(world)).flatten() {
+            return done.map(Some);
+        }
+        if !waits {
+            // What has just come may be it.
+            let done = self.with(|world| {
+                world.turn();
+                attempt(world)
+            });
+            return done.flatten().transpose();
+        }
+        let mut kernel = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        let wait = Wait {
+            waits_for: For::Sockets(vec![slot]),
+            limit,
+            mask: None,
+            kernel: &mut kernel,
+            restarts: true,
+        };
+        let accepted = self.wait(wait, &mut |world| match attempt(world) {
+            Some(done) => Some(done.map(Some)),
+            None => self.is_ready(fd, libc::POLLIN).then_some(Ok(None)),
+        })?;
+        accepted.unwrap_or(Err(Errno::EAGAIN))
+    }
+
+    /// Whether the kernel's descriptor is ready now.
+    pub(crate) fn is_ready(&self, fd: RawFd, events: i16) -> bool {
+        let mut one = [libc::pollfd { fd, events, revents: 0 }];
+        matches!(self.outside.poll(&mut one, Some(Duration::ZERO), None), Ok(1..))
+    }
+
+    /// The oldest connection of a listener.
+    fn take(&self, world: &mut World, slot: Slot, flags: i32) -> Result<Option<Accepted>, Errno> {
+        let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) =
+            world.table.get(slot)
+        else {
+            return Err(Errno::EINVAL);
+        };
+        let (on, ipv6, asked) = (listener.on.clone(), *ipv6, asked.clone());
+        for (at, listener) in on {
+            let Some(link) = world.links().get_mut(at) else { continue };
+            if link.stack().accept_waiting(listener) == 0 {
+                continue;
+            }
+            // Without a descriptor it waits for the next call, as in the kernel.
+            let fd = self.outside.stand_in(flags)?;
+            let Some(id) = link.stack().accept(listener) else { continue };
+            let remote = link.stack().ends(id).map(|(_, remote)| remote);
+            let place = Place { link: at, id };
+            let kind = Kind::Connection { place, connecting: false };
+            let mut socket = Socket::new(kind, ipv6, asked);
+            socket.stand_in = true;
+            socket.non_blocking = flags & libc::SOCK_NONBLOCK != 0;
+            let slot = world.table.add(socket);
+            world.table.bind(fd, slot);
+            if let Some(link) = world.links().get_mut(at) {
+                link.bind(id, slot);
+            }
+            let peer = remote.map_or_else(Vec::new, |remote| name::octets(remote, ipv6));
+            return Ok(Some(Accepted { fd, peer }));
+        }
+        Ok(None)
+    }
+}
+
+impl World {
+    /// Listens on every device that has the listener's address, if it does not yet.
+    pub(crate) fn ensure_listening(&mut self, slot: Slot) {
+        let Some(Socket { kind: Kind::Listener(listener), asked, .. }) = self.table.get(slot)
+        else {
+            return;
+        };
+        if !listener.on.is_empty() || listener.reason.is_some() {
+            return;
+        }
+        let (local, backlog) = (listener.local, listener.backlog);
+        let options = asked.options().to_vec();
+        let Some(fd) = self.table.descriptor(slot) else { return };
+        let listening = self.listen_on_links(local, backlog, fd);
+        for &(link, id) in listening.iter().flatten() {
+            let Some(link) = self.links().get_mut(link) else { continue };
+            link.bind_listener(id, slot);
+            for &option in &options {
+                link.stack().set_listener_option(id, option);
+            }
+        }
+        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
+            match listening {
+                Ok(on) => listener.on = on,
+                Err(reason) => listener.reason = Some(reason),
+            }
+        }
+    }
+
+    fn listen_on_links(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+        fd: RawFd,
+    ) -> Result<Vec<(usize, ListenerId)>, Reason> {
+        let any = local.ip().is_unspecified();
+        let mut on = Vec::new();
+        for (at, link) in self.open()?.iter_mut().enumerate() {
+            if !any && !link.has(local.ip()) {
+                continue;
+            }
+            let id = link.stack().listen(local, backlog).map_err(|error| match error {
+                ListenError::AddressInUse => {
+                    format!("something else of this process listens at {local}")
+                }
+                ListenError::NotOurs => format!("{} has no address {}", link.name, local.ip()),
+            })?;
+            let until = link.now() + QUIET;
+            link.stack().quiet_until(local.port(), until);
+            on.push((at, id));
+        }
+        if on.is_empty() {
+            return Err(format!("{} is an address of none of the devices", local.ip()));
+        }
+        // Only now may packets come.
+        if let Err(reason) = self.host.own(local, fd) {
+            for &(link, id) in &on {
+                if let Some(link) = self.links().get_mut(link) {
+                    let now = link.now();
+                    link.stack().close_listener(now, id);
+                }
+            }
+            return Err(reason);
+        }
+        Ok(on)
+    }
+}

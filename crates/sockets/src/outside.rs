@@ -1,0 +1,61 @@
+//! What is asked of the process around it: waiting, as the program's own libc waits, and a thread.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+/// How a spell of trying ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// It has succeeded.
+    Done,
+    /// Signals with handlers have come, and the handlers have run.
+    Interrupted,
+    /// Nothing has come: sleep.
+    Nothing,
+}
+
+/// The process around it.
+pub trait Outside: Sync {
+    /// ppoll(2), made by libc: signals may interrupt it, and a thread be cancelled in it. `mask` is the
+    /// set of signals that are blocked meanwhile, as the program gave it.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    fn poll(
+        &self,
+        fds: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno>;
+
+    /// What an epoll set of the kernel's has ready now.
+    ///
+    /// # Errors
+    ///
+    /// As epoll_wait(2) has them.
+    fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno>;
+
+    /// Calls `attempt` until it says that it has succeeded, for as long as that is better than sleeping
+    /// and at most for `limit`.
+    fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried;
+
+    /// How long a wait was, from its beginning to its answer.
+    fn learn(&self, waited: Duration);
+
+    /// Whether signals that have just come end a call on a socket: of those handlers that were not
+    /// installed with SA_RESTART, or any if the call has a time limit (signal(7)).
+    fn ends_calls(&self, limited: bool) -> bool;
+
+    /// A new descriptor that stands for a connection of the stack: the kernel sees a TCP socket.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin.
+    fn stand_in(&self, flags: i32) -> Result<RawFd, Errno>;
+
+    /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
+    fn start_keeper(&self) -> bool;
+}

@@ -1,0 +1,184 @@
+//! Many at once: poll(2), and with it select(2); epoll(7).
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::Sockets;
+use crate::epoll::Happened;
+use crate::outside::Outside;
+use crate::table::{Kind, Slot};
+use crate::waiting::Wait;
+use crate::world::{For, World};
+
+/// The kernel's members of a set are looked at behind so many looks that have found some of the stack's:
+/// a busy connection must not starve a pipe.
+const LOOKS_BETWEEN: u32 = 4;
+/// What poll(2) tells whether asked for or not.
+const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+
+impl<O: Outside> Sockets<O> {
+    /// poll(2) with some of the stack's descriptors among them. Fills `revents` in, and gives how many
+    /// have something.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn poll(
+        &self,
+        fds: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        // The kernel passes over what is negative: so its list keeps the places of the program's.
+        let mut kernel = fds.to_vec();
+        let mut ours = Vec::new();
+        self.with(|world| {
+            for (at, one) in fds.iter().enumerate() {
+                let Ok((slot, socket)) = world.table.find(one.fd) else { continue };
+                let listens = matches!(socket.kind, Kind::Listener(_));
+                if listens && one.events & libc::POLLIN != 0 {
+                    world.ensure_listening(slot);
+                }
+                // A listener is both.
+                if !listens {
+                    kernel[at].fd = -1;
+                }
+                ours.push((at, slot));
+            }
+        });
+        self.need_keeper();
+        let mut asked = kernel.clone();
+        let waits_for = For::Sockets(ours.iter().map(|(_, slot)| *slot).collect());
+        let has_kernel = kernel.iter().any(|one| one.fd >= 0);
+        let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
+        let found = self.wait(wait, &mut |world| {
+            for one in fds.iter_mut() {
+                one.revents = 0;
+            }
+            for &(at, slot) in &ours {
+                #[expect(clippy::cast_possible_truncation, reason = "poll's events are 16 bits")]
+                let ready = world.readiness(slot) as i16;
+                fds[at].revents = ready & (fds[at].events | ALWAYS);
+            }
+            if has_kernel {
+                let looked = self.outside.poll(&mut asked, Some(Duration::ZERO), None);
+                if matches!(looked, Ok(1..)) {
+                    for (one, asked) in fds.iter_mut().zip(&asked) {
+                        one.revents |= asked.revents;
+                    }
+                }
+            }
+            let count = fds.iter().filter(|one| one.revents != 0).count();
+            (count > 0).then_some(count)
+        })?;
+        Ok(found.unwrap_or(0))
+    }
+
+    /// Whether a set has members of the stack's.
+    #[must_use]
+    pub fn has_set(&self, set: RawFd) -> bool {
+        self.with(|world| world.sets.has(set)).unwrap_or(false)
+    }
+
+    /// epoll_ctl(2) on a descriptor of the stack's. One that listens is the kernel's member, too: the caller
+    /// makes the call there, first.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn control_set(
+        &self,
+        set: RawFd,
+        operation: i32,
+        fd: RawFd,
+        event: Option<libc::epoll_event>,
+    ) -> Result<(), Errno> {
+        self.call(|world| {
+            let slot = world.table.slot(fd)?;
+            let what = event.map(|event| Happened { events: event.events, data: event.u64 });
+            let watches_in = what.is_some_and(|what| what.events & libc::EPOLLIN as u32 != 0);
+            if watches_in {
+                world.ensure_listening(slot);
+            }
+            let World { table, sets, .. } = world;
+            let socket = table.get(slot).ok_or(Errno::EBADF)?;
+            match operation {
+                libc::EPOLL_CTL_ADD => {
+                    sets.add(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?)
+                }
+                libc::EPOLL_CTL_MOD => {
+                    sets.change(set, (slot, socket), fd, what.ok_or(Errno::EFAULT)?)
+                }
+                libc::EPOLL_CTL_DEL => sets.remove(set, socket, fd),
+                _ => Err(Errno::EINVAL),
+            }?;
+            // Somebody may sleep on the set already.
+            world.wake_set(set);
+            Ok(())
+        })?;
+        self.need_keeper();
+        Ok(())
+    }
+
+    /// epoll_wait(2) on a set with members of the stack's, and perhaps of the kernel's. Fills `into`, and
+    /// gives how many there are.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn wait_for_set(
+        &self,
+        set: RawFd,
+        into: &mut [libc::epoll_event],
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        let mut kernel = [libc::pollfd { fd: set, events: libc::POLLIN, revents: 0 }];
+        let waits_for = For::Set(set);
+        let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
+        let found = self.wait(wait, &mut |world| {
+            let mut count = world.collect(set, into);
+            if count < into.len() && (count == 0 || world.is_kernels_turn()) {
+                match self.outside.look_into_set(set, &mut into[count..]) {
+                    Ok(looked) => count += looked,
+                    Err(error) if count == 0 => return Some(Err(error)),
+                    Err(_) => {}
+                }
+            }
+            (count > 0).then_some(Ok(count))
+        })?;
+        found.unwrap_or(Ok(0))
+    }
+}
+
+impl World {
+    /// What the stack's members of a set have to tell, oldest first.
+    fn collect(&mut self, set: RawFd, into: &mut [libc::epoll_event]) -> usize {
+        let mut count = 0;
+        // Those that stay are looked at again in the next call, behind the others.
+        for _ in 0..self.sets.candidates(set) {
+            if count == into.len() {
+                break;
+            }
+            let Some((slot, fd)) = self.sets.next(set) else { break };
+            let ready = self.readiness(slot);
+            if let Some(told) = self.tell(set, slot, fd, ready) {
+                into[count] = libc::epoll_event { events: told.events, u64: told.data };
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn tell(&mut self, set: RawFd, slot: Slot, fd: RawFd, ready: u32) -> Option<Happened> {
+        let socket = self.table.get(slot)?;
+        self.sets.tell(set, (slot, socket), fd, ready)
+    }
+
+    fn is_kernels_turn(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        self.looks.is_multiple_of(LOOKS_BETWEEN)
+    }
+}

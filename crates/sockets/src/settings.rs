@@ -1,0 +1,129 @@
+//! setsockopt(2), getsockopt(2), and what ioctl(2) tells of queues.
+
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+
+use crate::asked::Meaning;
+use crate::outside::Outside;
+use crate::table::{Kind, Socket};
+use crate::{Sockets, connected, errno, info};
+
+/// linux/sockios.h; SIOCOUTQ is TIOCOUTQ by another name.
+const SIOCOUTQNSD: u64 = 0x894b;
+/// linux/tcp.h, asm-generic/socket.h: those that libc does not have everywhere.
+const TCP_CC_INFO: i32 = 26;
+const SO_MEMINFO: i32 = 55;
+/// Words of SO_MEMINFO (SK_MEMINFO_VARS).
+const MEMORY_WORDS: usize = 9;
+
+impl<O: Outside> Sockets<O> {
+    /// setsockopt(2). False: it is an option that the kernel's descriptor has to keep.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn set_option(
+        &self,
+        fd: RawFd,
+        level: i32,
+        name: i32,
+        value: &[u8],
+    ) -> Result<bool, Errno> {
+        self.call(|world| {
+            let (_, socket) = world.table.find(fd)?;
+            let option = match socket.asked.set(level, name, value)? {
+                Meaning::Told(option) => option,
+                Meaning::Kept => return Ok(true),
+                Meaning::Other => return Ok(false),
+            };
+            match &socket.kind {
+                Kind::Connection { place, .. } => {
+                    let place = *place;
+                    let (link, now) = world.link(place)?;
+                    link.stack().set_option(now, place.id, option);
+                }
+                Kind::Listener(listener) => {
+                    for (link, id) in listener.on.clone() {
+                        if let Some(link) = world.links().get_mut(link) {
+                            link.stack().set_listener_option(id, option);
+                        }
+                    }
+                }
+                Kind::Elsewhere => return Err(Errno::ECONNABORTED),
+            }
+            Ok(true)
+        })
+    }
+
+    /// getsockopt(2) of a connection: the value, of which the caller takes as much as he has room for.
+    /// `Ok(None)`: the kernel's descriptor has it.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<Option<Vec<u8>>, Errno> {
+        self.call(|world| {
+            let (_, socket) = world.table.find(fd)?;
+            let Socket { kind: Kind::Connection { place, .. }, asked, .. } = socket else {
+                return Ok(None);
+            };
+            let (place, asked) = (*place, asked.clone());
+            let (link, now) = world.link(place)?;
+            let stack = link.stack();
+            let value = match (level, name) {
+                (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                    let error = stack.take_error(place.id).map(errno::of_connection);
+                    error.map_or(0, |error| error as i32).cast_unsigned()
+                }
+                (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
+                (libc::SOL_SOCKET, SO_MEMINFO) => return Ok(Some(vec![0; MEMORY_WORDS * 4])),
+                (libc::SOL_TCP, libc::TCP_INFO) => {
+                    let info = stack.info(now, place.id);
+                    return Ok(Some(info.map_or_else(info::of_none, |info| info::of(&info))));
+                }
+                // CUBIC has none.
+                (libc::SOL_TCP, TCP_CC_INFO) => return Ok(Some(Vec::new())),
+                (libc::SOL_TCP, libc::TCP_MAXSEG) => {
+                    stack.info(now, place.id).map_or(536, |info| info.segment_bytes)
+                }
+                _ => {
+                    let config = stack.config();
+                    let buffers = (config.send_buffer_bytes.0, config.receive_buffer_bytes.0);
+                    return Ok(asked.get(level, name, buffers));
+                }
+            };
+            Ok(Some(value.to_ne_bytes().to_vec()))
+        })
+    }
+
+    /// FIONREAD, SIOCOUTQ and SIOCOUTQNSD (tcp(7)); `Ok(None)` for what is none of these.
+    ///
+    /// # Errors
+    ///
+    /// As ioctl(2) has them.
+    pub fn queue(&self, fd: RawFd, request: u64) -> Result<Option<i32>, Errno> {
+        self.call(|world| {
+            if !matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) {
+                return Ok(None);
+            }
+            let (_, place) = connected(world, fd).map_err(|error| match error {
+                // A listener has no queues of octets.
+                Errno::ENOTCONN => Errno::EINVAL,
+                other => other,
+            })?;
+            if request == libc::FIONREAD {
+                // What has come since.
+                world.turn_if_due();
+            }
+            let (link, now) = world.link(place)?;
+            let stack = link.stack();
+            let bytes = match request {
+                libc::FIONREAD => stack.readable_bytes(place.id),
+                libc::TIOCOUTQ => stack.info(now, place.id).map_or(0, |info| info.queued_bytes),
+                _ => stack.info(now, place.id).map_or(0, |info| info.unsent_bytes),
+            };
+            Ok(Some(i32::try_from(bytes).unwrap_or(i32::MAX)))
+        })
+    }
+}

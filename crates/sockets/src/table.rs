@@ -1,0 +1,158 @@
+//! What a descriptor stands for. Several may stand for one socket (dup(2)).
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use nix::errno::Errno;
+use uncork_stack::{ListenerId, SocketId};
+
+use crate::asked::Asked;
+use crate::epoll::Watch;
+use crate::host::Reason;
+
+/// Where a connection is: on which link, and its name there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) link: usize,
+    pub(crate) id: SocketId,
+}
+
+/// A socket that listens: the kernel's does, too, for what comes by other ways.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) local: SocketAddr,
+    pub(crate) backlog: u32,
+    /// On each link that it is reached by; empty until this process waits for connections.
+    pub(crate) on: Vec<(usize, ListenerId)>,
+    /// Why not, if that is so.
+    pub(crate) reason: Option<Reason>,
+}
+
+/// What a socket is.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Listener(Listener),
+    /// Its connection, and whether connect(2) has yet to say how it went.
+    Connection {
+        place: Place,
+        connecting: bool,
+    },
+    /// A connection of the process that this one was forked from.
+    Elsewhere,
+}
+
+/// A socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) kind: Kind,
+    /// Descriptors that stand for it.
+    pub(crate) descriptors: u32,
+    pub(crate) non_blocking: bool,
+    /// Its descriptor is a duplicate of one that others share.
+    pub(crate) stand_in: bool,
+    pub(crate) ipv6: bool,
+    pub(crate) asked: Asked,
+    /// Who waits for it in a set.
+    pub(crate) watches: Vec<Watch>,
+}
+
+impl Socket {
+    pub(crate) fn new(kind: Kind, ipv6: bool, asked: Asked) -> Self {
+        Self {
+            kind,
+            descriptors: 0,
+            non_blocking: false,
+            stand_in: false,
+            ipv6,
+            asked,
+            watches: Vec::new(),
+        }
+    }
+
+    pub(crate) fn place(&self) -> Option<Place> {
+        match self.kind {
+            Kind::Connection { place, .. } => Some(place),
+            Kind::Listener(_) | Kind::Elsewhere => None,
+        }
+    }
+}
+
+/// Names a socket in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot(u32);
+
+/// All that is open.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    sockets: Vec<Option<Socket>>,
+    free: Vec<u32>,
+    /// By descriptor: one more than the place of its socket, zero for none.
+    of: Vec<u32>,
+}
+
+impl Table {
+    pub(crate) fn slot(&self, fd: RawFd) -> Result<Slot, Errno> {
+        let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        match self.of.get(at) {
+            Some(&place @ 1..) => Ok(Slot(place - 1)),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    pub(crate) fn get(&mut self, slot: Slot) -> Option<&mut Socket> {
+        self.sockets.get_mut(slot.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn find(&mut self, fd: RawFd) -> Result<(Slot, &mut Socket), Errno> {
+        let slot = self.slot(fd)?;
+        let socket = self.sockets.get_mut(slot.0 as usize).and_then(Option::as_mut);
+        Ok((slot, socket.ok_or(Errno::EBADF)?))
+    }
+
+    /// A socket that no descriptor stands for yet.
+    pub(crate) fn add(&mut self, socket: Socket) -> Slot {
+        if let Some(place) = self.free.pop() {
+            self.sockets[place as usize] = Some(socket);
+            return Slot(place);
+        }
+        self.sockets.push(Some(socket));
+        Slot(u32::try_from(self.sockets.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// `fd` stands for it.
+    pub(crate) fn bind(&mut self, fd: RawFd, slot: Slot) {
+        let Ok(at) = usize::try_from(fd) else { return };
+        if self.of.len() <= at {
+            self.of.resize((at + 1).next_power_of_two().max(64), 0);
+        }
+        self.of[at] = slot.0 + 1;
+        if let Some(socket) = self.get(slot) {
+            socket.descriptors += 1;
+        }
+    }
+
+    /// `fd` no longer does; gives the socket back if none does.
+    pub(crate) fn unbind(&mut self, fd: RawFd) -> Option<(Slot, Socket)> {
+        let slot = self.slot(fd).ok()?;
+        self.of[usize::try_from(fd).ok()?] = 0;
+        let socket = self.get(slot)?;
+        socket.descriptors -= 1;
+        if socket.descriptors > 0 {
+            return None;
+        }
+        self.free.push(slot.0);
+        Some((slot, self.sockets[slot.0 as usize].take()?))
+    }
+
+    /// Every socket.
+    pub(crate) fn iter(&mut self) -> impl Iterator<Item = (Slot, &mut Socket)> {
+        let places = 0_u32..;
+        places.zip(&mut self.sockets).filter_map(|(at, socket)| Some((Slot(at), socket.as_mut()?)))
+    }
+
+    /// A descriptor that stands for it.
+    pub(crate) fn descriptor(&self, slot: Slot) -> Option<RawFd> {
+        let at = self.of.iter().position(|&place| place == slot.0 + 1)?;
+        RawFd::try_from(at).ok()
+    }
+}

@@ -1,0 +1,338 @@
+//! Octets in and out: send(2), recv(2) and their kin, sendfile(2).
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{BorrowedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::uio::pread;
+
+use crate::outside::Outside;
+use crate::table::{Place, Slot};
+use crate::waiting::Wait;
+use crate::world::{For, World};
+use crate::{Sockets, connection, errno};
+
+/// Octets that may be given to the stack before they are sent without being asked for: about what keeps
+/// a device busy while the program makes more.
+const SENT_AT_ONCE_BYTES: usize = 64 << 10;
+/// And writes: the first must not wait for long until the last is made.
+const WRITES_AT_ONCE: u32 = 32;
+/// What is read of a file at a time.
+const FILE_BYTES: usize = 64 << 10;
+
+/// What became of one try; none if the socket is not ready for it.
+type Attempt = Option<Result<(), Errno>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+/// A transfer that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Course {
+    slot: Slot,
+    place: Place,
+    waits: bool,
+    limit: Option<std::time::Duration>,
+}
+
+impl<O: Outside> Sockets<O> {
+    fn wait_for<'a>(course: Course) -> Wait<'a> {
+        Wait {
+            waits_for: For::Sockets(vec![course.slot]),
+            limit: course.limit,
+            mask: None,
+            kernel: &mut [],
+            restarts: true,
+        }
+    }
+
+    /// send(2) of these, one behind the other. Gives how much was taken, which is all of it if the socket
+    /// waits and nothing fails.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them; who gets EPIPE without MSG_NOSIGNAL is due a SIGPIPE.
+    pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
+        const KNOWN: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_MORE
+            | libc::MSG_EOR
+            | libc::MSG_DONTROUTE
+            | libc::MSG_CONFIRM
+            // The octets are copied, as the kernel does where it cannot do without.
+            | libc::MSG_ZEROCOPY;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mut sent = 0;
+        let done = self.transfer(fd, flags, Way::Out, &mut |world, place| match world
+            .send(place, pieces, &mut sent, flags)
+        {
+            Err(Errno::EAGAIN) => None,
+            done => Some(done),
+        });
+        match done {
+            Err(error) if sent == 0 => Err(not_open(error)),
+            _ => Ok(sent),
+        }
+    }
+
+    /// Makes an attempt, and others for as long as the socket waits; one more if it does not.
+    fn transfer(
+        &self,
+        fd: RawFd,
+        flags: i32,
+        way: Way,
+        attempt: &mut dyn FnMut(&mut World, Place) -> Attempt,
+    ) -> Result<(), Errno> {
+        let (course, first) = self.call(|world| {
+            let course = world.course(fd, flags, way)?;
+            let first = attempt(world, course.place);
+            let again = first.is_none() && !course.waits;
+            if again {
+                // What has come or gone meanwhile.
+                world.turn_if_due();
+            }
+            Ok((course, if again { attempt(world, course.place) } else { first }))
+        })?;
+        match first {
+            Some(done) => done,
+            None if !course.waits => Err(Errno::EAGAIN),
+            None => {
+                let place = course.place;
+                let wait = Self::wait_for(course);
+                let done = self.wait(wait, &mut |world| attempt(world, place))?;
+                done.unwrap_or(Err(Errno::EAGAIN))
+            }
+        }
+    }
+
+    /// recv(2) into these, one behind the other. Zero is the peer's end.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn receive(
+        &self,
+        fd: RawFd,
+        pieces: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        const KNOWN: i32 = libc::MSG_DONTWAIT
+            | libc::MSG_PEEK
+            | libc::MSG_WAITALL
+            | libc::MSG_TRUNC
+            | libc::MSG_NOSIGNAL
+            | libc::MSG_CMSG_CLOEXEC;
+        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+            // Nothing of that kind ever comes.
+            let oob = flags & libc::MSG_OOB != 0;
+            return Err(if oob { Errno::EINVAL } else { Errno::EAGAIN });
+        }
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let all: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if all == 0 {
+            return Ok(0);
+        }
+        let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;
+        let mut received = 0;
+        let done = self.transfer(fd, flags, Way::In, &mut |world, place| match world.receive(
+            place,
+            pieces,
+            &mut received,
+            flags,
+        ) {
+            Err(Errno::EAGAIN) => (received > 0 && !whole).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+            Ok(end) => (end || !whole || received == all).then_some(Ok(())),
+        });
+        match done {
+            Err(error) if received == 0 => Err(error),
+            _ => Ok(received),
+        }
+    }
+
+    /// sendfile(2): as much of `count` octets of a file from `offset` on as the socket takes.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn send_file(
+        &self,
+        fd: RawFd,
+        file: BorrowedFd<'_>,
+        offset: i64,
+        count: usize,
+    ) -> Result<usize, Errno> {
+        let mut sent = 0;
+        let mut piece = vec![0; FILE_BYTES.min(count)];
+        while sent < count {
+            let long = piece.len().min(count - sent);
+            let at = offset + i64::try_from(sent).map_err(|_| Errno::EINVAL)?;
+            let read = match pread(file, &mut piece[..long], at) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            };
+            // More is coming, so that a piece need not end with a short segment.
+            let more = if sent + read < count { libc::MSG_MORE } else { 0 };
+            match self.send(fd, &[IoSlice::new(&piece[..read])], more) {
+                Ok(taken) => {
+                    sent += taken;
+                    if taken < read {
+                        break;
+                    }
+                }
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// What a socket without a connection says to who writes (tcp_sendmsg).
+fn not_open(error: Errno) -> Errno {
+    if error == Errno::ENOTCONN { Errno::EPIPE } else { error }
+}
+
+impl World {
+    fn course(&mut self, fd: RawFd, flags: i32, way: Way) -> Result<Course, Errno> {
+        let (slot, socket) = self.table.find(fd)?;
+        let place = connection(socket)?;
+        let waits = !socket.non_blocking && flags & libc::MSG_DONTWAIT == 0;
+        let limit = match way {
+            Way::In => socket.asked.receive_timeout,
+            Way::Out => socket.asked.send_timeout,
+        };
+        Ok(Course { slot, place, waits, limit })
+    }
+
+    /// Gives the stack what is left of `pieces` behind the first `sent` octets. `Ok`: all was taken.
+    fn send(
+        &mut self,
+        place: Place,
+        pieces: &[IoSlice<'_>],
+        sent: &mut usize,
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let more = flags & libc::MSG_MORE != 0;
+        let (link, now) = self.link(place)?;
+        let mut behind = *sent;
+        let mut given = 0;
+        let last = pieces.len().saturating_sub(1);
+        let mut result = Ok(());
+        for (at, piece) in pieces.iter().enumerate() {
+            let Some(rest) = piece.get(behind..).filter(|_| behind < piece.len()) else {
+                behind -= piece.len();
+                continue;
+            };
+            behind = 0;
+            match link.stack().send(now, place.id, rest, more || at < last) {
+                Ok(taken) => {
+                    given += taken;
+                    if taken < rest.len() {
+                        result = Err(Errno::EAGAIN);
+                        break;
+                    }
+                }
+                Err(error) => {
+                    result = Err(errno::of_send(error));
+                    break;
+                }
+            }
+        }
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            // Of a connection that has failed even that says so.
+            link.stack().send(now, place.id, &[], more).map_err(errno::of_send)?;
+        }
+        *sent += given;
+        if flags & libc::MSG_EOR != 0 && result.is_ok() {
+            link.stack().end_record(place.id);
+        }
+        self.given(given);
+        result
+    }
+
+    /// So much was given to the stack to be sent.
+    fn given(&mut self, bytes: usize) {
+        self.given_bytes += bytes;
+        self.given_writes += 1;
+        if self.given_bytes >= SENT_AT_ONCE_BYTES || self.given_writes >= WRITES_AT_ONCE {
+            self.turn();
+        }
+    }
+
+    /// Takes what has come into `pieces` behind the first `received` octets; whether that is the end.
+    fn receive(
+        &mut self,
+        place: Place,
+        pieces: &mut [IoSliceMut<'_>],
+        received: &mut usize,
+        flags: i32,
+    ) -> Result<bool, Errno> {
+        let (link, now) = self.link(place)?;
+        let look = flags & libc::MSG_PEEK != 0;
+        // A look begins at the first octet each time.
+        let mut behind = if look { 0 } else { *received };
+        if look {
+            *received = 0;
+        }
+        if look && pieces.len() > 1 {
+            return self.look(place, pieces, received);
+        }
+        for piece in pieces {
+            let long = piece.len();
+            let Some(room) = piece.get_mut(behind..).filter(|_| behind < long) else {
+                behind -= long;
+                continue;
+            };
+            behind = 0;
+            let wanted = room.len();
+            let stack = link.stack();
+            let taken = if look {
+                stack.peek(now, place.id, room)
+            } else {
+                stack.recv(now, place.id, room)
+            };
+            match taken {
+                Ok(0) => return Ok(true),
+                Ok(taken) => {
+                    *received += taken;
+                    if taken < wanted {
+                        return Ok(false);
+                    }
+                }
+                Err(_) if *received > 0 => return Ok(false),
+                Err(error) => return Err(errno::of_recv(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// A look into several pieces, which the stack only has for one.
+    fn look(
+        &mut self,
+        place: Place,
+        pieces: &mut [IoSliceMut<'_>],
+        received: &mut usize,
+    ) -> Result<bool, Errno> {
+        let (link, now) = self.link(place)?;
+        let mut all = vec![0; pieces.iter().map(|piece| piece.len()).sum()];
+        let looked = link.stack().peek(now, place.id, &mut all).map_err(errno::of_recv)?;
+        let mut left = &all[..looked];
+        for piece in pieces {
+            let (now, later) = left.split_at(left.len().min(piece.len()));
+            piece[..now.len()].copy_from_slice(now);
+            left = later;
+        }
+        *received = looked;
+        Ok(looked == 0)
+    }
+}

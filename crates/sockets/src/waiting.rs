@@ -1,0 +1,119 @@
+//! Waiting: for a socket, for a set, for anything of a list; with the kernel's descriptors beside the
+//! stack's.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use crate::Sockets;
+use crate::bell;
+use crate::outside::{Outside, Tried};
+use crate::world::{For, Rest, World};
+
+/// How a wait is to be done.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    pub(crate) waits_for: For,
+    /// None for ever.
+    pub(crate) limit: Option<Duration>,
+    /// Signals that are blocked meanwhile, as the program says.
+    pub(crate) mask: Option<&'a libc::sigset_t>,
+    /// Descriptors of the kernel's that end the wait, too, when the next attempt is made.
+    pub(crate) kernel: &'a mut [libc::pollfd],
+    /// Whether a signal whose handler was installed with SA_RESTART leaves it waiting.
+    pub(crate) restarts: bool,
+}
+
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+impl<O: Outside> Sockets<O> {
+    /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
+    pub(crate) fn wait<T>(
+        &self,
+        wait: Wait<'_>,
+        attempt: &mut dyn FnMut(&mut World) -> Option<T>,
+    ) -> Result<Option<T>, Errno> {
+        let begun = Instant::now();
+        let mut found = None;
+        let mut look = || {
+            self.with(|world| {
+                world.turn();
+                found = attempt(world);
+            });
+            found.is_some()
+        };
+        if look() || wait.limit == Some(Duration::ZERO) {
+            return Ok(found);
+        }
+        let tried = self.outside.try_for_a_while(wait.limit, &mut look);
+        let waited = match tried {
+            Tried::Done => Ok(found),
+            Tried::Interrupted if self.is_ended(&wait) => Err(Errno::EINTR),
+            _ => self.sleep(wait, begun, attempt),
+        };
+        self.outside.learn(begun.elapsed());
+        waited
+    }
+
+    /// Whether a signal ends it.
+    fn is_ended(&self, wait: &Wait<'_>) -> bool {
+        !wait.restarts || self.outside.ends_calls(wait.limit.is_some())
+    }
+
+    fn sleep<T>(
+        &self,
+        wait: Wait<'_>,
+        begun: Instant,
+        attempt: &mut dyn FnMut(&mut World) -> Option<T>,
+    ) -> Result<Option<T>, Errno> {
+        let bell = bell::mine(self.process())?;
+        let kernel = wait.kernel.len();
+        let mut fds: Vec<libc::pollfd> = wait.kernel.to_vec();
+        loop {
+            let left = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            // Between the attempt and the entry among the sleepers nobody else may have a turn.
+            let looked = self.with(|world| {
+                world.turn();
+                match attempt(world) {
+                    Some(found) => Ok(found),
+                    None => Err(world.rest(&bell, wait.waits_for.clone())),
+                }
+            });
+            let rest = match looked {
+                None => return Err(Errno::ENETDOWN),
+                Some(Ok(found)) => return Ok(Some(found)),
+                Some(Err(rest)) => rest,
+            };
+            if left == Some(Duration::ZERO) {
+                self.with(|world| world.woken(&bell));
+                return Ok(None);
+            }
+            let Rest { fds: devices, ways, limit } = rest;
+            fds.truncate(kernel);
+            fds.push(readable(bell.as_raw_fd()));
+            fds.extend(devices.into_iter().map(readable));
+            fds.extend(ways.map(readable));
+            let limit = [left, limit].into_iter().flatten().min();
+            self.keeper_may_rest();
+            let woken = self.outside.poll(&mut fds, limit, wait.mask);
+            bell::silence(&bell);
+            let news = ways.is_some() && fds.last().is_some_and(|one| one.revents != 0);
+            self.with(|world| {
+                world.woken(&bell);
+                if news {
+                    world.hear_ways();
+                }
+            });
+            self.keeper_must_look();
+            match woken {
+                Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+            wait.kernel.copy_from_slice(&fds[..kernel]);
+        }
+    }
+}

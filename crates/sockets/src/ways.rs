@@ -1,0 +1,68 @@
+//! What is between the stack and the kernel beside frames: where packets to an address go, and which
+//! connections the stack has.
+
+use std::net::IpAddr;
+
+use uncork_neighbours::{self as neighbours, Answer, Neighbours};
+use uncork_stack::{Change, Found, Mac};
+
+use crate::host::Entry;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn ways(&mut self) -> Option<&mut Neighbours> {
+        if self.ways.is_none() {
+            self.ways = Neighbours::open().ok();
+        }
+        self.ways.as_mut()
+    }
+
+    /// Asks the kernel where packets to an address go.
+    pub(crate) fn ask_way(&mut self, remote: IpAddr) {
+        if let Some(ways) = self.ways() {
+            // Without an answer the stack asks again, until whoever waits for it has lost his patience.
+            let _ = ways.ask(remote, None);
+        }
+        self.hear_ways();
+    }
+
+    /// Passes the kernel's answers on, and what has changed of them.
+    pub(crate) fn hear_ways(&mut self) {
+        let Some(ways) = &mut self.ways else { return };
+        let mut answers = Vec::new();
+        while let Ok(Some(answer)) = ways.poll() {
+            answers.push(answer);
+        }
+        for Answer { remote, found } in answers {
+            for link in self.links() {
+                let found = match found {
+                    neighbours::Found::At { device, mac, mtu } if device == link.device => {
+                        Found::At { mac: Mac(mac), mtu }
+                    }
+                    // By another device, or not at all.
+                    _ => Found::Unreachable,
+                };
+                let now = link.now();
+                link.stack().set_neighbour(now, remote, found);
+            }
+        }
+    }
+
+    /// What the privileged half has to know when this process dies.
+    pub(crate) fn keep_list(&mut self, link: usize, change: Change) {
+        let (place, entry) = match change {
+            Change::Came { place, local, remote } => {
+                (place, Some(Entry { local, remote, at: self.host.enter(local, remote) }))
+            }
+            Change::Went { place } => (place, None),
+        };
+        let Some(link) = self.links().get_mut(link) else { return };
+        let Some(Entry { local, remote, at }) = link.enter(place, entry) else { return };
+        if let Some(at) = at {
+            self.host.leave(at);
+        }
+        if self.opened.remove(&(local, remote)) {
+            self.host.disown_connection(local, remote);
+        }
+    }
+}

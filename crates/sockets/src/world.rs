@@ -1,0 +1,350 @@
+//! All that this process has on the stack, behind one lock: devices, descriptors, sets, who sleeps.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use uncork_engine::Instant;
+use uncork_neighbours::Neighbours;
+use uncork_stack::{Ready, State};
+
+use crate::bell::{self, Bell};
+use crate::epoll::Sets;
+use crate::errno;
+use crate::host::{Host, Reason};
+use crate::link::{Link, Told};
+use crate::table::{Kind, Place, Slot, Socket, Table};
+
+/// What a sleeper is to be woken for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A member of this set.
+    Set(RawFd),
+    /// One of these.
+    Sockets(Vec<Slot>),
+}
+
+/// A thread that sleeps.
+#[derive(Debug)]
+struct Sleeper {
+    bell: Bell,
+    waits_for: For,
+}
+
+/// What a thread needs to sleep.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// What wakes it.
+    pub(crate) fds: Vec<RawFd>,
+    /// The kernel has news of neighbours: [`World::hear_ways`].
+    pub(crate) ways: Option<RawFd>,
+    /// How long it may sleep at most.
+    pub(crate) limit: Option<Duration>,
+}
+
+/// Who asks without waiting is answered from what was there for so long.
+const DUE_AFTER: Duration = Duration::from_micros(20);
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) host: Box<dyn Host>,
+    /// The devices; none before the first is needed, or why there are none.
+    links: Option<Result<Vec<Link>, Reason>>,
+    pub(crate) table: Table,
+    pub(crate) sets: Sets,
+    sleepers: Vec<Sleeper>,
+    /// What the kernel knows of the way to an address; opened when somebody asks.
+    pub(crate) ways: Option<Neighbours>,
+    /// Connections that this process has opened, and so owns one by one.
+    pub(crate) opened: HashSet<(SocketAddr, SocketAddr)>,
+    /// Room for what a turn tells.
+    told: Vec<Told>,
+    /// Turns made so far, for whoever looks whether somebody makes any.
+    pub(crate) turns: u64,
+    /// When the last was made.
+    turned: Instant,
+    /// Octets that were given to the stack since, and in how many calls.
+    pub(crate) given_bytes: usize,
+    pub(crate) given_writes: u32,
+    /// Looks into sets that have found something of the stack's.
+    pub(crate) looks: u32,
+    seed: fn() -> [u8; 32],
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    pub(crate) fn new(host: Box<dyn Host>, seed: fn() -> [u8; 32]) -> Self {
+        Self {
+            host,
+            links: None,
+            table: Table::default(),
+            sets: Sets::default(),
+            sleepers: Vec::new(),
+            ways: None,
+            opened: HashSet::new(),
+            told: Vec::new(),
+            turns: 0,
+            turned: Instant::ZERO,
+            given_bytes: 0,
+            given_writes: 0,
+            looks: 0,
+            seed,
+        }
+    }
+
+    /// The devices, which are opened when they are first needed.
+    pub(crate) fn open(&mut self) -> Result<&mut Vec<Link>, Reason> {
+        if self.links.is_none() {
+            let seed = self.seed;
+            let opened = self.host.open();
+            self.links = Some(opened.map(|devices| {
+                let links = devices.into_iter().enumerate();
+                links.map(|(at, device)| Link::new(at, device, seed())).collect()
+            }));
+        }
+        match &mut self.links {
+            Some(Ok(links)) => Ok(links),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err(Reason::from("the devices are not open")),
+        }
+    }
+
+    pub(crate) fn links(&mut self) -> &mut [Link] {
+        match &mut self.links {
+            Some(Ok(links)) => links,
+            _ => &mut [],
+        }
+    }
+
+    /// The link of a place. Places name links that there are: these are never taken away.
+    pub(crate) fn link(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
+        let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
+        let now = link.now();
+        Ok((link, now))
+    }
+
+    /// One turn of every engine; whether anything has happened.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        (self.given_bytes, self.given_writes) = (0, 0);
+        let mut told = std::mem::take(&mut self.told);
+        let mut happened = false;
+        for link in self.links() {
+            happened |= link.turn(&mut told);
+        }
+        for told in told.drain(..) {
+            match told {
+                Told::Socket(slot) => self.note(slot),
+                Told::Neighbour(remote) => self.ask_way(remote),
+                Told::Change(link, change) => self.keep_list(link, change),
+            }
+        }
+        self.told = told;
+        self.turned = self.now();
+        happened
+    }
+
+    /// A turn, if the last one was a while ago: for who asks again and again without waiting.
+    pub(crate) fn turn_if_due(&mut self) {
+        if self.now().since(self.turned) >= DUE_AFTER {
+            self.turn();
+        }
+    }
+
+    fn now(&mut self) -> Instant {
+        self.links().first().map_or(Instant::ZERO, |link| link.now())
+    }
+
+    /// Whoever sleeps on a set looks at it again.
+    pub(crate) fn wake_set(&mut self, set: RawFd) {
+        for sleeper in self.sleepers.iter().filter(|one| one.waits_for == For::Set(set)) {
+            bell::ring(&sleeper.bell);
+        }
+    }
+
+    /// A set is closed: its number may come again, and mean another one.
+    pub(crate) fn forget_set(&mut self, set: RawFd) {
+        if self.sets.forget_set(set) {
+            for (_, socket) in self.table.iter() {
+                socket.watches.retain(|watch| !watch.is_of(set));
+            }
+        }
+    }
+
+    /// The device that has this address.
+    pub(crate) fn link_of(&mut self, local: SocketAddr) -> Option<usize> {
+        self.open().ok()?.iter().position(|link| link.has(local.ip()))
+    }
+
+    pub(crate) fn own_connection(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bound: RawFd,
+    ) -> Result<(), Reason> {
+        self.host.own_connection(local, remote, bound)?;
+        self.opened.insert((local, remote));
+        Ok(())
+    }
+
+    /// Something has happened to a socket: whoever waits for it is woken.
+    pub(crate) fn note(&mut self, slot: Slot) {
+        let sleepers = &self.sleepers;
+        let Some(socket) = self.table.get(slot) else { return };
+        self.sets.note(slot, socket, |set| {
+            for sleeper in sleepers.iter().filter(|one| one.waits_for == For::Set(set)) {
+                bell::ring(&sleeper.bell);
+            }
+        });
+        for sleeper in sleepers {
+            if matches!(&sleeper.waits_for, For::Sockets(slots) if slots.contains(&slot)) {
+                bell::ring(&sleeper.bell);
+            }
+        }
+    }
+
+    /// A thread is about to sleep.
+    pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For) -> Rest {
+        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
+        let mut rest = Rest::default();
+        for link in self.links() {
+            let (fd, limit) = link.wakes();
+            rest.fds.extend(fd);
+            rest.limit = [rest.limit, limit].into_iter().flatten().min();
+        }
+        rest.ways = self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd());
+        rest
+    }
+
+    /// It sleeps no more.
+    pub(crate) fn woken(&mut self, bell: &Bell) {
+        self.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
+    }
+
+    pub(crate) fn is_anybody_asleep(&self) -> bool {
+        !self.sleepers.is_empty()
+    }
+
+    /// Whether a connection of this process needs anybody to look after it.
+    pub(crate) fn has_connections(&mut self) -> bool {
+        self.links().iter_mut().any(|link| link.stack().connection_count() > 0)
+    }
+
+    /// A socket is closed for good.
+    pub(crate) fn close(&mut self, slot: Slot, socket: &Socket) {
+        self.sets.forget_socket(socket);
+        match &socket.kind {
+            Kind::Connection { place, .. } => {
+                let id = place.id;
+                if let Ok((link, now)) = self.link(*place) {
+                    link.unbind(id);
+                    link.stack().close(now, id);
+                }
+            }
+            Kind::Listener(listener) => {
+                for &(link, id) in &listener.on {
+                    if let Some(link) = self.links().get_mut(link) {
+                        let now = link.now();
+                        link.unbind_listener(id);
+                        link.stack().close_listener(now, id);
+                    }
+                }
+                if !listener.on.is_empty() {
+                    self.host.disown(listener.local);
+                }
+            }
+            Kind::Elsewhere => {}
+        }
+        let _ = slot;
+    }
+
+    /// In the child of fork: connections and devices are the parent's, listeners are both's.
+    pub(crate) fn become_child(&mut self, host: Box<dyn Host>) {
+        self.host = host;
+        // Nothing of the parent's is undone by this: its descriptors here are copies.
+        self.links = None;
+        self.ways = None;
+        self.opened.clear();
+        self.sleepers.clear();
+        self.sets = Sets::default();
+        for (_, socket) in self.table.iter() {
+            socket.watches.clear();
+            match &mut socket.kind {
+                Kind::Listener(listener) => {
+                    listener.on.clear();
+                    listener.reason = None;
+                }
+                kind => *kind = Kind::Elsewhere,
+            }
+        }
+    }
+
+    /// What holds of a socket now, as EPOLLIN and its kin, which are POLLIN's (tcp_poll).
+    pub(crate) fn readiness(&mut self, slot: Slot) -> u32 {
+        let Some(socket) = self.table.get(slot) else { return 0 };
+        let place = match &socket.kind {
+            Kind::Listener(listener) => {
+                let on = listener.on.clone();
+                let waits = on.into_iter().any(|(link, id)| {
+                    let link = self.links().get_mut(link);
+                    link.is_some_and(|link| link.stack().accept_waiting(id) > 0)
+                });
+                return if waits { READABLE } else { 0 };
+            }
+            Kind::Elsewhere => return 0,
+            Kind::Connection { place, .. } => *place,
+        };
+        let Ok((link, now)) = self.link(place) else { return FAILED };
+        let ready = link.stack().readiness(now, place.id);
+        let bits = [
+            (Ready::READABLE, READABLE),
+            (Ready::WRITABLE, WRITABLE),
+            (Ready::PEER_CLOSED, libc::EPOLLRDHUP as u32),
+            (Ready::CLOSED, libc::EPOLLHUP as u32),
+            (Ready::ERROR, libc::EPOLLERR as u32),
+        ];
+        bits.into_iter().filter(|(what, _)| ready.has(*what)).fold(0, |all, (_, bits)| all | bits)
+    }
+
+    /// How a connection that was begun has gone; `EAGAIN` if that is open.
+    pub(crate) fn finish_connect(&mut self, slot: Slot) -> Result<(), Errno> {
+        let Some(Socket { kind: Kind::Connection { place, connecting }, .. }) =
+            self.table.get(slot)
+        else {
+            return Err(Errno::ENOTCONN);
+        };
+        if !*connecting {
+            return Ok(());
+        }
+        let place = *place;
+        let (link, _) = self.link(place)?;
+        let state = link.stack().state(place.id).unwrap_or(State::Closed);
+        match state {
+            State::SynSent | State::SynReceived => Err(Errno::EAGAIN),
+            State::Closed => {
+                let error = link.stack().take_error(place.id);
+                Err(error.map_or(Errno::ECONNABORTED, errno::of_connection))
+            }
+            _ => {
+                if let Some(Socket { kind: Kind::Connection { connecting, .. }, .. }) =
+                    self.table.get(slot)
+                {
+                    *connecting = false;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const WRITABLE: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+const FAILED: u32 = READABLE | WRITABLE | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
