@@ -1,14 +1,17 @@
 //! Connections of the stack become the kernel's while a kernel's peer goes on sending and receiving.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+#![allow(dead_code, reason = "a part of the helpers is for the other test program")]
 
 mod common;
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::Duration;
 
 use common::{LONG, NOBODY, Ours, PORT, pattern};
+use nix::unistd::{setresgid, setresuid};
 use uncork_handover::{Family, fill, open, send_rest, start, to_kernel};
 use uncork_netns::testing::is_skipped;
 use uncork_sockdiag::{Name, SockDiag, TcpInfo};
@@ -119,10 +122,10 @@ fn hand_over(ours: &mut Ours, socket: SocketId, family: Family) -> (Detached, Tc
     let owned = ours.owned.clone();
     let kernel = ours.within(move || {
         let socket = open(&whole.snapshot, family)?;
-        fill(std::os::fd::AsFd::as_fd(&socket), &whole)?;
+        fill(socket.as_fd(), &whole)?;
         owned.give_back(&whole.snapshot);
-        start(std::os::fd::AsFd::as_fd(&socket), &whole.snapshot)?;
-        send_rest(std::os::fd::AsFd::as_fd(&socket), &whole)?;
+        start(socket.as_fd(), &whole.snapshot)?;
+        send_rest(socket.as_fd(), &whole)?;
         Ok(TcpStream::from(socket))
     });
     (detached, kernel)
@@ -318,6 +321,55 @@ fn the_window_is_said_with_the_shift_that_was_agreed_on() {
         // It may be larger than it was. It must not become smaller.
         let window = u32::from(seen.window_to(port)) << shift;
         assert!(window >= 60_000 >> shift << shift, "{window}");
+    }
+}
+
+/// This program again, as a process that has the socket and no privilege.
+#[test]
+fn the_octets_need_no_privilege() {
+    const TEST: &str = "the_octets_need_no_privilege";
+    const CHILD: &str = "UNCORK_TEST_FILLS";
+    const UNREAD: &[u8] = b"what the peer has said";
+    const UNSENT: &[u8] = b"what he is told";
+    if let Ok(snapshot) = std::env::var(CHILD) {
+        let nobody = 65_534;
+        setresgid(nobody.into(), nobody.into(), nobody.into()).unwrap();
+        setresuid(nobody.into(), nobody.into(), nobody.into()).unwrap();
+        let snapshot = serde_json::from_str(&snapshot).unwrap();
+        let detached = Detached::new(snapshot, [UNREAD, UNSENT].concat()).unwrap();
+        fill(std::io::stdin().as_fd(), &detached).unwrap();
+        assert!(open(&detached.snapshot, Family::OfAddress).is_err(), "it has a privilege");
+        return;
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let mut ours = Ours::new("ho-user", false);
+    let (socket, mut stream) = ours.accepted();
+    stream.write_all(UNREAD).unwrap();
+    ours.turn_until(|stack, _| stack.readable_bytes(socket) as usize == UNREAD.len());
+    let now = ours.engine.now();
+    let stack = ours.engine.stack();
+    assert_eq!(stack.send(now, socket, UNSENT, false), Ok(UNSENT.len()));
+    let detached = stack.detach(now, socket).unwrap();
+    let snapshot = detached.snapshot.clone();
+    let opened = ours.within(move || Ok(open(&snapshot, Family::OfAddress)?));
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", TEST])
+        .env(CHILD, serde_json::to_string(&detached.snapshot).unwrap())
+        .stdin(opened.try_clone().unwrap())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    ours.owned.give_back(&detached.snapshot);
+    start(opened.as_fd(), &detached.snapshot).unwrap();
+    send_rest(opened.as_fd(), &detached).unwrap();
+    let mut kernel = TcpStream::from(opened);
+    for (reader, said) in [(&mut kernel, UNREAD), (&mut stream, UNSENT)] {
+        reader.set_read_timeout(Some(LONG)).unwrap();
+        let mut got = vec![0; said.len()];
+        reader.read_exact(&mut got).unwrap();
+        assert_eq!(got, said);
     }
 }
 

@@ -107,7 +107,7 @@ impl Neighbours {
         Ok(Self {
             kernel: Line::open()?,
             news: News::of(&groups)?,
-            prompter: Prompter::default(),
+            prompter: Prompter::open()?,
             asked: BTreeMap::new(),
             behind: BTreeMap::new(),
             answers: VecDeque::new(),

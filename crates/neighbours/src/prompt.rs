@@ -1,9 +1,11 @@
 //! Making the kernel look for a neighbour. To order that (RTM_NEWNEIGH with NTF_USE) takes a privilege; to
 //! send him something does not.
 
+use std::io;
 use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, sendto, socket,
 };
@@ -11,38 +13,43 @@ use nix::sys::socket::{
 /// The discard protocol (RFC 863): whoever is there throws it away.
 const DISCARD: u16 = 9;
 
-/// Sockets to do it with, made when they are needed first.
-#[derive(Debug, Default)]
+/// Sockets to do it with, in the network namespace in which they were opened. A host without one version of IP
+/// has nobody to look for in it.
+#[derive(Debug)]
 pub(crate) struct Prompter {
     v4: Option<OwnedFd>,
     v6: Option<OwnedFd>,
 }
 
 impl Prompter {
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self { v4: line(AddressFamily::Inet)?, v6: line(AddressFamily::Inet6)? })
+    }
+
     /// Sends an empty datagram. What goes wrong shows, as when nobody answers: no news come of it, and
     /// whoever waits for those asks again.
-    pub(crate) fn prompt(&mut self, (device, hop): (u32, IpAddr)) {
+    pub(crate) fn prompt(&self, (device, hop): (u32, IpAddr)) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let _ = match hop {
-            IpAddr::V4(hop) => line(&mut self.v4, AddressFamily::Inet).and_then(|fd| {
+        let _ = match (hop, &self.v4, &self.v6) {
+            (IpAddr::V4(hop), Some(fd), _) => {
                 let to = SockaddrIn::from(SocketAddrV4::new(hop, DISCARD));
                 sendto(fd.as_raw_fd(), &[], &to, flags)
-            }),
-            IpAddr::V6(hop) => line(&mut self.v6, AddressFamily::Inet6).and_then(|fd| {
+            }
+            (IpAddr::V6(hop), _, Some(fd)) => {
                 // Only an address of the link itself may say of which (ipv6(7), sin6_scope_id).
                 let scope = if hop.is_unicast_link_local() { device } else { 0 };
                 let to = SockaddrIn6::from(SocketAddrV6::new(hop, DISCARD, 0, scope));
                 sendto(fd.as_raw_fd(), &[], &to, flags)
-            }),
+            }
+            _ => Ok(0),
         };
     }
 }
 
-fn line(kept: &mut Option<OwnedFd>, family: AddressFamily) -> nix::Result<&OwnedFd> {
+fn line(family: AddressFamily) -> io::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let opened = match kept.take() {
-        Some(opened) => opened,
-        None => socket(family, SockType::Datagram, flags, None)?,
-    };
-    Ok(kept.insert(opened))
+    match socket(family, SockType::Datagram, flags, None) {
+        Err(Errno::EAFNOSUPPORT) => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
 }

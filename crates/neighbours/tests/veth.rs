@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{Gid, Uid, setresgid, setresuid};
 use uncork_neighbours::{Answer, Found, Kind, Neighbours};
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
@@ -18,6 +19,9 @@ struct Link {
     there: Namespace,
 }
 
+/// Whom processes belong to that may do nothing.
+const NOBODY: Uid = Uid::from_raw(65_534);
+const NOBODYS_GROUP: Gid = Gid::from_raw(65_534);
 const THERE: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const MOVED: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
@@ -106,6 +110,31 @@ fn a_neighbour_is_found_without_anybody_having_spoken_to_him_and_followed() {
             Ok(())
         })
         .unwrap();
+}
+
+/// This program again, as a process without any privilege.
+#[test]
+fn it_takes_no_privilege() {
+    const TEST: &str = "it_takes_no_privilege";
+    const CHILD: &str = "UNCORK_TEST_UNPRIVILEGED";
+    if std::env::var_os(CHILD).is_some() {
+        setresgid(NOBODYS_GROUP, NOBODYS_GROUP, NOBODYS_GROUP).unwrap();
+        setresuid(NOBODY, NOBODY, NOBODY).unwrap();
+        let mut neighbours = Neighbours::open().unwrap();
+        for address in ["10.7.0.2", "fd07::2"] {
+            neighbours.ask(ip(address), None).unwrap();
+            assert_eq!(mac_of(next(&mut neighbours)), Some(THERE));
+        }
+        return;
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let link = link("nb-user").unwrap();
+    let program = std::env::current_exe().unwrap();
+    let mut command = link.here.command(program.to_str().unwrap());
+    let child = command.args(["--exact", TEST]).env(CHILD, "1").output().unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
 }
 
 #[test]

@@ -30,12 +30,13 @@ pub(crate) struct Filter(Owned);
 impl Filter {
     /// The connection's segments are the kernel's from now on.
     pub(crate) fn give_back(&self, snapshot: &Snapshot) {
-        self.0.disown(connection(snapshot.local, snapshot.remote)).unwrap();
+        self.0.keep(Protocol::Tcp, snapshot.local, snapshot.remote).unwrap();
     }
-}
 
-fn connection(local: SocketAddr, remote: SocketAddr) -> owned::Ours {
-    owned::Ours::Connection(Protocol::Tcp, local, remote)
+    /// The stack opens this connection.
+    pub(crate) fn own(&self, local: SocketAddr, remote: SocketAddr) {
+        self.0.own(owned::Ours::Connection(Protocol::Tcp, local, remote)).unwrap();
+    }
 }
 
 /// Answers the stack's questions with what the kernel knows.
@@ -120,6 +121,11 @@ impl Ours {
         self.namespace.within(work).unwrap()
     }
 
+    /// Where the stack listens.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
     /// Sees what our kernel sends to [`NOBODY`].
     pub(crate) fn listens_in(&self) -> Listening {
         let port = self.peers.within(|| Ok(Port::open(&af_packet::Settings::new("eth0"), None)?));
@@ -150,7 +156,7 @@ impl Ours {
         }
     }
 
-    /// A connection that the peer has opened. Its segments are the stack's even if the port is not any more.
+    /// A connection that the peer has opened.
     pub(crate) fn accepted(&mut self) -> (SocketId, TcpStream) {
         let (local, listener) = (self.local, self.listener);
         let peers = self.peers.name().to_owned();
@@ -161,8 +167,6 @@ impl Ours {
             socket.is_some()
         });
         let stream = connects.join().unwrap();
-        self.owned.0.own(connection(local, stream.local_addr().unwrap())).unwrap();
-        self.owned.0.disown(owned::Ours::Port(Protocol::Tcp, local)).unwrap();
         (socket.unwrap(), stream)
     }
 }
@@ -194,9 +198,14 @@ impl Listening {
     }
 }
 
-fn connect(namespace: &str, to: SocketAddr) -> TcpStream {
+/// This thread is in that namespace from now on.
+pub(crate) fn enter(namespace: &str) {
     let path = std::path::Path::new("/run/netns").join(namespace);
     let place = std::fs::File::open(path).unwrap();
     nix::sched::setns(place, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+fn connect(namespace: &str, to: SocketAddr) -> TcpStream {
+    enter(namespace);
     TcpStream::connect_timeout(&to, LONG).unwrap()
 }
