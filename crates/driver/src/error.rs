@@ -37,6 +37,27 @@ pub enum OpenError {
         /// Its option in the kernel's configuration.
         option: &'static str,
     },
+    /// The device has fewer queues.
+    #[error("{device} has no queue {queue}: it has {queues} (ethtool -l {device}), counted from 0")]
+    NoQueue {
+        /// The device.
+        device: String,
+        /// The one that was asked for.
+        queue: u32,
+        /// How many there are.
+        queues: u32,
+    },
+    /// Checksums of what comes cannot be told to be right.
+    #[error(
+        "the driver of {device} ({driver}) hands on frames whose checksums are not filled in, and does \
+         not tell AF_XDP which: use a packet socket"
+    )]
+    Checksums {
+        /// The device.
+        device: String,
+        /// Name of its driver.
+        driver: String,
+    },
     /// No memory for the rings.
     #[error("the kernel has no {bytes} octets for the rings: ask for fewer or shorter slots")]
     Memory {

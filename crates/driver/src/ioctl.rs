@@ -1,6 +1,7 @@
-//! Asking and telling the kernel about a network device by name (netdevice(7), linux/if_tun.h).
+//! Asking and telling the kernel about a network device by name (netdevice(7), linux/if_tun.h,
+//! linux/ethtool.h).
 //!
-//! One of three files of this crate with `unsafe`: no library that is used here has these calls of
+//! One of the files of this crate with `unsafe`: no library that is used here has these calls of
 //! ioctl(2).
 #![allow(unsafe_code)]
 
@@ -40,8 +41,8 @@ impl Request {
 
     /// `number` must be a request that takes an ifreq.
     fn make(&mut self, fd: impl AsFd, number: u64) -> io::Result<()> {
-        // SAFETY: all numbers that this file uses read and write an ifreq and nothing else, and
-        // this one outlives the call.
+        // SAFETY: all numbers that this file uses read and write an ifreq, which outlives the call, and
+        // nothing else but what `ethtool` lets it refer to.
         let done = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number as _, &raw mut self.0) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -97,6 +98,67 @@ pub(crate) fn flags(fd: impl AsFd, device: &str) -> io::Result<i32> {
     request.make(fd, libc::SIOCGIFFLAGS)?;
     // SAFETY: as in `index`.
     Ok(unsafe { request.0.ifr_ifru.ifru_flags }.into())
+}
+
+/// linux/sockios.h.
+const SIOCETHTOOL: u64 = 0x8946;
+/// linux/ethtool.h: which driver a device has, and how many queues.
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    /// Versions, places, numbers of statistics.
+    rest: [u32; 40],
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// A structure that a command of ethtool takes.
+///
+/// # Safety
+///
+/// It must be at least as long as what the kernel reads and writes for the command in its first word, and
+/// any bits must be a value of it.
+unsafe trait Command {}
+// SAFETY: 196 octets in the kernel, for ETHTOOL_GDRVINFO, the only command that is put into it.
+unsafe impl Command for DriverInfo {}
+// SAFETY: nine words, as in the kernel, for ETHTOOL_GCHANNELS, the only command that is put into it.
+unsafe impl Command for Channels {}
+
+/// SIOCETHTOOL: `command` is filled in.
+fn ethtool<T: Command>(fd: impl AsFd, device: &str, command: &mut T) -> io::Result<()> {
+    let mut request = Request::about(device)?;
+    request.0.ifr_ifru.ifru_data = (&raw mut *command).cast();
+    request.make(fd, SIOCETHTOOL)
+}
+
+/// Name of the device's driver ("veth", "virtio_net").
+pub(crate) fn driver(fd: impl AsFd, device: &str) -> io::Result<String> {
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 40] };
+    ethtool(fd, device, &mut info)?;
+    let name = info.driver.iter().take_while(|octet| **octet != 0);
+    Ok(name.map(|octet| char::from(*octet)).collect())
+}
+
+/// How many queues receive, each of which a socket of its own may be bound to.
+pub(crate) fn queues(fd: impl AsFd, device: &str) -> io::Result<u32> {
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    ethtool(fd, device, &mut channels)?;
+    Ok(channels.receive + channels.combined)
 }
 
 /// Makes `tun`, an open `/dev/net/tun`, the other end of a device, which is made if there is none of

@@ -4,7 +4,7 @@
 //! [`uncork_packet`]). Nothing in here knows what is in a frame.
 //!
 //! What drives a real device needs `unsafe` for what no library offers: rings of memory shared with
-//! the kernel, options of packet sockets, requests about devices. A file each, and no others.
+//! the kernel, options of the sockets, requests about devices. A file each, and no others.
 #![deny(unsafe_code)]
 
 use std::io;
@@ -14,6 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod clock;
 mod disturb;
 mod error;
@@ -23,6 +24,7 @@ pub mod record;
 pub mod tap;
 mod trace;
 mod vnet;
+mod wakeup;
 
 pub use disturb::Disturb;
 pub use error::OpenError;

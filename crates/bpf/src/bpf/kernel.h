@@ -33,6 +33,7 @@ enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_XSKMAP = 17,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
@@ -254,9 +255,21 @@ struct sk_buff {
 	__u64 skb_mstamp_ns;
 	unsigned int len;
 	char cb[48];
+	__u8 ip_summed : 2;
+	__u16 vlan_tci;
 	__u16 transport_header;
 	unsigned char *head;
 	unsigned char *data;
+};
+
+/* net/xdp.h: what a program of XDP is given; drivers/net/veth.c: what it is part of there. */
+struct xdp_buff {
+	void *data;
+};
+
+struct veth_xdp_buff {
+	struct xdp_buff xdp;
+	struct sk_buff *skb;
 };
 
 struct tcp_skb_cb {
@@ -412,3 +425,13 @@ struct bpf_sock_ops {
 };
 
 _Static_assert(__builtin_offsetof(struct bpf_sock_ops, sk) == 184, "the kernel has it there");
+
+/* linux/bpf.h: what a program of XDP sees of a frame. */
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};

@@ -1,97 +1,32 @@
 /*
  * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
  * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
- * not answer with a reset; the other lets only what is one engine's into that one's packet socket.
+ * not answer with a reset; the other lets only what is one engine's into that one's packet socket. The
+ * third hands what is one engine's over to its sockets of AF_XDP, before the kernel or anybody else sees it.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 #include "owned/packet.h"
 #include "owned/maps.h"
+#include "owned/owner.h"
+#include "owned/mark.h"
+#include "owned/redirect.h"
 
 /* linux/bpf.h: enum tcx_action_base. */
 #define TCX_NEXT (-1)
 #define TCX_DROP 2
 
-/* Mixed with a number that nobody outside knows, so that nobody chooses whom he burdens. */
-static __always_inline __u32 mixed(const struct packet *packet)
-{
-	const __u32 words[] = {
-		packet->remote.words[0], packet->remote.words[1], packet->remote.words[2],
-		packet->remote.words[3], packet->local.words[3],
-		(__u32)packet->remote_port << 16 | packet->local_port,
-	};
-	__u32 hash = settings.seed, i;
-
-	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		hash = (hash ^ words[i]) * 0x9e3779b1;
-		hash ^= hash >> 15;
-	}
-	/* Until each bit depends on all: the low ones count where members are few (MurmurHash3's fmix32). */
-	hash = (hash ^ hash >> 16) * 0x85ebca6b;
-	hash = (hash ^ hash >> 13) * 0xc2b2ae35;
-	return hash ^ hash >> 16;
-}
-
-/* One of those that have a port; each connection always the same as long as they are the same. */
-static __always_inline __u32 member(const struct members *members, const struct packet *packet)
-{
-	__u32 count = members->count, i;
-
-	if (!count || count > MEMBERS)
-		return KERNEL;
-	i = mixed(packet) % count;
-	/* The compiler knows that this is in bounds, the kernel's verifier does not: keep the check. */
-	asm volatile("" : "+r"(i));
-	return i < MEMBERS ? members->engines[i] : KERNEL;
-}
-
-/* Whose a packet is: an engine's, or the kernel's. */
-static __always_inline __u32 owner(const struct packet *packet)
-{
-	struct connection connection = {};
-	struct listener listener = {};
-	const struct members *members;
-	const __u32 *engine;
-
-	engine = bpf_map_lookup_elem(&addresses, &packet->local);
-	if (engine)
-		return *engine;
-	if (!packet->has_ports)
-		return KERNEL;
-	connection.local = packet->local;
-	connection.remote = packet->remote;
-	connection.local_port = packet->local_port;
-	connection.remote_port = packet->remote_port;
-	connection.protocol = packet->protocol;
-	engine = bpf_map_lookup_elem(&connections, &connection);
-	if (engine)
-		return *engine;
-	listener.local = packet->local;
-	listener.port = packet->local_port;
-	listener.protocol = packet->protocol;
-	members = bpf_map_lookup_elem(&listeners, &listener);
-	if (!members) {
-		/* On any address. */
-		__builtin_memset(&listener.local, 0, sizeof(listener.local));
-		members = bpf_map_lookup_elem(&listeners, &listener);
-	}
-	return members ? member(members, packet) : KERNEL;
-}
-
 SEC("tcx/ingress")
 int drop_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
-	__u32 key = 0;
-	__u64 *count;
 
 	if (!read_packet(skb, &packet) || owner(&packet) == KERNEL)
 		return TCX_NEXT;
-	count = bpf_map_lookup_elem(&dropped, &key);
-	if (count)
-		*count += 1;
+	count_dropped();
 	return TCX_DROP;
 }
 
@@ -108,6 +43,25 @@ int take_owned(struct __sk_buff *skb)
 	if (owner(&packet) == settings.engine || is_icmp_error(&packet))
 		return -1;
 	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
+}
+
+SEC("xdp.frags")
+int redirect_owned(struct xdp_md *xdp)
+{
+	int action;
+
+	if (!is_for_engine(xdp))
+		return XDP_PASS;
+	/*
+	 * What the engine owns is dropped if there is nobody to take it: the kernel would answer with a
+	 * reset, and the other end sends it again.
+	 */
+	action = XDP_DROP;
+	if (!settings.marks || leave_mark(xdp))
+		action = bpf_redirect_map(&sockets, xdp->rx_queue_index, XDP_DROP);
+	if (action == XDP_DROP)
+		count_dropped();
+	return action;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

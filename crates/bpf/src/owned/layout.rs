@@ -40,9 +40,10 @@ pub(super) fn connection_key(
 }
 
 /// `struct settings` of `owned/packet.h`.
-pub(super) fn constants(settings: Settings, engine: Engine, seed: u32) -> [u8; 12] {
+pub(super) fn constants(settings: Settings, engine: Engine, seed: u32, marks: bool) -> [u8; 12] {
     let mut values = [0; 12];
-    values[..2].copy_from_slice(&[settings.ethernet.into(), settings.neighbours.into()]);
+    let switches = [settings.ethernet, settings.neighbours, marks];
+    values[..3].copy_from_slice(&switches.map(u8::from));
     values[4..8].copy_from_slice(&engine.0.get().to_ne_bytes());
     values[8..].copy_from_slice(&seed.to_ne_bytes());
     values

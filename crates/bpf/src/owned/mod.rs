@@ -9,6 +9,10 @@
 //! | an address of the stack's, the device's MAC | keep quiet, but pass them on where forwarding is on | own the address if it is |
 //! | an address and a MAC of the stack's | ignore them | no filter |
 //!
+//! Where the stack has sockets of AF_XDP there is nothing to be taken away: a third program ([`Redirect`]) hands
+//! what is its over to them before the kernel, and the filters, see it. What both need (ARP, neighbour
+//! discovery, errors of ICMP) is told apart by whom it is about.
+//!
 //! The filter sits behind packet sockets that are bound to all protocols and before IP, so the stack
 //! sees what the kernel does not. Beside it there is one for the packet socket itself, which keeps out
 //! of its ring what is not the stack's. Fragments behind the first have no ports: only an owned address
@@ -21,6 +25,7 @@
 
 mod layout;
 mod link;
+mod redirect;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -34,10 +39,14 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenOb
 use self::layout::{connection_key, constants, mapped, members, port_key};
 use crate::tracer::is_section;
 
+pub use self::redirect::{Queues, Redirect};
+
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
 const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
+const REDIRECT: &str = "redirect_owned";
+const SOCKETS: &str = "sockets";
 
 /// Maps that all filters share.
 const MAPS: [&str; 4] = ["addresses", "listeners", "connections", "dropped"];
@@ -114,6 +123,23 @@ pub enum Error {
          the program these"
     )]
     Privilege,
+    /// The device has an XDP program that is not ours.
+    #[error(
+        "the device {device} has an XDP program already (bpftool prog show id {program} says which): detach \
+         that, or use a packet socket"
+    )]
+    Occupied {
+        /// Number of the device.
+        device: i32,
+        /// Number of the program.
+        program: u32,
+    },
+    /// The driver has no XDP.
+    #[error(
+        "the driver of the device {0} has no XDP of its own, and without that AF_XDP is no better than a \
+         packet socket: use one"
+    )]
+    NoXdp(i32),
     /// The table is full.
     #[error(
         "the filter's table is full: it holds 1,024 addresses, 16,384 ports of 64 engines each, \
@@ -168,12 +194,10 @@ impl Owned {
         libbpf_rs::set_print(None);
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
-        let object = open(settings, Engine::ONLY, seed)?.load()?;
-        let map = |name: &str| -> Result<MapHandle, Error> {
-            let found = object.maps().find(|map| map.name() == name).ok_or_else(|| absent(name))?;
-            Ok(MapHandle::try_from(&found)?)
-        };
-        let [addresses, listeners, connections, dropped] = MAPS.map(map);
+        let mut object = open(settings, Engine::ONLY, seed, false)?;
+        redirect::leave_out(&mut object)?;
+        let object = object.load()?;
+        let [addresses, listeners, connections, dropped] = MAPS.map(|name| map(&object, name));
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
             settings,
@@ -220,16 +244,23 @@ impl Owned {
     ///
     /// [`Error`] says what is missing.
     pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        let mut object = open(self.settings, engine, self.seed)?;
+        let mut object = self.open_another(engine, false)?;
+        redirect::leave_out(&mut object)?;
         for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
             program.set_autoload(false);
         }
+        program(&object.load()?, TAKE)
+    }
+
+    /// The programs once more for another engine, over the same maps.
+    fn open_another(&self, engine: Engine, marks: bool) -> Result<OpenObject, Error> {
+        let mut object = open(self.settings, engine, self.seed, marks)?;
         for mut map in object.maps_mut() {
             if let Some(at) = MAPS.iter().position(|name| map.name() == *name) {
                 map.reuse_fd(self.maps[at].as_fd())?;
             }
         }
-        program(&object.load()?, TAKE)
+        Ok(object)
     }
 
     /// From now on this is the only stack's.
@@ -308,7 +339,8 @@ impl Owned {
         }
     }
 
-    /// Packets that were taken away from the kernel so far.
+    /// Packets that were taken away from the kernel so far and not handed to a socket of AF_XDP: a packet
+    /// socket has had them before, or nobody.
     ///
     /// # Errors
     ///
@@ -337,14 +369,24 @@ fn program(object: &Object, name: &str) -> Result<OwnedFd, Error> {
     program.as_fd().try_clone_to_owned().map_err(Error::System)
 }
 
+fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
+    let found = object.maps().find(|map| map.name() == name).ok_or_else(|| absent(name))?;
+    Ok(MapHandle::try_from(&found)?)
+}
+
 fn absent(name: &str) -> Error {
     Error::System(io::Error::new(io::ErrorKind::NotFound, format!("the object has no {name}")))
 }
 
-/// Both programs with what they have to know.
-fn open(settings: Settings, engine: Engine, seed: u32) -> Result<OpenObject, Error> {
+/// All programs with what they have to know.
+fn open(
+    settings: Settings,
+    engine: Engine,
+    seed: u32,
+    marks: bool,
+) -> Result<OpenObject, Error> {
     let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(OBJECT)?;
-    let values = constants(settings, engine, seed);
+    let values = constants(settings, engine, seed, marks);
     for mut map in object.maps_mut() {
         if is_section(map.name(), ".rodata")
             && let Some(values_there) = map.initial_value_mut()
@@ -372,9 +414,9 @@ mod tests {
         assert_eq!(key_bytes("listeners"), port_key(Protocol::Tcp, end).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
         let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
-        // As packet.h has them: Ethernet, neighbours are the kernel's, and there is one engine.
+        // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
-        let values = constants(by_default, Engine::ONLY, 0);
+        let values = constants(by_default, Engine::ONLY, 0, false);
         assert_eq!(map.initial_value().unwrap()[..values.len()], values);
         let map = object.maps().find(|map| map.name() == "listeners").unwrap();
         assert_eq!(map.value_size() as usize, members(&[]).unwrap().len());

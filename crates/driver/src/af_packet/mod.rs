@@ -28,7 +28,6 @@ mod open;
 mod options;
 mod port;
 mod slots;
-mod wakeup;
 
 pub use handed::{Description, Handed};
 pub use open::{Fanout, Settings, Share};

@@ -4,14 +4,14 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::Medium;
 
 use super::geometry::Geometry;
 use super::handed::{Description, Device, Handed, Rings};
 use super::options::{self, Switch};
 use super::slots::HEADER_BYTES;
-use crate::{OpenError, ioctl, vnet};
+use crate::{OpenError, ioctl, vnet, wakeup};
 
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
@@ -207,20 +207,8 @@ fn make_rings(
     };
     options::make_receive_ring(fd, &for_receive).map_err(refused)?;
     options::make_transmit_ring(fd, &for_transmit).map_err(refused)?;
-    allow_in_flight(fd, transmit.bytes());
+    wakeup::allow_in_flight(fd, transmit.bytes());
     Ok(Rings { receive, transmit })
-}
-
-/// Whatever is in the ring may be under way at once. The kernel counts what is, and wakes whoever
-/// waits for completions only while that is less than half of what it allows (sock_writeable).
-fn allow_in_flight(fd: BorrowedFd<'_>, bytes: usize) {
-    // The kernel doubles what it is told.
-    let bytes = bytes.saturating_mul(2).min(usize::try_from(i32::MAX / 2).unwrap_or(0));
-    // Without CAP_NET_ADMIN it is what net.core.wmem_max allows. A socket that is at its bound says
-    // so, and what it did not take is offered again.
-    if setsockopt(&fd, sockopt::SndBufForce, &bytes).is_err() {
-        let _ = setsockopt(&fd, sockopt::SndBuf, &bytes);
-    }
 }
 
 /// linux/if_packet.h: PACKET_FANOUT_*.

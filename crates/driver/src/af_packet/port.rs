@@ -10,7 +10,7 @@ use super::handed::{Device, Handed};
 use super::open::Settings;
 use super::options;
 use super::slots::{self, ReceiveSlots, TransmitSlots};
-use super::wakeup::Wakeup;
+use crate::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
 /// Frames up to this length the kernel copies when they are sent. Longer ones it refers to where they

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod echo;
+
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};

@@ -40,8 +40,10 @@ struct settings {
 	__u8 ethernet;
 	/* Whether the stack finds its neighbours by itself. */
 	__u8 neighbours;
-	__u16 unused;
-	/* Whose packet socket it is. */
+	/* Whether a frame that is redirected is to say what is known of its checksum. */
+	__u8 marks;
+	__u8 unused;
+	/* Whose sockets they are. */
 	__u32 engine;
 	/* By which connections are shared out. */
 	__u32 seed;
@@ -54,6 +56,14 @@ struct address {
 	__u32 words[4];
 };
 
+/* What a program looks at: the kernel's buffer, or a frame of which there is none yet. */
+struct frame {
+	struct __sk_buff *skb;
+	struct xdp_md *xdp;
+	/* Which of them it is: known when a program is compiled. */
+	bool is_xdp;
+};
+
 struct packet {
 	struct address local;
 	struct address remote;
@@ -63,26 +73,32 @@ struct packet {
 	bool has_ports;
 	/* Of ICMP. */
 	__u8 type;
+	/* Where TCP, UDP or ICMP begin. */
+	__u32 transport_at;
 };
 
-static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 bytes)
+static __always_inline bool load(const struct frame *frame, __u32 at, void *to, __u32 bytes)
 {
-	return bpf_skb_load_bytes(skb, at, to, bytes) == 0;
+	if (frame->is_xdp)
+		return bpf_xdp_load_bytes(frame->xdp, at, to, bytes) == 0;
+	return bpf_skb_load_bytes(frame->skb, at, to, bytes) == 0;
 }
 
-static __always_inline void read_transport(struct __sk_buff *skb, __u32 at, struct packet *packet)
+static __always_inline void read_transport(const struct frame *frame, __u32 at,
+					    struct packet *packet)
 {
 	__be16 ports[2];
 
+	packet->transport_at = at;
 	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP) {
-		if (!load(skb, at, ports, sizeof(ports)))
+		if (!load(frame, at, ports, sizeof(ports)))
 			return;
 		packet->remote_port = ports[0];
 		packet->local_port = ports[1];
 		packet->has_ports = true;
 	}
 	if (packet->protocol == IPPROTO_ICMP || packet->protocol == IPPROTO_ICMPV6)
-		load(skb, at, &packet->type, sizeof(packet->type));
+		load(frame, at, &packet->type, sizeof(packet->type));
 }
 
 static __always_inline void map_v4(struct address *address, __u32 v4)
@@ -91,29 +107,29 @@ static __always_inline void map_v4(struct address *address, __u32 v4)
 	address->words[3] = v4;
 }
 
-static __always_inline bool read_ipv4(struct __sk_buff *skb, __u32 at, struct packet *packet)
+static __always_inline bool read_ipv4(const struct frame *frame, __u32 at, struct packet *packet)
 {
 	__u32 words[IPV4_BYTES / 4];
 	__u8 *octets = (__u8 *)words;
 
-	if (!load(skb, at, words, sizeof(words)))
+	if (!load(frame, at, words, sizeof(words)))
 		return false;
 	packet->protocol = octets[9];
 	map_v4(&packet->remote, words[3]);
 	map_v4(&packet->local, words[4]);
 	/* A later fragment has no ports. */
 	if (!((octets[6] & 0x1f) | octets[7]))
-		read_transport(skb, at + (octets[0] & 0x0f) * 4, packet);
+		read_transport(frame, at + (octets[0] & 0x0f) * 4, packet);
 	return true;
 }
 
-static __always_inline bool read_ipv6(struct __sk_buff *skb, __u32 at, struct packet *packet)
+static __always_inline bool read_ipv6(const struct frame *frame, __u32 at, struct packet *packet)
 {
 	__u32 words[IPV6_BYTES / 4];
 	__u8 next, extension[4];
 	int i;
 
-	if (!load(skb, at, words, sizeof(words)))
+	if (!load(frame, at, words, sizeof(words)))
 		return false;
 	next = ((__u8 *)words)[6];
 	__builtin_memcpy(&packet->remote, &words[2], sizeof(packet->remote));
@@ -123,7 +139,7 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, __u32 at, struct pa
 		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
 		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
 			break;
-		if (!load(skb, at, extension, sizeof(extension)))
+		if (!load(frame, at, extension, sizeof(extension)))
 			return true;
 		/* A later fragment has no ports. */
 		if (next == IPPROTO_FRAGMENT && (extension[2] | (extension[3] & 0xf8)))
@@ -132,21 +148,22 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, __u32 at, struct pa
 		next = extension[0];
 	}
 	packet->protocol = next;
-	read_transport(skb, at, packet);
+	read_transport(frame, at, packet);
 	return true;
 }
 
 /* False if it is no IP, or of a VLAN, which is another network. */
 static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
 {
+	struct frame frame = { .skb = skb };
 	__u32 at = settings.ethernet ? ETHERNET_BYTES : 0;
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return read_ipv4(skb, at, packet);
+		return read_ipv4(&frame, at, packet);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		return read_ipv6(skb, at, packet);
+		return read_ipv6(&frame, at, packet);
 	return false;
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
@@ -17,13 +18,17 @@ const RETRY: u64 = 2;
 /// How long frames wait that the kernel did not take (a full queue below, no memory for now).
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
+/// How long what has left a device may go unseen where nobody tells of it: a small part of what such a
+/// device holds (three quarters of a millisecond, see uncork-stack).
+const GLANCE_AFTER: Duration = Duration::from_micros(100);
+
 /// How often it is looked whether a device that is down is still there.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
 
 /// Sleeps in a row for which nobody has needed the set, after which it no longer looks at the socket.
 const RESTS_AFTER: u32 = 64;
 
-/// An epoll set over the packet socket.
+/// An epoll set over a packet socket or one of AF_XDP.
 ///
 /// That frames are there is a state of the socket, and told as one. That some have left is an event:
 /// as a state, the socket is "writable" whenever one slot is empty, which is nearly always. An event
@@ -34,7 +39,7 @@ const RESTS_AFTER: u32 = 64;
 /// (sock_def_write_space): three percent of what a small answer costs. So it rests while nobody waits for
 /// completions.
 #[derive(Debug)]
-pub(super) struct Wakeup {
+pub(crate) struct Wakeup {
     set: Epoll,
     /// Two more descriptors of the socket: a set holds each only once.
     frames: OwnedFd,
@@ -46,15 +51,15 @@ pub(super) struct Wakeup {
 
 /// What was fetched.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Drained {
+pub(crate) struct Drained {
     /// The device is down, or gone.
-    pub(super) error: bool,
+    pub(crate) error: bool,
     /// It is later ([`Wakeup::retry_soon`], [`Wakeup::look_later`]).
-    pub(super) retry: bool,
+    pub(crate) retry: bool,
 }
 
 impl Wakeup {
-    pub(super) fn new(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn new(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let frames = socket.try_clone_to_owned()?;
         let completions = socket.try_clone_to_owned()?;
@@ -87,7 +92,7 @@ impl Wakeup {
     }
 
     /// The set, which looks at the socket until [`Wakeup::spare`] was called often enough.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         if !self.rests() || self.look_at_socket().is_ok() {
             self.unneeded.set(0);
         } else {
@@ -98,7 +103,7 @@ impl Wakeup {
     }
 
     /// Somebody is about to sleep who does not need it.
-    pub(super) fn spare(&self) {
+    pub(crate) fn spare(&self) {
         if self.rests() {
             return;
         }
@@ -111,12 +116,17 @@ impl Wakeup {
     }
 
     /// Wakes a little later, as nothing else will.
-    pub(super) fn retry_soon(&self) -> io::Result<()> {
+    pub(crate) fn retry_soon(&self) -> io::Result<()> {
         self.wake_after(RETRY_AFTER)
     }
 
+    /// Wakes to look for what has left a device that does not tell (zero copy).
+    pub(crate) fn look_soon(&self) -> io::Result<()> {
+        self.wake_after(GLANCE_AFTER)
+    }
+
     /// Wakes to see what has become of a device that is down.
-    pub(super) fn look_later(&self) -> io::Result<()> {
+    pub(crate) fn look_later(&self) -> io::Result<()> {
         self.wake_after(LOOK_AFTER)
     }
 
@@ -126,7 +136,7 @@ impl Wakeup {
     }
 
     /// Fetches the events that there are.
-    pub(super) fn drain(&self) -> io::Result<Drained> {
+    pub(crate) fn drain(&self) -> io::Result<Drained> {
         if self.rests() {
             return self.ask_socket();
         }
@@ -157,5 +167,17 @@ impl Wakeup {
         }
         let error = asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
         Ok(Drained { error, retry: false })
+    }
+}
+
+/// Whatever is in a ring may be under way at once: so many octets. The kernel counts what is, and wakes whoever
+/// waits for completions only while that is less than half of what it allows (sock_writeable).
+pub(crate) fn allow_in_flight(fd: BorrowedFd<'_>, bytes: usize) {
+    // The kernel doubles what it is told.
+    let bytes = bytes.saturating_mul(2).min(usize::try_from(i32::MAX / 2).unwrap_or(0));
+    // Without CAP_NET_ADMIN it is what net.core.wmem_max allows. A socket that is at its bound says
+    // so, and what it did not take is offered again.
+    if setsockopt(&fd, sockopt::SndBufForce, &bytes).is_err() {
+        let _ = setsockopt(&fd, sockopt::SndBuf, &bytes);
     }
 }

@@ -1,0 +1,67 @@
+/*
+ * What the kernel knows of the checksum of a frame, where frames come whose checksum is not filled in.
+ * veth hands on what programs of this host have sent: their kernel has left the checksum to a device
+ * that does not exist (CHECKSUM_PARTIAL). XDP has no way to ask for that (its metadata are a time, a
+ * hash and a tag), but behind the frame that veth makes for the program stands the buffer it is of.
+ */
+#pragma once
+
+/* The kernel's own view of the program's frame (Linux 6.2). */
+void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
+
+/* include/linux/skbuff.h */
+#define CHECKSUM_UNNECESSARY 1
+#define CHECKSUM_PARTIAL 3
+
+/* The word before a frame: as user space reads it, too. */
+#define MARK_UNKNOWN 0
+#define MARK_GOOD 1
+
+/* The buffer that a frame is of; none if it is of none, as those are that XDP itself has sent on. */
+static __always_inline struct sk_buff *buffer_of(struct xdp_md *xdp)
+{
+	struct veth_xdp_buff *frame;
+	struct sk_buff *skb = NULL;
+
+	if (!bpf_core_field_exists(struct veth_xdp_buff, skb) || !bpf_cast_to_kern_ctx)
+		return NULL;
+	frame = bpf_cast_to_kern_ctx(xdp);
+	bpf_core_read(&skb, sizeof(skb), &frame->skb);
+	return skb;
+}
+
+/* Whether it is of a VLAN, which is another network: over veth, the tag is not in the frame. */
+static __always_inline bool is_of_vlan(struct sk_buff *skb)
+{
+	__u16 tag = 0;
+
+	bpf_core_read(&tag, sizeof(tag), &skb->vlan_tci);
+	return tag & VLAN_NUMBER;
+}
+
+static __always_inline __u32 mark_of(struct sk_buff *skb)
+{
+	__u8 summed;
+
+	if (!skb)
+		return MARK_UNKNOWN;
+	summed = BPF_CORE_READ_BITFIELD_PROBED(skb, ip_summed);
+	return summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY ? MARK_GOOD : MARK_UNKNOWN;
+}
+
+/* Leaves the word right before the frame. False if the driver has no room for it. */
+static __always_inline bool leave_mark(struct xdp_md *xdp)
+{
+	__u32 mark = mark_of(buffer_of(xdp));
+	void *end;
+	__u32 *place;
+
+	if (bpf_xdp_adjust_meta(xdp, -(int)sizeof(mark)))
+		return false;
+	place = (void *)(long)xdp->data_meta;
+	end = (void *)(long)xdp->data;
+	if ((void *)(place + 1) > end)
+		return false;
+	*place = mark;
+	return true;
+}

@@ -1,0 +1,79 @@
+/*
+ * Whose a packet is, by what user space has entered into the maps.
+ */
+#pragma once
+
+/* Mixed with a number that nobody outside knows, so that nobody chooses whom he burdens. */
+static __always_inline __u32 mixed(const struct packet *packet)
+{
+	const __u32 words[] = {
+		packet->remote.words[0], packet->remote.words[1], packet->remote.words[2],
+		packet->remote.words[3], packet->local.words[3],
+		(__u32)packet->remote_port << 16 | packet->local_port,
+	};
+	__u32 hash = settings.seed, i;
+
+	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		hash = (hash ^ words[i]) * 0x9e3779b1;
+		hash ^= hash >> 15;
+	}
+	/* Until each bit depends on all: the low ones count where members are few (MurmurHash3's fmix32). */
+	hash = (hash ^ hash >> 16) * 0x85ebca6b;
+	hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+	return hash ^ hash >> 16;
+}
+
+/* One of those that have a port; each connection always the same as long as they are the same. */
+static __always_inline __u32 member(const struct members *members, const struct packet *packet)
+{
+	__u32 count = members->count, i;
+
+	if (!count || count > MEMBERS)
+		return KERNEL;
+	i = mixed(packet) % count;
+	/* The compiler knows that this is in bounds, the kernel's verifier does not: keep the check. */
+	asm volatile("" : "+r"(i));
+	return i < MEMBERS ? members->engines[i] : KERNEL;
+}
+
+/* Whose a packet is: an engine's, or the kernel's. */
+static __always_inline __u32 owner(const struct packet *packet)
+{
+	struct connection connection = {};
+	struct listener listener = {};
+	const struct members *members;
+	const __u32 *engine;
+
+	engine = bpf_map_lookup_elem(&addresses, &packet->local);
+	if (engine)
+		return *engine;
+	if (!packet->has_ports)
+		return KERNEL;
+	connection.local = packet->local;
+	connection.remote = packet->remote;
+	connection.local_port = packet->local_port;
+	connection.remote_port = packet->remote_port;
+	connection.protocol = packet->protocol;
+	engine = bpf_map_lookup_elem(&connections, &connection);
+	if (engine)
+		return *engine;
+	listener.local = packet->local;
+	listener.port = packet->local_port;
+	listener.protocol = packet->protocol;
+	members = bpf_map_lookup_elem(&listeners, &listener);
+	if (!members) {
+		/* On any address. */
+		__builtin_memset(&listener.local, 0, sizeof(listener.local));
+		members = bpf_map_lookup_elem(&listeners, &listener);
+	}
+	return members ? member(members, packet) : KERNEL;
+}
+
+static __always_inline void count_dropped(void)
+{
+	__u32 key = 0;
+	__u64 *count = bpf_map_lookup_elem(&dropped, &key);
+
+	if (count)
+		*count += 1;
+}

@@ -1,0 +1,104 @@
+/*
+ * What of the frames that come is one engine's. Unlike a packet socket, one of AF_XDP takes a frame
+ * away from the kernel, so what both may want is looked at more closely.
+ */
+#pragma once
+
+/* linux/bpf.h: enum xdp_action. */
+#define XDP_DROP 1
+#define XDP_PASS 2
+
+/* RFC 826: where the address that is asked for or told to stands, from the Ethernet header on. */
+#define ARP_TARGET_AT (ETHERNET_BYTES + 24)
+/* RFC 4861 4.3: the address that is asked for. */
+#define NEIGHBOUR_SOLICITATION 135
+#define TARGET_BYTES 8
+/* RFC 792, RFC 4443 3: what an error is about stands behind its header. */
+#define ICMP_ERROR_BYTES 8
+
+static __always_inline bool is_of_address(const struct address *address)
+{
+	const __u32 *engine = bpf_map_lookup_elem(&addresses, address);
+
+	return engine && *engine == settings.engine;
+}
+
+/* Both the kernel and the stack have neighbours: each gets what is told to an address of its own. */
+static __always_inline bool is_arp_for_engine(const struct frame *frame)
+{
+	struct address target = {};
+	__u32 v4;
+
+	if (!settings.neighbours || !load(frame, ARP_TARGET_AT, &v4, sizeof(v4)))
+		return false;
+	map_v4(&target, v4);
+	return is_of_address(&target);
+}
+
+/* Who answers is told at the address that asks, which is looked at before; who asks, asks a group. */
+static __always_inline bool is_solicitation_for_engine(const struct frame *frame,
+						      const struct packet *packet)
+{
+	struct address target;
+
+	if (!settings.neighbours || packet->protocol != IPPROTO_ICMPV6 ||
+	    packet->type != NEIGHBOUR_SOLICITATION)
+		return false;
+	if (!load(frame, packet->transport_at + TARGET_BYTES, &target, sizeof(target)))
+		return false;
+	return is_of_address(&target);
+}
+
+/* An error is about a packet that went the other way. */
+static __always_inline bool is_about_ours(const struct frame *frame, const struct packet *packet)
+{
+	struct packet quoted = {}, ours = {};
+	__u32 at = packet->transport_at + ICMP_ERROR_BYTES;
+	bool read = false;
+
+	if (!is_icmp_error(packet))
+		return false;
+	if (packet->protocol == IPPROTO_ICMP)
+		read = read_ipv4(frame, at, &quoted);
+	else
+		read = read_ipv6(frame, at, &quoted);
+	if (!read || !quoted.has_ports)
+		return false;
+	ours.local = quoted.remote;
+	ours.remote = quoted.local;
+	ours.local_port = quoted.remote_port;
+	ours.remote_port = quoted.local_port;
+	ours.protocol = quoted.protocol;
+	ours.has_ports = true;
+	return owner(&ours) == settings.engine;
+}
+
+static __always_inline bool is_for_engine(struct xdp_md *xdp)
+{
+	struct frame frame = { .xdp = xdp, .is_xdp = true };
+	struct packet packet = {};
+	struct sk_buff *skb;
+	__be16 protocol;
+
+	/* One with a tag in it is of none of these protocols. */
+	if (!load(&frame, ETHERNET_BYTES - sizeof(protocol), &protocol, sizeof(protocol)))
+		return false;
+	if (protocol == bpf_htons(ETH_P_ARP))
+		return is_arp_for_engine(&frame);
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		if (!read_ipv4(&frame, ETHERNET_BYTES, &packet))
+			return false;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		if (!read_ipv6(&frame, ETHERNET_BYTES, &packet))
+			return false;
+	} else {
+		return false;
+	}
+	if (owner(&packet) != settings.engine && !is_solicitation_for_engine(&frame, &packet) &&
+	    !is_about_ours(&frame, &packet))
+		return false;
+	if (!settings.marks)
+		return true;
+	skb = buffer_of(xdp);
+	return !skb || !is_of_vlan(skb);
+}

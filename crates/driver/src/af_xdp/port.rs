@@ -1,0 +1,390 @@
+//! The port itself: chunks round and round.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{MsgFlags, recv, send};
+use uncork_packet::{Capabilities, Checksum, Completion, Received, Transmit, Trust};
+
+use super::area::{Area, Piece};
+use super::handed::{Description, Handed};
+use super::open::Settings;
+use super::options;
+use super::rings::Rings;
+use super::slots::Slots;
+use crate::wakeup::Wakeup;
+use crate::{Driver, Offer, OpenError};
+
+/// Longest frame: IP's longest packet, and what stands before it.
+const LONGEST_FRAME: usize = 65_535 + 18;
+/// Asks the kernel to fill in the checksum (XDP_TXMD_FLAGS_CHECKSUM).
+const FILL_IN_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
+/// The word before a frame whose checksum is known to be good, or never was filled in (`GOOD` of
+/// uncork-bpf's `owned/redirect.h`).
+const GOOD: u32 = 1;
+
+/// Idle turns after which the kernel is asked what has become of the device, which wakes nobody.
+const LOOK_AFTER_TURNS: u64 = 4;
+/// Octets of an Ethernet header.
+const ETHERNET_BYTES: usize = 14;
+
+/// What was received, as the kernel counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames that came.
+    pub received: u64,
+    /// Frames for which there was no memory, or no entry of the ring, or that were longer than they may be.
+    pub lost: u64,
+}
+
+/// A queue of a device by its socket.
+#[derive(Debug)]
+pub struct Port {
+    socket: OwnedFd,
+    description: Description,
+    area: Area,
+    rings: Rings,
+    slots: Slots,
+    wakeup: Wakeup,
+    /// A frame of several pieces, as far as it has come.
+    long: Vec<u8>,
+    /// Its first piece's.
+    long_trust: Trust,
+    /// Turns in which nothing has happened.
+    idle_turns: u64,
+    /// Frames were put into the ring and the kernel has not been told.
+    unsent: bool,
+    /// What has left and was not told yet.
+    completed: Vec<Completion>,
+    received: u64,
+    gone: bool,
+    /// It was down when last looked at, and no frame has come since.
+    down: bool,
+}
+
+impl Port {
+    /// Opens a queue of a device, in the network namespace of this thread. Nothing comes before frames are
+    /// redirected to it ([`Handed::open`]).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing.
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        Self::adopt(Handed::open(settings)?)
+    }
+
+    /// Uses a socket that this or another process has opened. That needs no privilege.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::System`], without the memory or descriptors, or if its frames are not as described.
+    pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
+        let Handed { socket, frames, description } = handed;
+        let geometry = description.area;
+        let mapped = || {
+            description.check()?;
+            let area = Area::map(frames.as_fd(), geometry.bytes())?;
+            Ok((area, Rings::map(socket.as_fd(), &geometry)?))
+        };
+        let (area, rings) =
+            mapped().map_err(OpenError::system("map the frames and rings of the socket"))?;
+        let wakeup = Wakeup::new(socket.as_fd())
+            .map_err(OpenError::system("make the set that wakes (epoll)"))?;
+        Ok(Self {
+            socket,
+            description,
+            area,
+            rings,
+            slots: Slots::new(geometry),
+            wakeup,
+            long: Vec::new(),
+            long_trust: Trust::Unknown,
+            idle_turns: 0,
+            unsent: false,
+            completed: Vec::with_capacity(16),
+            received: 0,
+            gone: false,
+            down: false,
+        })
+    }
+
+    /// The Ethernet address of the device.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.description.device.mac
+    }
+
+    /// Number of the device.
+    #[must_use]
+    pub fn index(&self) -> i32 {
+        self.description.device.index
+    }
+
+    /// Number of the queue.
+    #[must_use]
+    pub fn queue(&self) -> u32 {
+        self.description.device.queue
+    }
+
+    /// The socket, for the map by which frames are redirected to it.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether the device puts frames where we see them by itself.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.description.zero_copy
+    }
+
+    /// Frames that have not been told to have left.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.slots.in_flight()
+    }
+
+    /// What was received so far.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not tell.
+    pub fn statistics(&self) -> io::Result<Statistics> {
+        let counts = options::counts(self.socket.as_fd())?;
+        // Whether memory was missing is counted among those that were dropped.
+        let lost = counts.dropped + counts.ring_full + counts.invalid_to_receive;
+        Ok(Statistics { received: self.received, lost })
+    }
+
+    /// What is known of the checksum of a frame that begins with this piece.
+    fn trust(&self, piece: &Piece) -> Trust {
+        let mark = if self.description.marks { self.area.mark(piece) } else { None };
+        match mark.map(u32::from_ne_bytes) {
+            Some(GOOD) => Trust::Good,
+            _ => Trust::Unknown,
+        }
+    }
+
+    /// Hands a frame on when the last of its pieces has come; whether it has.
+    fn gather(&mut self, piece: &Piece, each: &mut dyn FnMut(Received<'_>)) -> bool {
+        if self.long.is_empty() {
+            self.long_trust = self.trust(piece);
+        }
+        // One that is too long is cut off here and refused by the stack: its headers say so.
+        let room = LONGEST_FRAME - self.long.len();
+        let bytes = self.area.piece(piece).unwrap_or_default();
+        self.long.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if piece.continues {
+            return false;
+        }
+        each(Received { bytes: &self.long, trust: self.long_trust, segment_bytes: None });
+        self.long.clear();
+        true
+    }
+
+    /// Hands on what is in the ring.
+    fn take(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> usize {
+        let (mut received, mut any) = (0, false);
+        while received < budget {
+            let Some(piece) = self.rings.receive.take() else { break };
+            any = true;
+            if piece.continues || !self.long.is_empty() {
+                received += usize::from(self.gather(&piece, each));
+            } else if let Some(bytes) = self.area.piece(&piece) {
+                each(Received { bytes, trust: self.trust(&piece), segment_bytes: None });
+                received += 1;
+            }
+            self.rings.fill.give_back(piece);
+        }
+        if any {
+            self.rings.receive.release();
+            self.rings.fill.submit();
+        }
+        received
+    }
+
+    /// Has the device's part of receiving run, where that is up to us: it waits for memory, or polls busily.
+    fn call_for_frames(&mut self) -> io::Result<()> {
+        match recv(self.socket.as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT) {
+            Ok(_) | Err(nix::Error::EAGAIN | nix::Error::EINTR | nix::Error::ENOBUFS) => {
+                self.down = false;
+                Ok(())
+            }
+            Err(error) => self.look_at_device(error),
+        }
+    }
+
+    /// Looks for what has left; whether that was anything.
+    fn collect(&mut self) -> bool {
+        let mut any = false;
+        while let Some(at) = self.rings.completion.take() {
+            any = true;
+            self.slots.finish(at, &mut self.completed);
+        }
+        if any {
+            self.rings.completion.release();
+        }
+        any
+    }
+
+    /// What an error of a call says of the device. Down is like a pulled cable: it may be plugged in again.
+    fn look_at_device(&mut self, error: nix::Error) -> io::Result<()> {
+        match error {
+            nix::Error::ENETDOWN => {
+                self.down = true;
+                self.wakeup.look_later()
+            }
+            nix::Error::ENXIO => {
+                self.gone = true;
+                self.check()
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.gone {
+            let text = format!("the network device {} is gone", self.description.device.name);
+            return Err(io::Error::new(ErrorKind::NotConnected, text));
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel is to do about the checksum of a frame: `struct xsk_tx_metadata`, to be written before it.
+fn metadata(checksum: Checksum) -> Option<[u8; 16]> {
+    let Checksum::Partial { start, offset } = checksum else { return None };
+    let mut metadata = [0; 16];
+    metadata[..8].copy_from_slice(&FILL_IN_CHECKSUM.to_ne_bytes());
+    metadata[8..10].copy_from_slice(&start.to_ne_bytes());
+    metadata[10..12].copy_from_slice(&offset.to_ne_bytes());
+    Some(metadata)
+}
+
+impl Driver for Port {
+    fn capabilities(&self) -> Capabilities {
+        self.description.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        let mut received = self.take(budget, each);
+        if received == 0 && self.description.polls_busily {
+            self.call_for_frames()?;
+            received = self.take(budget, each);
+        }
+        if received == 0 {
+            return self.check().map(|()| 0);
+        }
+        self.down = false;
+        self.idle_turns = 0;
+        self.received += received as u64;
+        // Only a driver that copies nothing ever waits for memory.
+        if self.description.zero_copy && self.rings.fill.needs_call() {
+            self.call_for_frames()?;
+        }
+        Ok(received)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.collect();
+        if !self.completed.is_empty() {
+            self.idle_turns = 0;
+            self.completed.drain(..).for_each(each);
+            return Ok(());
+        }
+        // As with a packet socket: events are fetched before somebody sleeps, but not each time that somebody
+        // looks. What has become of the device only a call tells.
+        self.idle_turns += 1;
+        if self.idle_turns.is_power_of_two() || self.down {
+            let drained = self.wakeup.drain()?;
+            let asks = if self.down { drained.retry } else { self.idle_turns >= LOOK_AFTER_TURNS };
+            if asks {
+                self.call_for_frames()?;
+            }
+            self.collect();
+            self.completed.drain(..).for_each(each);
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        let area = self.description.area;
+        if self.slots.is_all_lent() {
+            self.collect();
+        }
+        if !self.rings.transmit.has_room(area.slot_chunks) {
+            return Ok(Offer::Full);
+        }
+        let Some(mut slot) = self.slots.take() else { return Ok(Offer::Full) };
+        let octets = self.area.slot(&mut slot).ok_or(ErrorKind::InvalidData)?;
+        let (before, room) = octets.split_at_mut(area.metadata_bytes as usize);
+        let longest = ETHERNET_BYTES + usize::from(self.description.device.mtu);
+        let room = &mut room[..longest];
+        let Some(transmit) = fill(room) else {
+            self.slots.give_back(slot);
+            return Ok(Offer::Declined);
+        };
+        let bytes = transmit.frame_bytes;
+        if bytes == 0 || usize::try_from(bytes).is_ok_and(|bytes| bytes > room.len()) {
+            self.slots.give_back(slot);
+            return Err(io::Error::new(ErrorKind::InvalidInput, "a frame longer than its slot"));
+        }
+        let asked = metadata(transmit.checksum);
+        if let (Some(asked), Some(place)) = (asked, before.first_chunk_mut()) {
+            *place = asked;
+        }
+        let chunks = (area.metadata_bytes + bytes).div_ceil(area.chunk_bytes);
+        self.slots.send(&slot, transmit.owner, bytes, chunks);
+        self.rings.transmit.send(slot, area.metadata_bytes, bytes, asked.is_some());
+        self.unsent = true;
+        Ok(Offer::Taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.unsent {
+            return Ok(());
+        }
+        self.rings.transmit.submit();
+        self.idle_turns = 0;
+        let mut waiting = self.rings.transmit.waiting();
+        while self.rings.transmit.needs_call() {
+            let sent = send(self.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT);
+            let left = self.rings.transmit.waiting();
+            match sent {
+                Ok(_) => break,
+                // The kernel sends so many at once; or a device has thrown one away.
+                Err(nix::Error::EAGAIN | nix::Error::EBUSY) if left < waiting => waiting = left,
+                // No memory, or the device takes no more for now.
+                Err(
+                    nix::Error::EAGAIN
+                    | nix::Error::EBUSY
+                    | nix::Error::ENOBUFS
+                    | nix::Error::ENOMEM
+                    | nix::Error::EINTR,
+                ) => return self.wakeup.retry_soon(),
+                Err(error) => return self.look_at_device(error),
+            }
+        }
+        // What a driver that copies nothing has not taken yet it knows of.
+        self.unsent = !self.description.zero_copy && self.rings.transmit.waiting() > 0;
+        if self.unsent { self.wakeup.retry_soon() } else { Ok(()) }
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        if self.description.zero_copy && self.slots.in_flight() > 0 {
+            // Without the timer it would be woken by frames alone, which may be late but does come.
+            let _ = self.wakeup.look_soon();
+        }
+        Some(self.wakeup.fd())
+    }
+
+    /// The socket itself, as with a packet socket: the kernel wakes nobody for a completion who polls for frames.
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        if self.unsent || self.down {
+            self.wakes()
+        } else {
+            self.wakeup.spare();
+            Some(self.socket.as_fd())
+        }
+    }
+}

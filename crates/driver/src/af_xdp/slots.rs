@@ -1,0 +1,112 @@
+//! Which slots are empty, and what is in those that are under way.
+
+use uncork_packet::{Completion, Owner};
+
+use super::area::Slot;
+use super::geometry::Geometry;
+
+/// What a slot holds that was sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    owner: Option<Owner>,
+    bytes: u32,
+    /// Chunks of it that have not been told to have left.
+    chunks: u32,
+}
+
+/// All slots. Each of them is here, or lent, or under way.
+#[derive(Debug)]
+pub(super) struct Slots {
+    geometry: Geometry,
+    /// Those that are empty; the one that was used last, which the processor may have in its cache, is lent first.
+    empty: Vec<u32>,
+    /// By number: what is under way.
+    sent: Vec<Option<Sent>>,
+}
+
+impl Slots {
+    /// All are empty.
+    pub(super) fn new(geometry: Geometry) -> Self {
+        let slots = geometry.slots;
+        Self {
+            geometry,
+            empty: (0..slots).rev().collect(),
+            sent: (0..slots).map(|_| None).collect(),
+        }
+    }
+
+    /// How many are under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.sent.len() - self.empty.len()
+    }
+
+    /// Whether none is empty.
+    pub(super) fn is_all_lent(&self) -> bool {
+        self.empty.is_empty()
+    }
+
+    /// Takes an empty one.
+    pub(super) fn take(&mut self) -> Option<Slot> {
+        let number = self.empty.pop()?;
+        Some(Slot { number, at: self.geometry.slot(number), bytes: self.geometry.slot_bytes() })
+    }
+
+    /// It was not used.
+    pub(super) fn give_back(&mut self, slot: Slot) {
+        self.empty.push(slot.number);
+    }
+
+    /// It will be sent, in so many chunks.
+    pub(super) fn send(&mut self, slot: &Slot, owner: Option<Owner>, bytes: u32, chunks: u32) {
+        if let Some(sent) = self.sent.get_mut(slot.number as usize) {
+            *sent = Some(Sent { owner, bytes, chunks });
+        }
+    }
+
+    /// The kernel says that the chunk at this place has left.
+    pub(super) fn finish(&mut self, at: u64, completed: &mut Vec<Completion>) {
+        let Some(number) = self.geometry.slot_of(at) else { return };
+        let place = &mut self.sent[number as usize];
+        // What is not under way cannot have left, whatever the kernel says.
+        let Some(sent) = place else { return };
+        sent.chunks -= 1;
+        if sent.chunks > 0 {
+            return;
+        }
+        if let Some(owner) = sent.owner {
+            crate::completed(completed, owner, sent.bytes);
+        }
+        *place = None;
+        self.empty.push(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_left_when_all_its_chunks_have_and_no_slot_is_given_twice() {
+        let geometry = Geometry::new(4, 2, 9018).unwrap();
+        let mut slots = Slots::new(geometry);
+        let (one, two) = (slots.take().unwrap(), slots.take().unwrap());
+        assert!(slots.take().is_none());
+        slots.send(&one, Some(Owner(7)), 9000, 3);
+        slots.give_back(two);
+        let mut told = Vec::new();
+        let chunk = |index| one.at + index * 4096;
+        for index in [2, 0] {
+            slots.finish(chunk(index), &mut told);
+            assert!(told.is_empty());
+        }
+        slots.finish(chunk(1), &mut told);
+        assert_eq!(told, [Completion { owner: Owner(7), bytes: 9000 }]);
+        assert_eq!(slots.in_flight(), 0);
+        // Once more, and where no slot is.
+        slots.finish(chunk(1), &mut told);
+        slots.finish(0, &mut told);
+        slots.finish(u64::MAX, &mut told);
+        assert_eq!((told.len(), slots.in_flight()), (1, 0));
+        assert!(slots.take().is_some() && slots.take().is_some() && slots.take().is_none());
+    }
+}
