@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use uncork_bpf::owned;
 use uncork_driver::OpenError;
 use uncork_stack::{ConnectError, ConnectionError, ListenError};
 
@@ -13,6 +14,9 @@ pub enum Error {
     /// The port could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// What is the stack's could not be taken away from the kernel.
+    #[error(transparent)]
+    Owned(#[from] owned::Error),
     /// An address of the kernel's was asked for.
     #[error(
         "{0} is an address of this host already: give the stack one that nobody has, of the same \
@@ -94,7 +98,12 @@ impl Error {
                 OpenError::NoDevice(_)
                     | OpenError::Busy(_)
                     | OpenError::Medium { .. }
+                    | OpenError::Checksums { .. }
                     | OpenError::Settings(_)
+            ),
+            Self::Owned(error) => matches!(
+                error,
+                owned::Error::Occupied { .. } | owned::Error::NoXdp(_) | owned::Error::Full
             ),
             Self::Setup { .. } | Self::Connect(_) | Self::Connection(..) | Self::System { .. } => {
                 false
@@ -107,7 +116,7 @@ impl Error {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         match self {
-            Self::Open(OpenError::Privilege { .. }) => true,
+            Self::Open(OpenError::Privilege { .. }) | Self::Owned(owned::Error::Privilege) => true,
             Self::KernelListen { error, .. } | Self::Setup { error, .. } => {
                 error.kind() == io::ErrorKind::PermissionDenied
             }

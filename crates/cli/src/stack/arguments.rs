@@ -55,6 +55,8 @@ pub(super) enum Driver {
     Tap,
     /// A packet socket on a device that is there
     Packet,
+    /// Sockets of AF_XDP on a device that is there, one for each of its queues
+    Xdp,
 }
 
 #[derive(Debug, Args)]

@@ -81,6 +81,7 @@ fn place(device: String, wanted: Device) -> Place {
     let kind = wanted.driver.map(|driver| match driver {
         Driver::Tap => Kind::Tap,
         Driver::Packet => Kind::Packet,
+        Driver::Xdp => Kind::Xdp,
     });
     Place {
         device,

@@ -27,9 +27,11 @@ mod handed;
 mod open;
 mod options;
 mod port;
+mod queues;
 mod rings;
 mod slots;
 
 pub use handed::{Description, Handed};
 pub use open::{BusyPoll, Copying, Nature, Settings};
 pub use port::{Port, Statistics};
+pub use queues::Queues;

@@ -140,8 +140,8 @@ impl Handed {
         bind(fd, settings, device.index, &area)?;
         // What an older kernel does not know takes more calls.
         let _ = options::send_at_once(fd, area.transmit_entries());
-        let zero_copy =
-            options::is_zero_copy(fd).map_err(OpenError::system("ask whether frames are copied"))?;
+        let zero_copy = options::is_zero_copy(fd)
+            .map_err(OpenError::system("ask whether frames are copied"))?;
         let description = Description {
             device,
             area,

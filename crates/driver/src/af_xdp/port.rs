@@ -242,6 +242,11 @@ impl Port {
         }
     }
 
+    /// Whether something is to be done that no frame wakes for.
+    pub(super) fn needs_looking_after(&self) -> bool {
+        self.unsent || self.down
+    }
+
     fn check(&self) -> io::Result<()> {
         if self.gone {
             let text = format!("the network device {} is gone", self.description.device.name);
@@ -380,7 +385,7 @@ impl Driver for Port {
 
     /// The socket itself, as with a packet socket: the kernel wakes nobody for a completion who polls for frames.
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
-        if self.unsent || self.down {
+        if self.needs_looking_after() {
             self.wakes()
         } else {
             self.wakeup.spare();

@@ -167,7 +167,8 @@ impl<T: Entry> Emptied<T> {
 
     /// Whether so many entries can be put.
     fn has_room(&mut self, entries: u32) -> bool {
-        let free = |ring: &Self| (ring.ring.mask + 1).saturating_sub(ring.next.wrapping_sub(ring.seen));
+        let free =
+            |ring: &Self| (ring.ring.mask + 1).saturating_sub(ring.next.wrapping_sub(ring.seen));
         if free(self) < entries {
             self.seen = self.ring.consumer().load(Ordering::Acquire);
         }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod echo;
+pub(crate) mod xdp;
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
@@ -60,6 +61,13 @@ impl Link {
     /// Gives the kernel's end an address, and tells it where ours is.
     pub(crate) fn with_address(self) -> Self {
         self.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
+        let neighbour = format!("neigh add {OURS} lladdr {} dev eth0", text(OUR_MAC));
+        self.kernels.ip(&neighbour).unwrap();
+        self
+    }
+
+    /// Tells the kernel where our address is.
+    pub(crate) fn with_neighbour(self) -> Self {
         let neighbour = format!("neigh add {OURS} lladdr {} dev eth0", text(OUR_MAC));
         self.kernels.ip(&neighbour).unwrap();
         self

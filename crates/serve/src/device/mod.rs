@@ -1,7 +1,8 @@
 //! The device under a stack with an address of its own: a TAP that is made, or one that is there, by a
-//! packet socket.
+//! packet socket or sockets of AF_XDP.
 
 mod link;
+mod xdp;
 
 use std::fs;
 use std::io::Read as _;
@@ -22,6 +23,8 @@ pub enum Kind {
     Tap,
     /// A packet socket on a device that is there.
     Packet,
+    /// Sockets of AF_XDP on a device that is there, one for each of its queues.
+    Xdp,
 }
 
 /// Device and addresses.
@@ -76,6 +79,7 @@ impl Place {
         match self.kind.unwrap_or_else(|| self.usual_kind()) {
             Kind::Tap => self.open_tap(),
             Kind::Packet => self.open_packet(),
+            Kind::Xdp => xdp::open(self),
         }
     }
 
@@ -111,13 +115,18 @@ impl Place {
         })
     }
 
-    fn open_packet(&self) -> Result<Opened, Error> {
-        if !self.host.is_empty() {
-            return Err(OpenError::Settings(
-                "--host gives addresses to a TAP: a device that is there has its own (ip address)",
-            )
-            .into());
+    fn refuse_host(&self) -> Result<(), Error> {
+        if self.host.is_empty() {
+            return Ok(());
         }
+        Err(OpenError::Settings(
+            "--host gives addresses to a TAP: a device that is there has its own (ip address)",
+        )
+        .into())
+    }
+
+    fn open_packet(&self) -> Result<Opened, Error> {
+        self.refuse_host()?;
         let settings = af_packet::Settings::new(&self.device);
         // What carries no Ethernet is found out by opening it, which takes the filter.
         let (owned, trouble) =

@@ -1,0 +1,105 @@
+//! Several queues of one device for one engine.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use uncork_packet::{Capabilities, Completion, Received, Transmit};
+
+use super::port::Port;
+use crate::{Driver, Offer, OpenError};
+
+/// All queues of a device, taken in turn. What is sent leaves by the first: the order of what it is given stays.
+#[derive(Debug)]
+pub struct Queues {
+    /// At least one.
+    ports: Vec<Port>,
+    /// Whose turn it is.
+    next: usize,
+    /// Over what wakes for frames and completions of each, and for frames only.
+    any: Epoll,
+    frames: Epoll,
+}
+
+impl Queues {
+    /// Joins ports that are on one device.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or there are no descriptors left.
+    pub fn new(ports: Vec<Port>) -> Result<Self, OpenError> {
+        if ports.is_empty() {
+            return Err(OpenError::Settings("a device has at least one queue to be used"));
+        }
+        let sets = || {
+            let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            let frames = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+            for port in &ports {
+                let readable = || EpollEvent::new(EpollFlags::EPOLLIN, 0);
+                frames.add(port.socket(), readable())?;
+                if let Some(fd) = port.wakes() {
+                    any.add(fd, readable())?;
+                }
+            }
+            Ok((any, frames))
+        };
+        let (any, frames) = sets().map_err(|error: nix::Error| {
+            OpenError::system("make the sets that wake (epoll)")(error.into())
+        })?;
+        Ok(Self { ports, next: 0, any, frames })
+    }
+
+    /// The ports.
+    #[must_use]
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+}
+
+impl Driver for Queues {
+    fn capabilities(&self) -> Capabilities {
+        self.ports[0].capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        let mut received = 0;
+        for _ in 0..self.ports.len() {
+            received += self.ports[self.next].receive(budget - received, each)?;
+            self.next = (self.next + 1) % self.ports.len();
+            if received >= budget {
+                break;
+            }
+        }
+        Ok(received)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.ports.iter_mut().try_for_each(|port| port.complete(each))
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        self.ports[0].offer(fill)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.ports[0].flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        // Each makes ready what it wakes by.
+        for port in &self.ports {
+            port.wakes();
+        }
+        Some(self.any.0.as_fd())
+    }
+
+    fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
+        if self.ports.iter().any(Port::needs_looking_after) {
+            return self.wakes();
+        }
+        for port in &self.ports {
+            port.wakes_for_frames();
+        }
+        Some(self.frames.0.as_fd())
+    }
+}

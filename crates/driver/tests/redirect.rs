@@ -1,0 +1,300 @@
+//! What a socket of AF_XDP takes away from the kernel, and what it leaves to it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::xdp::{ALONE, open_with, settings};
+use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, wakes_within};
+use uncork_bpf::owned::{Error, Ours, Owned, Protocol, Redirect, Settings};
+use uncork_driver::af_xdp::{Nature, Port, Queues};
+use uncork_driver::{Driver as _, Offer, af_packet};
+
+const PORT: u16 = 7000;
+/// The kernel has the address, and finds its neighbours.
+const SHARED: Settings = Settings { ethernet: true, neighbours: false };
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from((OURS, port))
+}
+
+/// Our end of the link has a kernel with our address on it.
+fn shared(label: &str) -> Link {
+    let link = Link::new(label).with_address();
+    link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
+    link
+}
+
+/// What happens to somebody who connects to our address from the other end.
+fn knock(link: &Link, port: u16) -> ErrorKind {
+    let connect = move || {
+        Ok(TcpStream::connect_timeout(&at(port), Duration::from_millis(300)).unwrap_err().kind())
+    };
+    link.kernels.within(connect).unwrap()
+}
+
+/// A process that another test of this program starts at this moment has our descriptors until it executes
+/// something, and with them the program.
+fn is_refused_again(link: &Link) {
+    let end = Instant::now() + LONG;
+    while knock(link, PORT) != ErrorKind::ConnectionRefused {
+        assert!(Instant::now() < end, "the program is still there");
+    }
+}
+
+/// What ip(8) says of our device.
+fn shown(link: &Link) -> String {
+    let mut command = link.ours.command("ip");
+    let shown = command.args(["link", "show", "dev", "eth0"]).output().unwrap();
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+#[test]
+fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
+    if skipped("the_kernel_answers_for_what_is_its_own_and_for_nothing_else") {
+        return;
+    }
+    let link = shared("red");
+    let (owned, mut port) = open_with(&link, settings(), SHARED);
+    assert_eq!(knock(&link, PORT), ErrorKind::ConnectionRefused, "nothing is owned yet");
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
+    assert_eq!(knock(&link, PORT + 1), ErrorKind::ConnectionRefused, "the port beside it");
+    // The stack has seen what the kernel has not, and nothing else.
+    let came = receive_until(&mut port, |came| !came.is_empty());
+    for frame in came {
+        assert_eq!(frame.bytes[36..38], PORT.to_be_bytes());
+    }
+    assert_eq!(owned.dropped().unwrap(), 0);
+    // Who listens on a kernel's socket is found.
+    let listener = link.ours.within(|| Ok(TcpListener::bind((OURS, 9))?)).unwrap();
+    link.kernels.within(|| Ok(TcpStream::connect_timeout(&at(9), LONG)?)).unwrap();
+    listener.accept().unwrap();
+    owned.disown(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    assert_eq!(knock(&link, PORT), ErrorKind::ConnectionRefused, "given back");
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    assert!(shown(&link).contains("xdp"), "{}", shown(&link));
+    drop((owned, port));
+    is_refused_again(&link);
+    assert!(!shown(&link).contains("xdp"), "{}", shown(&link));
+}
+
+#[test]
+fn what_is_owned_and_has_no_socket_is_nobodys() {
+    if skipped("what_is_owned_and_has_no_socket_is_nobodys") {
+        return;
+    }
+    let link = shared("rednone");
+    let (owned, port) = open_with(&link, settings(), SHARED);
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    // The socket alone ends; a reset would end its peers' connections.
+    drop(port);
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
+    assert!(owned.dropped().unwrap() >= 1);
+}
+
+#[test]
+fn neighbours_are_told_to_whoever_they_are_told_to() {
+    if skipped("neighbours_are_told_to_whoever_they_are_told_to") {
+        return;
+    }
+    // Our kernel has an address, the stack another, both on one device.
+    let link = Link::new("redarp");
+    link.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
+    link.ours.ip("address add 10.91.0.3/24 dev eth0").unwrap();
+    let (owned, mut port) = open_with(&link, settings(), ALONE);
+    owned.own(Ours::Address(OURS.into())).unwrap();
+    let ask = |address: &'static str| {
+        let send = move || Ok(UdpSocket::bind((KERNELS, 0))?.send_to(b"hello", (address, PORT))?);
+        link.kernels.within(send).unwrap();
+    };
+    ask("10.91.0.1");
+    let came = receive_until(&mut port, |came| !came.is_empty());
+    assert_eq!(came[0].bytes[12..14], [0x08, 0x06], "who has the stack's address");
+    assert_eq!(came[0].bytes[38..42], OURS.octets());
+    // The kernel asks and is answered, both ways, and the stack has no part in it.
+    let listener = link.ours.within(|| Ok(TcpListener::bind("10.91.0.3:9")?)).unwrap();
+    let connect = || Ok(TcpStream::connect_timeout(&"10.91.0.3:9".parse()?, LONG)?);
+    link.kernels.within(connect).unwrap();
+    listener.accept().unwrap();
+    let rest = port.receive(64, &mut |frame| {
+        assert_eq!(frame.bytes[38..42], OURS.octets(), "only who asks for us");
+    });
+    rest.unwrap();
+}
+
+#[test]
+fn errors_go_to_whom_they_are_about() {
+    if skipped("errors_go_to_whom_they_are_about") {
+        return;
+    }
+    let link = shared("redicmp");
+    let (owned, mut port) = open_with(&link, settings(), SHARED);
+    let far = SocketAddr::from((KERNELS, 9));
+    owned.own(Ours::Connection(Protocol::Udp, at(5000), far)).unwrap();
+    // Nobody is at the far end's port: its kernel says so. Of two sockets of our kernel one has the stack's
+    // own ends, which is how a test makes a packet of the stack's.
+    let ask = |port: u16| {
+        let ask = move || {
+            let socket = UdpSocket::bind((OURS, port))?;
+            socket.connect((KERNELS, 9))?;
+            socket.set_read_timeout(Some(Duration::from_millis(300)))?;
+            socket.send(b"is anybody there")?;
+            Ok(socket.recv(&mut [0; 9]).unwrap_err().kind())
+        };
+        link.ours.within(ask).unwrap()
+    };
+    assert_eq!(ask(5001), ErrorKind::ConnectionRefused, "the kernel's");
+    assert_eq!(port.receive(9, &mut |_| ()).unwrap(), 0);
+    assert_eq!(ask(5000), ErrorKind::WouldBlock, "the stack's");
+    let came = receive_until(&mut port, |came| !came.is_empty());
+    // ICMP, destination unreachable.
+    assert_eq!((came[0].bytes[23], came[0].bytes[34]), (1, 3), "{came:?}");
+}
+
+#[test]
+fn a_program_that_is_there_stays_and_is_named() {
+    if skipped("a_program_that_is_there_stays_and_is_named") {
+        return;
+    }
+    let link = shared("redtwo");
+    let (owned, _port) = open_with(&link, settings(), SHARED);
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let before = shown(&link);
+    let second = || {
+        let Nature { index, queues, marks } = Nature::of("eth0")?;
+        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks })?;
+        Ok(owned.redirect(index).unwrap_err())
+    };
+    let error = link.ours.within(second).unwrap();
+    let Error::Occupied { program, .. } = error else { panic!("{error}") };
+    assert!(before.contains(&format!("id {program}")), "{before}");
+    assert_eq!(shown(&link), before);
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut, "the first still takes what is its own");
+}
+
+#[test]
+fn each_queue_has_a_socket_of_its_own() {
+    if skipped("each_queue_has_a_socket_of_its_own") {
+        return;
+    }
+    let link = shared("redqueues");
+    for namespace in [&link.ours, &link.kernels] {
+        let mut ethtool = namespace.command("ethtool");
+        uncork_netns::run(ethtool.args(["-L", "eth0", "rx", "2", "tx", "2"])).unwrap();
+    }
+    let opened = link.ours.within(|| {
+        let Nature { index, queues, marks } = Nature::of("eth0")?;
+        assert_eq!(queues, 2);
+        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks })?;
+        let open = |queue| Port::open(&uncork_driver::af_xdp::Settings { queue, ..settings() });
+        let ports = [open(0)?, open(1)?];
+        for port in &ports {
+            owned.enter(port.queue(), port.socket())?;
+        }
+        owned.own(Ours::Port(Protocol::Udp, at(PORT)))?;
+        owned.redirect(index)?;
+        Ok((owned, ports))
+    });
+    let (_owned, ports) = opened.unwrap();
+    let mut queues = Queues::new(ports.into()).unwrap();
+    let send = || {
+        for number in 0..200_u16 {
+            let number = number.to_be_bytes();
+            UdpSocket::bind((KERNELS, 0))?.send_to(&number, (OURS, PORT))?;
+        }
+        Ok(())
+    };
+    link.kernels.within(send).unwrap();
+    let mut seen = BTreeSet::new();
+    let end = Instant::now() + LONG;
+    while seen.len() < 200 {
+        assert!(Instant::now() < end, "{} datagrams came", seen.len());
+        let received = queues.receive(64, &mut |frame| {
+            assert!(seen.insert(frame.bytes[42..44].to_vec()), "one came twice");
+        });
+        if received.unwrap() == 0 {
+            assert!(wakes_within(&queues, LONG), "nobody was woken");
+        }
+    }
+    // Hashed by their ports, they come by both.
+    let by_queue: Vec<_> =
+        queues.ports().iter().map(|port| port.statistics().unwrap().received).collect();
+    assert!(by_queue.iter().all(|received| *received > 0), "{by_queue:?}");
+    // Who waits for frames only is woken by either queue, too.
+    for _ in 0..100 {
+        queues.wakes_for_frames().unwrap();
+    }
+    link.kernels.within(send).unwrap();
+    assert!(wakes_within(&queues, LONG), "nobody was woken");
+}
+
+/// This program again, as a process that owns a port until it is killed.
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    const TEST: &str = "a_killed_process_leaves_nothing_behind";
+    if let Ok(()) = std::env::var("UNCORK_TEST_OWNS_A_PORT").map(drop) {
+        let Nature { index, queues, marks } = Nature::of("eth0").unwrap();
+        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks }).unwrap();
+        let port = Port::open(&settings()).unwrap();
+        owned.enter(0, port.socket()).unwrap();
+        owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+        owned.redirect(index).unwrap();
+        println!("\nattached");
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    if skipped(TEST) {
+        return;
+    }
+    let link = shared("redkill");
+    // The process itself is started in the namespace: ip(8) executes it.
+    let mut command: Command =
+        link.ours.command(std::env::current_exe().unwrap().to_str().unwrap());
+    let mut child = command
+        .args(["--exact", TEST, "--nocapture"])
+        .env("UNCORK_TEST_OWNS_A_PORT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let attached = said.lines().map_while(Result::ok).any(|line| line == "attached");
+    assert!(attached, "the process ended before it was ready");
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
+    // SIGKILL.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    is_refused_again(&link);
+    assert!(!shown(&link).contains("xdp"), "{}", shown(&link));
+    // And the queue is free again.
+    let _ = open_with(&link, settings(), SHARED);
+}
+
+#[test]
+fn what_is_of_a_vlan_is_the_kernels() {
+    if skipped("what_is_of_a_vlan_is_the_kernels") {
+        return;
+    }
+    let link = shared("redvlan");
+    let (owned, mut port) = open_with(&link, settings(), SHARED);
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    knock(&link, PORT);
+    let frame = receive_until(&mut port, |came| !came.is_empty()).remove(0).bytes;
+    let mut tagged = frame.clone();
+    tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    let open = || Ok(af_packet::Port::open(&af_packet::Settings::new("eth0"), None)?);
+    let mut far = link.kernels.within(open).unwrap();
+    for frame in [&tagged, &frame] {
+        assert_eq!(send(&mut far, frame, 1), Offer::Taken);
+    }
+    far.flush().unwrap();
+    // The one without a tag comes last, and alone.
+    let came = receive_until(&mut port, |came| came.iter().any(|came| came.bytes == frame));
+    assert!(came.iter().all(|came| came.bytes[12..14] == [0x08, 0x00]), "{came:?}");
+}

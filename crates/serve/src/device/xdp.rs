@@ -1,0 +1,47 @@
+//! A device that is there, by a socket of AF_XDP on each of its queues.
+
+use uncork_bpf::owned::{self, Ours, Owned};
+use uncork_driver::af_xdp::{Nature, Port, Queues, Settings};
+use uncork_driver::{Driver, OpenError};
+use uncork_stack::Mac;
+
+use super::{Opened, Place};
+use crate::error::Error;
+
+pub(super) fn open(place: &Place) -> Result<Opened, Error> {
+    place.refuse_host()?;
+    let Nature { index, queues, marks } = Nature::of(&place.device)?;
+    let settings = owned::Settings { ethernet: true, neighbours: true };
+    let mut owned = Owned::load_redirecting(settings, owned::Redirect { queues, marks })?;
+    let open = |queue| Port::open(&Settings { queue, ..Settings::new(&place.device) });
+    let ports = (0..queues).map(open).collect::<Result<Vec<Port>, OpenError>>()?;
+    for port in &ports {
+        owned.enter(port.queue(), port.socket())?;
+    }
+    for ours in &place.addresses {
+        owned.own(Ours::Address(ours.address))?;
+    }
+    // From now on the kernel does not see them.
+    owned.redirect(index)?;
+    let mac = Mac(ports[0].mac());
+    let how = if ports.iter().all(Port::is_zero_copy) { "AF_XDP, zero copy" } else { "AF_XDP" };
+    Ok(Opened {
+        driver: join(ports)?,
+        device: place.device.clone(),
+        how,
+        mac,
+        note: None,
+        owned: Some(owned),
+    })
+}
+
+/// One queue needs nobody to take turns.
+fn join(mut ports: Vec<Port>) -> Result<Box<dyn Driver>, OpenError> {
+    match ports.pop() {
+        Some(port) if ports.is_empty() => Ok(Box::new(port)),
+        last => {
+            ports.extend(last);
+            Ok(Box::new(Queues::new(ports)?))
+        }
+    }
+}
