@@ -1201,7 +1201,7 @@ _uncork() {
                     return 0
                     ;;
                 --driver)
-                    COMPREPLY=($(compgen -W "tap packet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "tap packet xdp" -- "${cur}"))
                     return 0
                     ;;
                 --host)
@@ -1359,7 +1359,7 @@ _uncork() {
                     return 0
                     ;;
                 --driver)
-                    COMPREPLY=($(compgen -W "tap packet" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "tap packet xdp" -- "${cur}"))
                     return 0
                     ;;
                 --host)

@@ -206,7 +206,8 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l addr -d 'An address of the stack with the length of its network\'s prefix; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l gateway -d 'A router to everybody who is in no network of --addr; one of each version of IP' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l driver -d 'How the device is used' -r -f -a "tap\t'A TAP; made if there is none of this name'
-packet\t'A packet socket on a device that is there'"
+packet\t'A packet socket on a device that is there'
+xdp\t'Sockets of AF_XDP on a device that is there, one for each of its queues'"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l mtu -d 'MTU of the TAP' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
@@ -219,7 +220,8 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l addr -d 'An address of the stack with the length of its network\'s prefix; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l gateway -d 'A router to everybody who is in no network of --addr; one of each version of IP' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l driver -d 'How the device is used' -r -f -a "tap\t'A TAP; made if there is none of this name'
-packet\t'A packet socket on a device that is there'"
+packet\t'A packet socket on a device that is there'
+xdp\t'Sockets of AF_XDP on a device that is there, one for each of its queues'"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l host -d 'An address that the kernel\'s end of the TAP gets, with its prefix; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l mtu -d 'MTU of the TAP' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r

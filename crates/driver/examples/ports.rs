@@ -1,4 +1,4 @@
-//! Frames and bits a second of packet sockets over a veth pair, by ring and by plain system calls.
+//! Frames and bits a second over a veth pair: packet sockets, by ring and by plain system calls, and AF_XDP.
 //!
 //! As root: `cargo run --release -p uncork-driver --example ports [-- SECONDS]`. What is sent is
 //! dropped at once at the other end, so it is the sender's and the link's cost; what is received was
@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a measurement that fails has nothing to say")]
 
 use std::io::{IoSlice, IoSliceMut};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,10 @@ use nix::sys::socket::{
 };
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+use uncork_bpf::owned::{self, Engine, Ours, Owned, Queues, Redirect};
 use uncork_driver::af_packet::{Port, Settings};
-use uncork_driver::{Driver as _, Offer};
+use uncork_driver::af_xdp::{self, Nature};
+use uncork_driver::{Driver, Offer};
 use uncork_netns::Namespace;
 use uncork_packet::{Checksum, Owner, Segmentation, Transmit};
 use uncork_wire::checksum::Sum;
@@ -29,6 +32,8 @@ use uncork_wire::{Protocol, SeqNumber, ipv4};
 
 const BATCH: usize = 64;
 const MSS: u16 = 1448;
+/// Whom all frames are for.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
 
 /// What is sent.
 #[derive(Clone, Copy)]
@@ -62,12 +67,14 @@ fn main() -> Result<()> {
         for (way, direction) in [
             ("sent by ring", send_by_ring as fn(&Link, Load, Duration) -> Result<Figure>),
             ("… past the queues", send_past_queues),
+            ("sent by AF_XDP", send_by_xdp),
             ("sent by sendmmsg", send_by_calls),
             ("received by ring", receive_by_ring),
+            ("received by AF_XDP", receive_by_xdp),
             ("received by recvmmsg", receive_by_calls),
         ] {
-            // Neither takes trains.
-            if load.train && (way.ends_with("mmsg") || way.ends_with("queues")) {
+            // None of them takes trains.
+            if load.train && ["mmsg", "queues", "XDP"].iter().any(|end| way.ends_with(end)) {
                 continue;
             }
             let link = Link::new()?;
@@ -141,7 +148,7 @@ fn segment(slot: &mut [u8], load: Load) -> Transmit {
         ethertype: EtherType::IPV4,
     };
     link.emit(slot);
-    let (source, destination) = ([10, 91, 0, 1].into(), [10, 91, 0, 2].into());
+    let (source, destination) = ([10, 91, 0, 1].into(), NOBODY);
     let total_bytes = u16::try_from(load.frame_bytes - 14).unwrap();
     ipv4::Header::whole(Protocol::TCP, source, destination, total_bytes).emit(&mut slot[14..]);
     let fields = Fields {
@@ -180,7 +187,26 @@ fn send_past_queues(link: &Link, load: Load, time: Duration) -> Result<Figure> {
     send_through(link.port(settings)?, load, time)
 }
 
-fn send_through(mut port: Port, load: Load, time: Duration) -> Result<Figure> {
+/// The port on our end, and what hands all that comes to nobody's address over to it.
+fn xdp_port(link: &Link) -> Result<(Owned, Redirect, af_xdp::Port)> {
+    link.ours.within(|| {
+        let Nature { index, queues, marks } = Nature::of("eth0")?;
+        let owned = Owned::load(owned::Settings { ethernet: true, neighbours: false })?;
+        let mut redirect = owned.redirect_for(Engine::ONLY, Queues { count: queues, marks })?;
+        let port = af_xdp::Port::open(&af_xdp::Settings::new("eth0"))?;
+        redirect.enter(0, port.socket())?;
+        owned.own(Ours::Address(NOBODY.into()))?;
+        redirect.attach(index)?;
+        Ok((owned, redirect, port))
+    })
+}
+
+fn send_by_xdp(link: &Link, load: Load, time: Duration) -> Result<Figure> {
+    let (_owned, _redirect, port) = xdp_port(link)?;
+    send_through(port, load, time)
+}
+
+fn send_through(mut port: impl Driver, load: Load, time: Duration) -> Result<Figure> {
     measure(time, move || {
         let mut sent = 0;
         port.complete(&mut |_| ())?;
@@ -267,7 +293,15 @@ fn in_turns(
 }
 
 fn receive_by_ring(link: &Link, load: Load, time: Duration) -> Result<Figure> {
-    let mut port = link.port(Settings::new("eth0"))?;
+    receive_through(link.port(Settings::new("eth0"))?, link, load, time)
+}
+
+fn receive_through(
+    mut port: impl Driver,
+    link: &Link,
+    load: Load,
+    time: Duration,
+) -> Result<Figure> {
     let mut taken = vec![0; 70_000];
     in_turns(link, load, time, move || {
         // As the stack would: the data is copied out of the slot.
@@ -276,6 +310,11 @@ fn receive_by_ring(link: &Link, load: Load, time: Duration) -> Result<Figure> {
         })?;
         Ok(received as u64)
     })
+}
+
+fn receive_by_xdp(link: &Link, load: Load, time: Duration) -> Result<Figure> {
+    let (_owned, _redirect, port) = xdp_port(link)?;
+    receive_through(port, link, load, time)
 }
 
 fn receive_by_calls(link: &Link, load: Load, time: Duration) -> Result<Figure> {

@@ -9,12 +9,12 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use common::echo::{echo, echo_at};
-use common::xdp::{ALONE, open, open_with, settings};
+use common::xdp::{ALONE, Hold, open, open_with, settings};
 use common::{
     KERNELS, LONG, Link, OURS, Peer, mac_of, numbered, pattern, receive_until, send, skipped,
     wakes_within,
 };
-use uncork_bpf::owned::{Ours, Owned, Redirect};
+use uncork_bpf::owned::Ours;
 use uncork_driver::af_xdp::{BusyPoll, Copying, Handed, Nature, Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError, af_packet};
 use uncork_packet::{Completion, Owner, Received, Trust};
@@ -72,7 +72,7 @@ fn the_stack_echoes() {
         return;
     }
     let link = link("xdp");
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     assert!(port.capabilities().completes_checksums && !port.is_zero_copy());
     echo(&mut port, &link.kernels, 30_000_000);
     let statistics = port.statistics().unwrap();
@@ -86,7 +86,7 @@ fn the_stack_echoes_where_nobody_leaves_checksums_out() {
     }
     let link = link("xdpoff");
     link.ethtool("-K eth0 tx off rx off tso off gso off gro off sg off");
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     echo(&mut port, &link.kernels, 3_000_000);
 }
 
@@ -96,7 +96,7 @@ fn the_stack_echoes_in_frames_of_several_pieces() {
         return;
     }
     let link = with_mtu("xdplong", 9000);
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     assert_eq!(port.capabilities().mtu, 9000);
     echo(&mut port, &link.kernels, 10_000_000);
 }
@@ -110,8 +110,8 @@ fn the_stack_echoes_over_ipv6() {
     let link = link("xdpsix");
     link.kernels.set("ipv6/conf/eth0/disable_ipv6", 0).unwrap();
     link.kernels.ip("address add fd91::2/64 dev eth0 nodad").unwrap();
-    let (owned, mut port) = open(&link, settings());
-    owned.own(Ours::Address(OUR_V6.into())).unwrap();
+    let (hold, mut port) = open(&link, settings());
+    hold.owned.own(Ours::Address(OUR_V6.into())).unwrap();
     // The kernel finds us by asking a group of addresses, which nobody has entered.
     echo_at(&mut port, &link.kernels, IpAddr::V6(OUR_V6), 10_000_000);
 }
@@ -123,7 +123,7 @@ fn the_stack_echoes_while_it_polls_busily() {
     }
     let link = link("xdpbusy");
     let busy_poll = Some(BusyPoll { time: Duration::from_micros(20), frames: 64 });
-    let (_owned, mut port) = open(&link, Settings { busy_poll, ..settings() });
+    let (_hold, mut port) = open(&link, Settings { busy_poll, ..settings() });
     echo(&mut port, &link.kernels, 3_000_000);
 }
 
@@ -136,7 +136,7 @@ fn a_kernel_that_verifies_gets_good_checksums_from_us() {
     for (label, ethtool) in [("xdpsum", "-K eth0 tx on"), ("xdpsumoff", "-K eth0 tx off")] {
         let link = link(label);
         link.ethtool(ethtool);
-        let (_owned, mut port) = open(&link, settings());
+        let (_hold, mut port) = open(&link, settings());
         let kernels = &link.kernels;
         kernels.ip(&format!("neigh add {OURS} lladdr 02:00:00:00:00:01 dev eth0")).unwrap();
         let listener =
@@ -167,7 +167,7 @@ fn every_frame_comes_once_in_order_and_is_told_to_have_left() {
     for (label, mtu, step) in [("xdpframes", 1500_u16, 24), ("xdpjumbo", 9000, 140)] {
         let link = with_mtu(label, mtu);
         let settings = Settings { transmit_frames: 64, ..settings() };
-        let ((_owned, mut here), mut there) = (open(&link, settings), far_port(&link));
+        let ((_hold, mut here), mut there) = (open(&link, settings), far_port(&link));
         let to = mac_of(&link.kernels);
         // Several times round the rings, of all lengths.
         let mut told = 0;
@@ -197,7 +197,7 @@ fn a_full_ring_says_so_and_goes_on_when_frames_have_left() {
         return;
     }
     let link = link("xdpfull");
-    let (_owned, mut here) = open(&link, Settings { transmit_frames: 8, ..settings() });
+    let (_hold, mut here) = open(&link, Settings { transmit_frames: 8, ..settings() });
     let mut there = far_port(&link);
     let to = mac_of(&link.kernels);
     let mut taken = 0;
@@ -233,7 +233,7 @@ fn what_never_was_on_a_wire_is_trusted_and_nothing_else() {
     {
         let link = link(label).with_neighbour();
         link.ethtool(ethtool);
-        let (_owned, mut port) = open(&link, settings());
+        let (_hold, mut port) = open(&link, settings());
         let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
         socket.send_to(b"a datagram", (OURS, 5001)).unwrap();
         let came = receive_until(&mut port, |came| !came.is_empty());
@@ -248,7 +248,7 @@ fn a_frame_that_was_damaged_on_the_way_is_not_trusted() {
         return;
     }
     let link = link("xdpdamage").with_neighbour();
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     // One of the kernel's, trusted, so that the chunk it came into has said so.
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
     socket.send_to(b"a datagram", (OURS, 5001)).unwrap();
@@ -277,7 +277,7 @@ fn a_frame_wakes_who_sleeps_and_quiet_does_not() {
         return;
     }
     let link = link("xdpwake").with_neighbour();
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
     for turn in 0..20 {
         left(&mut port);
@@ -294,7 +294,7 @@ fn a_device_that_is_down_is_waited_for_and_one_that_is_gone_is_told() {
         return;
     }
     let link = link("xdpgone").with_neighbour();
-    let (_owned, mut port) = open(&link, settings());
+    let (_hold, mut port) = open(&link, settings());
     link.ours.ip("link set eth0 down").unwrap();
     send(&mut port, &numbered(1, 100, Mac::BROADCAST), OWNER);
     port.flush().unwrap();
@@ -324,16 +324,14 @@ fn what_was_opened_is_used_by_whoever_it_is_handed_to() {
     }
     let link = link("xdphand");
     let opened = link.ours.within(|| {
-        let nature = Nature::of("eth0")?;
-        let redirect = Redirect { queues: nature.queues, marks: nature.marks };
-        let mut owned = Owned::load_redirecting(ALONE, redirect)?;
+        let mut hold = Hold::load(ALONE)?;
         let handed = Handed::open(&settings())?;
-        owned.enter(0, handed.socket.as_fd())?;
-        owned.own(Ours::Address(OURS.into()))?;
-        owned.redirect(nature.index)?;
-        Ok((owned, handed))
+        hold.redirect.enter(0, handed.socket.as_fd())?;
+        hold.redirect.attach(Nature::of("eth0")?.index)?;
+        hold.owned.own(Ours::Address(OURS.into()))?;
+        Ok((hold, handed))
     });
-    let (_owned, handed) = opened.unwrap();
+    let (_hold, handed) = opened.unwrap();
     // What comes before it is used is not lost.
     link.kernels.ip(&format!("neigh add {OURS} lladdr 02:00:00:00:00:01 dev eth0")).unwrap();
     let socket = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 5000))?)).unwrap();
@@ -383,7 +381,7 @@ fn what_cannot_be_opened_says_why() {
     assert!(text.contains("cannot do without copying"), "{text}");
     let text = refused(Settings { receive_frames: usize::MAX, ..settings() });
     assert!(text.contains("more frames"), "{text}");
-    let (_owned, _port) = open_with(&link, settings(), ALONE);
+    let (_hold, _port) = open_with(&link, settings(), ALONE);
     let text = refused(settings());
     assert!(text.contains("eth0 (its queue 0) is held by another program"), "{text}");
     link.ours.ip("link set eth0 down").unwrap();

@@ -6,13 +6,14 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::xdp::{ALONE, open_with, settings};
+use common::xdp::{ALONE, Hold, open_with, settings};
 use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, wakes_within};
-use uncork_bpf::owned::{Error, Ours, Owned, Protocol, Redirect, Settings};
+use uncork_bpf::owned::{Engine, Error, Ours, Protocol, Settings};
 use uncork_driver::af_xdp::{Nature, Port, Queues};
 use uncork_driver::{Driver as _, Offer, af_packet};
 
@@ -61,9 +62,9 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
         return;
     }
     let link = shared("red");
-    let (owned, mut port) = open_with(&link, settings(), SHARED);
+    let (hold, mut port) = open_with(&link, settings(), SHARED);
     assert_eq!(knock(&link, PORT), ErrorKind::ConnectionRefused, "nothing is owned yet");
-    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     assert_eq!(knock(&link, PORT + 1), ErrorKind::ConnectionRefused, "the port beside it");
     // The stack has seen what the kernel has not, and nothing else.
@@ -71,16 +72,16 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
     for frame in came {
         assert_eq!(frame.bytes[36..38], PORT.to_be_bytes());
     }
-    assert_eq!(owned.dropped().unwrap(), 0);
+    assert_eq!(hold.owned.dropped().unwrap(), 0);
     // Who listens on a kernel's socket is found.
     let listener = link.ours.within(|| Ok(TcpListener::bind((OURS, 9))?)).unwrap();
     link.kernels.within(|| Ok(TcpStream::connect_timeout(&at(9), LONG)?)).unwrap();
     listener.accept().unwrap();
-    owned.disown(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    hold.owned.disown(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     assert_eq!(knock(&link, PORT), ErrorKind::ConnectionRefused, "given back");
-    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     assert!(shown(&link).contains("xdp"), "{}", shown(&link));
-    drop((owned, port));
+    drop((hold, port));
     is_refused_again(&link);
     assert!(!shown(&link).contains("xdp"), "{}", shown(&link));
 }
@@ -91,12 +92,12 @@ fn what_is_owned_and_has_no_socket_is_nobodys() {
         return;
     }
     let link = shared("rednone");
-    let (owned, port) = open_with(&link, settings(), SHARED);
-    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let (hold, port) = open_with(&link, settings(), SHARED);
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     // The socket alone ends; a reset would end its peers' connections.
     drop(port);
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
-    assert!(owned.dropped().unwrap() >= 1);
+    assert!(hold.owned.dropped().unwrap() >= 1);
 }
 
 #[test]
@@ -108,8 +109,8 @@ fn neighbours_are_told_to_whoever_they_are_told_to() {
     let link = Link::new("redarp");
     link.kernels.ip(&format!("address add {KERNELS}/24 dev eth0")).unwrap();
     link.ours.ip("address add 10.91.0.3/24 dev eth0").unwrap();
-    let (owned, mut port) = open_with(&link, settings(), ALONE);
-    owned.own(Ours::Address(OURS.into())).unwrap();
+    let (hold, mut port) = open_with(&link, settings(), ALONE);
+    hold.owned.own(Ours::Address(OURS.into())).unwrap();
     let ask = |address: &'static str| {
         let send = move || Ok(UdpSocket::bind((KERNELS, 0))?.send_to(b"hello", (address, PORT))?);
         link.kernels.within(send).unwrap();
@@ -135,9 +136,9 @@ fn errors_go_to_whom_they_are_about() {
         return;
     }
     let link = shared("redicmp");
-    let (owned, mut port) = open_with(&link, settings(), SHARED);
+    let (hold, mut port) = open_with(&link, settings(), SHARED);
     let far = SocketAddr::from((KERNELS, 9));
-    owned.own(Ours::Connection(Protocol::Udp, at(5000), far)).unwrap();
+    hold.owned.own(Ours::Connection(Protocol::Udp, at(5000), far)).unwrap();
     // Nobody is at the far end's port: its kernel says so. Of two sockets of our kernel one has the stack's
     // own ends, which is how a test makes a packet of the stack's.
     let ask = |port: u16| {
@@ -159,18 +160,57 @@ fn errors_go_to_whom_they_are_about() {
 }
 
 #[test]
+fn what_is_another_engines_comes_to_its_packet_socket() {
+    if skipped("what_is_another_engines_comes_to_its_packet_socket") {
+        return;
+    }
+    let link = shared("redother");
+    let (hold, mut port) = open_with(&link, settings(), SHARED);
+    let other = Engine(2.try_into().unwrap());
+    let opened = link.ours.within(move || {
+        let mut hold = hold;
+        let filter = hold.owned.filter_for(other)?;
+        let settings = af_packet::Settings::new("eth0");
+        let socket = af_packet::Port::open(&settings, Some(filter.as_fd()))?;
+        hold.owned.attach(socket.index())?;
+        Ok((hold, socket))
+    });
+    let (hold, mut socket) = opened.unwrap();
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    hold.owned.own_as(other, Ours::Port(Protocol::Tcp, at(PORT + 1))).unwrap();
+    let local = SocketAddr::from((KERNELS, 40_000));
+    hold.owned.own(Ours::Port(Protocol::Udp, at(PORT))).unwrap();
+    hold.owned.keep(Protocol::Udp, at(PORT), local).unwrap();
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
+    assert_eq!(knock(&link, PORT + 1), ErrorKind::TimedOut);
+    assert_eq!(knock(&link, PORT + 2), ErrorKind::ConnectionRefused);
+    let came = receive_until(&mut port, |came| !came.is_empty());
+    assert!(came.iter().all(|came| came.bytes[36..38] == PORT.to_be_bytes()));
+    let came = receive_until(&mut socket, |came| !came.is_empty());
+    assert!(came.iter().all(|came| came.bytes[36..38] == (PORT + 1).to_be_bytes()));
+    // And what the kernel keeps of an engine's port.
+    let ask = move || {
+        let socket = UdpSocket::bind(local)?;
+        socket.connect(at(PORT))?;
+        socket.set_read_timeout(Some(LONG))?;
+        socket.send(b"is anybody there")?;
+        Ok(socket.recv(&mut [0; 9]).unwrap_err().kind())
+    };
+    assert_eq!(link.kernels.within(ask).unwrap(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
 fn a_program_that_is_there_stays_and_is_named() {
     if skipped("a_program_that_is_there_stays_and_is_named") {
         return;
     }
     let link = shared("redtwo");
-    let (owned, _port) = open_with(&link, settings(), SHARED);
-    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let (hold, _port) = open_with(&link, settings(), SHARED);
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     let before = shown(&link);
     let second = || {
-        let Nature { index, queues, marks } = Nature::of("eth0")?;
-        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks })?;
-        Ok(owned.redirect(index).unwrap_err())
+        let mut hold = Hold::load(SHARED)?;
+        Ok(hold.redirect.attach(Nature::of("eth0")?.index).unwrap_err())
     };
     let error = link.ours.within(second).unwrap();
     let Error::Occupied { program, .. } = error else { panic!("{error}") };
@@ -190,19 +230,19 @@ fn each_queue_has_a_socket_of_its_own() {
         uncork_netns::run(ethtool.args(["-L", "eth0", "rx", "2", "tx", "2"])).unwrap();
     }
     let opened = link.ours.within(|| {
-        let Nature { index, queues, marks } = Nature::of("eth0")?;
-        assert_eq!(queues, 2);
-        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks })?;
+        let nature = Nature::of("eth0")?;
+        assert_eq!(nature.queues, 2);
+        let mut hold = Hold::load(SHARED)?;
         let open = |queue| Port::open(&uncork_driver::af_xdp::Settings { queue, ..settings() });
         let ports = [open(0)?, open(1)?];
         for port in &ports {
-            owned.enter(port.queue(), port.socket())?;
+            hold.redirect.enter(port.queue(), port.socket())?;
         }
-        owned.own(Ours::Port(Protocol::Udp, at(PORT)))?;
-        owned.redirect(index)?;
-        Ok((owned, ports))
+        hold.owned.own(Ours::Port(Protocol::Udp, at(PORT)))?;
+        hold.redirect.attach(nature.index)?;
+        Ok((hold, ports))
     });
-    let (_owned, ports) = opened.unwrap();
+    let (_hold, ports) = opened.unwrap();
     let mut queues = Queues::new(ports.into()).unwrap();
     let send = || {
         for number in 0..200_u16 {
@@ -240,12 +280,11 @@ fn each_queue_has_a_socket_of_its_own() {
 fn a_killed_process_leaves_nothing_behind() {
     const TEST: &str = "a_killed_process_leaves_nothing_behind";
     if let Ok(()) = std::env::var("UNCORK_TEST_OWNS_A_PORT").map(drop) {
-        let Nature { index, queues, marks } = Nature::of("eth0").unwrap();
-        let mut owned = Owned::load_redirecting(SHARED, Redirect { queues, marks }).unwrap();
+        let mut hold = Hold::load(SHARED).unwrap();
         let port = Port::open(&settings()).unwrap();
-        owned.enter(0, port.socket()).unwrap();
-        owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
-        owned.redirect(index).unwrap();
+        hold.redirect.enter(0, port.socket()).unwrap();
+        hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+        hold.redirect.attach(port.index()).unwrap();
         println!("\nattached");
         thread::sleep(Duration::from_secs(60));
         return;
@@ -282,8 +321,8 @@ fn what_is_of_a_vlan_is_the_kernels() {
         return;
     }
     let link = shared("redvlan");
-    let (owned, mut port) = open_with(&link, settings(), SHARED);
-    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let (hold, mut port) = open_with(&link, settings(), SHARED);
+    hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     knock(&link, PORT);
     let frame = receive_until(&mut port, |came| !came.is_empty()).remove(0).bytes;
     let mut tagged = frame.clone();

@@ -14,6 +14,9 @@ use crate::stats::quantile;
 pub(crate) struct Args {
     /// Port of the echo
     port: u16,
+    /// Where it is
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
+    host: Ipv4Addr,
     /// Round trips that are timed
     #[arg(long, default_value_t = 20_000)]
     count: usize,
@@ -62,7 +65,7 @@ fn echo(mut socket: &TcpStream) -> io::Result<()> {
 
 /// Times round trips and prints [`RoundTrips`] as JSON.
 pub(crate) fn ping(args: &Args) -> Result<()> {
-    let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, args.port)).context("connecting")?;
+    let mut socket = TcpStream::connect((args.host, args.port)).context("connecting")?;
     socket.set_nodelay(true)?;
     let sent = vec![b'u'; args.size];
     let mut came = vec![0; args.size];

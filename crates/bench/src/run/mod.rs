@@ -84,6 +84,8 @@ pub(crate) enum Bench {
     StackLoss,
     /// A ping beside one bulk sender of ours
     StackPing,
+    /// uncork stack serve by AF_XDP, against a packet socket
+    StackPorts,
 }
 
 impl Bench {
@@ -111,6 +113,7 @@ impl Bench {
             Self::StackBulk => "stack-bulk",
             Self::StackLoss => "stack-loss",
             Self::StackPing => "stack-ping",
+            Self::StackPorts => "stack-ports",
             Self::Capture => "capture",
         }
     }
@@ -144,6 +147,7 @@ impl Bench {
             Self::StackBulk => stack::bulk::run(bed),
             Self::StackLoss => stack::loss::run(bed),
             Self::StackPing => stack::ping::run(bed),
+            Self::StackPorts => stack::ports::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

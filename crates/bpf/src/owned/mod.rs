@@ -119,8 +119,8 @@ pub enum Error {
     NoDevice(i32),
     /// A privilege is missing.
     #[error(
-        "a filter on what comes into a device needs CAP_BPF and CAP_NET_ADMIN: run as root, or give \
-         the program these"
+        "a filter on what comes into a device needs CAP_BPF and CAP_NET_ADMIN (and CAP_PERFMON for \
+         AF_XDP over veth): run as root, or give the program these"
     )]
     Privilege,
     /// The device has an XDP program that is not ours.
@@ -379,12 +379,7 @@ fn absent(name: &str) -> Error {
 }
 
 /// All programs with what they have to know.
-fn open(
-    settings: Settings,
-    engine: Engine,
-    seed: u32,
-    marks: bool,
-) -> Result<OpenObject, Error> {
+fn open(settings: Settings, engine: Engine, seed: u32, marks: bool) -> Result<OpenObject, Error> {
     let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(OBJECT)?;
     let values = constants(settings, engine, seed, marks);
     for mut map in object.maps_mut() {

@@ -5,9 +5,10 @@ use uncork_netns::testing::is_skipped;
 use crate::common::{stderr, stdout};
 use crate::place::{OURS, Place, Server, is_document, url};
 
-/// Over both kinds of device.
-fn places(label: &str) -> [Place; 2] {
-    [Place::veth(label), Place::tap(&format!("{label}-t"))]
+/// Over all kinds of device.
+fn places(label: &str) -> [Place; 3] {
+    let (tap, xdp) = (format!("{label}-t"), format!("{label}-x"));
+    [Place::veth(label), Place::tap(&tap), Place::xdp(&xdp)]
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) fn url(address: &str, port: u16, path: &str) -> String {
 pub(crate) struct Place {
     ours: Option<Namespace>,
     pub(crate) kernels: Namespace,
+    /// What is said of the driver.
+    driver: Option<&'static str>,
 }
 
 impl Place {
@@ -49,12 +51,17 @@ impl Place {
             let nodad = if address.contains(':') { " nodad" } else { "" };
             kernels.ip(&format!("address add {address} dev eth0{nodad}")).unwrap();
         }
-        Self { ours: Some(ours), kernels }
+        Self { ours: Some(ours), kernels, driver: None }
     }
 
     /// One namespace, in which the stack makes a TAP.
     pub(crate) fn tap(label: &str) -> Self {
-        Self { ours: None, kernels: Namespace::new(label).unwrap() }
+        Self { ours: None, kernels: Namespace::new(label).unwrap(), driver: None }
+    }
+
+    /// As over veth, by AF_XDP.
+    pub(crate) fn xdp(label: &str) -> Self {
+        Self { driver: Some("xdp"), ..Self::veth(label) }
     }
 
     /// Where the stack is.
@@ -65,6 +72,9 @@ impl Place {
     /// Device and addresses of a stack here.
     pub(crate) fn device(&self) -> Vec<String> {
         let mut arguments = vec!["--dev".to_owned(), "eth0".to_owned()];
+        if let Some(driver) = self.driver {
+            arguments.extend(["--driver".to_owned(), driver.to_owned()]);
+        }
         for address in OURS {
             let prefix = if address.contains(':') { 64 } else { 24 };
             arguments.extend(["--addr".to_owned(), format!("{address}/{prefix}")]);

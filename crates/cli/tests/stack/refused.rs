@@ -6,7 +6,7 @@ use nix::unistd::geteuid;
 use uncork_netns::testing::is_skipped;
 
 use crate::common::{UNCORK, output, refused, stderr, uncork};
-use crate::place::Place;
+use crate::place::{Place, Server};
 
 /// uncork without any capability.
 fn powerless() -> Command {
@@ -54,6 +54,12 @@ fn what_cannot_be_used_is_named() {
         2,
         "--host gives addresses to a TAP",
     );
+    says("echo --dev lo --driver xdp --addr 10.92.0.2/24", 2, "use a packet socket");
+    let mut first = place.kernels.command(UNCORK);
+    let line = "stack serve echo --dev eth0 --driver xdp --addr 10.92.0.2/24";
+    let first = Server::start(first.args(line.split(' ')));
+    says("echo --dev eth0 --driver xdp --addr 10.92.0.3/24", 2, "is held by another program");
+    drop(first);
     says("echo --dev eth0 --driver tap --addr 10.92.0.2/24", 1, "TAP");
     says("echo --dev eth0 --addr 10.92.0.2/24 --record /none/x", 2, "/none/x");
     says("echo --dev eth0 --addr 10.92.0.2/24 --socket /none/x", 2, "/none/x");

@@ -28,7 +28,7 @@ fn echo_gives_back_all_after_the_client_has_ended_its_direction() {
     if is_skipped("echo_gives_back_all_after_the_client_has_ended_its_direction") {
         return;
     }
-    for place in [Place::veth("stecho"), Place::tap("stecho-t")] {
+    for place in [Place::veth("stecho"), Place::tap("stecho-t"), Place::xdp("stecho-x")] {
         let server = place.serve("echo");
         for address in OURS {
             for count in [0, 1, 5_000_000] {

@@ -356,7 +356,10 @@ impl Driver for Port {
             let sent = send(self.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT);
             let left = self.rings.transmit.waiting();
             match sent {
-                Ok(_) => break,
+                Ok(_) => {
+                    self.down = false;
+                    break;
+                }
                 // The kernel sends so many at once; or a device has thrown one away.
                 Err(nix::Error::EAGAIN | nix::Error::EBUSY) if left < waiting => waiting = left,
                 // No memory, or the device takes no more for now.

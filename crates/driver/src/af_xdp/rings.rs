@@ -274,7 +274,9 @@ impl Transmit {
 
     /// Sends what is in a slot behind its metadata, which is to be read or not, as soon as `submit` is called.
     pub(super) fn send(&mut self, slot: Slot, metadata_bytes: u32, bytes: u32, read: bool) {
-        let mut at = slot.at + u64::from(metadata_bytes);
+        // From here on the slot is the kernel's: there is nobody left who could look at it.
+        let Slot { at, .. } = slot;
+        let mut at = at + u64::from(metadata_bytes);
         let mut left = bytes;
         let mut room = self.chunk_bytes - metadata_bytes;
         let mut flags = if read { libc::XDP_TX_METADATA } else { 0 };
@@ -290,8 +292,6 @@ impl Transmit {
             room = self.chunk_bytes;
             flags = 0;
         }
-        // From here on the slot is the kernel's.
-        drop(slot);
     }
 
     pub(super) fn submit(&mut self) {

@@ -94,7 +94,7 @@ mod tests {
         slots.send(&one, Some(Owner(7)), 9000, 3);
         slots.give_back(two);
         let mut told = Vec::new();
-        let chunk = |index| one.at + index * 4096;
+        let chunk = |index: u64| one.at + index * 4096;
         for index in [2, 0] {
             slots.finish(chunk(index), &mut told);
             assert!(told.is_empty());

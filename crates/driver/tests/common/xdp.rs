@@ -1,7 +1,7 @@
 //! Sockets of AF_XDP on our end of a link.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use uncork_bpf::owned::{Ours, Owned, Redirect, Settings};
+use uncork_bpf::owned::{Engine, Ours, Owned, Queues, Redirect, Settings};
 use uncork_driver::af_xdp::{self, Nature, Port};
 
 use super::{Link, OURS};
@@ -13,22 +13,37 @@ pub(crate) fn settings() -> af_xdp::Settings {
     af_xdp::Settings::new("eth0")
 }
 
+/// What is the stack's, and what hands it over.
+pub(crate) struct Hold {
+    pub(crate) owned: Owned,
+    pub(crate) redirect: Redirect,
+}
+
+impl Hold {
+    /// In the network namespace of this thread, with nothing that is the stack's yet and no socket.
+    pub(crate) fn load(ours: Settings) -> anyhow::Result<Self> {
+        let Nature { queues, marks, .. } = Nature::of("eth0")?;
+        let owned = Owned::load(ours)?;
+        let redirect = owned.redirect_for(Engine::ONLY, Queues { count: queues, marks })?;
+        Ok(Self { owned, redirect })
+    }
+}
+
 /// The program and a socket on one queue of our end, where the stack has an address of its own.
-pub(crate) fn open(link: &Link, settings: af_xdp::Settings) -> (Owned, Port) {
-    let (owned, port) = open_with(link, settings, ALONE);
-    owned.own(Ours::Address(OURS.into())).unwrap();
-    (owned, port)
+pub(crate) fn open(link: &Link, settings: af_xdp::Settings) -> (Hold, Port) {
+    let (hold, port) = open_with(link, settings, ALONE);
+    hold.owned.own(Ours::Address(OURS.into())).unwrap();
+    (hold, port)
 }
 
 /// The same with nothing that is the stack's yet.
-pub(crate) fn open_with(link: &Link, settings: af_xdp::Settings, ours: Settings) -> (Owned, Port) {
+pub(crate) fn open_with(link: &Link, settings: af_xdp::Settings, ours: Settings) -> (Hold, Port) {
     let opened = link.ours.within(move || {
-        let Nature { index, queues, marks } = Nature::of(&settings.device)?;
-        let mut owned = Owned::load_redirecting(ours, Redirect { queues, marks })?;
+        let mut hold = Hold::load(ours)?;
         let port = Port::open(&settings)?;
-        owned.enter(port.queue(), port.socket())?;
-        owned.redirect(index)?;
-        Ok((owned, port))
+        hold.redirect.enter(port.queue(), port.socket())?;
+        hold.redirect.attach(port.index())?;
+        Ok((hold, port))
     });
     opened.unwrap()
 }

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::Path;
 
-use uncork_bpf::owned::{self, Ours, Owned};
+use uncork_bpf::owned::{self, Ours, Owned, Redirect};
 use uncork_driver::{Driver, OpenError, af_packet, tap};
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{Cidr, Config, Mac, Route, Stack};
@@ -59,7 +59,17 @@ pub(crate) struct Opened {
     /// What is not as it should be, and yet no reason to give up.
     pub(crate) note: Option<String>,
     /// Keeps the kernel's hands off while it is there.
-    pub(crate) owned: Option<Owned>,
+    pub(crate) owned: Option<Hold>,
+}
+
+/// What is the stack's, for as long as this is there.
+#[derive(Debug)]
+#[expect(dead_code, reason = "to be dropped is all that it is for")]
+pub(crate) enum Hold {
+    /// A packet socket sees it before the kernel.
+    Packets(Owned),
+    /// It is handed over to sockets of AF_XDP.
+    Sockets(Owned, Redirect),
 }
 
 impl std::fmt::Debug for Opened {
@@ -156,7 +166,7 @@ impl Place {
             how: "packet socket",
             mac: Mac(mac),
             note,
-            owned,
+            owned: owned.map(Hold::Packets),
         })
     }
 

@@ -1,28 +1,29 @@
 //! A device that is there, by a socket of AF_XDP on each of its queues.
 
-use uncork_bpf::owned::{self, Ours, Owned};
+use uncork_bpf::owned::{self, Engine, Ours, Owned};
 use uncork_driver::af_xdp::{Nature, Port, Queues, Settings};
 use uncork_driver::{Driver, OpenError};
 use uncork_stack::Mac;
 
-use super::{Opened, Place};
+use super::{Hold, Opened, Place};
 use crate::error::Error;
 
 pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     place.refuse_host()?;
     let Nature { index, queues, marks } = Nature::of(&place.device)?;
     let settings = owned::Settings { ethernet: true, neighbours: true };
-    let mut owned = Owned::load_redirecting(settings, owned::Redirect { queues, marks })?;
+    let owned = Owned::load(settings)?;
+    let mut redirect = owned.redirect_for(Engine::ONLY, owned::Queues { count: queues, marks })?;
     let open = |queue| Port::open(&Settings { queue, ..Settings::new(&place.device) });
     let ports = (0..queues).map(open).collect::<Result<Vec<Port>, OpenError>>()?;
     for port in &ports {
-        owned.enter(port.queue(), port.socket())?;
+        redirect.enter(port.queue(), port.socket())?;
     }
     for ours in &place.addresses {
         owned.own(Ours::Address(ours.address))?;
     }
     // From now on the kernel does not see them.
-    owned.redirect(index)?;
+    redirect.attach(index)?;
     let mac = Mac(ports[0].mac());
     let how = if ports.iter().all(Port::is_zero_copy) { "AF_XDP, zero copy" } else { "AF_XDP" };
     Ok(Opened {
@@ -31,7 +32,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
         how,
         mac,
         note: None,
-        owned: Some(owned),
+        owned: Some(Hold::Sockets(owned, redirect)),
     })
 }
 

@@ -1,16 +1,18 @@
 //! A long body over veth: our server against the same one on kernel sockets.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use uncork_lab::place::joined;
 use uncork_lab::rest::rest;
+use uncork_netns::Namespace;
 
 use super::transfer::Receiver;
 use super::{Bed, PACKETS, Who, server};
 use crate::contest::{Case, interleave};
 use crate::outcome::{Bar, Compare, Row, Unit};
-use crate::place::Place;
+use crate::place::{Cores, Place};
 use crate::process::NEVER;
 use crate::run::on_cpu::on_cpu;
 use crate::run::tuning::may;
@@ -18,7 +20,7 @@ use crate::run::tuning::may;
 const BENCH: &str = "stack-bulk";
 const PORT: u16 = 8080;
 /// A body without end, and who wants it.
-const SERVICE: &str = "http --bytes 1000000000000000";
+pub(super) const BYTES: &str = "--bytes 1000000000000000";
 const REQUEST: &[u8] = b"GET /file HTTP/1.1\r\nHost: bench\r\n\r\n";
 /// Of the throughput on kernel sockets.
 const LEAST: f64 = 0.6;
@@ -28,18 +30,13 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip"])?;
     let cores = Place::TwoCores.cores()?;
     let (near, far) = joined()?;
-    let serve = |who| server::serve(bed, &near, who, (SERVICE, PORT), Some(cores.server));
+    let service = format!("http {BYTES}");
+    let serve = |who| server::serve(bed, &near, who, (&service, PORT), Some(cores.server));
     let servers = [serve(Who::Ours)?, serve(Who::Kernel)?];
     let case = |who: Who| {
         let (server, far) = (&servers[who.case()], &far);
         Case::new(format!("a long body over veth: {who:?}"), move || {
-            let receiver = Receiver::connect(far, who.at(PORT), REQUEST, Some(cores.client))?;
-            rest(Duration::from_millis(300), &NEVER)?;
-            let (begin, spent) = (receiver.mark()?, on_cpu(server.pid())?);
-            rest(Duration::from_secs(if bed.quick { 1 } else { 3 }), &NEVER)?;
-            let (end, cpu) = (receiver.mark()?, on_cpu(server.pid())?.saturating_sub(spent));
-            let gigabytes = (end.bytes - begin.bytes) as f64 / 1e9;
-            Ok(vec![end.megabits_since(&begin), cpu.as_secs_f64() / gigabytes])
+            fetch(bed, far, (server.pid(), who.at(PORT)), cores)
         })
     };
     let samples = interleave(&mut Who::ALL.map(case), bed.rounds(7), bed.progress)?;
@@ -54,4 +51,20 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         row(0, Unit::Megabits, "throughput").bar(Bar::AtLeast(LEAST)),
         row(1, Unit::SecondsPerGigabyte, "the server's processor time"),
     ])
+}
+
+/// Megabits a second of a body without end, and the server's processor time for a gigabyte.
+pub(super) fn fetch(
+    bed: &Bed<'_>,
+    from: &Namespace,
+    (pid, at): (u32, SocketAddr),
+    cores: Cores,
+) -> Result<Vec<f64>> {
+    let receiver = Receiver::connect(from, at, REQUEST, Some(cores.client))?;
+    rest(Duration::from_millis(300), &NEVER)?;
+    let (begin, spent) = (receiver.mark()?, on_cpu(pid)?);
+    rest(Duration::from_secs(if bed.quick { 1 } else { 3 }), &NEVER)?;
+    let (end, cpu) = (receiver.mark()?, on_cpu(pid)?.saturating_sub(spent));
+    let gigabytes = (end.bytes - begin.bytes) as f64 / 1e9;
+    Ok(vec![end.megabits_since(&begin), cpu.as_secs_f64() / gigabytes])
 }

@@ -24,7 +24,7 @@ const BENCH: &str = "stack-http";
 const PORT: u16 = 8080;
 const NGINX_PORT: u16 = 8081;
 /// The body, which nginx has as a file of the same length.
-const SERVICE: &str = "http --body 602";
+pub(super) const SERVICE: &str = "http --body 602";
 /// Answers a second of processor time, times those on kernel sockets.
 const LEAST: f64 = 1.5;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
 }
 
 /// Answers in a second of the server's processor time, and in one of everybody's.
-fn ask(
+pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
     (pid, at): (u32, SocketAddr),

@@ -6,6 +6,7 @@ pub(super) mod bulk;
 pub(super) mod http;
 pub(super) mod loss;
 pub(super) mod ping;
+pub(super) mod ports;
 mod server;
 mod transfer;
 
@@ -24,8 +25,11 @@ const PACKETS: &str = "packet sockets";
 /// Whose TCP it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
+    /// Ours, by a packet socket.
     Ours,
     Kernel,
+    /// Ours, by AF_XDP, which is compared with the packet socket only.
+    Xdp,
 }
 
 impl Who {
@@ -34,7 +38,7 @@ impl Who {
     /// Where it is reached.
     fn at(self, port: u16) -> SocketAddr {
         match self {
-            Self::Ours => (OURS, port).into(),
+            Self::Ours | Self::Xdp => (OURS, port).into(),
             Self::Kernel => (NEAR, port).into(),
         }
     }
