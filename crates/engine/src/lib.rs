@@ -99,6 +99,12 @@ impl<D: Driver> Engine<D> {
         &mut self.stack
     }
 
+    /// The stack, to be asked.
+    #[must_use]
+    pub fn stack_ref(&self) -> &Stack {
+        &self.stack
+    }
+
     /// The driver.
     pub fn driver(&mut self) -> &mut D {
         &mut self.driver

@@ -16,6 +16,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use uncork_bpf::owned::Engine;
 use uncork_driver::af_packet::{Handed, Settings};
 use uncork_guardian::{Device, Place, Reply, Request, VERSION, table};
+use uncork_handover::{self as handover, Family};
+use uncork_stack::Snapshot;
 
 use crate::Error;
 use crate::capabilities;
@@ -220,6 +222,10 @@ impl Guard {
             Request::DisownConnection { local, remote } => {
                 self.disown_connection(at, (plain(local), plain(remote)))
             }
+            Request::Repair { snapshot, inet6 } => {
+                self.repair(at, &snapshot, inet6, descriptor.as_ref())
+            }
+            Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
         };
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
@@ -334,6 +340,49 @@ impl Guard {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
         }
         self.steering.forget(ends)
+    }
+
+    /// A connection of this peer's is about to be the kernel's.
+    fn repair(
+        &self,
+        at: usize,
+        snapshot: &Snapshot,
+        inet6: bool,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let socket = self.taker(at, snapshot, socket)?;
+        let family = if inet6 { Family::Inet6 } else { Family::OfAddress };
+        handover::open_on(socket.as_fd(), snapshot, family).map_err(|error| error.to_string())
+    }
+
+    /// Its queues are filled.
+    fn release(
+        &mut self,
+        at: usize,
+        snapshot: &Snapshot,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let socket = self.taker(at, snapshot, socket)?;
+        let ends = (plain(snapshot.local), plain(snapshot.remote));
+        self.steering.give_back(ends)?;
+        if let Some(session) = &mut self.peers[at].session {
+            session.remove(&ends);
+        }
+        handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
+    }
+
+    /// The socket that is to take a connection, if that is one of this peer's.
+    fn taker<'a>(
+        &self,
+        at: usize,
+        snapshot: &Snapshot,
+        socket: Option<&'a OwnedFd>,
+    ) -> Result<&'a OwnedFd, String> {
+        let ends = (plain(snapshot.local), plain(snapshot.remote));
+        if !self.session(at)?.may_have(&ends) {
+            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
+        }
+        proof::that_it_may_take(socket, self.listener.as_fd())
     }
 
     fn session(&self, at: usize) -> Result<&Session, String> {

@@ -48,9 +48,7 @@ pub(crate) fn of(
     else {
         return no("what came is no socket of IP");
     };
-    let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
-        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
-    if !is_tcp {
+    if !is_tcp(socket) {
         return no("what came is not of TCP");
     }
     let (its, wanted) = (bound.ip().to_canonical(), place.ip().to_canonical());
@@ -60,11 +58,38 @@ pub(crate) fn of(
     if listening && sockopt::socket_acceptconn(socket) != Ok(true) {
         return no("what came does not listen");
     }
-    let namespace =
-        |socket: BorrowedFd<'_>| nix::sys::socket::getsockopt(&socket, NamespaceCookie).ok();
-    if namespace(socket.as_fd()).is_none_or(|its| namespace(ours) != Some(its)) {
+    if !is_here(socket.as_fd(), ours) {
         return no("what came is of another network namespace");
     }
     let only_six = bound.is_ipv6() && sockopt::ipv6_v6only(socket) != Ok(false);
     Ok(Proof { both_versions: !only_six })
+}
+
+/// A socket that may take a connection of the stack's over.
+///
+/// # Errors
+///
+/// A sentence that says why not.
+pub(crate) fn that_it_may_take<'a>(
+    socket: Option<&'a OwnedFd>,
+    ours: BorrowedFd<'_>,
+) -> Result<&'a OwnedFd, String> {
+    match socket {
+        Some(socket) if is_tcp(socket) && is_here(socket.as_fd(), ours) => Ok(socket),
+        _ => {
+            Err("to take a connection over needs a socket of TCP of this network namespace".into())
+        }
+    }
+}
+
+fn is_tcp(socket: &OwnedFd) -> bool {
+    sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
+}
+
+/// Whether it is of the same network namespace.
+fn is_here(socket: BorrowedFd<'_>, ours: BorrowedFd<'_>) -> bool {
+    let namespace =
+        |socket: BorrowedFd<'_>| nix::sys::socket::getsockopt(&socket, NamespaceCookie).ok();
+    namespace(socket).is_some_and(|its| namespace(ours) == Some(its))
 }

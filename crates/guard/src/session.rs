@@ -72,11 +72,16 @@ impl Session {
         self.connections.iter()
     }
 
+    /// Whether a connection with these ends may be its.
+    pub(crate) fn may_have(&self, ends: &Ends) -> bool {
+        self.granted.contains(&ends.0) || self.connections.contains(ends)
+    }
+
     /// What of its table was granted. A program may write there what it likes.
     pub(crate) fn connections(&self) -> Vec<Ends> {
         let found = uncork_guardian::table::read(std::os::fd::AsFd::as_fd(&self.table));
         let mut found = found.unwrap_or_default();
-        found.retain(|ends| self.granted.contains(&ends.0) || self.connections.contains(ends));
+        found.retain(|ends| self.may_have(ends));
         found
     }
 }

@@ -12,6 +12,7 @@ use rustix::net::{
     socket_with,
 };
 use uncork_driver::af_packet::Handed;
+use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
 use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSION};
@@ -124,6 +125,31 @@ impl Client {
         remote: SocketAddr,
     ) -> Result<(), Error> {
         self.done(Request::DisownConnection { local, remote }, None)
+    }
+
+    /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
+    /// kernel's socket into repair mode for it. Its queues are to be filled then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn repair(
+        &mut self,
+        snapshot: &Snapshot,
+        socket: BorrowedFd<'_>,
+        inet6: bool,
+    ) -> Result<(), Error> {
+        self.done(Request::Repair { snapshot: snapshot.clone(), inet6 }, Some(socket))
+    }
+
+    /// The second step, when they are: from now on the connection's segments are the kernel's, and its socket
+    /// lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn release(&mut self, snapshot: &Snapshot, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        self.done(Request::Release { snapshot: snapshot.clone() }, Some(socket))
     }
 
     /// Where the stack writes down which connections it has, for the guardian to reset when this process dies

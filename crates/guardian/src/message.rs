@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use uncork_driver::af_packet::Description;
+use uncork_stack::Snapshot;
 
 use crate::Device;
 
@@ -58,6 +59,19 @@ pub enum Request {
         local: SocketAddr,
         /// The other.
         remote: SocketAddr,
+    },
+    /// With the kernel's socket that is to take it: this connection was the stack's, and is about to be the
+    /// kernel's. The socket is in repair mode then; its queues are the program's to fill.
+    Repair {
+        /// The connection.
+        snapshot: Snapshot,
+        /// Whether the socket is of IPv6, whatever the addresses are.
+        inet6: bool,
+    },
+    /// With the same socket: it is filled. Segments come to the kernel, and the connection lives there.
+    Release {
+        /// The connection.
+        snapshot: Snapshot,
     },
 }
 

@@ -48,7 +48,7 @@ use uncork_stack::Detached;
 
 pub use error::Error;
 pub use fill::{fill, send_rest};
-pub use open::{Family, open};
+pub use open::{Family, open, open_on};
 pub use start::start;
 
 /// All of it at once, for who has the privilege and knows that the connection's segments come to the kernel by

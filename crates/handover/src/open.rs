@@ -1,11 +1,12 @@
 //! A socket in repair mode, with the ends, numbers and options of a connection.
 
 use std::net::{SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getsockname, setsockopt,
+    socket, sockopt,
 };
 use uncork_stack::Snapshot;
 
@@ -37,19 +38,32 @@ pub enum Family {
 /// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Ends`] if the kernel has such a connection itself, or not
 /// the address; or what else the kernel says.
 pub fn open(snapshot: &Snapshot, family: Family) -> Result<OwnedFd, Error> {
+    let domain = match family {
+        Family::OfAddress if snapshot.local.is_ipv4() => AddressFamily::Inet,
+        _ => AddressFamily::Inet6,
+    };
+    let opened = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+        .map_err(|error| Error::doing("open a socket")(error.into()))?;
+    open_on(opened.as_fd(), snapshot, family)?;
+    Ok(opened)
+}
+
+/// The same with a socket that is there, of that family, without a connection: new, or bound to the
+/// connection's local end. Whoever else has it, a child of fork, say, has the connection then.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_on(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Result<(), Error> {
     let (local, remote) = match family {
         Family::OfAddress => (snapshot.local, snapshot.remote),
         Family::Inet6 => (mapped(snapshot.local), mapped(snapshot.remote)),
     };
-    let domain = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let opened = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
-        .map_err(|error| Error::doing("open a socket")(error.into()))?;
-    let fd = opened.as_fd();
     set_repair(fd, true).map_err(|error| match error.raw_os_error() {
         Some(code) if code == Errno::EPERM as i32 => Error::Privilege,
         _ => Error::doing("begin to repair a socket")(error),
     })?;
-    make_room(&opened, snapshot)?;
+    make_room(fd, snapshot)?;
     let numbers = [(Queue::Receive, snapshot.receive_first), (Queue::Send, snapshot.send_first)];
     for (queue, first) in numbers {
         set_queue(fd, queue)
@@ -63,8 +77,10 @@ pub fn open(snapshot: &Snapshot, family: Family) -> Result<OwnedFd, Error> {
     };
     let segment = snapshot.segment_bytes.clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
     set_segment(fd, Some(segment)).map_err(Error::doing("set the size of segments"))?;
-    bind(opened.as_raw_fd(), &SockaddrStorage::from(local)).map_err(ends)?;
-    connect(opened.as_raw_fd(), &SockaddrStorage::from(remote)).map_err(ends)?;
+    if !is_bound(fd, local) {
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(local)).map_err(ends)?;
+    }
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(remote)).map_err(ends)?;
     set_segment(fd, None).map_err(Error::doing("set the size of segments"))?;
     set_agreed(fd, &agreed(snapshot)).map_err(Error::doing("set what the SYNs have agreed on"))?;
     if let Some(stamp) = snapshot.timestamp {
@@ -72,8 +88,17 @@ pub fn open(snapshot: &Snapshot, family: Family) -> Result<OwnedFd, Error> {
         set_timestamp(fd, stamp.wrapping_add(1) & !1)
             .map_err(Error::doing("set the clock of the timestamps"))?;
     }
-    set_queue(fd, Queue::None).map_err(Error::doing("leave the queues"))?;
-    Ok(opened)
+    set_queue(fd, Queue::None).map_err(Error::doing("leave the queues"))
+}
+
+/// A port is given once.
+fn is_bound(fd: BorrowedFd<'_>, to: SocketAddr) -> bool {
+    let name = getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok();
+    let port = name.and_then(|name| {
+        let v4 = name.as_sockaddr_in().map(|name| name.port());
+        v4.or_else(|| name.as_sockaddr_in6().map(|name| name.port()))
+    });
+    port == Some(to.port())
 }
 
 /// What the SYNs have agreed on. Without shifts the kernel would scale by what it had wanted to say itself.
@@ -91,14 +116,14 @@ fn agreed(snapshot: &Snapshot) -> Vec<Agreed> {
 
 /// Buffers that take what is there, and what the peer may still send into the window that it was told. The kernel
 /// doubles what it is told, for what packets cost beside their octets (socket(7)).
-fn make_room(opened: &OwnedFd, snapshot: &Snapshot) -> Result<(), Error> {
+fn make_room(opened: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let bytes = |counts: [u32; 2]| {
         counts.into_iter().map(|count| count as usize).sum::<usize>() * 2 + SLACK_BYTES
     };
     let sending = bytes([snapshot.unacknowledged_bytes, snapshot.unsent_bytes]);
     let receiving = bytes([snapshot.unread_bytes, snapshot.receive_window_bytes]);
-    setsockopt(opened, sockopt::SndBufForce, &sending)
-        .and_then(|()| setsockopt(opened, sockopt::RcvBufForce, &receiving))
+    setsockopt(&opened, sockopt::SndBufForce, &sending)
+        .and_then(|()| setsockopt(&opened, sockopt::RcvBufForce, &receiving))
         .map_err(|error| match error {
             Errno::EPERM => Error::Privilege,
             error => Error::doing("make the buffers larger")(error.into()),

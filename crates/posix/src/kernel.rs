@@ -48,6 +48,8 @@ pub mod state {
     pub const STACK: u8 = 4;
     /// An epoll set with such members.
     pub const STACK_SET: u8 = 5;
+    /// A TCP socket on the stack of the process that this one was forked from.
+    pub const STACK_OF_PARENT: u8 = 6;
 }
 
 /// One bit for each descriptor that may have something held: a hint for the timer, which alone

@@ -21,6 +21,9 @@ pub enum Meaning {
     Other,
 }
 
+/// An option as it was set: level, name and value.
+pub type Setting = (i32, i32, Vec<u8>);
+
 /// Values that are read back as they were set, or that count only here.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
@@ -43,6 +46,8 @@ pub struct Asked {
     pub(crate) receive_low_water: u32,
     /// What the stack is to be told when there is a connection.
     options: Vec<SocketOption>,
+    /// All that was set and is known here, as it was set.
+    settings: Vec<Setting>,
 }
 
 fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -87,6 +92,12 @@ impl Asked {
         &self.options
     }
 
+    /// What was set, as it was set.
+    #[must_use]
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
     fn keep(&mut self, option: SocketOption) {
         let kind = std::mem::discriminant(&option);
         self.options.retain(|other| std::mem::discriminant(other) != kind);
@@ -112,6 +123,11 @@ impl Asked {
         }?;
         if let Meaning::Told(option) = meaning {
             self.keep(option);
+        }
+        if meaning != Meaning::Other {
+            self.settings
+                .retain(|(its_level, its_name, _)| (*its_level, *its_name) != (level, name));
+            self.settings.push((level, name, value.to_vec()));
         }
         Ok(meaning)
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uncork_neighbours as neighbours;
@@ -40,7 +41,7 @@ impl<O: Outside> Sockets<O> {
         self.call(|world| {
             let place = world.begin_connect(fd, (local, remote), &asked)?;
             let kind = Kind::Connection { place, connecting: true };
-            let mut socket = Socket::new(kind, ipv6, asked);
+            let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
             socket.non_blocking = non_blocking;
             let slot = world.table.add(socket);
             world.table.bind(fd, slot);

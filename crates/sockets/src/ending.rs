@@ -52,7 +52,7 @@ impl World {
             .iter()
             .filter_map(|(_, socket)| {
                 let place = socket.place()?;
-                socket.kind = Kind::Elsewhere;
+                socket.kind = Kind::Elsewhere { place, owner: None };
                 Some(place)
             })
             .collect();

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 
 use nix::errno::Errno;
 
+use crate::handing::Watched;
 use crate::table::{Slot, Socket};
 
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -33,6 +34,12 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn is_of(&self, set: RawFd) -> bool {
         self.set == set
+    }
+
+    /// As the kernel would be told.
+    pub(crate) fn told(&self) -> Watched {
+        let event = libc::epoll_event { events: self.events, u64: self.data };
+        Watched { set: self.set, fd: self.fd, event }
     }
 }
 
@@ -190,6 +197,8 @@ fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::asked::Asked;
     use crate::table::{Kind, Table};
@@ -199,6 +208,11 @@ mod tests {
     const IN: u32 = libc::EPOLLIN as u32;
     const OUT: u32 = libc::EPOLLOUT as u32;
     const HUP: u32 = libc::EPOLLHUP as u32;
+
+    fn elsewhere() -> Kind {
+        let id = uncork_stack::SocketId::from_u64(0);
+        Kind::Elsewhere { place: crate::table::Place { link: 0, id }, owner: None }
+    }
 
     /// A socket in a table, and a set.
     struct Rig {
@@ -210,7 +224,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             let mut table = Table::default();
-            let slot = table.add(Socket::new(Kind::Elsewhere, false, Asked::default()));
+            let slot = table.add(Socket::new(elsewhere(), false, Arc::new(Asked::default())));
             table.bind(FD, slot);
             Self { table, sets: Sets::default(), slot }
         }
@@ -319,7 +333,7 @@ mod tests {
         let (_, socket) = rig.table.unbind(FD).unwrap();
         rig.sets.forget_socket(&socket);
         // Another socket takes its place in the table.
-        let slot = rig.table.add(Socket::new(Kind::Elsewhere, false, Asked::default()));
+        let slot = rig.table.add(Socket::new(elsewhere(), false, Arc::new(Asked::default())));
         rig.table.bind(FD, slot);
         assert_eq!(slot, rig.slot);
         assert_eq!(rig.look(IN), []);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use uncork_driver::Driver;
-use uncork_stack::{Cidr, Mac};
+use uncork_stack::{Cidr, Detached, Mac};
 
 /// An open device.
 pub struct Device {
@@ -64,6 +64,14 @@ pub trait Host: Send {
 
     /// It is the kernel's again.
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);
+
+    /// A connection that was the stack's becomes the kernel's, in the kernel's socket behind `fd`, which is of IPv6
+    /// if `inet6`.
+    ///
+    /// # Errors
+    ///
+    /// Why the kernel has not taken it.
+    fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason>;
 
     /// The stack has this connection, for whoever has to end it if this process dies. None if the list is
     /// full.

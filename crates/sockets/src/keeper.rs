@@ -81,6 +81,9 @@ impl<O: Outside> Sockets<O> {
                 seen = world.turns;
                 asleep
             });
+            if self.with(|world| world.has_requests()) == Some(true) {
+                self.outside.answer_children();
+            }
             match idle {
                 None => return,
                 Some(false) => self.keeper.asleep.store(0, Relaxed),

@@ -17,6 +17,7 @@
 //! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
 //! | `epoll`, `polling` | many at once |
 //! | `asked`, `info`, `errno`, `name` | options, TCP_INFO, errors, addresses as Linux has them |
+//! | `handing` | connections that become the kernel's: fork, exec, passing on |
 //! | `host`, `outside` | what is asked of the privileged half, and of the process around it |
 //!
 //! One lock, [`Sockets::world`]; nobody sleeps who holds it. It is not to be taken by a signal handler
@@ -29,6 +30,7 @@ mod connecting;
 mod ending;
 mod epoll;
 pub mod errno;
+mod handing;
 mod host;
 pub mod info;
 mod keeper;
@@ -52,8 +54,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 
-pub use asked::{Asked, Meaning};
+pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
+pub use handing::{HandedOver, Watched};
 pub use host::{Device, Host, Reason};
 pub use listening::Accepted;
 pub use outside::{Outside, Tried};
@@ -151,6 +154,7 @@ impl<O: Outside> Sockets<O> {
         let mut held = self.lock();
         if let Some(world) = held.as_mut() {
             world.turn();
+            world.share_with_child(&self.outside);
         }
         Held(held)
     }
@@ -242,7 +246,7 @@ fn connection(socket: &Socket) -> Result<table::Place, Errno> {
     match &socket.kind {
         Kind::Connection { place, .. } => Ok(*place),
         Kind::Listener(_) => Err(Errno::ENOTCONN),
-        Kind::Elsewhere => Err(Errno::ECONNABORTED),
+        Kind::Elsewhere { .. } => Err(Errno::ECONNABORTED),
     }
 }
 

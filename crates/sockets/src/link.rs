@@ -111,6 +111,12 @@ impl Link {
         self.of[at] = Some(slot);
     }
 
+    /// The socket of ours that is this connection.
+    pub(crate) fn slot(&self, id: SocketId) -> Option<Slot> {
+        let is_there = self.engine.stack_ref().state(id).is_some();
+        self.of.get(place(id)).copied().flatten().filter(|_| is_there)
+    }
+
     pub(crate) fn unbind(&mut self, id: SocketId) {
         if let Some(slot) = self.of.get_mut(place(id)) {
             *slot = None;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -40,7 +41,8 @@ impl<O: Outside> Sockets<O> {
                 return;
             }
             let listener = Listener { local, backlog, on: Vec::new(), reason: None };
-            let slot = world.table.add(Socket::new(Kind::Listener(listener), ipv6, asked));
+            let slot =
+                world.table.add(Socket::new(Kind::Listener(listener), ipv6, Arc::new(asked)));
             world.table.bind(fd, slot);
         });
     }
@@ -99,7 +101,7 @@ impl<O: Outside> Sockets<O> {
         else {
             return Err(Errno::EINVAL);
         };
-        let (on, ipv6, asked) = (listener.on.clone(), *ipv6, asked.clone());
+        let (on, ipv6, asked) = (listener.on.clone(), *ipv6, Arc::clone(asked));
         for (at, listener) in on {
             let Some(link) = world.links().get_mut(at) else { continue };
             if link.stack().accept_waiting(listener) == 0 {

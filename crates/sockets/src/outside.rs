@@ -56,6 +56,18 @@ pub trait Outside: Sync {
     /// EMFILE and its kin.
     fn stand_in(&self, flags: i32) -> Result<RawFd, Errno>;
 
+    /// Children have asked for connections: calls [`crate::Sockets::answer_children`], and does what has to be done
+    /// with what has become the kernel's.
+    fn answer_children(&self);
+
+    /// Puts a new kernel's socket behind these descriptors, instead of the one that stands for all; their flags
+    /// (FD_CLOEXEC) stay.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin.
+    fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno>;
+
     /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
     fn start_keeper(&self) -> bool;
 }

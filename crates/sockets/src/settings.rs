@@ -1,6 +1,7 @@
 //! setsockopt(2), getsockopt(2), and what ioctl(2) tells of queues.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 
@@ -32,7 +33,7 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<bool, Errno> {
         self.call(|world| {
             let (_, socket) = world.table.find(fd)?;
-            let option = match socket.asked.set(level, name, value)? {
+            let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
                 Meaning::Kept => return Ok(true),
                 Meaning::Other => return Ok(false),
@@ -50,7 +51,7 @@ impl<O: Outside> Sockets<O> {
                         }
                     }
                 }
-                Kind::Elsewhere => return Err(Errno::ECONNABORTED),
+                Kind::Elsewhere { .. } => return Err(Errno::ECONNABORTED),
             }
             Ok(true)
         })
@@ -68,7 +69,7 @@ impl<O: Outside> Sockets<O> {
             let Socket { kind: Kind::Connection { place, .. }, asked, .. } = socket else {
                 return Ok(None);
             };
-            let (place, asked) = (*place, asked.clone());
+            let (place, asked) = (*place, Arc::clone(asked));
             let (link, now) = world.link(place)?;
             let stack = link.stack();
             let value = match (level, name) {

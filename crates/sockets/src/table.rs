@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uncork_stack::{ListenerId, SocketId};
 
 use crate::asked::Asked;
 use crate::epoll::Watch;
+use crate::handing::Owner;
 use crate::host::Reason;
 
 /// Where a connection is: on which link, and its name there.
@@ -37,8 +39,11 @@ pub(crate) enum Kind {
         place: Place,
         connecting: bool,
     },
-    /// A connection of the process that this one was forked from.
-    Elsewhere,
+    /// A connection of the process that this one was forked from, and the way to ask for it.
+    Elsewhere {
+        place: Place,
+        owner: Option<Owner>,
+    },
 }
 
 /// A socket.
@@ -50,19 +55,23 @@ pub(crate) struct Socket {
     pub(crate) non_blocking: bool,
     /// Its descriptor is a duplicate of one that others share.
     pub(crate) stand_in: bool,
+    /// A child of fork has it, too.
+    pub(crate) forked: bool,
     pub(crate) ipv6: bool,
-    pub(crate) asked: Asked,
+    /// Shared with the listener that it came from, until one of them sets something.
+    pub(crate) asked: Arc<Asked>,
     /// Who waits for it in a set.
     pub(crate) watches: Vec<Watch>,
 }
 
 impl Socket {
-    pub(crate) fn new(kind: Kind, ipv6: bool, asked: Asked) -> Self {
+    pub(crate) fn new(kind: Kind, ipv6: bool, asked: Arc<Asked>) -> Self {
         Self {
             kind,
             descriptors: 0,
             non_blocking: false,
             stand_in: false,
+            forked: false,
             ipv6,
             asked,
             watches: Vec::new(),
@@ -72,7 +81,7 @@ impl Socket {
     pub(crate) fn place(&self) -> Option<Place> {
         match self.kind {
             Kind::Connection { place, .. } => Some(place),
-            Kind::Listener(_) | Kind::Elsewhere => None,
+            Kind::Listener(_) | Kind::Elsewhere { .. } => None,
         }
     }
 }
@@ -154,5 +163,21 @@ impl Table {
     pub(crate) fn descriptor(&self, slot: Slot) -> Option<RawFd> {
         let at = self.of.iter().position(|&place| place == slot.0 + 1)?;
         RawFd::try_from(at).ok()
+    }
+
+    /// All of them.
+    pub(crate) fn descriptors_of(&self, slot: Slot) -> Vec<RawFd> {
+        let all = (0..).zip(&self.of);
+        all.filter(|&(_, &place)| place == slot.0 + 1).map(|(fd, _)| fd).collect()
+    }
+
+    /// Descriptors of sockets of some kind.
+    pub(crate) fn descriptors_where(&self, is: impl Fn(&Kind) -> bool) -> Vec<RawFd> {
+        let all = (0..).zip(&self.of);
+        let is = |place: u32| {
+            let at = usize::try_from(place).ok()?.checked_sub(1)?;
+            self.sockets.get(at)?.as_ref().map(|socket| is(&socket.kind))
+        };
+        all.filter(|&(_, &place)| is(place) == Some(true)).map(|(fd, _)| fd).collect()
     }
 }

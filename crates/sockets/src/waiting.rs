@@ -29,6 +29,10 @@ fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
+fn is_ready(one: &libc::pollfd, fd: RawFd) -> bool {
+    one.fd == fd && one.revents != 0
+}
+
 impl<O: Outside> Sockets<O> {
     /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
     pub(crate) fn wait<T>(
@@ -91,22 +95,27 @@ impl<O: Outside> Sockets<O> {
                 self.with(|world| world.woken(&bell));
                 return Ok(None);
             }
-            let Rest { fds: devices, ways, limit } = rest;
+            let Rest { fds: devices, ways, requests, limit } = rest;
             fds.truncate(kernel);
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(devices.into_iter().map(readable));
+            fds.extend(requests.map(readable));
             fds.extend(ways.map(readable));
             let limit = [left, limit].into_iter().flatten().min();
             self.keeper_may_rest();
             let woken = self.outside.poll(&mut fds, limit, wait.mask);
             bell::silence(&bell);
-            let news = ways.is_some() && fds.last().is_some_and(|one| one.revents != 0);
+            let news = ways.is_some_and(|ways| fds.iter().any(|one| is_ready(one, ways)));
             self.with(|world| {
                 world.woken(&bell);
                 if news {
                     world.hear_ways();
                 }
             });
+            let asked = requests.is_some_and(|asks| fds.iter().any(|one| is_ready(one, asks)));
+            if asked {
+                self.outside.answer_children();
+            }
             self.keeper_must_look();
             match woken {
                 Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),

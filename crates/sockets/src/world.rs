@@ -14,6 +14,7 @@ use uncork_stack::{Ready, State};
 use crate::bell::{self, Bell};
 use crate::epoll::Sets;
 use crate::errno;
+use crate::handing::Requests;
 use crate::host::{Host, Reason};
 use crate::link::{Link, Told};
 use crate::table::{Kind, Place, Slot, Socket, Table};
@@ -41,6 +42,8 @@ pub(crate) struct Rest {
     pub(crate) fds: Vec<RawFd>,
     /// The kernel has news of neighbours: [`World::hear_ways`].
     pub(crate) ways: Option<RawFd>,
+    /// A child asks for a connection: [`crate::Sockets::answer_children`].
+    pub(crate) requests: Option<RawFd>,
     /// How long it may sleep at most.
     pub(crate) limit: Option<Duration>,
 }
@@ -60,6 +63,8 @@ pub(crate) struct World {
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
     pub(crate) opened: HashSet<(SocketAddr, SocketAddr)>,
+    /// Where children ask for connections, once there may be some who want to.
+    pub(crate) requests: Option<Requests>,
     /// Room for what a turn tells.
     told: Vec<Told>,
     /// Turns made so far, for whoever looks whether somebody makes any.
@@ -90,6 +95,7 @@ impl World {
             sleepers: Vec::new(),
             ways: None,
             opened: HashSet::new(),
+            requests: None,
             told: Vec::new(),
             turns: 0,
             turned: Instant::ZERO,
@@ -220,6 +226,7 @@ impl World {
             rest.fds.extend(fd);
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
         }
+        rest.requests = self.requests.as_ref().map(Requests::fd);
         rest.ways = self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd());
         rest
     }
@@ -261,7 +268,7 @@ impl World {
                     self.host.disown(listener.local);
                 }
             }
-            Kind::Elsewhere => {}
+            Kind::Elsewhere { .. } => {}
         }
         let _ = slot;
     }
@@ -275,16 +282,7 @@ impl World {
         self.opened.clear();
         self.sleepers.clear();
         self.sets = Sets::default();
-        for (_, socket) in self.table.iter() {
-            socket.watches.clear();
-            match &mut socket.kind {
-                Kind::Listener(listener) => {
-                    listener.on.clear();
-                    listener.reason = None;
-                }
-                kind => *kind = Kind::Elsewhere,
-            }
-        }
+        self.disinherit();
     }
 
     /// What holds of a socket now, as EPOLLIN and its kin, which are POLLIN's (tcp_poll).
@@ -299,7 +297,7 @@ impl World {
                 });
                 return if waits { READABLE } else { 0 };
             }
-            Kind::Elsewhere => return 0,
+            Kind::Elsewhere { .. } => return 0,
             Kind::Connection { place, .. } => *place,
         };
         let Ok((link, now)) = self.link(place) else { return FAILED };

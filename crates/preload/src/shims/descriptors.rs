@@ -96,6 +96,7 @@ pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int
 }
 
 fn controlling(fd: c_int, command: c_int, argument: usize, call: impl FnOnce() -> c_int) -> c_int {
+    stacked::claim_if_parents(fd);
     if stacked::has(fd)
         && stacked::is_on()
         && let Some(result) = stacked::control(fd, command, argument)

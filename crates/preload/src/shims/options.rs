@@ -32,6 +32,7 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    stacked::claim_if_parents(fd);
     let option = option(level, name);
     // SAFETY: the program's own call. Its value is read only after the kernel has accepted it,
     // or where a bad pointer would be refused anyhow.
@@ -62,6 +63,7 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    stacked::claim_if_parents(fd);
     let option = option(level, name);
     // SAFETY: the program's own call; after its success `*len` bytes of `value` are set.
     unsafe {
@@ -93,6 +95,7 @@ pub(crate) unsafe extern "C-unwind" fn ioctl_hook(
 ) -> c_int {
     /// linux/sockios.h. SIOCOUTQ is TIOCOUTQ by another name.
     const SIOCOUTQNSD: c_ulong = 0x894B;
+    stacked::claim_if_parents(fd);
     if stacked::has(fd) && stacked::is_on() {
         // SAFETY: the program's own call.
         if let Some(result) = unsafe { stacked::ask(fd, request, argument) } {

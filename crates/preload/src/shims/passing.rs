@@ -80,7 +80,7 @@ fn before_vfork(_: Args) {
 }
 
 fn before_exec(_: Args) {
-    stacked::end();
+    stacked::before_exec();
     POSIX.ending(Call::Exec);
     report::emit_before_exec();
 }

@@ -417,6 +417,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
     }
     // SAFETY: the program's own call.
     unsafe {
+        stacked::claim_if_parents(fd);
         if stacked::has(fd) && stacked::is_on() {
             return stacked::control_set(epfd, operation, fd, event);
         }

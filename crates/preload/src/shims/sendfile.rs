@@ -63,9 +63,8 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     bytes: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    // The kernel says the same of what it cannot splice; programs then copy.
-    on_stack!(from => crate::raw::fail(uncork_posix::Errno(libc::EINVAL)));
-    on_stack!(to => crate::raw::fail(uncork_posix::Errno(libc::EINVAL)));
+    stacked::hand_over_if_ours(from);
+    stacked::hand_over_if_ours(to);
     // SAFETY: the program's own call.
     let call = || unsafe { real::splice()(from, from_offset, to, to_offset, bytes, flags) };
     if POSIX.find(to).is_none() {

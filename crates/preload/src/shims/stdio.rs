@@ -3,11 +3,12 @@
 use libc::{FILE, c_char, c_int, c_void};
 use uncork_posix::Call;
 
-use crate::{POSIX, real};
+use crate::{POSIX, real, stacked};
 
 /// fdopen(3).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
+    stacked::hand_over_if_ours(fd);
     POSIX.uses_stdio(fd);
     // SAFETY: the program's own call.
     unsafe { real::fdopen()(fd, mode) }

@@ -144,7 +144,7 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
             stacked::before_fork();
         }
         libc::SYS_execve | libc::SYS_execveat => {
-            stacked::end();
+            stacked::before_exec();
             POSIX.ending(Call::Exec);
         }
         libc::SYS_exit_group => {

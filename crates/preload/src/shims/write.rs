@@ -117,6 +117,12 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
     }
 }
 
+/// A descriptor is about to be passed on: what the stack has the other process could not use.
+fn passing(fd: c_int) {
+    stacked::hand_over_if_ours(fd);
+    POSIX.sharing(fd, Call::PassFd);
+}
+
 /// sendmsg(2): also passes descriptors.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn sendmsg(
@@ -134,7 +140,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(
         let control = (*message).msg_controllen != 0;
         let Some(at) = POSIX.find(fd) else {
             if control {
-                super::each_passed_fd(message, |fd| POSIX.sharing(fd, Call::PassFd));
+                super::each_passed_fd(message, passing);
             }
             return pass();
         };
@@ -163,7 +169,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
             for at in 0..number.min(MOST_VECTORS as c_uint) as usize {
                 if !messages.is_null() && (*messages.add(at)).msg_hdr.msg_controllen != 0 {
                     let message = &raw const (*messages.add(at)).msg_hdr;
-                    super::each_passed_fd(message, |fd| POSIX.sharing(fd, Call::PassFd));
+                    super::each_passed_fd(message, passing);
                 }
             }
             return real::sendmmsg()(fd, messages, number, flags);

@@ -238,7 +238,14 @@ pub(crate) fn closing(fd: c_int) {
         return;
     }
     if has(fd) {
+        if is_on() && SOCKETS.is_last_of_shared(fd) {
+            // A child has it, too, and goes on with it.
+            let _ = super::hand_over(fd);
+        }
         let _ = SOCKETS.close(fd);
+        forget(fd);
+    } else if super::is_of_parent(fd) {
+        SOCKETS.forget(fd);
         forget(fd);
     } else if super::has_set(fd) {
         SOCKETS.close_set(fd);
@@ -246,7 +253,15 @@ pub(crate) fn closing(fd: c_int) {
     }
 }
 
-fn forget(fd: c_int) {
+/// Whether a descriptor is closed when another program takes this one's place.
+pub(super) fn closes_on_exec(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) };
+    flags.is_ok_and(|flags| flags as c_int & libc::FD_CLOEXEC != 0)
+}
+
+/// From now on a descriptor is nothing that is known.
+pub(super) fn forget(fd: c_int) {
     if let Some(byte) = table::state(fd) {
         byte.store(state::UNKNOWN, SeqCst);
     }
@@ -338,7 +353,8 @@ pub(crate) unsafe fn set_option(
         Ok(true) if SOCKETS.is_listener(fd) => None,
         Ok(true) => Some(0),
         Ok(false) => {
-            own_descriptor(fd);
+            // Only the kernel knows what it means.
+            super::hand_over_if_ours(fd);
             None
         }
         Err(error) => Some(fail(error) as c_int),
@@ -371,23 +387,5 @@ pub(crate) unsafe fn option(
             Some(0)
         }
         Err(error) => Some(fail(error) as c_int),
-    }
-}
-
-/// A connection's descriptor is a duplicate of one that all share: before something is written down with
-/// it, it gets a socket of its own.
-fn own_descriptor(fd: c_int) {
-    if SOCKETS.is_listener(fd) || !SOCKETS.shares_stand_in(fd) {
-        return;
-    }
-    // SAFETY: no pointers.
-    unsafe {
-        let Ok(flags) = raw!(SYS_fcntl, fd, libc::F_GETFD) else { return };
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        let family = if SOCKETS.is_ipv6(fd) { libc::AF_INET6 } else { libc::AF_INET };
-        let Ok(own) = raw!(SYS_socket, family, kind, 0) else { return };
-        let cloexec = if flags as c_int & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let _ = raw!(SYS_dup3, own, fd, cloexec);
-        let _ = raw!(SYS_close, own);
     }
 }

@@ -6,8 +6,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
+use uncork_handover as handover;
 use uncork_sockets::{Device, Host, Reason};
-use uncork_stack::{Cidr, Mac};
+use uncork_stack::{Cidr, Detached, Mac};
 
 /// The guardian, connected to when it is first needed: a process that only hands its listeners to its
 /// children never is.
@@ -91,6 +92,19 @@ impl Host for Guardian {
         if let Some(client) = &mut self.client {
             let _ = client.disown_connection(local, remote);
         }
+    }
+
+    fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason> {
+        // What fills its queues is send(2), by the program's own symbol.
+        super::calls::forget(fd);
+        // SAFETY: the program's descriptor, which it does not close in the middle of its own call.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let snapshot = &detached.snapshot;
+        let client = self.client()?;
+        client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;
+        handover::fill(socket, detached).map_err(|error| error.to_string())?;
+        client.release(snapshot, socket).map_err(|error| reason(&error))?;
+        handover::send_rest(socket, detached).map_err(|error| error.to_string())
     }
 
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {

@@ -20,6 +20,9 @@ pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     }
     // SAFETY: as promised.
     let all = unsafe { slice::from_raw_parts(fds, number as usize) };
+    for one in all {
+        super::claim_if_parents(one.fd);
+    }
     all.iter().any(|one| has(one.fd)) && is_on()
 }
 
@@ -76,9 +79,12 @@ pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
     let highest = crate::table::HIGHEST.load(core::sync::atomic::Ordering::Relaxed);
     let number = number.min(highest + 1).max(0) as usize;
     // SAFETY: as promised.
+    let asked = |fd: &usize| sets.iter().any(|&set| unsafe { is_in(set, *fd) });
     is_on()
-        && (0..number)
-            .any(|fd| has(fd as c_int) && sets.iter().any(|&set| unsafe { is_in(set, fd) }))
+        && (0..number).filter(asked).any(|fd| {
+            super::claim_if_parents(fd as c_int);
+            has(fd as c_int)
+        })
 }
 
 /// select(2), pselect(2), with some on the stack: poll(2) with other words.

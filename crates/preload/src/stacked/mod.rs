@@ -5,6 +5,7 @@
 //! Pointers become slices here, results become errno, and nothing is decided.
 
 mod calls;
+mod handing;
 mod host;
 mod many;
 mod outside;
@@ -22,6 +23,7 @@ use uncork_sockets::{Held, Sockets};
 use crate::{POSIX, table};
 
 pub(crate) use calls::*;
+pub(crate) use handing::*;
 pub(crate) use many::*;
 pub(crate) use outside::Process;
 pub(crate) use transfer::*;
@@ -48,6 +50,11 @@ pub(crate) fn has(fd: c_int) -> bool {
 #[inline]
 pub(crate) fn has_set(fd: c_int) -> bool {
     state_of(fd) == Some(state::STACK_SET) && is_on()
+}
+
+/// Whether a descriptor is on the stack of the process that this one was forked from.
+fn is_of_parent(fd: c_int) -> bool {
+    state_of(fd) == Some(state::STACK_OF_PARENT)
 }
 
 fn state_of(fd: c_int) -> Option<u8> {
@@ -86,11 +93,29 @@ pub(crate) fn flush() {
     }
 }
 
-/// The process ends, or becomes another program.
+/// The process ends. What children have, too, goes on without it.
 pub(crate) fn end() {
     if is_on() && !POSIX.is_other_process() {
+        for fd in SOCKETS.shared_with_children() {
+            let _ = hand_over(fd);
+        }
         SOCKETS.end();
     }
+}
+
+/// The process becomes another program, which goes on with the descriptors that it inherits.
+pub(crate) fn before_exec() {
+    if !is_on() || POSIX.is_other_process() {
+        return;
+    }
+    let inherited = |fd: &c_int| !closes_on_exec(*fd);
+    for fd in SOCKETS.of_parent().into_iter().filter(inherited) {
+        claim_if_parents(fd);
+    }
+    for fd in SOCKETS.connections().into_iter().filter(inherited) {
+        let _ = hand_over(fd);
+    }
+    end();
 }
 
 /// `on_stack!(fd => call)`: on the stack the call means this. A signal handler that has interrupted the stack
@@ -103,6 +128,7 @@ macro_rules! on_stack {
             }
             return $crate::raw::fail(uncork_posix::Errno::EAGAIN) as _;
         }
+        $crate::stacked::claim_if_parents($fd);
     };
 }
 pub(crate) use on_stack;
@@ -144,7 +170,12 @@ pub(crate) fn after_fork_in_parent() {
 pub(crate) fn after_fork_in_child() {
     let Some(held) = FORKING.take() else { return };
     match host::Guardian::of_environment() {
-        Some(host) => SOCKETS.after_fork_in_child(held, Box::new(host)),
+        Some(host) => {
+            SOCKETS.after_fork_in_child(held, Box::new(host));
+            for fd in SOCKETS.of_parent() {
+                mark(fd, state::STACK_OF_PARENT);
+            }
+        }
         None => ON.store(false, SeqCst),
     }
 }

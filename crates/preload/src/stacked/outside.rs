@@ -89,6 +89,26 @@ impl Outside for Process {
         Ok(fd as RawFd)
     }
 
+    fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno> {
+        let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers.
+        unsafe {
+            let own = raw!(SYS_socket, family, kind, 0).map_err(errno)?;
+            let mut result = Ok(());
+            for &fd in fds {
+                let cloexec = if super::calls::closes_on_exec(fd) { libc::O_CLOEXEC } else { 0 };
+                result = result.and(raw!(SYS_dup3, own, fd, cloexec).map(drop).map_err(errno));
+            }
+            let _ = raw!(SYS_close, own);
+            result
+        }
+    }
+
+    fn answer_children(&self) {
+        super::handing::answer_children();
+    }
+
     fn start_keeper(&self) -> bool {
         // The new thread inherits the mask: none of the program's signals come to it.
         let all = u64::MAX;

@@ -1,0 +1,108 @@
+//! Connections that become the kernel's.
+
+use core::time::Duration;
+
+use libc::c_int;
+use nix::errno::Errno;
+use uncork_posix::kernel::state;
+use uncork_sockets::{HandedOver, Watched};
+
+use super::{SOCKETS, calls, is_on, state_of};
+use crate::POSIX;
+use crate::raw::raw;
+
+/// How long a child waits for its parent to let a connection go, at most, and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(2);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
+
+/// Makes the connection of a descriptor the kernel's.
+pub(crate) fn hand_over(fd: c_int) -> Result<(), Errno> {
+    let handed = SOCKETS.hand_over(fd)?;
+    settle(&handed);
+    Ok(())
+}
+
+/// Does for children what they have asked for.
+pub(super) fn answer_children() {
+    for handed in SOCKETS.answer_children() {
+        settle(&handed);
+    }
+}
+
+/// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
+fn settle(handed: &HandedOver) {
+    let HandedOver { fds, non_blocking, options, watches } = handed;
+    let Some(&fd) = fds.first() else { return };
+    // SAFETY: values of the lengths given; a flag.
+    unsafe {
+        for (level, name, value) in options {
+            let _ = raw!(SYS_setsockopt, fd, *level, *name, value.as_ptr(), value.len());
+        }
+        let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
+        let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
+    }
+    for Watched { set, fd, event } in watches {
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: an event that lives as long as the call.
+        let _ = unsafe { raw!(SYS_epoll_ctl, *set, add, *fd, &raw const *event) };
+    }
+    for &fd in fds {
+        calls::forget(fd);
+        POSIX.inherited(fd);
+    }
+}
+
+/// Makes a connection the kernel's, if the descriptor is one of the stack's, before something that only the
+/// kernel can do.
+pub(crate) fn hand_over_if_ours(fd: c_int) {
+    if super::has(fd) && is_on() && !SOCKETS.is_listener(fd) {
+        let _ = hand_over(fd);
+    }
+    claim_if_parents(fd);
+}
+
+/// Has the parent make a connection that this process inherited the kernel's.
+#[inline]
+pub(crate) fn claim_if_parents(fd: c_int) {
+    if state_of(fd) == Some(state::STACK_OF_PARENT) && is_on() {
+        claim(fd);
+    }
+}
+
+#[cold]
+fn claim(fd: c_int) {
+    let asked = SOCKETS.claim(fd);
+    let begin = crate::linux::now();
+    while asked.is_ok() && !is_live(fd) && crate::linux::now().since(begin) < PATIENCE {
+        let pause = crate::linux::timespec(BETWEEN_LOOKS);
+        // SAFETY: a time that lives as long as the call.
+        let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
+    }
+    SOCKETS.forget(fd);
+    calls::forget(fd);
+    POSIX.inherited(fd);
+}
+
+/// Whether the kernel's socket has a connection by now.
+fn is_live(fd: c_int) -> bool {
+    let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = name.len() as libc::socklen_t;
+    let mut repair: c_int = 0;
+    let mut repair_len = size_of::<c_int>() as libc::socklen_t;
+    /// linux/tcp.h
+    const TCP_REPAIR: c_int = 19;
+    // SAFETY: the kernel writes at most the lengths given.
+    unsafe {
+        raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len).is_ok()
+            && raw!(
+                SYS_getsockopt,
+                fd,
+                libc::SOL_TCP,
+                TCP_REPAIR,
+                &raw mut repair,
+                &raw mut repair_len
+            )
+            .is_ok()
+            && repair == 0
+    }
+}

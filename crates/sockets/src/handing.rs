@@ -1,0 +1,269 @@
+//! Giving connections away, and asking for them.
+//!
+//! What the stack cannot do for a program the kernel can: a connection that is passed on to another process,
+//! spliced, taken along by exec, or watched over by an option that only the kernel has. So it becomes the
+//! kernel's then (TCP_REPAIR), in the socket that is behind its descriptor, and nobody notices.
+//!
+//! Fork is the same, but later: parent and child have the descriptor, and which of them goes on with the
+//! connection shows only when one closes it or the other uses it. Before fork each connection gets a
+//! socket of its own behind its descriptor, which both have; a parent that closes its descriptor then puts the
+//! connection there, and so does one whose child asks for it.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uncork_stack::SocketId;
+
+use crate::Sockets;
+use crate::asked::Setting;
+use crate::outside::Outside;
+use crate::table::{Kind, Place, Slot};
+use crate::world::World;
+
+/// The way to the process that has a connection.
+pub(crate) type Owner = Arc<UnixDatagram>;
+
+/// Where a process hears that its children want a connection.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    ours: UnixDatagram,
+    pub(crate) theirs: Owner,
+}
+
+/// A connection that is asked for: its link and its number there.
+const REQUEST_BYTES: usize = 16;
+
+/// What has become the kernel's.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// The descriptors that stand for it.
+    pub fds: Vec<RawFd>,
+    /// O_NONBLOCK.
+    pub non_blocking: bool,
+    /// What the program has set.
+    pub options: Vec<Setting>,
+    /// Sets that it is a member of.
+    pub watches: Vec<Watched>,
+}
+
+/// A membership in a set.
+#[derive(Debug, Clone, Copy)]
+pub struct Watched {
+    /// The set.
+    pub set: RawFd,
+    /// The descriptor.
+    pub fd: RawFd,
+    /// What for.
+    pub event: libc::epoll_event,
+}
+
+impl Requests {
+    fn new() -> io::Result<Self> {
+        let (ours, theirs) = UnixDatagram::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok(Self { ours, theirs: Arc::new(theirs) })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.ours.as_raw_fd()
+    }
+
+    fn next(&self) -> Option<Place> {
+        let mut octets = [0; REQUEST_BYTES];
+        let received = self.ours.recv(&mut octets).ok()?;
+        let (link, id) = octets.split_at(REQUEST_BYTES / 2);
+        let number = |half: &[u8]| half.try_into().map(u64::from_ne_bytes).ok();
+        let (link, id) = number(link).zip(number(id)).filter(|_| received == REQUEST_BYTES)?;
+        Some(Place { link: usize::try_from(link).ok()?, id: SocketId::from_u64(id) })
+    }
+}
+
+/// Asks the process that has it for a connection.
+pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
+    let link = u64::try_from(place.link).unwrap_or(u64::MAX);
+    let octets = [link.to_ne_bytes(), place.id.as_u64().to_ne_bytes()].concat();
+    owner.send(&octets).map(drop).map_err(|_| Errno::ECONNABORTED)
+}
+
+impl<O: Outside> Sockets<O> {
+    /// Makes a connection the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is no connection that could be given away, and nothing has changed then; ECONNABORTED if
+    /// the kernel does not take it, and it is lost.
+    pub fn hand_over(&self, fd: RawFd) -> Result<HandedOver, Errno> {
+        self.call(|world| {
+            let slot = world.table.slot(fd)?;
+            world.hand_over(&self.outside, slot)
+        })
+    }
+
+    /// Those descriptors whose connections have to be the kernel's when the process becomes another program,
+    /// or ends with children that have them, too.
+    #[must_use]
+    pub fn shared_with_children(&self) -> Vec<RawFd> {
+        let shared = self.with(|world| {
+            let slots: Vec<_> =
+                world.table.iter().filter(|(_, one)| one.forked).map(|(slot, _)| slot).collect();
+            slots.into_iter().filter_map(|slot| world.table.descriptor(slot)).collect()
+        });
+        shared.unwrap_or_default()
+    }
+
+    /// The descriptors of all connections.
+    #[must_use]
+    pub fn connections(&self) -> Vec<RawFd> {
+        self.with(World::connected_descriptors).unwrap_or_default()
+    }
+
+    /// Whether a child may have this connection, too, and closing `fd` would end this process's part.
+    #[must_use]
+    pub fn is_last_of_shared(&self, fd: RawFd) -> bool {
+        let last = self.call(|world| {
+            let (_, socket) = world.table.find(fd)?;
+            Ok(socket.forked && socket.descriptors == 1)
+        });
+        last.unwrap_or(false)
+    }
+
+    /// What a child has asked for, done by whoever has it.
+    pub fn answer_children(&self) -> Vec<HandedOver> {
+        let answered = self.with(|world| {
+            let mut all = Vec::new();
+            while let Some(slot) = world.next_request() {
+                all.extend(world.hand_over(&self.outside, slot));
+            }
+            all
+        });
+        answered.unwrap_or_default()
+    }
+
+    /// In a child: asks the process that has the connection of `fd` to make it the kernel's, which the caller
+    /// then waits for.
+    ///
+    /// # Errors
+    ///
+    /// ECONNABORTED if that process is gone; EBADF if it is none of its.
+    pub fn claim(&self, fd: RawFd) -> Result<(), Errno> {
+        self.call(|world| match &world.table.find(fd)?.1.kind {
+            Kind::Elsewhere { owner: Some(owner), place } => ask(owner, *place),
+            Kind::Elsewhere { owner: None, .. } => Err(Errno::ECONNABORTED),
+            _ => Err(Errno::EBADF),
+        })
+    }
+
+    /// In a child: `fd` is the kernel's by now, or nobody's.
+    pub fn forget(&self, fd: RawFd) {
+        self.with(|world| world.table.unbind(fd));
+    }
+
+    /// In a child: descriptors that stand for connections of the process that it was forked from.
+    #[must_use]
+    pub fn of_parent(&self) -> Vec<RawFd> {
+        self.with(|world| {
+            world.table.descriptors_where(|kind| matches!(kind, Kind::Elsewhere { .. }))
+        })
+        .unwrap_or_default()
+    }
+}
+
+impl World {
+    fn connected_descriptors(&mut self) -> Vec<RawFd> {
+        self.table.descriptors_where(|kind| matches!(kind, Kind::Connection { .. }))
+    }
+
+    /// The next of the connections that children ask for.
+    fn next_request(&mut self) -> Option<Slot> {
+        loop {
+            let place = self.requests.as_ref()?.next()?;
+            if let Some(slot) = self.links().get(place.link).and_then(|link| link.slot(place.id)) {
+                return Some(slot);
+            }
+        }
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.requests.is_some()
+    }
+
+    fn hand_over(&mut self, outside: &impl Outside, slot: Slot) -> Result<HandedOver, Errno> {
+        self.turn();
+        let fds = self.table.descriptors_of(slot);
+        let first = *fds.first().ok_or(Errno::EBADF)?;
+        let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
+        let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
+        if std::mem::take(&mut socket.stand_in) {
+            outside.give_own(&fds, ipv6)?;
+        }
+        let (link, now) = self.link(place)?;
+        let detached = link.stack().detach(now, place.id).ok_or(Errno::EINVAL)?;
+        link.unbind(place.id);
+        // The list of connections is kept by what the stack tells in a turn.
+        let taken = self.host.hand_over(&detached, first, ipv6);
+        let mut gone = None;
+        for &fd in &fds {
+            gone = self.table.unbind(fd).or(gone);
+        }
+        let (_, socket) = gone.ok_or(Errno::EBADF)?;
+        self.sets.forget_socket(&socket);
+        self.turn();
+        taken.map_err(|_| Errno::ECONNABORTED)?;
+        Ok(HandedOver {
+            fds,
+            non_blocking: socket.non_blocking,
+            options: socket.asked.settings().to_vec(),
+            watches: socket.watches.iter().map(|watch| watch.told()).collect(),
+        })
+    }
+
+    /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever
+    /// will go on with it.
+    pub(crate) fn share_with_child(&mut self, outside: &impl Outside) {
+        let slots: Vec<Slot> = self
+            .table
+            .iter()
+            .filter(|(_, socket)| matches!(socket.kind, Kind::Connection { .. }))
+            .map(|(slot, _)| slot)
+            .collect();
+        if slots.is_empty() {
+            return;
+        }
+        if self.requests.is_none() {
+            self.requests = Requests::new().ok();
+        }
+        for slot in slots {
+            let fds = self.table.descriptors_of(slot);
+            let Some(socket) = self.table.get(slot) else { continue };
+            if socket.stand_in && outside.give_own(&fds, socket.ipv6).is_err() {
+                // Its child will not have it.
+                continue;
+            }
+            socket.stand_in = false;
+            socket.forked = true;
+        }
+    }
+
+    /// In the child: what was the parent's is somewhere else.
+    pub(crate) fn disinherit(&mut self) {
+        let owner = self.requests.take().map(|requests| requests.theirs);
+        for (_, socket) in self.table.iter() {
+            socket.watches.clear();
+            let forked = std::mem::take(&mut socket.forked);
+            match &mut socket.kind {
+                Kind::Listener(listener) => {
+                    listener.on.clear();
+                    listener.reason = None;
+                }
+                Kind::Connection { place, .. } => {
+                    let owner = owner.clone().filter(|_| forked);
+                    socket.kind = Kind::Elsewhere { place: *place, owner };
+                }
+                Kind::Elsewhere { .. } => {}
+            }
+        }
+    }
+}
