@@ -32,11 +32,13 @@ use crate::watch::Watch;
 const STRANGERS: usize = 64;
 /// How long somebody may take to say who he is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
-/// How often it is looked after what only time can change.
+/// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
+/// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
+const SHARE: u32 = 200;
 
 /// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
-/// machine: 26 MiB with room for the longest trains.
+/// machine: 27 MiB with room for the longest trains.
 const RECEIVE_SLOTS: usize = 256;
 const TRANSMIT_SLOTS: usize = 128;
 
@@ -63,7 +65,9 @@ pub struct Guard {
     peers: Vec<Peer>,
     engines: NonZeroU32,
     watch: Watch,
+    /// When it was last looked after what only time can change, and how long it is until the next time.
     looked: Instant,
+    rests: Duration,
 }
 
 impl std::fmt::Debug for Guard {
@@ -100,6 +104,7 @@ impl Guard {
             engines: NonZeroU32::MIN,
             watch: Watch::default(),
             looked: Instant::now(),
+            rests: ROUND,
         })
     }
 
@@ -117,8 +122,7 @@ impl Guard {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.turn()?;
-            if self.looked.elapsed() >= ROUND {
-                self.looked = Instant::now();
+            if self.looked.elapsed() >= self.rests {
                 self.look_after();
             }
             if self.program.is_some() || !self.peers.is_empty() {
@@ -151,7 +155,7 @@ impl Guard {
     fn wait(&self) -> io::Result<Option<Ready>> {
         // With nothing that only time can change, no turn is for nothing.
         let waits = self.program.is_none() || self.steering.is_untidy() || self.has_strangers();
-        let round = Timespec::try_from(ROUND).map_err(io::Error::other)?;
+        let round = Timespec::try_from(self.rests).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {
@@ -195,10 +199,13 @@ impl Guard {
     }
 
     fn look_after(&mut self) {
+        let begun = Instant::now();
         self.peers.retain(|peer| peer.session.is_some() || peer.since.elapsed() < INTRODUCTION);
         let sessions: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
         // What cannot be taken out now can be the next time.
         let _ = self.steering.tidy(&sessions);
+        self.looked = Instant::now();
+        self.rests = ROUND.max(begun.elapsed() * SHARE);
     }
 
     /// Answers a question of a peer. An error if he is to be taken for gone.
