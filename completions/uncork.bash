@@ -1119,7 +1119,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --dev --port --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1154,6 +1154,18 @@ _uncork() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                --stack)
+                    COMPREPLY=($(compgen -W "inline" -- "${cur}"))
+                    return 0
+                    ;;
+                --dev)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --debug)

@@ -43,6 +43,9 @@ nodelay\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l bound -d 'How long anything may stay held: 100us to 200ms' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l spin -d 'How long a wait tries before it sleeps: off, auto or a duration' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the end, tell what was held, pushed and passed through' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l stack -d 'Move its TCP to a stack in user space, under this host\'s own addresses' -r -f -a "inline\t'On the program\'s own threads'"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l dev -d 'A network device for --stack; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l port -d 'A port that may be listened on by --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pcap -d 'The capture (pcap or pcapng), or - for standard input' -r -F

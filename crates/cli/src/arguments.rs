@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// What `uncork lab kernels` starts
     #[command(hide = true)]
     Guest(Guest),
+    /// What `uncork run --stack` starts
+    #[command(hide = true)]
+    Guardian(Guardian),
 }
 
 const LIBRARY_HELP: &str = "\
@@ -102,6 +105,7 @@ Examples:
   uncork run -- ./server --port 8080
   uncork run --stats -- curl http://localhost:8080/
   uncork run --hold user --stats=report.json -- redis-server
+  sudo uncork run --stack --dev eth0 -- nginx
 
 Exit status: that of the program (if a signal ended it, uncork ends by the same signal);
 125 uncork failed or refused to run the program, 126 the program cannot be executed,
@@ -112,8 +116,8 @@ architecture or C library) is refused with the reason and what to do instead.";
 
 /// Run a program with its small TCP writes coalesced
 ///
-/// Runs COMMAND under libuncork.so. Without --stats, uncork turns into the program: no other
-/// process remains.
+/// Runs COMMAND under libuncork.so. Without --stats and --stack, uncork turns into the program: no
+/// other process remains.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub(crate) struct Run {
@@ -158,6 +162,31 @@ pub(crate) struct Run {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) stats: Option<Option<PathBuf>>,
 
+    /// Move its TCP to a stack in user space, under this host's own addresses
+    ///
+    /// Its sockets are served by a TCP stack that runs inside of it; all else stays the kernel's, and so do
+    /// connections by loopback and by other devices. uncork needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF for this
+    /// (root has them) and Linux 6.6; the program needs nothing. A process of uncork's remains as its
+    /// guardian, which opens devices for it and resets its connections if it is killed. inline: the stack
+    /// runs on the program's own threads. [default: inline]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "inline", hide_possible_values = true)]
+    pub(crate) stack: Option<InProcess>,
+
+    /// A network device for --stack; may be repeated
+    ///
+    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
+    /// link-local addresses alone).
+    #[arg(long, value_name = "DEV", requires = "stack")]
+    pub(crate) dev: Vec<String>,
+
+    /// A port that may be listened on by --stack; may be repeated
+    ///
+    /// Listeners at other ports stay the kernel's. Without it: all.
+    #[arg(long, value_name = "PORT", requires = "stack")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Vec<u16>,
+
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
     #[arg(long, value_name = "N")]
     pub(crate) debug: Option<u8>,
@@ -166,6 +195,13 @@ pub(crate) struct Run {
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Where a stack runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum InProcess {
+    /// On the program's own threads
+    Inline,
 }
 
 const STATUS_HELP: &str = "\
@@ -229,6 +265,33 @@ pub(crate) enum GuestPart {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Guardian {
+    #[command(subcommand)]
+    pub(crate) part: GuardianPart,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuardianPart {
+    /// Starts the other and ends, so that nobody is its parent
+    Begin(Guarded),
+    /// The guardian
+    Serve(Guarded),
+}
+
+/// What a guardian is for.
+#[derive(Debug, Args)]
+pub(crate) struct Guarded {
+    /// Process id of the program
+    pub(crate) program: u32,
+    /// As of `uncork run`
+    #[arg(long)]
+    pub(crate) dev: Vec<String>,
+    /// As of `uncork run`
+    #[arg(long)]
+    pub(crate) port: Vec<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -348,6 +411,20 @@ mod tests {
         assert!(error.contains("\"maybe\" is not one of kernel, user, off"), "{error}");
         let error = run(&["--bound", "2s", "ls"]).unwrap_err();
         assert!(error.contains("100us to 200ms"), "{error}");
+    }
+
+    #[test]
+    fn a_stack_is_inline_and_devices_and_ports_are_for_it() {
+        let given = run(&["--stack", "--dev", "eth0", "--dev=eth1", "--port", "80", "ls"]).unwrap();
+        assert_eq!(given.stack, Some(InProcess::Inline));
+        assert_eq!((given.dev, given.port), (vec!["eth0".to_owned(), "eth1".to_owned()], vec![80]));
+        assert_eq!(given.command, ["ls"]);
+        assert_eq!(run(&["--stack=inline", "ls"]).unwrap().stack, Some(InProcess::Inline));
+        for wrong in
+            [&["--stack=instance", "ls"][..], &["--dev", "eth0", "ls"], &["--port=80", "ls"]]
+        {
+            run(wrong).unwrap_err();
+        }
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn every_command_line_in_the_help_is_accepted() {
 }
 
 /// Options of other people's programs that our pages speak of.
-const OF_OTHERS: [&str; 4] = ["default-signal", "port", "no-pie", "once"];
+const OF_OTHERS: [&str; 6] = ["default-signal", "init-groups", "no-pie", "once", "port", "reuid"];
 
 #[test]
 fn no_page_speaks_of_an_option_that_does_not_exist() {

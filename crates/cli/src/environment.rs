@@ -73,7 +73,7 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 9] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 10] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
@@ -83,6 +83,7 @@ pub(crate) const LIBRARY_VARIABLES: [&str; 9] = [
     variable::AUTOCORK_DEBUG,
     variable::AUTOCORK_MAX_QLEN,
     variable::AUTOCORK_DUMP_INTERVAL,
+    uncork_guardian::VARIABLE,
 ];
 
 /// A string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.

@@ -47,9 +47,30 @@ pub(crate) fn is_autocork(library: &Path) -> bool {
 /// A relative name would be looked for from wherever the program happens to be. Symbolic links
 /// are kept: the name under which the library is loaded means something to it.
 fn named_by_variable(named: &OsString) -> Result<PathBuf, Failure> {
+    // The loader itself takes no library from the caller then (ld.so(8), secure-execution mode).
+    if is_privileged_by_its_file() {
+        return Err(Failure::own(format!(
+            "{VARIABLE} is not for an uncork that has privileges of its own (setcap, setuid), with which \
+             the library would be tried out: put {NAME} beside it"
+        )));
+    }
     std::path::absolute(named).map_err(|error| {
         Failure::own(format!("{VARIABLE}={} cannot be used: {error}", named.display()))
     })
+}
+
+/// Whether this process may more than whoever started it (AT_SECURE, getauxval(3)).
+fn is_privileged_by_its_file() -> bool {
+    const AT_SECURE: usize = 23;
+    match fs::read("/proc/self/auxv") {
+        Ok(pairs) => {
+            let (words, _) = pairs.as_chunks();
+            let words: Vec<_> = words.iter().map(|word| usize::from_ne_bytes(*word)).collect();
+            words.chunks_exact(2).any(|pair| pair[0] == AT_SECURE && pair[1] != 0)
+        }
+        // Of such a process, it belongs to root.
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    }
 }
 
 fn own_directory() -> Result<PathBuf, Failure> {

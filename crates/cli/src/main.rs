@@ -15,6 +15,7 @@ mod entry;
 mod environment;
 mod failure;
 mod generate;
+mod guardian;
 mod inspect;
 mod lab;
 mod library;
@@ -50,6 +51,7 @@ fn uncork() -> i32 {
         Command::Library => library::print(),
         Command::Generate(arguments) => generate::generate(&arguments),
         Command::Guest(arguments) => lab::guest(&arguments),
+        Command::Guardian(arguments) => guardian::guardian(&arguments),
     };
     match done {
         Ok(code) => code,

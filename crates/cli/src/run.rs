@@ -12,7 +12,7 @@ use crate::arguments::Run;
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::inspect::{SHELL, inspect};
-use crate::{command, library, output, stats};
+use crate::{command, guardian, library, output, stats};
 
 /// Runs the program. Returns only with `--stats`, or on failure.
 pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
@@ -26,6 +26,10 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
         output::complain(sentence);
     }
     apply(&arguments, &mut environment);
+    if arguments.stack.is_some() {
+        let place = guardian::begin(&arguments.dev, &arguments.port)?;
+        environment.set(uncork_guardian::VARIABLE, place);
+    }
     environment.preload(&library);
     let program = Program { file, arguments: arguments.command, environment };
     match arguments.stats {
