@@ -414,5 +414,9 @@ fn a_promiscuous_device_is_so_while_the_port_lives() {
     let port = link.port(Settings { promiscuous: true, ..Settings::new("eth0") });
     assert_eq!(promiscuity(), "1");
     drop(port);
-    assert_eq!(promiscuity(), "0");
+    // A process that another test of this program starts at this moment has it until it executes something.
+    let end = Instant::now() + LONG;
+    while promiscuity() != "0" {
+        assert!(Instant::now() < end, "it still is");
+    }
 }

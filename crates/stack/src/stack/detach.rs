@@ -2,7 +2,6 @@
 //! it; Documentation of CRIU and `net/ipv4/tcp.c` do).
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uncork_packet::Instant;
@@ -11,10 +10,6 @@ use uncork_wire::SeqNumber;
 use super::Stack;
 use crate::connection::{Cause, Connection, Fast, State};
 use crate::handle::SocketId;
-
-/// So long no segment of a connection that was given away is reset: whoever takes it has to have
-/// taken it by then.
-const HANDED_OVER: Duration = Duration::from_secs(10);
 
 /// In which state a connection is given away. Before it is open there is nothing to give, and when both have
 /// ended there is nothing left.
@@ -168,7 +163,7 @@ impl Stack {
         let mut cx = self.shared.context(&self.interface.device, now);
         connection.user.attached = false;
         connection.finish(Cause::Abort, None, &mut cx);
-        self.quiet.add_connection(tuple, now + HANDED_OVER);
+        self.quiet.add_connection(&tuple, now);
         self.settle(socket.place);
         Some(detached)
     }

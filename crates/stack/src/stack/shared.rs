@@ -4,7 +4,9 @@
 //! The kernel goes on with everything that is not the stack's, so that what nobody has is the kernel's to
 //! refuse, and where packets go is in the kernel's tables, which whoever drives the stack asks.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use uncork_packet::{Instant, Medium};
 
@@ -14,36 +16,54 @@ use crate::demux::Tuple;
 use crate::interface::arrival::Incoming;
 use crate::interface::{Found, NeighbourId};
 
-/// Ports and connections whose unknown segments are not answered, each until when. There are few, and not
-/// for long.
+/// So long no segment of a connection that was given away is reset: whoever takes it has to have
+/// taken it by then.
+const HANDED_OVER: Duration = Duration::from_secs(10);
+
+/// Ports and connections whose unknown segments are not answered, each until when.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
+    /// There are few, and not for long.
     ports: Vec<(u16, Instant)>,
-    connections: Vec<(Tuple, Instant)>,
+    /// As many as a program has when it gives all of them away, by the words of their names.
+    connections: BTreeMap<[u64; 5], Instant>,
+    /// Their names, in the order in which they were given away.
+    order: VecDeque<[u64; 5]>,
 }
 
 impl Quiet {
     fn add_port(&mut self, port: u16, until: Instant) {
-        add(&mut self.ports, port, until);
+        match self.ports.iter_mut().find(|(other, _)| *other == port) {
+            Some((_, other)) => *other = until.max(*other),
+            None => self.ports.push((port, until)),
+        }
     }
 
-    pub(super) fn add_connection(&mut self, tuple: Tuple, until: Instant) {
-        add(&mut self.connections, tuple, until);
+    /// One that was given away now.
+    pub(super) fn add_connection(&mut self, tuple: &Tuple, now: Instant) {
+        self.forget(now);
+        let name = tuple.words();
+        if self.connections.insert(name, now + HANDED_OVER).is_none() {
+            self.order.push_back(name);
+        }
     }
 
     /// Whether it is quiet there. What is over is forgotten.
     fn has(&mut self, tuple: &Tuple, now: Instant) -> bool {
-        self.ports.retain(|&(_, until)| until > now);
-        self.connections.retain(|&(_, until)| until > now);
+        self.forget(now);
         self.ports.iter().any(|&(port, _)| port == tuple.local_port)
-            || self.connections.iter().any(|(other, _)| other == tuple)
+            || self.connections.get(&tuple.words()).is_some_and(|&until| until > now)
     }
-}
 
-fn add<T: PartialEq>(all: &mut Vec<(T, Instant)>, what: T, until: Instant) {
-    match all.iter_mut().find(|(other, _)| *other == what) {
-        Some((_, other)) => *other = until.max(*other),
-        None => all.push((what, until)),
+    fn forget(&mut self, now: Instant) {
+        self.ports.retain(|&(_, until)| until > now);
+        while let Some(first) = self.order.front() {
+            match self.connections.get(first) {
+                Some(&until) if until > now => break,
+                _ => self.connections.remove(first),
+            };
+            self.order.pop_front();
+        }
     }
 }
 
@@ -143,10 +163,17 @@ mod tests {
         quiet.add_port(80, at(500));
         quiet.add_port(80, at(400));
         assert!(quiet.has(&one, at(499)) && !quiet.has(&other, at(0)) && !quiet.has(&one, at(500)));
-        quiet.add_connection(other, at(900));
-        assert!(
-            quiet.has(&other, at(899)) && !quiet.has(&one, at(0)) && !quiet.has(&other, at(900))
-        );
+        quiet.add_connection(&other, at(900));
+        assert!(quiet.has(&other, at(10_899)) && !quiet.has(&one, at(900)));
+        // Opened anew with the same ends and given away again.
+        quiet.add_connection(&one, at(1_000));
+        quiet.add_connection(&other, at(5_000));
+        assert!(quiet.has(&one, at(10_999)) && !quiet.has(&one, at(11_000)));
+        assert!(quiet.has(&other, at(14_999)) && !quiet.has(&other, at(15_000)));
+        quiet.add_connection(&one, at(20_000));
+        quiet.add_connection(&other, at(20_500));
+        assert!(!quiet.has(&one, at(30_000)) && quiet.has(&other, at(30_000)));
+        assert!(!quiet.has(&other, at(30_500)) && quiet.order.is_empty());
         assert!(quiet.ports.is_empty() && quiet.connections.is_empty());
     }
 }
