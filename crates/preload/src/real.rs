@@ -126,6 +126,13 @@ real! {
     ioctl(c_int, c_ulong, usize) -> c_int;
     getsockopt(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
     setsockopt(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+    sigaction(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    __sigaction(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+    signal(c_int, usize) -> usize;
+    bsd_signal(c_int, usize) -> usize;
+    ssignal(c_int, usize) -> usize;
+    sysv_signal(c_int, usize) -> usize;
+    __sysv_signal(c_int, usize) -> usize;
     pidfd_getfd(c_int, c_int, c_uint) -> c_int;
     fdopen(c_int, *const c_char) -> *mut c_void;
     fclose(*mut c_void) -> c_int;

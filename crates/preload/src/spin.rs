@@ -6,7 +6,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use core::time::Duration;
 
 use libc::{c_int, ssize_t};
@@ -52,28 +52,6 @@ pub(crate) fn note_handler(signal: c_int, handler: usize) {
     if handler != libc::SIG_DFL && handler != libc::SIG_IGN && !synchronous {
         HANDLERS.store(true, Relaxed);
     }
-}
-
-/// Installed handlers that do not have interrupted calls begun again (SA_RESTART), a bit a signal.
-static ENDING: AtomicU64 = AtomicU64::new(0);
-
-/// The flags with which a handler of `signal` was installed.
-pub(crate) fn note_flags(signal: c_int, flags: c_int) {
-    let Some(bit) = u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift))
-    else {
-        return;
-    };
-    if flags & libc::SA_RESTART == 0 {
-        ENDING.fetch_or(bit, Relaxed);
-    } else {
-        ENDING.fetch_and(!bit, Relaxed);
-    }
-}
-
-/// Whether a handler that has run ends a blocking call on a socket (signal(7)). Which one has run is not
-/// known: any that could have ended it has.
-pub(crate) fn ends_calls(limited: bool) -> bool {
-    limited || ENDING.load(Relaxed) != 0
 }
 
 /// Calls `attempt` until it says that it has succeeded, for as long as a thread of this program should spin.

@@ -55,9 +55,6 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// A thread is about to sleep in a call of ours.
-    pub(crate) fn keeper_may_rest(&self) {}
-
     /// A thread goes on: nobody may be left who makes turns.
     pub(crate) fn keeper_must_look(&self) {
         if self.keeper.rests.load(SeqCst) {

@@ -75,6 +75,13 @@ pub struct Sockets<O> {
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// In a signal handler that has interrupted the stack ([`is_inside`]) and will run later: [`Outside::left`] is
+/// called when the thread has left it.
+pub fn note_interruption() {
+    INTERRUPTED.set(true);
 }
 
 /// Whether the calling thread is in here already: a signal handler has interrupted it, or what is called
@@ -132,6 +139,10 @@ impl<O: Outside> Sockets<O> {
         let inside = Inside::begin()?;
         let done = self.lock().as_mut().map(act);
         drop(inside);
+        if INTERRUPTED.get() {
+            INTERRUPTED.set(false);
+            self.outside.left();
+        }
         done
     }
 

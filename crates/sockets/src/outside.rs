@@ -45,9 +45,13 @@ pub trait Outside: Sync {
     /// How long a wait was, from its beginning to its answer.
     fn learn(&self, waited: Duration);
 
-    /// Whether signals that have just come end a call on a socket: of those handlers that were not
-    /// installed with SA_RESTART, or any if the call has a time limit (signal(7)).
+    /// Whether handlers that have run since this thread began to wait end a call on a socket: those that were not
+    /// installed with SA_RESTART do, or any if the call has a time limit (signal(7)).
     fn ends_calls(&self, limited: bool) -> bool;
+
+    /// The calling thread has left the stack, and signal handlers had come meanwhile
+    /// ([`crate::note_interruption`]): they may run now.
+    fn left(&self);
 
     /// A new descriptor that stands for a connection of the stack: the kernel sees a TCP socket.
     ///

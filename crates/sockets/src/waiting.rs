@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::Sockets;
-use crate::bell;
+use crate::bell::{self, Bell};
 use crate::outside::{Outside, Tried};
 use crate::world::{For, Rest, World};
 
@@ -27,6 +27,18 @@ pub(crate) struct Wait<'a> {
 
 fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// A thread is among the sleepers while this lives.
+struct Asleep<'a, O: Outside> {
+    sockets: &'a Sockets<O>,
+    bell: &'a Bell,
+}
+
+impl<O: Outside> Drop for Asleep<'_, O> {
+    fn drop(&mut self) {
+        self.sockets.with(|world| world.woken(self.bell));
+    }
 }
 
 fn is_ready(one: &libc::pollfd, fd: RawFd) -> bool {
@@ -102,16 +114,15 @@ impl<O: Outside> Sockets<O> {
             fds.extend(requests.map(readable));
             fds.extend(ways.map(readable));
             let limit = [left, limit].into_iter().flatten().min();
-            self.keeper_may_rest();
+            // A thread may be cancelled in there.
+            let asleep = Asleep { sockets: self, bell: &bell };
             let woken = self.outside.poll(&mut fds, limit, wait.mask);
             bell::silence(&bell);
             let news = ways.is_some_and(|ways| fds.iter().any(|one| is_ready(one, ways)));
-            self.with(|world| {
-                world.woken(&bell);
-                if news {
-                    world.hear_ways();
-                }
-            });
+            drop(asleep);
+            if news {
+                self.with(World::hear_ways);
+            }
             let asked = requests.is_some_and(|asks| fds.iter().any(|one| is_ready(one, asks)));
             if asked {
                 self.outside.answer_children();

@@ -219,6 +219,8 @@ impl World {
 
     /// A thread is about to sleep.
     pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For) -> Rest {
+        // A handler that has jumped out of an earlier sleep has left it there.
+        self.woken(bell);
         self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
         let mut rest = Rest::default();
         for link in self.links() {

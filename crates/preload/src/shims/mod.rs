@@ -7,6 +7,7 @@ pub(crate) mod passing;
 pub(crate) mod poll;
 pub(crate) mod read;
 pub(crate) mod sendfile;
+pub(crate) mod signals;
 pub(crate) mod sockets;
 pub(crate) mod stdio;
 pub(crate) mod syscall;

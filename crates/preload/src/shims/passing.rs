@@ -132,30 +132,12 @@ passing_shim! {
     abort => before_abort;
 }
 
-/// A handler may interrupt what spins.
-fn before_sigaction([signal, action, ..]: Args) {
-    if action != 0 {
-        // SAFETY: the program's struct sigaction, which begins with the handler.
-        let handler = unsafe { (action as *const usize).read_unaligned() };
-        spin::note_handler(signal as i32, handler);
-        // SAFETY: as above.
-        spin::note_flags(signal as i32, unsafe { (*(action as *const libc::sigaction)).sa_flags });
-    }
-}
-
-fn before_signal([signal, handler, ..]: Args) {
+fn before_sigset([signal, handler, ..]: Args) {
     spin::note_handler(signal as i32, handler);
 }
 
 passing_shim! {
-    sigaction => before_sigaction;
-    __sigaction => before_sigaction;
-    signal => before_signal;
-    bsd_signal => before_signal;
-    sysv_signal => before_signal;
-    __sysv_signal => before_signal;
-    ssignal => before_signal;
-    sigset => before_signal;
+    sigset => before_sigset;
 }
 
 /// A program that forbids itself system calls does not know of ours.

@@ -6,6 +6,7 @@
 
 mod calls;
 mod handing;
+pub(crate) mod handlers;
 mod host;
 mod many;
 mod outside;

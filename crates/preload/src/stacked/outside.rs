@@ -53,6 +53,7 @@ impl Outside for Process {
         limit: Option<Duration>,
         mask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
+        super::handlers::begin_wait();
         let limit = limit.map(linux::timespec);
         let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
         let mask = mask.map_or(core::ptr::null(), |mask| &raw const *mask);
@@ -68,6 +69,7 @@ impl Outside for Process {
     }
 
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
+        super::handlers::begin_wait();
         spin::attempt(limit, attempt)
     }
 
@@ -76,7 +78,11 @@ impl Outside for Process {
     }
 
     fn ends_calls(&self, limited: bool) -> bool {
-        spin::ends_calls(limited)
+        super::handlers::ends_calls(limited)
+    }
+
+    fn left(&self) {
+        super::handlers::let_come();
     }
 
     fn stand_in(&self, flags: i32) -> Result<RawFd, Errno> {

@@ -1,0 +1,183 @@
+//! Signal handlers that interrupt the stack.
+//!
+//! A handler may call whatever is async-signal-safe, read and write among it, or jump away and never come
+//! back. On top of the stack's lock neither could end well. So the program's handlers are called by one of ours:
+//! if it finds that it has interrupted the stack, it blocks the signal, sends it to this thread again, and
+//! the thread unblocks it when it leaves the stack, microseconds later. It also knows which handler has run, and so
+//! whether a blocking call goes on (SA_RESTART).
+
+use core::cell::Cell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicI32, AtomicUsize};
+
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+
+use crate::raw::raw;
+use crate::real;
+
+/// Signals that there are, and one more: they begin with 1.
+const SIGNALS: usize = 65;
+
+/// The program's handler of each signal, and the flags with which it was installed.
+static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
+
+thread_local! {
+    /// Signals that this thread has put off, a bit each.
+    static PUT_OFF: Cell<u64> = const { Cell::new(0) };
+    /// A handler has run that ends blocking calls.
+    static ENDED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn bit(signal: c_int) -> u64 {
+    u32::try_from(signal - 1).ok().and_then(|shift| 1_u64.checked_shl(shift)).unwrap_or(0)
+}
+
+/// What a fault of this very thread raises: to put it off would be to fault again.
+fn is_fault(signal: c_int, info: *const siginfo_t) -> bool {
+    let faults =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+    // SAFETY: the kernel gives it to every handler with SA_SIGINFO.
+    faults.contains(&signal) && unsafe { (*info).si_code } > 0
+}
+
+/// sigaction(2) of a program on the stack.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    let Some(at) = usize::try_from(signal).ok().filter(|at| (1..SIGNALS).contains(at)) else {
+        // SAFETY: the program's own call, for the kernel to refuse.
+        return unsafe { real::sigaction()(signal, action, old) };
+    };
+    let (handler_before, flags_before) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
+    // SAFETY: as promised.
+    unsafe {
+        let mut ours = MaybeUninit::<libc::sigaction>::uninit();
+        let mut told = action;
+        if let Some(action) = action.as_ref()
+            && action.sa_sigaction != libc::SIG_DFL
+            && action.sa_sigaction != libc::SIG_IGN
+        {
+            let mut copy = *action;
+            // Known before the first signal can come.
+            FLAGS[at].store(copy.sa_flags, Relaxed);
+            HANDLERS[at].store(copy.sa_sigaction, Release);
+            copy.sa_sigaction = handle as *const () as usize;
+            copy.sa_flags =
+                copy.sa_flags & !(libc::SA_RESETHAND | libc::SA_NODEFER) | libc::SA_SIGINFO;
+            told = ours.write(copy);
+        }
+        let result = real::sigaction()(signal, told, old);
+        if result == 0
+            && let Some(old) = old.as_mut()
+            && old.sa_sigaction == handle as *const () as usize
+        {
+            old.sa_sigaction = handler_before;
+            old.sa_flags = flags_before;
+        }
+        result
+    }
+}
+
+/// signal(3) of a program on the stack, with these flags.
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn signal(signal: c_int, handler: usize, flags: c_int) -> usize {
+    // SAFETY: an all-zero sigaction is valid; both live as long as the call.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        let mut old: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        libc::sigaddset(&raw mut action.sa_mask, signal);
+        if sigaction(signal, &raw const action, &raw mut old) == 0 {
+            old.sa_sigaction
+        } else {
+            libc::SIG_ERR
+        }
+    }
+}
+
+/// What the kernel calls for every signal that has a handler.
+unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if uncork_sockets::is_inside() && !is_fault(signal, info) {
+        // SAFETY: what the kernel has given us.
+        unsafe { put_off(signal, info, context.cast()) };
+        return;
+    }
+    let at = usize::try_from(signal).unwrap_or(0).min(SIGNALS - 1);
+    let (handler, flags) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
+    if flags & libc::SA_RESTART == 0 {
+        ENDED.set(true);
+    }
+    if flags & libc::SA_RESETHAND != 0 {
+        // SAFETY: an all-zero sigaction is the default.
+        unsafe {
+            let default: libc::sigaction = core::mem::zeroed();
+            real::sigaction()(signal, &raw const default, core::ptr::null_mut());
+        }
+    }
+    if flags & libc::SA_NODEFER != 0 {
+        unblock(bit(signal));
+    }
+    // SAFETY: the program's own handler, of the kind that it has said it is.
+    unsafe {
+        if flags & libc::SA_SIGINFO != 0 {
+            let handler: extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
+                core::mem::transmute(handler);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C-unwind" fn(c_int) = core::mem::transmute(handler);
+            handler(signal);
+        }
+    }
+}
+
+/// Has the signal come again when the thread has left the stack.
+///
+/// # Safety
+/// `info` and `context` are what the kernel has given to the handler.
+unsafe fn put_off(signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
+    let bit = bit(signal);
+    // SAFETY: as promised; the mask is a set of eight bytes, the first of glibc's.
+    unsafe {
+        let _ = raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const bit, 0, 8);
+        // What is in force again when the handler returns.
+        *(&raw mut (*context).uc_sigmask).cast::<u64>() |= bit;
+        PUT_OFF.set(PUT_OFF.get() | bit);
+        uncork_sockets::note_interruption();
+        let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) else { return };
+        let _ = raw!(SYS_rt_tgsigqueueinfo, process, thread, signal, info);
+    }
+}
+
+fn unblock(set: u64) {
+    // SAFETY: a set of eight bytes.
+    let _ = unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const set, 0, 8) };
+}
+
+/// The thread has left the stack: what was put off comes now.
+pub(super) fn let_come() {
+    let set = PUT_OFF.replace(0);
+    if set != 0 {
+        unblock(set);
+    }
+}
+
+/// A call is about to wait: what handlers have run before does not count.
+pub(super) fn begin_wait() {
+    ENDED.set(false);
+}
+
+/// Whether a handler has run since that ends blocking calls on sockets; any does, if the call has a time limit
+/// (signal(7)).
+pub(super) fn ends_calls(limited: bool) -> bool {
+    limited || ENDED.get()
+}
