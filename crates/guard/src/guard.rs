@@ -155,7 +155,9 @@ impl Guard {
     fn wait(&self) -> io::Result<Option<Ready>> {
         // With nothing that only time can change, no turn is for nothing.
         let waits = self.program.is_none() || self.steering.is_untidy() || self.has_strangers();
-        let round = Timespec::try_from(self.rests).map_err(io::Error::other)?;
+        // Whether anybody is left is looked at in each round.
+        let round = if self.program.is_none() { ROUND } else { self.rests };
+        let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {

@@ -118,11 +118,8 @@ impl Steering {
 
     /// A connection that an engine opens is its from now on.
     pub(crate) fn open(&mut self, engine: Engine, ends: Ends) -> Result<(), String> {
-        let known = self.kernel.connection(&Name::of(ends.0, ends.1));
-        let known =
-            known.map_err(|error| format!("the kernel does not tell its sockets: {error}"))?;
-        // It may be a listener of that port.
-        if known.is_some_and(|known| plain(known.remote) == ends.1) {
+        let known = has(&mut self.kernel, ends);
+        if known.map_err(|error| format!("the kernel does not tell its sockets: {error}"))? {
             return Err(format!("the kernel has a connection from {} to {}", ends.0, ends.1));
         }
         if self.pinned.get(&ends).is_some_and(|other| *other != engine) {
@@ -154,16 +151,13 @@ impl Steering {
 
     /// Takes out entries of connections that are over.
     pub(crate) fn tidy(&mut self, sessions: &[&Session]) -> io::Result<()> {
-        let mut there = HashSet::new();
-        let ports: HashSet<u16> = self.kept.keys().map(|ends| ends.0.port()).collect();
-        for port in ports {
-            let found = self.kernel.at_port(port)?;
-            there.extend(found.into_iter().map(|ends| (plain(ends.0), plain(ends.1))));
+        let mut over = Vec::new();
+        for (ends, since) in &self.kept {
+            // One by one: to list them the kernel goes through all that it has, for each port anew.
+            if since.elapsed() >= STAYS && !has(&mut self.kernel, *ends)? {
+                over.push(*ends);
+            }
         }
-        let over = |(ends, since): (&Ends, &Instant)| {
-            (since.elapsed() >= STAYS && !there.contains(ends)).then_some(*ends)
-        };
-        let mut over: Vec<_> = self.kept.iter().filter_map(over).collect();
         for session in sessions.iter().filter(|session| self.has_pinned(session.engine)) {
             let listed: HashSet<Ends> = session.connections().into_iter().collect();
             let opened: HashSet<&Ends> = session.opened().collect();
@@ -214,6 +208,13 @@ impl Steering {
         }
         Ok(())
     }
+}
+
+/// Whether the kernel has a connection with these ends.
+fn has(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
+    let known = kernel.connection(&Name::of(ends.0, ends.1))?;
+    // It may be a listener of that port.
+    Ok(known.is_some_and(|known| plain(known.remote) == ends.1))
 }
 
 fn ours((local, remote): Ends) -> Ours {

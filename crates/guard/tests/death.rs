@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, end};
+use common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 use uncork_guardian::Client;
@@ -148,4 +148,34 @@ fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
     let (kind, took) = hear_of_death(stream, program);
     assert_eq!(kind, ErrorKind::ConnectionReset);
     assert!(took < SOON, "after {took:?}");
+}
+
+#[test]
+fn the_guardian_answers_while_the_connections_of_the_dead_are_looked_after() {
+    const CONNECTIONS: u16 = 400;
+    const TEST: &str = "the_guardian_answers_while_the_connections_of_the_dead_are_looked_after";
+    if is_skipped(TEST) {
+        return;
+    }
+    let link = Link::new("deathmany", &[]);
+    let mut client = link.client();
+    for number in 0..CONNECTIONS {
+        let (local, remote) = (end(OURS, 20_000 + number), end(THEIRS, PORT));
+        let bound = link.ours.within(move || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.bind(&local.into())?;
+            Ok(socket)
+        });
+        client.own_connection(local, remote, bound.unwrap().as_fd()).unwrap();
+        std::mem::forget(client.connections().enter(local, remote).unwrap());
+    }
+    drop(client);
+    // Entries of the dead are taken out after two seconds; meanwhile there are all of them to look after.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let asked = Instant::now();
+        drop(link.client());
+        assert!(asked.elapsed() < SOON * 4, "it answers after {:?}", asked.elapsed());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
