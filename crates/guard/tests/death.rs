@@ -167,7 +167,7 @@ fn the_guardian_answers_while_the_connections_of_the_dead_are_looked_after() {
             Ok(socket)
         });
         client.own_connection(local, remote, bound.unwrap().as_fd()).unwrap();
-        std::mem::forget(client.connections().enter(local, remote).unwrap());
+        let _entry = client.connections().enter(local, remote).unwrap();
     }
     drop(client);
     // Entries of the dead are taken out after two seconds; meanwhile there are all of them to look after.
