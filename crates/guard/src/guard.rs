@@ -1,9 +1,10 @@
 //! The guardian itself: one loop over whoever is connected.
 
+mod serve;
+
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,19 +14,13 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::rand::{GetRandomFlags, getrandom};
-use uncork_bpf::owned::Engine;
-use uncork_driver::af_packet::{Handed, Settings};
-use uncork_guardian::{Device, Place, Reply, Request, VERSION, table};
-use uncork_handover::{self as handover, Family};
-use uncork_stack::Snapshot;
+use uncork_guardian::{Device, Place};
 
 use crate::Error;
 use crate::capabilities;
-use crate::peer::{Heard, Peer};
-use crate::proof;
+use crate::peer::Peer;
 use crate::reset::Prober;
-use crate::session::Session;
-use crate::steering::{Steering, plain};
+use crate::steering::Steering;
 use crate::watch::Watch;
 
 /// Connections that may wait to be taken, and those that have not said who they are.
@@ -36,11 +31,6 @@ const INTRODUCTION: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_millis(500);
 /// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
 const SHARE: u32 = 200;
-
-/// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
-/// machine: 27 MiB with room for the longest trains.
-const RECEIVE_SLOTS: usize = 256;
-const TRANSMIT_SLOTS: usize = 128;
 
 /// What a guardian is for.
 #[derive(Debug)]
@@ -210,194 +200,6 @@ impl Guard {
         self.rests = ROUND.max(begun.elapsed() * SHARE);
     }
 
-    /// Answers a question of a peer. An error if he is to be taken for gone.
-    fn serve(&mut self, at: usize) -> io::Result<()> {
-        let Some(Heard { question, descriptor }) = self.peers[at].hear()? else { return Ok(()) };
-        let done = match question.request {
-            Request::Hello { version, token } => {
-                let done = self.introduce(at, version, &token);
-                return self.conclude(at, question.id, done);
-            }
-            _ if self.peers[at].session.is_none() => Err(UNKNOWN.to_owned()),
-            Request::Open { device } => {
-                let done = self.open(at, device);
-                return self.conclude(at, question.id, done);
-            }
-            Request::Own { local } => self.own(at, local, descriptor.as_ref()),
-            Request::Disown { local } => self.disown(at, plain(local)),
-            Request::OwnConnection { local, remote } => {
-                self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
-            }
-            Request::DisownConnection { local, remote } => {
-                self.disown_connection(at, (plain(local), plain(remote)))
-            }
-            Request::Repair { snapshot, inet6 } => {
-                self.repair(at, &snapshot, inet6, descriptor.as_ref())
-            }
-            Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
-        };
-        self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
-    }
-
-    fn conclude(
-        &self,
-        at: usize,
-        id: u32,
-        done: Result<(Reply, Option<OwnedFd>), String>,
-    ) -> io::Result<()> {
-        let (reply, descriptor) = done.unwrap_or_else(|why| (Reply::Refused { why }, None));
-        self.peers[at].answer(id, reply, descriptor.as_ref())
-    }
-
-    fn introduce(
-        &mut self,
-        at: usize,
-        version: u32,
-        token: &str,
-    ) -> Result<(Reply, Option<OwnedFd>), String> {
-        if !self.place.is_token(token) {
-            return Err(UNKNOWN.to_owned());
-        }
-        if version != VERSION {
-            let text = "uncork and libuncork.so are of different versions: install both anew";
-            return Err(text.to_owned());
-        }
-        if self.peers[at].session.is_some() {
-            return Err("this connection has been introduced already".to_owned());
-        }
-        let memory = |error: io::Error| format!("there is no memory for a table: {error}");
-        let table = table::create().map_err(memory)?;
-        let theirs = table.try_clone().map_err(memory)?;
-        let engine = Engine(self.engines);
-        self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        self.peers[at].session = Some(Session::new(engine, table));
-        Ok((Reply::Welcome { devices: self.plan.devices.clone() }, Some(theirs)))
-    }
-
-    fn open(&mut self, at: usize, device: i32) -> Result<(Reply, Option<OwnedFd>), String> {
-        let engine = self.session(at)?.engine;
-        let device = self.plan.devices.iter().find(|other| other.index == device);
-        let device = device.ok_or("the stack may not use a device of that number")?;
-        let filter = self.steering.filter(engine).map_err(|error| error.to_string())?;
-        let settings = Settings {
-            receive_slots: RECEIVE_SLOTS,
-            transmit_slots: TRANSMIT_SLOTS,
-            ..Settings::new(&device.name)
-        };
-        let handed = Handed::open(&settings, Some(filter.as_fd()));
-        let handed = handed.map_err(|error| error.to_string())?;
-        Ok((Reply::Opened { socket: handed.description }, Some(handed.socket)))
-    }
-
-    fn own(
-        &mut self,
-        at: usize,
-        local: SocketAddr,
-        socket: Option<&OwnedFd>,
-    ) -> Result<(), String> {
-        let local = plain(local);
-        if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
-            return Err(format!("port {} is not among those of --port", local.port()));
-        }
-        let proof = proof::of(socket, self.listener.as_fd(), local, true)?;
-        let places = self.steering.places(local, proof.both_versions);
-        if places.is_empty() {
-            return Err(format!("{} is on none of the stack's devices", local.ip()));
-        }
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        let (engine, new) = (session.engine, session.grant(local, places));
-        let others = self.peers.iter().filter_map(|peer| peer.session.as_ref());
-        let others: Vec<_> = others.collect();
-        let done = self.steering.join(engine, &new, &others);
-        if done.is_err() {
-            let _ = self.disown(at, local);
-        }
-        done
-    }
-
-    fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        let engine = session.engine;
-        let places = session.release(local).ok_or_else(|| format!("{local} was not owned"))?;
-        let all: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
-        self.steering.leave(engine, &places, &all)
-    }
-
-    fn own_connection(
-        &mut self,
-        at: usize,
-        ends: (SocketAddr, SocketAddr),
-        socket: Option<&OwnedFd>,
-    ) -> Result<(), String> {
-        if self.steering.device_of(ends.0.ip()).is_none() {
-            return Err(format!("{} is on none of the stack's devices", ends.0.ip()));
-        }
-        proof::of(socket, self.listener.as_fd(), ends.0, false)?;
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        self.steering.open(session.engine, ends)?;
-        session.add(ends);
-        Ok(())
-    }
-
-    fn disown_connection(
-        &mut self,
-        at: usize,
-        ends: (SocketAddr, SocketAddr),
-    ) -> Result<(), String> {
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        if !session.remove(&ends) {
-            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
-        }
-        self.steering.forget(ends)
-    }
-
-    /// A connection of this peer's is about to be the kernel's.
-    fn repair(
-        &self,
-        at: usize,
-        snapshot: &Snapshot,
-        inet6: bool,
-        socket: Option<&OwnedFd>,
-    ) -> Result<(), String> {
-        let socket = self.taker(at, snapshot, socket)?;
-        let family = if inet6 { Family::Inet6 } else { Family::OfAddress };
-        handover::open_on(socket.as_fd(), snapshot, family).map_err(|error| error.to_string())
-    }
-
-    /// Its queues are filled.
-    fn release(
-        &mut self,
-        at: usize,
-        snapshot: &Snapshot,
-        socket: Option<&OwnedFd>,
-    ) -> Result<(), String> {
-        let socket = self.taker(at, snapshot, socket)?;
-        let ends = (plain(snapshot.local), plain(snapshot.remote));
-        self.steering.give_back(ends)?;
-        if let Some(session) = &mut self.peers[at].session {
-            session.remove(&ends);
-        }
-        handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
-    }
-
-    /// The socket that is to take a connection, if that is one of this peer's.
-    fn taker<'a>(
-        &self,
-        at: usize,
-        snapshot: &Snapshot,
-        socket: Option<&'a OwnedFd>,
-    ) -> Result<&'a OwnedFd, String> {
-        let ends = (plain(snapshot.local), plain(snapshot.remote));
-        if !self.session(at)?.may_have(&ends) {
-            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
-        }
-        proof::that_it_may_take(socket, self.listener.as_fd())
-    }
-
-    fn session(&self, at: usize) -> Result<&Session, String> {
-        self.peers[at].session.as_ref().ok_or_else(|| UNKNOWN.to_owned())
-    }
-
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
         let Some(session) = self.peers.remove(at).session else { return };
@@ -419,10 +221,6 @@ impl Guard {
         }
     }
 }
-
-/// What is said to who has not introduced himself.
-const UNKNOWN: &str =
-    "the guardian serves only programs of its own: the token is not the right one";
 
 /// Who has something to say.
 struct Ready {

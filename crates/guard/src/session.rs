@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
 
@@ -22,6 +22,8 @@ pub(crate) struct Session {
     granted: HashSet<SocketAddr>,
     /// Those that it opened.
     connections: HashSet<Ends>,
+    /// Devices, each as often as it was opened.
+    devices: Vec<i32>,
 }
 
 impl Session {
@@ -32,7 +34,17 @@ impl Session {
             ports: Vec::new(),
             granted: HashSet::new(),
             connections: HashSet::new(),
+            devices: Vec::new(),
         }
+    }
+
+    /// How often it has opened a device.
+    pub(crate) fn opens(&self, device: i32) -> usize {
+        self.devices.iter().filter(|other| **other == device).count()
+    }
+
+    pub(crate) fn note_open(&mut self, device: i32) {
+        self.devices.push(device);
     }
 
     /// Notes a port, and gives those of its places that are new.
@@ -79,7 +91,7 @@ impl Session {
 
     /// What of its table was granted. A program may write there what it likes.
     pub(crate) fn connections(&self) -> Vec<Ends> {
-        let found = uncork_guardian::table::read(std::os::fd::AsFd::as_fd(&self.table));
+        let found = uncork_guardian::table::read(self.table.as_fd());
         let mut found = found.unwrap_or_default();
         found.retain(|ends| self.may_have(ends));
         found
@@ -88,8 +100,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     #[test]

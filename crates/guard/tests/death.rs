@@ -99,6 +99,19 @@ fn hear_of_death(mut stream: TcpStream, mut program: Program) -> (ErrorKind, Dur
     (kind, took)
 }
 
+/// The peer is reset each time, and soon: on a machine that has other things to do, once of a few times.
+fn soon(mut attempt: impl FnMut() -> (ErrorKind, Duration)) {
+    const TRIES: usize = 5;
+    let mut all = Vec::new();
+    while !all.iter().any(|took| *took < SOON) {
+        assert!(all.len() < TRIES, "{all:?}");
+        let (kind, took) = attempt();
+        assert_eq!(kind, ErrorKind::ConnectionReset, "after {took:?}");
+        all.push(took);
+    }
+    println!("{all:?}");
+}
+
 #[test]
 fn the_peers_of_a_killed_program_are_reset_at_once() {
     const TEST: &str = "the_peers_of_a_killed_program_are_reset_at_once";
@@ -110,12 +123,12 @@ fn the_peers_of_a_killed_program_are_reset_at_once() {
     }
     let link = Link::new("death", &[]);
     for (part, ip) in [("four", OURS), ("six", OUR_V6), ("forked", OURS)] {
-        let mut program = Program::start(&link, TEST, part);
-        let stream = connect(&link, end(ip, PORT));
-        program.hear("has one");
-        let (kind, took) = hear_of_death(stream, program);
-        assert_eq!(kind, ErrorKind::ConnectionReset, "{part}");
-        assert!(took < SOON, "{part}: after {took:?}");
+        soon(|| {
+            let mut program = Program::start(&link, TEST, part);
+            let stream = connect(&link, end(ip, PORT));
+            program.hear("has one");
+            hear_of_death(stream, program)
+        });
     }
     // Of a connection that is not in its table nobody knows: or this test could not fail.
     let mut program = Program::start(&link, TEST, "silent");
@@ -138,16 +151,16 @@ fn whoever_shares_the_port_does_not_get_the_answers_to_the_dead() {
         return;
     }
     let link = Link::new("deathshared", &[]);
-    let mut program = Program::start(&link, TEST, "shared");
-    let stream = connect(&link, end(OURS, PORT));
-    program.hear("has one");
-    // Another process, which lives on and has the whole port to itself then.
-    let mut other = link.client();
-    let listener = link.ours.within(|| Ok(listen())).unwrap();
-    other.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
-    let (kind, took) = hear_of_death(stream, program);
-    assert_eq!(kind, ErrorKind::ConnectionReset);
-    assert!(took < SOON, "after {took:?}");
+    soon(|| {
+        let mut program = Program::start(&link, TEST, "shared");
+        let stream = connect(&link, end(OURS, PORT));
+        program.hear("has one");
+        // Another process, which lives on and has the whole port to itself then.
+        let mut other = link.client();
+        let listener = link.ours.within(|| Ok(listen())).unwrap();
+        other.own(listener.local_addr().unwrap(), listener.as_fd()).unwrap();
+        hear_of_death(stream, program)
+    });
 }
 
 #[test]

@@ -251,6 +251,9 @@ fn what_a_program_does_not_have_from_the_kernel_it_does_not_get() {
     client.own(at, listener.as_fd()).unwrap();
     let error = client.open(4711).unwrap_err().to_string();
     assert_eq!(error, "the stack may not use a device of that number");
+    let _opened: Vec<_> = (0..4).map(|_| open(&mut client)).collect();
+    let error = client.open(client.devices()[0].index).unwrap_err().to_string();
+    assert!(error.starts_with("one process has opened that device 4 times"), "{error}");
 }
 
 #[test]

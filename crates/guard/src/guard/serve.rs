@@ -1,0 +1,228 @@
+//! What programs ask for, and what they get.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use uncork_bpf::owned::Engine;
+use uncork_driver::af_packet::{Handed, Settings};
+use uncork_guardian::{Reply, Request, VERSION, table};
+use uncork_handover::{self as handover, Family};
+use uncork_stack::Snapshot;
+
+use super::Guard;
+use crate::peer::Heard;
+use crate::proof;
+use crate::session::Session;
+use crate::steering::plain;
+
+/// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
+/// machine: 27 MiB with room for the longest trains.
+const RECEIVE_SLOTS: usize = 256;
+const TRANSMIT_SLOTS: usize = 128;
+/// How often a process may open a device: their rings are memory of the kernel's.
+const OPENS: usize = 4;
+
+/// What is said to who has not introduced himself.
+const UNKNOWN: &str =
+    "the guardian serves only programs of its own: the token is not the right one";
+
+impl Guard {
+    /// Answers a question of a peer. An error if he is to be taken for gone.
+    pub(super) fn serve(&mut self, at: usize) -> io::Result<()> {
+        let Some(Heard { question, descriptor }) = self.peers[at].hear()? else { return Ok(()) };
+        let done = match question.request {
+            Request::Hello { version, token } => {
+                let done = self.introduce(at, version, &token);
+                return self.conclude(at, question.id, done);
+            }
+            _ if self.peers[at].session.is_none() => Err(UNKNOWN.to_owned()),
+            Request::Open { device } => {
+                let done = self.open(at, device);
+                return self.conclude(at, question.id, done);
+            }
+            Request::Own { local } => self.own(at, local, descriptor.as_ref()),
+            Request::Disown { local } => self.disown(at, plain(local)),
+            Request::OwnConnection { local, remote } => {
+                self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
+            }
+            Request::DisownConnection { local, remote } => {
+                self.disown_connection(at, (plain(local), plain(remote)))
+            }
+            Request::Repair { snapshot, inet6 } => {
+                self.repair(at, &snapshot, inet6, descriptor.as_ref())
+            }
+            Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
+        };
+        self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
+    }
+
+    fn conclude(
+        &self,
+        at: usize,
+        id: u32,
+        done: Result<(Reply, Option<OwnedFd>), String>,
+    ) -> io::Result<()> {
+        let (reply, descriptor) = done.unwrap_or_else(|why| (Reply::Refused { why }, None));
+        self.peers[at].answer(id, reply, descriptor.as_ref())
+    }
+
+    fn introduce(
+        &mut self,
+        at: usize,
+        version: u32,
+        token: &str,
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
+        if !self.place.is_token(token) {
+            return Err(UNKNOWN.to_owned());
+        }
+        if version != VERSION {
+            let text = "uncork and libuncork.so are of different versions: install both anew";
+            return Err(text.to_owned());
+        }
+        if self.peers[at].session.is_some() {
+            return Err("this connection has been introduced already".to_owned());
+        }
+        let memory = |error: io::Error| format!("there is no memory for a table: {error}");
+        let table = table::create().map_err(memory)?;
+        let theirs = table.try_clone().map_err(memory)?;
+        let engine = Engine(self.engines);
+        self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
+        self.peers[at].session = Some(Session::new(engine, table));
+        Ok((Reply::Welcome { devices: self.plan.devices.clone() }, Some(theirs)))
+    }
+
+    fn open(&mut self, at: usize, device: i32) -> Result<(Reply, Option<OwnedFd>), String> {
+        let session = self.session(at)?;
+        let engine = session.engine;
+        if session.opens(device) >= OPENS {
+            return Err(format!(
+                "one process has opened that device {OPENS} times, which is all it may"
+            ));
+        }
+        let number = device;
+        let device = self.plan.devices.iter().find(|other| other.index == device);
+        let device = device.ok_or("the stack may not use a device of that number")?;
+        let filter = self.steering.filter(engine).map_err(|error| error.to_string())?;
+        let settings = Settings {
+            receive_slots: RECEIVE_SLOTS,
+            transmit_slots: TRANSMIT_SLOTS,
+            ..Settings::new(&device.name)
+        };
+        let handed = Handed::open(&settings, Some(filter.as_fd()));
+        let handed = handed.map_err(|error| error.to_string())?;
+        if let Some(session) = &mut self.peers[at].session {
+            session.note_open(number);
+        }
+        Ok((Reply::Opened { socket: handed.description }, Some(handed.socket)))
+    }
+
+    fn own(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let local = plain(local);
+        if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
+            return Err(format!("port {} is not among those of --port", local.port()));
+        }
+        let proof = proof::of(socket, self.listener.as_fd(), local, true)?;
+        let places = self.steering.places(local, proof.both_versions);
+        if places.is_empty() {
+            return Err(format!("{} is on none of the stack's devices", local.ip()));
+        }
+        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
+        let (engine, new) = (session.engine, session.grant(local, places));
+        let others = self.peers.iter().filter_map(|peer| peer.session.as_ref());
+        let others: Vec<_> = others.collect();
+        let done = self.steering.join(engine, &new, &others);
+        if done.is_err() {
+            let _ = self.disown(at, local);
+        }
+        done
+    }
+
+    fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
+        let engine = session.engine;
+        let places = session.release(local).ok_or_else(|| format!("{local} was not owned"))?;
+        let all: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
+        self.steering.leave(engine, &places, &all)
+    }
+
+    fn own_connection(
+        &mut self,
+        at: usize,
+        ends: (SocketAddr, SocketAddr),
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        if self.steering.device_of(ends.0.ip()).is_none() {
+            return Err(format!("{} is on none of the stack's devices", ends.0.ip()));
+        }
+        proof::of(socket, self.listener.as_fd(), ends.0, false)?;
+        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
+        self.steering.open(session.engine, ends)?;
+        session.add(ends);
+        Ok(())
+    }
+
+    fn disown_connection(
+        &mut self,
+        at: usize,
+        ends: (SocketAddr, SocketAddr),
+    ) -> Result<(), String> {
+        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
+        if !session.remove(&ends) {
+            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
+        }
+        self.steering.forget(ends)
+    }
+
+    /// A connection of this peer's is about to be the kernel's.
+    fn repair(
+        &self,
+        at: usize,
+        snapshot: &Snapshot,
+        inet6: bool,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let socket = self.taker(at, snapshot, socket)?;
+        let family = if inet6 { Family::Inet6 } else { Family::OfAddress };
+        handover::open_on(socket.as_fd(), snapshot, family).map_err(|error| error.to_string())
+    }
+
+    /// Its queues are filled.
+    fn release(
+        &mut self,
+        at: usize,
+        snapshot: &Snapshot,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let socket = self.taker(at, snapshot, socket)?;
+        let ends = (plain(snapshot.local), plain(snapshot.remote));
+        self.steering.give_back(ends)?;
+        if let Some(session) = &mut self.peers[at].session {
+            session.remove(&ends);
+        }
+        handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
+    }
+
+    /// The socket that is to take a connection, if that is one of this peer's.
+    fn taker<'a>(
+        &self,
+        at: usize,
+        snapshot: &Snapshot,
+        socket: Option<&'a OwnedFd>,
+    ) -> Result<&'a OwnedFd, String> {
+        let ends = (plain(snapshot.local), plain(snapshot.remote));
+        if !self.session(at)?.may_have(&ends) {
+            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
+        }
+        proof::that_it_may_take(socket, self.listener.as_fd())
+    }
+
+    fn session(&self, at: usize) -> Result<&Session, String> {
+        self.peers[at].session.as_ref().ok_or_else(|| UNKNOWN.to_owned())
+    }
+}

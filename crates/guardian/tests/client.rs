@@ -1,0 +1,116 @@
+//! A guardian that is stopped, late, gone or of another kind, as the program sees it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
+};
+use uncork_guardian::{Answer, Client, Error, PATIENCE, Place, Question, Reply, channel, table};
+
+/// A place at which `guardian` serves the first who comes.
+fn place(guardian: impl FnOnce(OwnedFd) + Send + 'static) -> String {
+    static PLACES: AtomicU32 = AtomicU32::new(0);
+    let number = u64::from(std::process::id()) << 32;
+    let number = number | u64::from(PLACES.fetch_add(1, Ordering::Relaxed));
+    let place = Place::new(number.to_be_bytes(), [7; 16]);
+    let listener = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new_abstract_name(place.name().as_bytes()).unwrap()).unwrap();
+    listen(&listener, 1).unwrap();
+    thread::spawn(move || guardian(accept(&listener).unwrap()));
+    place.to_variable()
+}
+
+fn hear(socket: &OwnedFd) -> Question {
+    let came = channel::receive(socket.as_fd(), RecvFlags::empty()).unwrap();
+    serde_json::from_slice(&came.bytes).unwrap()
+}
+
+fn answer(socket: &OwnedFd, id: u32, reply: Reply, descriptor: Option<&OwnedFd>) {
+    let descriptor = descriptor.map(|descriptor| descriptor.as_fd());
+    channel::send(socket.as_fd(), &Answer { id, reply }, descriptor, SendFlags::empty()).unwrap();
+}
+
+fn welcome(socket: &OwnedFd) {
+    let id = hear(socket).id;
+    let memory = table::create().unwrap();
+    answer(socket, id, Reply::Welcome { devices: Vec::new() }, Some(&memory));
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = listener.local_addr().unwrap();
+    (listener, local)
+}
+
+fn is_prompt(asked: Instant) {
+    let took = asked.elapsed();
+    assert!(took >= PATIENCE && took < PATIENCE + Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn a_guardian_that_does_not_answer_is_not_waited_for_for_long() {
+    let place = place(|socket| {
+        thread::sleep(PATIENCE * 3);
+        drop(socket);
+    });
+    let asked = Instant::now();
+    let error = Client::connect(&place).unwrap_err();
+    assert!(matches!(error, Error::Slow(_)), "{error}");
+    is_prompt(asked);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+    let place = place(|socket| {
+        welcome(&socket);
+        let late = hear(&socket).id;
+        // Until the other one has given up and asks again.
+        let next = hear(&socket).id;
+        answer(&socket, late, Reply::Refused { why: "too late".to_owned() }, None);
+        answer(&socket, next, Reply::Done, None);
+        let last = hear(&socket).id;
+        answer(&socket, last, Reply::Refused { why: "for this reason".to_owned() }, None);
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let asked = Instant::now();
+    let error = client.own(local, listener.as_fd()).unwrap_err();
+    assert!(matches!(error, Error::Slow(_)), "{error}");
+    is_prompt(asked);
+    client.check().unwrap();
+    client.own(local, listener.as_fd()).unwrap();
+    let error = client.disown(local).unwrap_err();
+    assert_eq!(error.to_string(), "for this reason");
+}
+
+#[test]
+fn a_guardian_that_is_gone_is_told() {
+    let place = place(|socket| welcome(&socket));
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let end = Instant::now() + PATIENCE;
+    while client.check().is_ok() {
+        assert!(Instant::now() < end, "nobody has told");
+    }
+    for _ in 0..2 {
+        let error = client.own(local, listener.as_fd()).unwrap_err();
+        assert!(matches!(error, Error::Gone), "{error}");
+    }
+    let nobody = "@uncork-nobody:00000000000000000000000000000000";
+    assert!(matches!(Client::connect(nobody).unwrap_err(), Error::Gone));
+}
+
+#[test]
+fn who_is_no_guardian_is_not_understood() {
+    let place = place(|socket| {
+        channel::send(socket.as_fd(), &["what?"], None, SendFlags::empty()).unwrap();
+        thread::sleep(PATIENCE);
+    });
+    let error = Client::connect(&place).unwrap_err();
+    assert!(matches!(error, Error::Language), "{error}");
+}
