@@ -210,11 +210,11 @@ impl Steering {
     }
 }
 
-/// Whether the kernel has a connection with these ends.
+/// Whether the kernel has a connection with these ends, one in TIME-WAIT included.
 fn has(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
-    let known = kernel.connection(&Name::of(ends.0, ends.1))?;
+    let known = kernel.ends(&Name::of(ends.0, ends.1))?;
     // It may be a listener of that port.
-    Ok(known.is_some_and(|known| plain(known.remote) == ends.1))
+    Ok(known.is_some_and(|(_, remote)| plain(remote) == ends.1))
 }
 
 fn ours((local, remote): Ends) -> Ours {

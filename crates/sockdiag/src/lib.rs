@@ -183,14 +183,27 @@ impl SockDiag {
     /// # Errors
     /// What the kernel says.
     pub fn connection(&mut self, name: &Name) -> io::Result<Option<Answer>> {
+        Ok(self.one(name)?.and_then(Answer::of))
+    }
+
+    /// Both ends of what the kernel has for these: in whatever state, a handshake that is not over and
+    /// TIME-WAIT, too, or the listener that a connection with these ends would come to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn ends(&mut self, name: &Name) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        Ok(self.one(name)?.map(|response| ends(&response.header.socket_id)))
+    }
+
+    fn one(&mut self, name: &Name) -> io::Result<Option<InetResponse>> {
         let request = request(name.family, StateFlags::all(), name.id.clone(), NLM_F_REQUEST);
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        let mut answer = None;
-        match self.receive(|response| answer = Answer::of(response)) {
+        let mut one = None;
+        match self.receive(|response| one = Some(response)) {
             // Gone, or its ends have another socket.
             Err(error) if GONE.contains(&error.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
-            Ok(_) => Ok(answer),
+            Ok(_) => Ok(one),
         }
     }
 
@@ -282,6 +295,9 @@ mod tests {
             assert!(std::time::Instant::now() < end);
         }
         assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
+        let waiting = Name::of(address, local);
+        assert_eq!(kernel.ends(&waiting).unwrap(), Some((address, local)));
+        assert!(kernel.connection(&waiting).unwrap().is_none());
     }
 
     #[test]
