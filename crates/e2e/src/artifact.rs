@@ -40,7 +40,8 @@ pub fn compiled(name: &str) -> Result<PathBuf> {
     let directory = target_dir()?.join("tmp/uncork-e2e");
     let program = directory.join(name);
     let code = source(&format!("c/{name}.c"));
-    let newest = modified(&code)?.max(modified(&source("c/common.h"))?);
+    let headers = modified(&source("c/common.h"))?.max(modified(&source("c/far.h"))?);
+    let newest = modified(&code)?.max(headers);
     if modified(&program).is_ok_and(|built| built > newest) {
         return Ok(program);
     }

@@ -33,15 +33,21 @@ pub fn facts(name: &str, arguments: &[&str], mode: &Mode) -> Result<(String, Exi
     let program = compiled(name)?;
     let finished =
         run(mode.command(program)?.args(arguments), LIMIT).with_context(|| mode.to_string())?;
-    let lines: Vec<&str> =
-        finished.stdout.lines().filter(|line| line.starts_with("FAIL")).collect();
-    if !lines.is_empty() {
-        bail!("{mode}: {}\n{}", lines.join("; "), tail(&finished.stdout));
-    }
+    no_failure(&finished.stdout).with_context(|| mode.to_string())?;
     Ok((finished.stdout, finished.status))
 }
 
-fn difference(plain: &(String, ExitStatus), with: &(String, ExitStatus)) -> String {
+/// That no line says that something has failed in itself.
+pub fn no_failure(stdout: &str) -> Result<()> {
+    let lines: Vec<&str> = stdout.lines().filter(|line| line.starts_with("FAIL")).collect();
+    if !lines.is_empty() {
+        bail!("{}\n{}", lines.join("; "), tail(stdout));
+    }
+    Ok(())
+}
+
+/// The lines in which two runs differ.
+pub fn difference(plain: &(String, ExitStatus), with: &(String, ExitStatus)) -> String {
     let mut text = String::new();
     let (mut left, mut right) = (plain.0.lines(), with.0.lines());
     loop {

@@ -148,6 +148,8 @@ impl<O: Outside> Sockets<O> {
         };
         self.call(|world| {
             let (slot, place) = connected(world, fd)?;
+            // What has come since: it may be over.
+            world.turn_if_due();
             let (link, now) = world.link(place)?;
             let state = link.stack().state(place.id).ok_or(Errno::ENOTCONN)?;
             if matches!(state, State::Closed | State::TimeWait) {

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 
 use crate::handing::Watched;
+use crate::nested::Shown;
 use crate::table::{Slot, Socket};
 
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -14,7 +15,11 @@ const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
 /// Told whether asked for or not.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// What does not name an event.
-const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | libc::EPOLLEXCLUSIVE as u32;
+const WAYS: u32 = EDGE | ONE_SHOT | libc::EPOLLWAKEUP as u32 | EXCLUSIVE;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+/// What goes with it (EPOLLEXCLUSIVE_OK_BITS of fs/eventpoll.c).
+const WITH_EXCLUSIVE: u32 =
+    (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLWAKEUP) as u32 | ALWAYS | EDGE | EXCLUSIVE;
 
 /// A socket's membership in a set.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +46,15 @@ impl Watch {
         let event = libc::epoll_event { events: self.events, u64: self.data };
         Watched { set: self.set, fd: self.fd, event }
     }
+
+    /// What is to be told if `ready` is what holds now.
+    fn wants(&self, ready: u32) -> Option<u32> {
+        let events = ready & self.events;
+        let by_edge = self.events & EDGE != 0;
+        // One that was told once wants nothing more, not even errors, until it is changed.
+        let nothing = events == 0 || self.events & !WAYS == 0 || by_edge && !self.edge;
+        (!nothing).then_some(events)
+    }
 }
 
 /// An event to be told.
@@ -56,15 +70,21 @@ pub(crate) struct Set {
     /// Members that may have something to tell.
     ready: VecDeque<(Slot, RawFd)>,
     members: usize,
+    /// How it is shown to the kernel, if somebody waits for it as for a descriptor.
+    shown: Option<Shown>,
 }
 
 /// All sets that have members of the stack's.
 #[derive(Debug, Default)]
-pub(crate) struct Sets(HashMap<RawFd, Set>);
+pub(crate) struct Sets {
+    all: HashMap<RawFd, Set>,
+    /// Those that are shown to the kernel.
+    shown: Vec<RawFd>,
+}
 
 impl Sets {
     pub(crate) fn has(&self, set: RawFd) -> bool {
-        self.0.contains_key(&set)
+        self.all.contains_key(&set)
     }
 
     pub(crate) fn add(
@@ -78,9 +98,13 @@ impl Sets {
             return Err(Errno::EEXIST);
         }
         let Happened { events, data } = what;
+        if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let events = events | ALWAYS;
         let watch = Watch { set, fd, events, data, edge: true, queued: true };
         socket.watches.push(watch);
-        let set = self.0.entry(set).or_default();
+        let set = self.all.entry(set).or_default();
         set.members += 1;
         set.ready.push_back((slot, fd));
         Ok(())
@@ -94,13 +118,13 @@ impl Sets {
         what: Happened,
     ) -> Result<(), Errno> {
         let watch = find(socket, set, fd).ok_or(Errno::ENOENT)?;
-        if watch.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
+        if (watch.events | what.events) & EXCLUSIVE != 0 {
             return Err(Errno::EINVAL);
         }
-        (watch.events, watch.data, watch.edge) = (what.events, what.data, true);
+        (watch.events, watch.data, watch.edge) = (what.events | ALWAYS, what.data, true);
         if !watch.queued {
             watch.queued = true;
-            self.0.entry(set).or_default().ready.push_back((slot, fd));
+            self.all.entry(set).or_default().ready.push_back((slot, fd));
         }
         Ok(())
     }
@@ -118,7 +142,7 @@ impl Sets {
     }
 
     fn leave(&mut self, set: RawFd) {
-        if let Some(at) = self.0.get_mut(&set) {
+        if let Some(at) = self.all.get_mut(&set) {
             at.members = at.members.saturating_sub(1);
         }
     }
@@ -132,17 +156,22 @@ impl Sets {
 
     /// The set itself is closed; whether it had members of ours.
     pub(crate) fn forget_set(&mut self, set: RawFd) -> bool {
-        self.0.remove(&set).is_some()
+        self.shown.retain(|shown| *shown != set);
+        self.all.remove(&set).is_some()
     }
 
     /// Something has happened to a socket: its sets look at it. Calls `ring` for each.
     pub(crate) fn note(&mut self, slot: Slot, socket: &mut Socket, mut ring: impl FnMut(RawFd)) {
         for watch in &mut socket.watches {
             watch.edge = true;
-            if watch.queued || watch.events & !WAYS == 0 {
+            if watch.events & !WAYS == 0 {
                 continue;
             }
-            if let Some(set) = self.0.get_mut(&watch.set) {
+            let Some(set) = self.all.get_mut(&watch.set) else { continue };
+            if let Some(shown) = &mut set.shown {
+                shown.noted = true;
+            }
+            if !watch.queued {
                 watch.queued = true;
                 set.ready.push_back((slot, watch.fd));
                 ring(watch.set);
@@ -152,12 +181,39 @@ impl Sets {
 
     /// How many members are to be looked at.
     pub(crate) fn candidates(&self, set: RawFd) -> usize {
-        self.0.get(&set).map_or(0, |set| set.ready.len())
+        self.all.get(&set).map_or(0, |set| set.ready.len())
     }
 
     /// The next of them.
     pub(crate) fn next(&mut self, set: RawFd) -> Option<(Slot, RawFd)> {
-        self.0.get_mut(&set)?.ready.pop_front()
+        self.all.get_mut(&set)?.ready.pop_front()
+    }
+
+    pub(crate) fn all_candidates(&self, set: RawFd) -> Vec<(Slot, RawFd)> {
+        self.all.get(&set).map_or_else(Vec::new, |set| set.ready.iter().copied().collect())
+    }
+
+    pub(crate) fn is_shown(&self, set: RawFd) -> bool {
+        self.all.get(&set).is_some_and(|set| set.shown.is_some())
+    }
+
+    /// Those that are shown.
+    pub(crate) fn shown(&self) -> &[RawFd] {
+        &self.shown
+    }
+
+    pub(crate) fn shown_of(&mut self, set: RawFd) -> Option<&mut Shown> {
+        self.all.get_mut(&set)?.shown.as_mut()
+    }
+
+    pub(crate) fn show(&mut self, set: RawFd, shown: Shown) {
+        self.all.entry(set).or_default().shown = Some(shown);
+        self.shown.push(set);
+    }
+
+    /// Whoever waits for this set makes turns from now on.
+    pub(crate) fn adopt(&mut self, set: RawFd) {
+        self.all.entry(set).or_default();
     }
 
     /// What is to be told of a member if `ready` is what holds of it now. One that is told by level stays
@@ -171,24 +227,25 @@ impl Sets {
     ) -> Option<Happened> {
         let watch = find(socket, set, fd).filter(|watch| watch.queued)?;
         watch.queued = false;
-        let events = ready & (watch.events | ALWAYS);
+        let events = watch.wants(ready)?;
         let by_edge = watch.events & EDGE != 0;
-        // One that was told once wants nothing more, not even errors, until it is changed.
-        if events == 0 || watch.events & !WAYS == 0 || by_edge && !watch.edge {
-            return None;
-        }
         watch.edge = false;
         let told = Happened { events, data: watch.data };
         if watch.events & ONE_SHOT != 0 {
             watch.events &= WAYS;
         } else if !by_edge {
             watch.queued = true;
-            if let Some(set) = self.0.get_mut(&set) {
+            if let Some(set) = self.all.get_mut(&set) {
                 set.ready.push_back((slot, fd));
             }
         }
         Some(told)
     }
+}
+
+/// Whether a member that is to be looked at has something to tell.
+pub(crate) fn would_tell(socket: &mut Socket, (set, fd): (RawFd, RawFd), ready: u32) -> bool {
+    find(socket, set, fd).is_some_and(|watch| watch.queued && watch.wants(ready).is_some())
 }
 
 fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
@@ -301,6 +358,8 @@ mod tests {
         let mut rig = Rig::new();
         rig.add(EDGE | IN).unwrap();
         assert_eq!(rig.look(HUP), [HUP]);
+        rig.change(0).unwrap();
+        assert_eq!(rig.look(IN | HUP), [HUP], "not even if nothing was asked for");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! | `ways` | what is between stack and kernel: neighbours, the list of connections |
 //! | `ending` | the end of the process |
 //! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
-//! | `epoll`, `polling` | many at once |
+//! | `epoll`, `nested`, `polling` | many at once |
 //! | `asked`, `info`, `errno`, `name` | options, TCP_INFO, errors, addresses as Linux has them |
 //! | `handing` | connections that become the kernel's: fork, exec, passing on |
 //! | `host`, `outside` | what is asked of the privileged half, and of the process around it |
@@ -37,6 +37,7 @@ mod keeper;
 mod link;
 mod listening;
 pub mod name;
+mod nested;
 mod outside;
 mod polling;
 mod settings;

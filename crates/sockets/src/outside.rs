@@ -38,6 +38,14 @@ pub trait Outside: Sync {
     /// As epoll_wait(2) has them.
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno>;
 
+    /// Enters a descriptor of our own into an epoll set of the kernel's, to be told with `data` when it can
+    /// be read.
+    ///
+    /// # Errors
+    ///
+    /// As epoll_ctl(2) has them.
+    fn enter(&self, set: RawFd, fd: RawFd, data: u64) -> Result<(), Errno>;
+
     /// Calls `attempt` until it says that it has succeeded, for as long as that is better than sleeping
     /// and at most for `limit`.
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried;

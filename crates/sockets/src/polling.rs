@@ -12,8 +12,8 @@ use crate::table::{Kind, Slot};
 use crate::waiting::Wait;
 use crate::world::{For, World};
 
-/// The kernel's members of a set are looked at behind so many looks that have found some of the stack's:
-/// a busy connection must not starve a pipe.
+/// Every so many looks into a set the kernel's members come first: a busy connection must not starve a
+/// pipe.
 const LOOKS_BETWEEN: u32 = 4;
 /// What poll(2) tells whether asked for or not.
 const ALWAYS: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
@@ -139,21 +139,36 @@ impl<O: Outside> Sockets<O> {
         let waits_for = For::Set(set);
         let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
         let found = self.wait(wait, &mut |world| {
-            let mut count = world.collect(set, into);
-            if count < into.len() && (count == 0 || world.is_kernels_turn()) {
-                match self.outside.look_into_set(set, &mut into[count..]) {
-                    Ok(looked) => count += looked,
-                    Err(error) if count == 0 => return Some(Err(error)),
-                    Err(_) => {}
-                }
-            }
-            (count > 0).then_some(Ok(count))
+            let mut look = |world: &World, into: &mut [libc::epoll_event]| {
+                let looked = self.outside.look_into_set(set, into)?;
+                Ok(world.without_bells(&mut into[..looked]))
+            };
+            let count = world.collect_fairly(set, into, &mut look);
+            (count != Ok(0)).then_some(count)
         })?;
         found.unwrap_or(Ok(0))
     }
 }
 
+/// A look at what the kernel's members have to tell, which takes the bells of sets out of it.
+type Look<'a> = dyn FnMut(&World, &mut [libc::epoll_event]) -> Result<usize, Errno> + 'a;
+
 impl World {
+    /// What all members of a set have to tell. The kernel's are told by `look`, a system call: when the
+    /// stack's have nothing, and now and then first, so that even who takes one at a time sees them.
+    fn collect_fairly(
+        &mut self,
+        set: RawFd,
+        into: &mut [libc::epoll_event],
+        look: &mut Look<'_>,
+    ) -> Result<usize, Errno> {
+        self.looks = self.looks.wrapping_add(1);
+        let is_kernels = self.looks.is_multiple_of(LOOKS_BETWEEN);
+        let first = if is_kernels { look(self, into)? } else { 0 };
+        let count = first + self.collect(set, &mut into[first..]);
+        if count == 0 && !is_kernels { look(self, into) } else { Ok(count) }
+    }
+
     /// What the stack's members of a set have to tell, oldest first.
     fn collect(&mut self, set: RawFd, into: &mut [libc::epoll_event]) -> usize {
         let mut count = 0;
@@ -175,10 +190,5 @@ impl World {
     fn tell(&mut self, set: RawFd, slot: Slot, fd: RawFd, ready: u32) -> Option<Happened> {
         let socket = self.table.get(slot)?;
         self.sets.tell(set, (slot, socket), fd, ready)
-    }
-
-    fn is_kernels_turn(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        self.looks.is_multiple_of(LOOKS_BETWEEN)
     }
 }

@@ -70,6 +70,13 @@ impl<O: Outside> Sockets<O> {
                 return Ok(None);
             };
             let (place, asked) = (*place, Arc::clone(asked));
+            if matches!(
+                (level, name),
+                (libc::SOL_SOCKET, libc::SO_ERROR) | (libc::SOL_TCP, libc::TCP_INFO)
+            ) {
+                // What has come since.
+                world.turn_if_due();
+            }
             let (link, now) = world.link(place)?;
             let stack = link.stack();
             let value = match (level, name) {
@@ -113,10 +120,8 @@ impl<O: Outside> Sockets<O> {
                 Errno::ENOTCONN => Errno::EINVAL,
                 other => other,
             })?;
-            if request == libc::FIONREAD {
-                // What has come since.
-                world.turn_if_due();
-            }
+            // What has come since.
+            world.turn_if_due();
             let (link, now) = world.link(place)?;
             let stack = link.stack();
             let bytes = match request {

@@ -136,9 +136,6 @@ impl<O: Outside> Sockets<O> {
             return Err(Errno::EOPNOTSUPP);
         }
         let all: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if all == 0 {
-            return Ok(0);
-        }
         let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;
         let mut received = 0;
         let done = self.transfer(fd, flags, Way::In, &mut |world, place| match world.receive(
@@ -149,6 +146,7 @@ impl<O: Outside> Sockets<O> {
         ) {
             Err(Errno::EAGAIN) => (received > 0 && !whole).then_some(Ok(())),
             Err(error) => Some(Err(error)),
+            Ok(_) if all == 0 => Some(Ok(())),
             Ok(end) => (end || !whole || received == all).then_some(Ok(())),
         });
         match done {
@@ -283,6 +281,11 @@ impl World {
         let mut behind = if look { 0 } else { *received };
         if look {
             *received = 0;
+        }
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            // Who wants nothing waits for something all the same (tcp_recvmsg).
+            let there = link.stack().peek(now, place.id, &mut [0]);
+            return there.map(|there| there == 0).map_err(errno::of_recv);
         }
         if look && pieces.len() > 1 {
             return self.look(place, pieces, received);

@@ -74,8 +74,10 @@ pub(crate) struct World {
     /// Octets that were given to the stack since, and in how many calls.
     pub(crate) given_bytes: usize,
     pub(crate) given_writes: u32,
-    /// Looks into sets that have found something of the stack's.
+    /// Looks into sets.
     pub(crate) looks: u32,
+    /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
+    pub(crate) mark: u64,
     seed: fn() -> [u8; 32],
 }
 
@@ -87,6 +89,7 @@ impl std::fmt::Debug for World {
 
 impl World {
     pub(crate) fn new(host: Box<dyn Host>, seed: fn() -> [u8; 32]) -> Self {
+        let mark = seed().first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Self {
             host,
             links: None,
@@ -102,6 +105,7 @@ impl World {
             given_bytes: 0,
             given_writes: 0,
             looks: 0,
+            mark,
             seed,
         }
     }
@@ -154,6 +158,7 @@ impl World {
             }
         }
         self.told = told;
+        self.refresh_shown();
         self.turned = self.now();
         happened
     }

@@ -421,6 +421,10 @@ pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
         if stacked::has(fd) && stacked::is_on() {
             return stacked::control_set(epfd, operation, fd, event);
         }
-        real::epoll_ctl()(epfd, operation, fd, event)
+        let result = real::epoll_ctl()(epfd, operation, fd, event);
+        if result == 0 && operation == libc::EPOLL_CTL_ADD {
+            stacked::entered(epfd, fd);
+        }
+        result
     }
 }

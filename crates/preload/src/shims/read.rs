@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn read_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
     unsafe {
-        on_stack!(fd => stacked::receive(fd, data, len, 0));
+        on_stack!(fd => stacked::read(fd, data, len));
         reading(
             fd,
             Call::Read,
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C-unwind" fn readv_hook(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe {
-        on_stack!(fd => stacked::receive_vectors(fd, vectors, number as usize, 0));
+        on_stack!(fd => stacked::read_vectors(fd, vectors, number as usize));
         let mut message = message_of(vectors, number);
         reading(
             fd,
@@ -217,7 +217,7 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
     if offset == -1 && flags == 0 {
         // SAFETY: the program's own call: it is a readv.
         unsafe {
-            on_stack!(fd => stacked::receive_vectors(fd, vectors, number as usize, 0));
+            on_stack!(fd => stacked::read_vectors(fd, vectors, number as usize));
         }
     }
     POSIX.before_read(fd, Call::Preadv2);

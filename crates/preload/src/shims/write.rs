@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C-unwind" fn writev_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call.
     unsafe {
-        on_stack!(fd => stacked::send_vectors(fd, vectors, number as usize, 0));
+        on_stack!(fd => stacked::write_vectors(fd, vectors, number as usize));
         let pass = || real::writev()(fd, vectors, number);
         match POSIX.find(fd) {
             Some(at) => many_buffers(at, vectors, number as usize, 0, pass),
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
     // is the kernel's to refuse.
     unsafe {
         if offset == -1 && flags == 0 {
-            on_stack!(fd => stacked::send_vectors(fd, vectors, number as usize, 0));
+            on_stack!(fd => stacked::write_vectors(fd, vectors, number as usize));
         }
         let pass = || real::pwritev2()(fd, vectors, number, offset, flags);
         match POSIX.find(fd) {

@@ -1,13 +1,14 @@
 //! Many at once: poll, select, epoll.
 
 use core::slice;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 
-use super::{SOCKETS, count, done, fail, has, is_on, mark};
-use crate::real;
+use super::{SOCKETS, count, done, fail, has, has_set, is_on, mark, outside};
+use crate::{real, table};
 
 /// Whether some of these are on the stack.
 ///
@@ -15,7 +16,7 @@ use crate::real;
 /// `fds` has `number` of them.
 pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     // A process cannot have more descriptors than this.
-    if fds.is_null() || number > 1 << 20 || !super::ON.load(core::sync::atomic::Ordering::Relaxed) {
+    if fds.is_null() || number > 1 << 20 || !super::ON.load(Relaxed) {
         return false;
     }
     // SAFETY: as promised.
@@ -23,7 +24,20 @@ pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     for one in all {
         super::claim_if_parents(one.fd);
     }
-    all.iter().any(|one| has(one.fd)) && is_on()
+    all.iter().any(|one| concerns(one.fd)) && is_on()
+}
+
+/// Whether waiting for a descriptor is waiting for the stack.
+fn concerns(fd: c_int) -> bool {
+    has(fd) || has_set(fd)
+}
+
+/// Sets among what is waited for tell the kernel what they have of the stack's.
+fn show_sets(fds: &[pollfd]) {
+    for one in fds.iter().filter(|one| has_set(one.fd)) {
+        // Where there is no descriptor left for that, the kernel's members are seen.
+        let _ = SOCKETS.show_set(one.fd);
+    }
 }
 
 /// poll(2), ppoll(2), with some on the stack.
@@ -38,6 +52,7 @@ pub(crate) unsafe fn poll(
 ) -> c_int {
     // SAFETY: as promised.
     let (all, mask) = unsafe { (slice::from_raw_parts_mut(fds, number as usize), mask.as_ref()) };
+    show_sets(all);
     count(SOCKETS.poll(all, limit, mask)) as c_int
 }
 
@@ -76,14 +91,14 @@ unsafe fn put(set: *mut fd_set, fd: usize) {
 /// # Safety
 /// Each set is null or has room for `number` bits.
 pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
-    let highest = crate::table::HIGHEST.load(core::sync::atomic::Ordering::Relaxed);
+    let highest = table::HIGHEST.load(Relaxed);
     let number = number.min(highest + 1).max(0) as usize;
     // SAFETY: as promised.
     let asked = |fd: &usize| sets.iter().any(|&set| unsafe { is_in(set, *fd) });
     is_on()
         && (0..number).filter(asked).any(|fd| {
             super::claim_if_parents(fd as c_int);
-            has(fd as c_int)
+            concerns(fd as c_int)
         })
 }
 
@@ -118,6 +133,7 @@ pub(crate) unsafe fn select(
             polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
         }
     }
+    show_sets(&polled);
     // SAFETY: as promised.
     let ready = match SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
         Ok(ready) => ready,
@@ -159,6 +175,10 @@ pub(crate) unsafe fn control_set(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if !has_set(set) && !outside::is_set(set) {
+        // SAFETY: the program's own call, for the kernel to refuse.
+        return unsafe { real::epoll_ctl()(set, operation, fd, event) };
+    }
     if SOCKETS.is_listener(fd) {
         // What comes by other ways.
         // SAFETY: the program's own call.
@@ -174,6 +194,19 @@ pub(crate) unsafe fn control_set(
         mark(set, state::STACK_SET);
     }
     done(result)
+}
+
+/// The kernel's descriptor `fd` has become a member of `set`. If it is a set itself, what it has of the
+/// stack's ends a wait for the outer one, too.
+pub(crate) fn entered(set: c_int, fd: c_int) {
+    if !is_on() || table::state(fd).is_none_or(|state| state.load(Relaxed) == state::TCP) {
+        return;
+    }
+    if (has_set(fd) || outside::is_set(fd)) && SOCKETS.show_set(fd).is_ok() {
+        SOCKETS.adopt_set(set);
+        mark(fd, state::STACK_SET);
+        mark(set, state::STACK_SET);
+    }
 }
 
 /// epoll_wait(2) and its kin on a set with members on the stack.

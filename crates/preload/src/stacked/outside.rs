@@ -46,6 +46,15 @@ fn spare() -> Result<RawFd, Errno> {
     }
 }
 
+/// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
+pub(super) fn is_set(fd: RawFd) -> bool {
+    let Ok(spare) = spare() else { return false };
+    let remove = libc::EPOLL_CTL_DEL;
+    // SAFETY: no pointers.
+    let removed = unsafe { raw!(SYS_epoll_ctl, fd, remove, spare, 0) };
+    removed.is_err_and(|error| errno(error) == Errno::ENOENT)
+}
+
 impl Outside for Process {
     fn poll(
         &self,
@@ -66,6 +75,13 @@ impl Outside for Process {
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         // SAFETY: the kernel writes at most as many events as the slice has.
         unsafe { raw!(SYS_epoll_wait, set, into.as_mut_ptr(), into.len(), 0) }.map_err(errno)
+    }
+
+    fn enter(&self, set: RawFd, fd: RawFd, data: u64) -> Result<(), Errno> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: an event that lives as long as the call.
+        unsafe { raw!(SYS_epoll_ctl, set, add, fd, &raw mut event) }.map(drop).map_err(errno)
     }
 
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {

@@ -13,6 +13,8 @@ use crate::linux;
 
 /// More vectors than this the kernel refuses (UIO_MAXIOV).
 const MOST_VECTORS: usize = 1024;
+/// What one call with MSG_TRUNC discards at most.
+const DISCARDED_BYTES: usize = 1 << 20;
 
 /// Octets of the program's.
 ///
@@ -44,7 +46,7 @@ unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Errn
     Ok(IoSliceMut::new(unsafe { slice::from_raw_parts_mut(data.cast(), len) }))
 }
 
-/// The program's vectors.
+/// The program's vectors. The caller has seen to it that there are no more than [`MOST_VECTORS`].
 ///
 /// # Safety
 /// `vectors` has `number` of them, which describe memory as `convert` needs it.
@@ -53,9 +55,6 @@ unsafe fn pieces<T>(
     number: usize,
     convert: unsafe fn(*mut c_void, usize) -> Result<T, Errno>,
 ) -> Result<Vec<T>, Errno> {
-    if number > MOST_VECTORS {
-        return Err(Errno::EMSGSIZE);
-    }
     if number == 0 {
         return Ok(Vec::new());
     }
@@ -92,16 +91,21 @@ pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_i
     sent(piece.and_then(|piece| SOCKETS.send(fd, &[piece], flags)), flags)
 }
 
-/// writev(2), and sendmsg(2) without control data.
+/// writev(2).
 ///
 /// # Safety
-/// As for these.
-pub(crate) unsafe fn send_vectors(
-    fd: c_int,
-    vectors: *const iovec,
-    number: usize,
-    flags: c_int,
-) -> ssize_t {
+/// As for the call.
+pub(crate) unsafe fn write_vectors(fd: c_int, vectors: *const iovec, number: usize) -> ssize_t {
+    if number > MOST_VECTORS {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: as promised.
+    unsafe { send_vectors(fd, vectors, number, 0) }
+}
+
+/// # Safety
+/// As for sendmsg(2).
+unsafe fn send_vectors(fd: c_int, vectors: *const iovec, number: usize, flags: c_int) -> ssize_t {
     // SAFETY: as promised.
     let pieces = unsafe { pieces(vectors, number, piece_of) };
     sent(pieces.and_then(|pieces| SOCKETS.send(fd, &pieces, flags)), flags)
@@ -116,7 +120,12 @@ pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_in
         return fail(Errno::EFAULT);
     }
     // SAFETY: as promised.
-    unsafe { send_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags) }
+    unsafe {
+        if (*message).msg_iovlen > MOST_VECTORS {
+            return fail(Errno::EMSGSIZE);
+        }
+        send_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags)
+    }
 }
 
 /// sendmmsg(2).
@@ -147,14 +156,32 @@ pub(crate) unsafe fn send_messages(
     number as c_int
 }
 
-/// read(2), recv(2).
+/// read(2), which does not even look at the socket if it is to read nothing.
 ///
 /// # Safety
-/// As for these.
+/// As for the call.
+pub(crate) unsafe fn read(fd: c_int, data: *mut c_void, len: usize) -> ssize_t {
+    // SAFETY: as promised.
+    if len == 0 { 0 } else { unsafe { receive(fd, data, len, 0) } }
+}
+
+/// recv(2).
+///
+/// # Safety
+/// As for the call.
 pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_int) -> ssize_t {
+    if flags & libc::MSG_TRUNC != 0 {
+        return discard(fd, len, flags);
+    }
     // SAFETY: as promised.
     let room = unsafe { room(data, len) };
     count(room.and_then(|room| SOCKETS.receive(fd, &mut [room], flags)))
+}
+
+/// recv(2) with MSG_TRUNC: octets are taken, and nothing is written where the program says (tcp(7)).
+fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
+    let mut nowhere = vec![0; len.min(DISCARDED_BYTES)];
+    count(SOCKETS.receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags))
 }
 
 /// recvfrom(2): a connection names no sender.
@@ -183,12 +210,33 @@ pub(crate) unsafe fn receive_from(
 ///
 /// # Safety
 /// As for the call.
-pub(crate) unsafe fn receive_vectors(
+pub(crate) unsafe fn read_vectors(fd: c_int, vectors: *const iovec, number: usize) -> ssize_t {
+    if number > MOST_VECTORS {
+        return fail(Errno::EINVAL);
+    }
+    // SAFETY: as promised.
+    match unsafe { pieces(vectors, number, room) } {
+        Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => 0,
+        rooms => count(rooms.and_then(|mut rooms| SOCKETS.receive(fd, &mut rooms, 0))),
+    }
+}
+
+/// # Safety
+/// As for recvmsg(2).
+unsafe fn receive_vectors(
     fd: c_int,
     vectors: *const iovec,
     number: usize,
     flags: c_int,
 ) -> ssize_t {
+    if number > MOST_VECTORS {
+        return fail(Errno::EMSGSIZE);
+    }
+    if flags & libc::MSG_TRUNC != 0 && !vectors.is_null() {
+        // SAFETY: as promised.
+        let all = unsafe { slice::from_raw_parts(vectors, number) };
+        return discard(fd, all.iter().map(|one| one.iov_len).sum(), flags);
+    }
     // SAFETY: as promised.
     let rooms = unsafe { pieces(vectors, number, room) };
     count(rooms.and_then(|mut rooms| SOCKETS.receive(fd, &mut rooms, flags)))
@@ -258,7 +306,7 @@ pub(crate) unsafe fn send_file(
 ) -> ssize_t {
     // SAFETY: as promised; the file stays open for the length of the call, if it is open.
     unsafe {
-        if from < 0 {
+        if libc::fcntl(from, libc::F_GETFD) < 0 {
             return fail(Errno::EBADF);
         }
         let begin = if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset };

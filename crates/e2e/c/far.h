@@ -1,0 +1,169 @@
+/* What the programs of the tests of the user-space stack share. Each is run twice, plain and on the stack,
+ * on one of two hosts; far.c is on the other one and does what it is told (`far`). What a program prints must
+ * be the same both times. Arguments: the path of far.c's socket, and the two hosts' addresses. */
+#ifndef UNCORK_E2E_FAR_H
+#define UNCORK_E2E_FAR_H
+#include "common.h"
+#include <sys/un.h>
+
+/* Octets from `from` on of the stream that the tests send: wherever one is lost or doubled, the next
+ * are others than they should be. */
+UNUSED static void far_pattern(char *into, size_t from, size_t count)
+{
+    for (size_t at = from; at < from + count; at++)
+        *into++ = (char)(at * 7 + at / 251 + at / 65521);
+}
+
+UNUSED static socklen_t far_name(struct sockaddr_storage *name, const char *address, int port)
+{
+    struct sockaddr_in *v4 = (struct sockaddr_in *)name;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)name;
+    memset(name, 0, sizeof *name);
+    if (strchr(address, ':')) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        inet_pton(AF_INET6, address, &v6->sin6_addr);
+        return sizeof *v6;
+    }
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons((uint16_t)port);
+    inet_pton(AF_INET, address, &v4->sin_addr);
+    return sizeof *v4;
+}
+
+/* In the same place for both families. */
+UNUSED static int far_port(const struct sockaddr_storage *name)
+{
+    return ntohs(((const struct sockaddr_in *)name)->sin_port);
+}
+
+static int far_fd = -1;
+static FILE *far_in;
+static const char *near_address, *far_address;
+/* Connections that were looked for among the kernel's, and found there. */
+static int pairs_made, pairs_of_kernel;
+
+/* Tells the other host something, and gives its answer. */
+UNUSED __attribute__((format(printf, 1, 2))) static const char *far(const char *format, ...)
+{
+    static __thread char line[256];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line - 1, format, arguments);
+    va_end(arguments);
+    line[length++] = '\n';
+    if (write(far_fd, line, (size_t)length) != length || !fgets(line, sizeof line, far_in))
+        fail("the other host is gone");
+    line[strcspn(line, "\n")] = 0;
+    return line;
+}
+
+UNUSED static void far_ok(const char *answer)
+{
+    if (strcmp(answer, "ok"))
+        fail("the other host: %s", answer);
+}
+
+/* Where the connections were, for whoever runs this: on standard error, as it is not the same. */
+static void far_where(void)
+{
+    fprintf(stderr, "connections: %d, of the kernel: %d\n", pairs_made, pairs_of_kernel);
+}
+
+UNUSED static void far_begin(int count, char **arguments)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (count < 4)
+        fail("%s PATH NEAR FAR", arguments[0]);
+    strncpy(name.sun_path, arguments[1], sizeof name.sun_path - 1);
+    near_address = arguments[2];
+    far_address = arguments[3];
+    far_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    for (int tries = 0; connect(far_fd, (struct sockaddr *)&name, sizeof name); tries++) {
+        if (tries == 500)
+            fail("%s", name.sun_path);
+        sleep_ms(10);
+    }
+    far_in = fdopen(far_fd, "r");
+    /* Whoever hangs is compared up to there. */
+    alarm(20);
+    atexit(far_where);
+}
+
+/* Whether the kernel has a connection with this port at its other end. */
+static bool far_is_kernels(int port)
+{
+    char line[256], wanted[8];
+    bool found = false;
+    snprintf(wanted, sizeof wanted, ":%04X", port);
+    const char *tables[] = {"/proc/net/tcp", "/proc/net/tcp6"};
+    for (int at = 0; at < 2; at++) {
+        FILE *table = fopen(tables[at], "r");
+        char remote[64];
+        while (table && fgets(line, sizeof line, table))
+            if (sscanf(line, " %*s %*s %63s", remote) == 1 && strstr(remote, wanted))
+                found = true;
+        if (table)
+            fclose(table);
+    }
+    return found;
+}
+
+static void far_count(int port)
+{
+    pairs_made++;
+    pairs_of_kernel += far_is_kernels(port);
+}
+
+/* A listener at a port that the kernel chooses, which is on the stack from now on if it can be. */
+UNUSED static int near_listener(const char *address, int *port)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, address, 0);
+    int fd = socket(name.ss_family, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&name, length) || listen(fd, 64) ||
+        getsockname(fd, (struct sockaddr *)&name, &length))
+        fail("listener at %s", address);
+    *port = far_port(&name);
+    poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+    return fd;
+}
+
+/* A connection that the other host has opened, where it is number `at`. */
+UNUSED static int near_accepted(int at)
+{
+    int port, listener = near_listener(near_address, &port);
+    int far_end = atoi(far("connect %d %s %d", at, near_address, port));
+    int fd = accept(listener, NULL, NULL);
+    if (fd < 0 || !far_end)
+        fail("accept");
+    far_count(far_end);
+    close(listener);
+    return fd;
+}
+
+/* A connection to the other host, where it is number `at`. */
+UNUSED static int near_connected(int at)
+{
+    struct sockaddr_storage name;
+    int port = atoi(far("listen %d %s", at, far_address));
+    socklen_t length = far_name(&name, far_address, port);
+    int fd = socket(name.ss_family, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&name, length))
+        fail("connect");
+    far_ok(far("accept %d %d", at, at));
+    far_count(port);
+    return fd;
+}
+
+/* Reads so many octets of the pattern that begins at `from`, and says whether they are right. */
+UNUSED static const char *near_takes(int fd, size_t from, size_t count)
+{
+    static char bytes[1 << 20], expected[1 << 20];
+    size_t have = take(fd, bytes, count);
+    far_pattern(expected, from, count);
+    if (have < count)
+        return "too few";
+    return memcmp(bytes, expected, count) ? "wrong" : "right";
+}
+#endif

@@ -1,0 +1,404 @@
+/* Waiting for many at once: poll, select and epoll(7) in all their ways. */
+#include "far.h"
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <sys/timerfd.h>
+
+static const char *names(uint32_t events)
+{
+    static char text[128];
+    const struct {
+        uint32_t bit;
+        const char *name;
+    } all[] = {{EPOLLIN, "IN"},         {EPOLLOUT, "OUT"}, {EPOLLRDHUP, "RDHUP"}, {EPOLLHUP, "HUP"},
+               {EPOLLERR, "ERR"},       {EPOLLPRI, "PRI"}, {POLLNVAL, "NVAL"},    {EPOLLRDNORM, "RDNORM"},
+               {EPOLLWRNORM, "WRNORM"}};
+    text[0] = 0;
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++)
+        if (events & all[at].bit)
+            strcat(strcat(text, *text ? "+" : ""), all[at].name);
+    return *text ? text : "nothing";
+}
+
+static int add(int set, int fd, uint32_t events, uint64_t data)
+{
+    struct epoll_event event = {events, {.u64 = data}};
+    return epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int change(int set, int fd, uint32_t events, uint64_t data)
+{
+    struct epoll_event event = {events, {.u64 = data}};
+    return epoll_ctl(set, EPOLL_CTL_MOD, fd, &event);
+}
+
+static void show_set(const char *what, int set, int limit)
+{
+    struct epoll_event events[16];
+    int count = epoll_wait(set, events, 16, limit);
+    printf("%s: %s", what, result(count));
+    for (int at = 0; at < count; at++)
+        printf(" %llu:%s", (unsigned long long)events[at].data.u64, names(events[at].events));
+    printf("\n");
+}
+
+/* Whether a wait took about as long as it should, on a machine that is busy with others. */
+static const char *about(double begun, double ms)
+{
+    double took = now_ms() - begun;
+    return took >= ms - 1 && took < ms + 1000 ? "in time" : took < ms ? "too early" : "too late";
+}
+
+static void timeouts(void)
+{
+    int fd = near_accepted(0), set = epoll_create1(EPOLL_CLOEXEC);
+    add(set, fd, EPOLLIN, 1);
+    const int limits[] = {0, 1, 150};
+    for (int at = 0; at < 3; at++) {
+        struct epoll_event event;
+        double begun = now_ms();
+        printf("epoll_wait for %d ms: %d", limits[at], epoll_wait(set, &event, 1, limits[at]));
+        printf(" %s", about(begun, limits[at]));
+        begun = now_ms();
+        printf(", poll: %d", poll(&(struct pollfd){fd, POLLIN, 0}, 1, limits[at]));
+        printf(" %s", about(begun, limits[at]));
+        fd_set readable;
+        struct timeval time = {0, limits[at] * 1000};
+        FD_ZERO(&readable);
+        FD_SET(fd, &readable);
+        begun = now_ms();
+        printf(", select: %d", select(fd + 1, &readable, NULL, NULL, &time));
+        printf(" %s, left %ld, in the set %d\n", about(begun, limits[at]), time.tv_usec,
+               FD_ISSET(fd, &readable));
+    }
+    double begun = now_ms();
+    far_ok(far("later 60 put 0 x"));
+    struct epoll_event event;
+    printf("epoll_wait for ever: %d %s\n", epoll_wait(set, &event, 1, -1), about(begun, 60));
+    printf("epoll_wait for -7: %d\n", epoll_wait(set, &event, 1, -7));
+    printf("most 0: %s", result(epoll_wait(set, &event, 0, 0)));
+    printf(", most -1: %s", result(epoll_wait(set, &event, -1, 0)));
+    printf(", no memory: %s\n", result(epoll_wait(set, NULL, 1, 0)));
+    close(fd);
+    close(set);
+}
+
+static void polls(int fd, int at)
+{
+    const short asked[] = {POLLIN,       POLLOUT,    POLLIN | POLLOUT,      POLLPRI,
+                           POLLRDHUP, POLLRDNORM, POLLIN | POLLRDHUP, 0};
+    for (int round = 0; round < 3; round++) {
+        printf("poll, round %d:", round);
+        for (size_t each = 0; each < sizeof asked / sizeof *asked; each++) {
+            struct pollfd one = {fd, asked[each], -1};
+            int count = poll(&one, 1, 20);
+            printf(" %d %s,", count, names((uint32_t)one.revents));
+        }
+        printf("\n");
+        if (round == 0)
+            far_ok(far("put %d abc", at));
+        else
+            far_ok(far("shut %d 1", at));
+        sleep_ms(5);
+    }
+    struct pollfd many[] = {{fd, POLLIN, 0}, {-1, POLLIN, 7}, {fd, POLLOUT, 0}, {1000, POLLIN, 0}};
+    int count = poll(many, 4, 100);
+    printf("poll of four: %d", count);
+    for (int each = 0; each < 4; each++)
+        printf(" %s", names((uint32_t)many[each].revents));
+    printf("\n");
+    close(fd);
+    struct pollfd one = {fd, POLLIN, 0};
+    count = poll(&one, 1, 0);
+    printf("poll of a closed one: %d %s\n", count, names((uint32_t)one.revents));
+}
+
+static void selects(void)
+{
+    int fd = near_connected(0), pipes[2];
+    fd_set sets[3];
+    pipe(pipes);
+    for (int round = 0; round < 3; round++) {
+        for (int at = 0; at < 3; at++) {
+            FD_ZERO(&sets[at]);
+            FD_SET(fd, &sets[at]);
+            FD_SET(pipes[0], &sets[at]);
+        }
+        int count = select((fd > pipes[0] ? fd : pipes[0]) + 1, &sets[0], &sets[1], &sets[2],
+                           &(struct timeval){1, 0});
+        printf("select, round %d: %d:", round, count);
+        for (int at = 0; at < 3; at++)
+            printf(" %d%d", FD_ISSET(fd, &sets[at]) != 0, FD_ISSET(pipes[0], &sets[at]) != 0);
+        printf("\n");
+        if (round == 0)
+            write(pipes[1], "x", 1);
+        if (round == 1)
+            far_ok(far("put 0 x"));
+        sleep_ms(5);
+    }
+    FD_ZERO(&sets[0]);
+    FD_SET(fd, &sets[0]);
+    printf("select of none of them: %d", select(0, &sets[0], NULL, NULL, &(struct timeval){0, 0}));
+    printf(", with a negative time: %s",
+           result(select(fd + 1, &sets[0], NULL, NULL, &(struct timeval){-1, 0})));
+    printf(", still in the set %d", FD_ISSET(fd, &sets[0]) != 0);
+    int high = fcntl(fd, F_DUPFD, 900);
+    FD_ZERO(&sets[0]);
+    FD_SET(high, &sets[0]);
+    printf(", descriptor %d: %d", high, select(high + 1, &sets[0], NULL, NULL, NULL));
+    close(high);
+    printf(", closed: %s\n", result(select(high + 1, &sets[0], NULL, NULL, NULL)));
+    close(fd);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void edges(void)
+{
+    int fd = near_accepted(0), set = epoll_create1(0);
+    char bytes[16];
+    set_nonblocking(fd, true);
+    add(set, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 1);
+    show_set("edge, at first", set, 100);
+    show_set("edge, again", set, 20);
+    far_ok(far("put 0 ab"));
+    show_set("edge, octets", set, 1000);
+    show_set("edge, not read", set, 20);
+    read(fd, bytes, 1);
+    show_set("edge, read in part", set, 20);
+    far_ok(far("put 0 c"));
+    show_set("edge, more", set, 1000);
+    change(set, fd, EPOLLIN | EPOLLET, 2);
+    show_set("edge, changed", set, 1000);
+    show_set("edge, changed, again", set, 20);
+    printf("read %zd", read(fd, bytes, 16));
+    printf(" %s\n", result(read(fd, bytes, 16)));
+    change(set, fd, EPOLLIN | EPOLLRDHUP | EPOLLET, 3);
+    show_set("edge, nothing", set, 20);
+    far_ok(far("shut 0 1"));
+    show_set("edge, end", set, 1000);
+    show_set("edge, end again", set, 20);
+    close(fd);
+    show_set("edge, closed", set, 20);
+    close(set);
+}
+
+static void one_shot(void)
+{
+    int fd = near_connected(0), set = epoll_create1(0), other = epoll_create1(0);
+    add(set, fd, EPOLLIN | EPOLLONESHOT, 1);
+    add(other, fd, EPOLLIN, 5);
+    far_ok(far("put 0 ab"));
+    show_set("one shot", set, 1000);
+    show_set("one shot, again", set, 20);
+    show_set("the same in another set", other, 1000);
+    show_set("and again", other, 1000);
+    far_ok(far("put 0 cd"));
+    show_set("one shot, more", set, 20);
+    change(set, fd, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 2);
+    show_set("one shot, armed", set, 1000);
+    show_set("one shot, armed, again", set, 20);
+    printf("entered again: %s", result(add(set, fd, EPOLLIN, 1)));
+    printf(", deleted %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+    printf(", again %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+    printf(", changed %s", result(change(set, fd, EPOLLIN, 1)));
+    printf(", itself %s", result(add(set, set, EPOLLIN, 1)));
+    printf(", no event %s", result(epoll_ctl(set, EPOLL_CTL_ADD, fd, NULL)));
+    printf(", bad operation %s", result(epoll_ctl(set, 77, fd, &(struct epoll_event){0})));
+    printf(", not a set %s", result(add(fd, set, EPOLLIN, 1)));
+    printf(", no set %s", result(add(999, fd, EPOLLIN, 1)));
+    printf(", no descriptor %s\n", result(add(set, 998, EPOLLIN, 1)));
+    printf("exclusive: %s", result(add(set, fd, EPOLLIN | EPOLLEXCLUSIVE, 9)));
+    printf(", changed %s", result(change(set, fd, EPOLLIN, 1)));
+    epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL);
+    printf(", with one shot %s",
+           result(add(set, fd, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 9)));
+    printf(", changed to it %s\n", result(change(other, fd, EPOLLIN | EPOLLEXCLUSIVE, 9)));
+    int copy = dup(fd);
+    printf("a copy: %s\n", result(add(other, copy, EPOLLIN, 6)));
+    show_set("both", other, 1000);
+    close(copy);
+    epoll_ctl(other, EPOLL_CTL_DEL, fd, NULL);
+    close(fd);
+    show_set("closed", other, 20);
+    close(set);
+    close(other);
+}
+
+static void hang_ups(void)
+{
+    const char *ends[] = {"shut 0 1", "close 0", "reset 0"};
+    for (int at = 0; at < 3; at++) {
+        int fd = near_accepted(0), set = epoll_create1(0);
+        add(set, fd, EPOLLIN | EPOLLRDHUP, 1);
+        far_ok(far("%s", ends[at]));
+        printf("%s, ", ends[at]);
+        show_set("level", set, 1000);
+        change(set, fd, 0, 2);
+        show_set("  asked for nothing", set, 20);
+        shutdown(fd, SHUT_WR);
+        show_set("  shut here, too", set, 20);
+        change(set, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 3);
+        show_set("  all", set, 20);
+        close(fd);
+        close(set);
+    }
+    int fd = near_connected(0), set = epoll_create1(0);
+    add(set, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 1);
+    shutdown(fd, SHUT_RD);
+    show_set("shut to read here", set, 20);
+    shutdown(fd, SHUT_WR);
+    show_set("and to write", set, 20);
+    close(fd);
+    close(set);
+}
+
+static void nested(void)
+{
+    int fd = near_accepted(0), inner = epoll_create1(0), outer = epoll_create1(0);
+    int outermost = epoll_create1(0);
+    char bytes[16];
+    /* A member before the set is nested, and one behind that. */
+    add(inner, fd, EPOLLIN, 1);
+    printf("nested: %s", result(add(outer, inner, EPOLLIN, 2)));
+    printf(", %s", result(add(outermost, outer, EPOLLIN, 3)));
+    printf(", in a circle: %s\n", result(add(inner, outer, EPOLLIN, 2)));
+    int second = near_connected(1);
+    add(inner, second, EPOLLIN, 11);
+    show_set("nothing yet", outermost, 20);
+    double begun = now_ms();
+    far_ok(far("later 40 put 0 ab"));
+    show_set("outermost", outermost, 2000);
+    printf("%s\n", about(begun, 40));
+    show_set("outer", outer, 1000);
+    printf("poll of the inner: %d", poll(&(struct pollfd){inner, POLLIN, 0}, 1, 1000));
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(outer, &readable);
+    printf(", select of the outer: %d\n", select(outer + 1, &readable, NULL, NULL, NULL));
+    show_set("inner", inner, 1000);
+    read(fd, bytes, 16);
+    show_set("outermost, read", outermost, 20);
+    show_set("inner, read", inner, 20);
+    printf("poll of the inner: %d\n", poll(&(struct pollfd){inner, POLLIN, 0}, 1, 20));
+    begun = now_ms();
+    far_ok(far("later 40 put 1 ab"));
+    printf("poll of the outer: %d", poll(&(struct pollfd){outer, POLLIN, 0}, 1, 2000));
+    printf(" %s\n", about(begun, 40));
+    read(second, bytes, 16);
+    /* By edges. */
+    epoll_ctl(outer, EPOLL_CTL_MOD, inner, &(struct epoll_event){EPOLLIN | EPOLLET, {.u64 = 4}});
+    show_set("outer by edges, nothing", outer, 20);
+    far_ok(far("put 0 a"));
+    show_set("outer by edges", outer, 1000);
+    show_set("outer by edges, again", outer, 20);
+    far_ok(far("put 1 a"));
+    show_set("outer by edges, another", outer, 1000);
+    printf("taken out: %s\n", result(epoll_ctl(outer, EPOLL_CTL_DEL, inner, NULL)));
+    show_set("outer without the inner", outer, 20);
+    /* Empty when it is nested; a member comes later. */
+    int late = epoll_create1(0);
+    add(outer, late, EPOLLIN, 7);
+    show_set("outer with an empty one", outer, 20);
+    add(late, fd, EPOLLIN, 8);
+    show_set("outer with one that has a member now", outer, 1000);
+    show_set("late", late, 1000);
+    close(late);
+    show_set("outer, that one closed", outer, 20);
+    close(fd);
+    close(second);
+    close(inner);
+    close(outer);
+    close(outermost);
+}
+
+/* Pipe, eventfd, timerfd and a UNIX socket beside a busy and a quiet connection: all are told. */
+static void mixed(void)
+{
+    int busy = near_accepted(0), quiet = near_accepted(1), set = epoll_create1(0), pipes[2], ends[2];
+    int event = eventfd(0, 0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
+    pipe(pipes);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    const int fds[] = {busy, quiet, pipes[0], event, timer, ends[0]};
+    for (int at = 0; at < 6; at++)
+        add(set, fds[at], EPOLLIN, (uint64_t)at);
+    far_ok(far("put 0 busy"));
+    far_ok(far("put 1 quiet"));
+    write(pipes[1], "x", 1);
+    write(ends[1], "x", 1);
+    write(event, &(uint64_t){1}, 8);
+    timerfd_settime(timer, 0, &(struct itimerspec){{0, 1}, {0, 1}}, NULL);
+    /* One at a time, and nobody reads: everyone has his turn. */
+    for (int most = 1; most <= 16; most *= 16) {
+        int seen[6] = {0};
+        for (int round = 0; round < 200; round++) {
+            struct epoll_event events[16];
+            int count = epoll_wait(set, events, most, 100);
+            for (int at = 0; at < count; at++)
+                seen[events[at].data.u64]++;
+        }
+        printf("up to %d at a time:", most);
+        for (int at = 0; at < 6; at++)
+            printf(" %s", seen[at] >= 10 ? "often" : seen[at] ? "seldom" : "never");
+        printf("\n");
+    }
+    close(busy);
+    close(quiet);
+    /* What the kernel has ends a wait in which the stack has nothing, and at once. */
+    read(pipes[0], &(char){0}, 1);
+    read(event, &(uint64_t){0}, 8);
+    read(ends[0], &(char){0}, 1);
+    timerfd_settime(timer, 0, &(struct itimerspec){{0, 0}, {0, 50000000}}, NULL);
+    quiet = near_connected(1);
+    add(set, quiet, EPOLLIN, 7);
+    double begun = now_ms();
+    show_set("the timer", set, 1000);
+    printf("%s\n", about(begun, 50));
+    begun = now_ms();
+    struct pollfd both[] = {{quiet, POLLIN, 0}, {timer, POLLIN, 0}};
+    printf("poll: %d", poll(both, 2, 1000));
+    printf(" %s\n", about(begun, 0));
+    for (int at = 2; at < 6; at++)
+        close(fds[at]);
+    close(quiet);
+    close(set);
+}
+
+static void listeners(void)
+{
+    int port, listener = near_listener(near_address, &port), set = epoll_create1(0);
+    add(set, listener, EPOLLIN, 1);
+    show_set("listener", set, 20);
+    printf("%d\n", atoi(far("connect 0 %s %d", near_address, port)) > 0);
+    show_set("listener, somebody came", set, 1000);
+    show_set("listener, again", set, 1000);
+    struct pollfd one = {listener, POLLIN | POLLOUT, 0};
+    printf("poll: %d", poll(&one, 1, 1000));
+    printf(" %s\n", names((uint32_t)one.revents));
+    close(accept(listener, NULL, NULL));
+    show_set("listener, accepted", set, 20);
+    change(set, listener, EPOLLIN | EPOLLET, 2);
+    printf("%d\n", atoi(far("connect 1 %s %d", near_address, port)) > 0);
+    show_set("listener by edges", set, 1000);
+    show_set("listener by edges, again", set, 20);
+    close(listener);
+    show_set("listener closed", set, 20);
+    close(set);
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    timeouts();
+    polls(near_accepted(0), 0);
+    polls(near_connected(1), 1);
+    selects();
+    edges();
+    one_shot();
+    hang_ups();
+    nested();
+    mixed();
+    listeners();
+    return 0;
+}

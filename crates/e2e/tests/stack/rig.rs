@@ -1,0 +1,121 @@
+//! Two hosts joined by a link: a guardian and the program under test on one of them, `c/far.c` on the other.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sched::{CloneFlags, setns};
+use uncork_e2e::Mode;
+use uncork_e2e::artifact::compiled;
+use uncork_e2e::edge::{difference, no_failure};
+use uncork_e2e::run::{run, wait};
+use uncork_guard::{Guard, Plan, devices};
+use uncork_guardian::VARIABLE;
+use uncork_netns::Namespace;
+use uncork_netns::testing::is_skipped;
+use uncork_posix::config::Hold;
+
+const NEAR: &str = "10.95.0.1";
+const FAR: &str = "10.95.0.2";
+/// Longest that any of the programs takes, with a wide margin.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Hosts {
+    near: Namespace,
+    far: Namespace,
+}
+
+impl Hosts {
+    fn new(label: &str) -> Result<Self> {
+        let near = Namespace::new(&format!("{label}-n"))?;
+        let far = Namespace::new(&format!("{label}-f"))?;
+        near.ip(&format!("link add eth0 type veth peer name eth0 netns {}", far.name()))?;
+        for (host, v4, v6) in [(&near, NEAR, "fd95::1"), (&far, FAR, "fd95::2")] {
+            host.set("ipv6/conf/eth0/disable_ipv6", 0)?;
+            host.ip(&format!("address add {v4}/24 dev eth0"))?;
+            host.ip(&format!("address add {v6}/64 dev eth0 nodad"))?;
+            host.ip("link set eth0 up")?;
+        }
+        Ok(Self { near, far })
+    }
+
+    /// A guardian on the near host, for as long as process `program` lives or somebody is connected to it:
+    /// what to tell those.
+    fn guardian(&self, program: u32) -> Result<String> {
+        let (tells, told) = mpsc::channel();
+        let near = format!("/run/netns/{}", self.near.name());
+        thread::spawn(move || {
+            let begin = || {
+                setns(File::open(near)?, CloneFlags::CLONE_NEWNET)?;
+                let devices = devices::find(&[])?;
+                Ok(Guard::new(Plan { devices, ports: Vec::new(), program })?)
+            };
+            match begin() {
+                Ok(guard) => {
+                    let _ = tells.send(Ok(guard.place().to_variable()));
+                    let _ = guard.run();
+                }
+                Err(error) => {
+                    let _ = tells.send(Err(error));
+                }
+            }
+        });
+        told.recv_timeout(LIMIT).context("there is no guardian")?
+    }
+}
+
+/// What a program has printed, how it ended, and what it said of where its connections were.
+struct Told {
+    facts: (String, std::process::ExitStatus),
+    places: String,
+}
+
+/// Runs `c/NAME.c` on the near host, on the stack or not.
+fn told(hosts: &Hosts, name: &str, on_stack: bool) -> Result<Told> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("far").to_string_lossy().into_owned();
+    let mut far = hosts.far.command(&compiled("far")?.to_string_lossy());
+    let mut far = Guest(far.arg(&path).stdin(Stdio::null()).spawn()?);
+    let mut command = hosts.near.command(&compiled(name)?.to_string_lossy());
+    command.args([path.as_str(), NEAR, FAR]);
+    let mode = if on_stack { Mode::held(Hold::Kernel) } else { Mode::plain() };
+    mode.apply(&mut command)?;
+    if on_stack {
+        command.env(VARIABLE, hosts.guardian(far.0.id())?);
+    }
+    let finished = run(&mut command, LIMIT)?;
+    // It ends with the connection to it.
+    ensure!(wait(&mut far.0, LIMIT)?.is_some(), "the other host has not ended");
+    no_failure(&finished.stdout)?;
+    let places = finished.stderr.lines().find(|line| line.starts_with("connections: "));
+    let places = places.unwrap_or("connections: unknown").to_owned();
+    Ok(Told { facts: (finished.stdout, finished.status), places })
+}
+
+/// Ended whatever happens.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `c/NAME.c` on kernel sockets and on the stack, and compares its lines and its exit status.
+pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
+    if is_skipped(name) {
+        return Ok(());
+    }
+    let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
+    let plain = told(&hosts, name, false).context("plain")?;
+    let with = told(&hosts, name, true).context("on the stack")?;
+    let differences = difference(&plain.facts, &with.facts);
+    ensure!(differences.is_empty(), "c/{name}.c\n{differences}");
+    ensure!(with.places.ends_with(" of the kernel: 0"), "not on the stack: {}", with.places);
+    ensure!(!plain.places.ends_with(" of the kernel: 0"), "not on the kernel: {}", plain.places);
+    Ok(())
+}

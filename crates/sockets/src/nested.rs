@@ -1,0 +1,104 @@
+//! Sets that somebody waits for as for a descriptor: members of another set, or of poll(2)'s list.
+//!
+//! The kernel sees its own members only. So a set that is watched gets one more of those, a bell that says
+//! whether the stack's have anything to tell; all else about nesting is the kernel's.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::Sockets;
+use crate::outside::Outside;
+use crate::world::World;
+
+/// What stands for the stack's members in a kernel's set.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    bell: EventFd,
+    /// That it is rung, as the kernel sees it.
+    rings: bool,
+    /// Something has happened to a member since: who waits by edges is to hear of it.
+    pub(crate) noted: bool,
+}
+
+impl Shown {
+    fn new() -> Result<Self, Errno> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self { bell: EventFd::from_flags(flags)?, rings: false, noted: true })
+    }
+
+    fn show(&mut self, ready: bool) {
+        let again = std::mem::take(&mut self.noted);
+        // Neither fails: the counter is small, and read only if it is not zero.
+        if ready && (again || !self.rings) {
+            let _ = self.bell.write(1);
+        } else if !ready && self.rings {
+            let _ = self.bell.read();
+        }
+        self.rings = ready;
+    }
+}
+
+impl<O: Outside> Sockets<O> {
+    /// Somebody waits for `set` as for a descriptor: from now on the kernel knows what the stack's members,
+    /// if there ever are any, have to tell.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin.
+    pub fn show_set(&self, set: RawFd) -> Result<(), Errno> {
+        self.call(|world| {
+            if world.sets.is_shown(set) {
+                return Ok(());
+            }
+            let shown = Shown::new()?;
+            self.outside.enter(set, shown.bell.as_raw_fd(), world.mark)?;
+            world.sets.show(set, shown);
+            world.refresh_shown();
+            Ok(())
+        })
+    }
+
+    /// A set that was shown has become the member of another: whoever waits for that makes turns.
+    pub fn adopt_set(&self, set: RawFd) {
+        self.with(|world| world.sets.adopt(set));
+        self.need_keeper();
+    }
+}
+
+impl World {
+    /// Rings for the sets that are shown, or no more.
+    pub(crate) fn refresh_shown(&mut self) {
+        for at in 0..self.sets.shown().len() {
+            let set = self.sets.shown()[at];
+            let ready = self.has_something(set);
+            if let Some(shown) = self.sets.shown_of(set) {
+                shown.show(ready);
+            }
+        }
+    }
+
+    /// Whether a stack's member of a set has something to tell.
+    fn has_something(&mut self, set: RawFd) -> bool {
+        let candidates = self.sets.all_candidates(set);
+        candidates.into_iter().any(|(slot, fd)| {
+            let ready = self.readiness(slot);
+            self.table
+                .get(slot)
+                .is_some_and(|socket| crate::epoll::would_tell(socket, (set, fd), ready))
+        })
+    }
+
+    /// Takes the bells of sets out of what the kernel has told.
+    pub(crate) fn without_bells(&self, told: &mut [libc::epoll_event]) -> usize {
+        let mut kept = 0;
+        for at in 0..told.len() {
+            if told[at].u64 != self.mark {
+                told[kept] = told[at];
+                kept += 1;
+            }
+        }
+        kept
+    }
+}
