@@ -2,31 +2,48 @@
 //! and not turned away from.
 //!
 //! A thread of its own looks once in a while whether anybody has made a turn since it looked last, and
-//! makes one if not. While all of the program's threads sleep in calls of ours these make the turns, and
-//! the keeper sleeps, too; the first that goes on wakes it.
+//! makes one if not. Two things let it sleep: that threads of the program's sleep in calls of ours, which make
+//! the turns then, until the first of them goes on; and that nothing has happened for a while, until a
+//! frame comes, a timer is due or somebody gives the stack something to send.
 
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::Sockets;
+use crate::bell::{self, Bell};
 use crate::outside::Outside;
+use crate::waiting::readable;
+use crate::world::World;
 
 /// How long what is due may wait for somebody's turn.
 const PERIOD: Duration = Duration::from_millis(1);
-/// Looks that find nobody awake, behind which it sleeps.
+/// Looks that find somebody asleep in a call of ours, or nothing that has happened, behind which it sleeps.
 const LOOKS_BEFORE_REST: u32 = 20;
 
 /// The keeper of a process.
 #[derive(Debug)]
 pub(crate) struct State {
     exists: AtomicBool,
+    /// It sleeps, as the program's threads make the turns.
     rests: AtomicBool,
-    /// Looks in a row that found somebody asleep in a call of ours.
-    asleep: AtomicU32,
     lock: Mutex<()>,
     wake: Condvar,
+    /// It sleeps on the devices, as nothing happens.
+    watches: AtomicBool,
+    bell: Mutex<Option<Bell>>,
+}
+
+/// What a look has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Threads of the program's sleep, and make the turns.
+    Asleep,
+    /// Nothing has happened since the last look.
+    Quiet,
+    Busy,
 }
 
 impl State {
@@ -34,9 +51,10 @@ impl State {
         Self {
             exists: AtomicBool::new(false),
             rests: AtomicBool::new(false),
-            asleep: AtomicU32::new(0),
             lock: Mutex::new(()),
             wake: Condvar::new(),
+            watches: AtomicBool::new(false),
+            bell: Mutex::new(None),
         }
     }
 
@@ -44,6 +62,7 @@ impl State {
     pub(crate) fn forget(&self) {
         self.exists.store(false, SeqCst);
         self.rests.store(false, SeqCst);
+        self.watches.store(false, SeqCst);
     }
 }
 
@@ -64,44 +83,88 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// The life of the keeper's thread.
-    pub fn keep(&self) {
-        let mut seen = 0;
-        let process = self.process();
-        while self.process() == process {
-            std::thread::sleep(PERIOD);
-            let idle = self.with(|world| {
-                let asleep = world.is_anybody_asleep() || !world.has_connections();
-                if world.turns == seen && !asleep {
-                    world.turn();
-                }
-                seen = world.turns;
-                asleep
-            });
-            if self.with(|world| world.has_requests()) == Some(true) {
-                self.outside.answer_children();
-            }
-            match idle {
-                None => return,
-                Some(false) => self.keeper.asleep.store(0, Relaxed),
-                Some(true) => {
-                    if self.keeper.asleep.fetch_add(1, Relaxed) >= LOOKS_BEFORE_REST {
-                        self.rest_keeper();
-                    }
-                }
+    /// Something was given to the stack to be sent, which leaves with the next turn.
+    #[inline]
+    pub(crate) fn keeper_must_send(&self) {
+        if self.keeper.watches.load(Relaxed) {
+            self.ring_keeper();
+        }
+    }
+
+    #[cold]
+    fn ring_keeper(&self) {
+        if self.keeper.watches.swap(false, SeqCst) {
+            let bell = self.keeper.bell.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(bell) = bell.as_ref() {
+                bell::ring(bell);
             }
         }
     }
 
+    /// The life of the keeper's thread.
+    pub fn keep(&self) {
+        let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
+        let process = self.process();
+        while self.process() == process {
+            std::thread::sleep(PERIOD);
+            let Some(found) = self.with(|world| world.look_after(&mut seen)) else { return };
+            if self.with(|world| world.has_requests()) == Some(true) {
+                self.outside.answer_children();
+            }
+            same = if found == before { same + 1 } else { 0 };
+            before = found;
+            if found == Found::Busy || same < LOOKS_BEFORE_REST {
+                continue;
+            }
+            same = 0;
+            if found == Found::Asleep {
+                self.rest_keeper();
+            } else {
+                self.watch_devices();
+            }
+        }
+    }
+
+    /// Sleeps until a thread of the program's goes on.
     fn rest_keeper(&self) {
-        self.keeper.asleep.store(0, Relaxed);
         let mut lock = self.keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.keeper.rests.store(true, SeqCst);
         // Somebody may have gone on before he could see that.
-        let idle = self.with(|world| world.is_anybody_asleep() || !world.has_connections());
+        let idle = self.with(|world| world.is_anybody_asleep());
         while idle == Some(true) && self.keeper.rests.load(SeqCst) {
             lock = self.keeper.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
         self.keeper.rests.store(false, SeqCst);
+    }
+
+    /// Sleeps until there is something to be done.
+    fn watch_devices(&self) {
+        let Ok(bell) = bell::mine(self.process()) else { return };
+        *self.keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
+        self.keeper.watches.store(true, SeqCst);
+        // What was given before that could be seen leaves now.
+        let rest = self.with(|world| (!world.turn()).then(|| world.what_wakes()));
+        if let Some(Some(rest)) = rest {
+            let mut fds: Vec<_> = rest.all().chain([bell.as_raw_fd()]).map(readable).collect();
+            let _ = self.outside.poll(&mut fds, rest.limit, None);
+        }
+        self.keeper.watches.store(false, SeqCst);
+        bell::silence(&bell);
+        self.with(World::hear_ways);
+    }
+}
+
+impl World {
+    fn look_after(&mut self, seen: &mut u64) -> Found {
+        let asleep = self.is_anybody_asleep();
+        let mut found = if asleep { Found::Asleep } else { Found::Quiet };
+        // Whoever has made turns is busy, be there others who sleep.
+        if self.turns != *seen {
+            found = if asleep { Found::Asleep } else { Found::Busy };
+        } else if !asleep && self.turn() {
+            found = Found::Busy;
+        }
+        *seen = self.turns;
+        found
     }
 }

@@ -193,7 +193,9 @@ impl<O: Outside> Sockets<O> {
                 world.close(slot, &socket);
             }
             Ok(())
-        })
+        })?;
+        self.keeper_must_send();
+        Ok(())
     }
 
     /// `new` is a duplicate of `old`.

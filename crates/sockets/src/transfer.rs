@@ -74,6 +74,7 @@ impl<O: Outside> Sockets<O> {
             Err(Errno::EAGAIN) => None,
             done => Some(done),
         });
+        self.keeper_must_send();
         match done {
             Err(error) if sent == 0 => Err(not_open(error)),
             _ => Ok(sent),

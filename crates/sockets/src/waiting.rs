@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use crate::Sockets;
 use crate::bell::{self, Bell};
 use crate::outside::{Outside, Tried};
-use crate::world::{For, Rest, World};
+use crate::world::{For, World};
 
 /// How a wait is to be done.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ pub(crate) struct Wait<'a> {
     pub(crate) restarts: bool,
 }
 
-fn readable(fd: RawFd) -> libc::pollfd {
+/// What is waited for of a descriptor that only wakes.
+pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
@@ -107,13 +108,11 @@ impl<O: Outside> Sockets<O> {
                 self.with(|world| world.woken(&bell));
                 return Ok(None);
             }
-            let Rest { fds: devices, ways, requests, limit } = rest;
+            let (ways, requests) = (rest.ways, rest.requests);
             fds.truncate(kernel);
             fds.push(readable(bell.as_raw_fd()));
-            fds.extend(devices.into_iter().map(readable));
-            fds.extend(requests.map(readable));
-            fds.extend(ways.map(readable));
-            let limit = [left, limit].into_iter().flatten().min();
+            fds.extend(rest.all().map(readable));
+            let limit = [left, rest.limit].into_iter().flatten().min();
             // A thread may be cancelled in there.
             let asleep = Asleep { sockets: self, bell: &bell };
             let woken = self.outside.poll(&mut fds, limit, wait.mask);

@@ -51,6 +51,14 @@ pub(crate) struct Rest {
 /// Who asks without waiting is answered from what was there for so long.
 const DUE_AFTER: Duration = Duration::from_micros(20);
 
+impl Rest {
+    /// All that wakes it.
+    pub(crate) fn all(&self) -> impl Iterator<Item = RawFd> {
+        let devices = self.fds.iter().copied();
+        devices.chain(self.requests).chain(self.ways)
+    }
+}
+
 /// Everything.
 pub(crate) struct World {
     pub(crate) host: Box<dyn Host>,
@@ -227,6 +235,11 @@ impl World {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
+        self.what_wakes()
+    }
+
+    /// What wakes whoever sleeps on the devices.
+    pub(crate) fn what_wakes(&mut self) -> Rest {
         let mut rest = Rest::default();
         for link in self.links() {
             let (fd, limit) = link.wakes();
@@ -245,11 +258,6 @@ impl World {
 
     pub(crate) fn is_anybody_asleep(&self) -> bool {
         !self.sleepers.is_empty()
-    }
-
-    /// Whether a connection of this process needs anybody to look after it.
-    pub(crate) fn has_connections(&mut self) -> bool {
-        self.links().iter_mut().any(|link| link.stack().connection_count() > 0)
     }
 
     /// A socket is closed for good.
