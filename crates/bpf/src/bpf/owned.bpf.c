@@ -48,7 +48,8 @@ int take_owned(struct __sk_buff *skb)
 SEC("xdp.frags")
 int redirect_owned(struct xdp_md *xdp)
 {
-	int action;
+	int action = XDP_DROP;
+	const struct sk_buff *skb;
 
 	if (!is_for_engine(xdp))
 		return XDP_PASS;
@@ -56,8 +57,10 @@ int redirect_owned(struct xdp_md *xdp)
 	 * What the engine owns is dropped if there is nobody to take it: the kernel would answer with a
 	 * reset, and the other end sends it again.
 	 */
-	action = XDP_DROP;
-	if (!settings.marks || leave_mark(xdp))
+	skb = settings.marks ? buffer_of(xdp) : NULL;
+	if (is_of_vlan(skb))
+		return XDP_PASS;
+	if (!settings.marks || leave_mark(xdp, mark_of(skb)))
 		action = bpf_redirect_map(&sockets, xdp->rx_queue_index, XDP_DROP);
 	if (action == XDP_DROP)
 		count_dropped();

@@ -6,8 +6,9 @@
  */
 #pragma once
 
-/* The kernel's own view of the program's frame (Linux 6.2). */
+/* The kernel's own view of the program's frame, and of what is behind a pointer (Linux 6.2). */
 void *bpf_cast_to_kern_ctx(void *context) __ksym __weak;
+void *bpf_rdonly_cast(const void *pointer, __u32 type) __ksym __weak;
 
 /* include/linux/skbuff.h */
 #define CHECKSUM_UNNECESSARY 1
@@ -23,36 +24,33 @@ static __always_inline struct sk_buff *buffer_of(struct xdp_md *xdp)
 	struct veth_xdp_buff *frame;
 	struct sk_buff *skb = NULL;
 
-	if (!bpf_core_field_exists(struct veth_xdp_buff, skb) || !bpf_cast_to_kern_ctx)
+	if (!bpf_core_field_exists(struct veth_xdp_buff, skb))
 		return NULL;
 	frame = bpf_cast_to_kern_ctx(xdp);
+	/* Behind what the verifier knows of. */
 	bpf_core_read(&skb, sizeof(skb), &frame->skb);
-	return skb;
+	return skb ? bpf_rdonly_cast(skb, bpf_core_type_id_kernel(struct sk_buff)) : NULL;
 }
 
 /* Whether it is of a VLAN, which is another network: over veth, the tag is not in the frame. */
-static __always_inline bool is_of_vlan(struct sk_buff *skb)
+static __always_inline bool is_of_vlan(const struct sk_buff *skb)
 {
-	__u16 tag = 0;
-
-	bpf_core_read(&tag, sizeof(tag), &skb->vlan_tci);
-	return tag & VLAN_NUMBER;
+	return skb && skb->vlan_tci & VLAN_NUMBER;
 }
 
-static __always_inline __u32 mark_of(struct sk_buff *skb)
+static __always_inline __u32 mark_of(const struct sk_buff *skb)
 {
-	__u8 summed;
+	__u64 summed;
 
 	if (!skb)
 		return MARK_UNKNOWN;
-	summed = BPF_CORE_READ_BITFIELD_PROBED(skb, ip_summed);
+	summed = BPF_CORE_READ_BITFIELD(skb, ip_summed);
 	return summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY ? MARK_GOOD : MARK_UNKNOWN;
 }
 
 /* Leaves the word right before the frame. False if the driver has no room for it. */
-static __always_inline bool leave_mark(struct xdp_md *xdp)
+static __always_inline bool leave_mark(struct xdp_md *xdp, __u32 mark)
 {
-	__u32 mark = mark_of(buffer_of(xdp));
 	void *end;
 	__u32 *place;
 

@@ -77,7 +77,6 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 {
 	struct frame frame = { .xdp = xdp, .is_xdp = true };
 	struct packet packet = {};
-	struct sk_buff *skb;
 	__be16 protocol;
 
 	/* One with a tag in it is of none of these protocols. */
@@ -94,11 +93,6 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 	} else {
 		return false;
 	}
-	if (owner(&packet) != settings.engine && !is_solicitation_for_engine(&frame, &packet) &&
-	    !is_about_ours(&frame, &packet))
-		return false;
-	if (!settings.marks)
-		return true;
-	skb = buffer_of(xdp);
-	return !skb || !is_of_vlan(skb);
+	return owner(&packet) == settings.engine || is_solicitation_for_engine(&frame, &packet) ||
+	       is_about_ours(&frame, &packet);
 }
