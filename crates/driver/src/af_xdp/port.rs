@@ -46,10 +46,9 @@ pub struct Port {
     rings: Rings,
     slots: Slots,
     wakeup: Wakeup,
-    /// A frame of several pieces, as far as it has come.
+    /// A frame of several pieces, as far as it has come, and what its first piece says of its checksum.
     long: Vec<u8>,
-    /// Its first piece's.
-    long_trust: Trust,
+    gathering: Option<Trust>,
     /// Turns in which nothing has happened.
     idle_turns: u64,
     /// Frames were put into the ring and the kernel has not been told.
@@ -98,7 +97,7 @@ impl Port {
             slots: Slots::new(geometry),
             wakeup,
             long: Vec::new(),
-            long_trust: Trust::Unknown,
+            gathering: None,
             idle_turns: 0,
             unsent: false,
             completed: Vec::with_capacity(16),
@@ -167,17 +166,16 @@ impl Port {
 
     /// Hands a frame on when the last of its pieces has come; whether it has.
     fn gather(&mut self, piece: &Piece, each: &mut dyn FnMut(Received<'_>)) -> bool {
-        if self.long.is_empty() {
-            self.long_trust = self.trust(piece);
-        }
+        let trust = self.gathering.unwrap_or_else(|| self.trust(piece));
         // One that is too long is cut off here and refused by the stack: its headers say so.
         let room = LONGEST_FRAME - self.long.len();
         let bytes = self.area.piece(piece).unwrap_or_default();
         self.long.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.gathering = piece.continues.then_some(trust);
         if piece.continues {
             return false;
         }
-        each(Received { bytes: &self.long, trust: self.long_trust, segment_bytes: None });
+        each(Received { bytes: &self.long, trust, segment_bytes: None });
         self.long.clear();
         true
     }
@@ -188,7 +186,7 @@ impl Port {
         while received < budget {
             let Some(piece) = self.rings.receive.take() else { break };
             any = true;
-            if piece.continues || !self.long.is_empty() {
+            if piece.continues || self.gathering.is_some() {
                 received += usize::from(self.gather(&piece, each));
             } else if let Some(bytes) = self.area.piece(&piece) {
                 each(Received { bytes, trust: self.trust(&piece), segment_bytes: None });
@@ -324,6 +322,7 @@ impl Driver for Port {
         let octets = self.area.slot(&mut slot).ok_or(ErrorKind::InvalidData)?;
         let (before, room) = octets.split_at_mut(area.metadata_bytes as usize);
         let longest = ETHERNET_BYTES + usize::from(self.description.device.mtu);
+        let longest = longest.min(room.len());
         let room = &mut room[..longest];
         let Some(transmit) = fill(room) else {
             self.slots.give_back(slot);
