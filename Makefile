@@ -88,6 +88,7 @@ bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, ove
 
 soak: setup-test ## the tests of real programs at length: about half an hour
 	@$(MAKE) --no-print-directory library
+	$(CARGO) build --profile ci --locked --package uncork
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-engine --test interop

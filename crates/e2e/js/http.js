@@ -1,4 +1,4 @@
-// http.js PORT: Node's http server, with answers in one piece, in chunks and in many writes.
+// http.js PORT [ADDRESS]: Node's http server, with answers in one piece, in chunks and in many writes.
 const http = require("http");
 const port = Number(process.argv[2]);
 const big = Buffer.alloc(3000000);
@@ -21,4 +21,4 @@ const server = http.createServer((request, response) => {
   }
 });
 process.on("SIGTERM", () => process.exit(0));
-server.listen(port, "127.0.0.1");
+server.listen(port, process.argv[3] ?? "127.0.0.1");

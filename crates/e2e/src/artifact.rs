@@ -28,6 +28,19 @@ pub fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The command, as it was built beside the running test.
+pub fn uncork() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let path = test.ancestors().nth(2).map(|built| built.join("uncork"));
+    let path = path.with_context(|| format!("{} is in no target directory", test.display()))?;
+    ensure!(
+        path.exists(),
+        "{} is missing: run cargo build --profile ci -p uncork first",
+        path.display()
+    );
+    Ok(path)
+}
+
 /// A file of this package.
 pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::Hosts;
 use crate::run::{kill_group, tail, wait};
 
 const START: Duration = Duration::from_secs(20);
@@ -48,6 +49,27 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(daemon)
+    }
+
+    /// Starts `command`, and waits until it listens on `port` of our host and the stack has it.
+    pub fn on_stack(command: Command, log: &Path, hosts: &Hosts, port: u16) -> Result<Self> {
+        let mut daemon = Self::start(command, log)?;
+        let deadline = Instant::now() + START;
+        while !hosts.ours.listens(port) {
+            if let Some(status) = daemon.child.try_wait()? {
+                bail!(
+                    "{} ended with {status} instead of listening\n{}",
+                    daemon.name,
+                    daemon.said()
+                );
+            }
+            if Instant::now() > deadline {
+                bail!("{} does not listen on port {port}\n{}", daemon.name, daemon.said());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        hosts.wait_for_stack(port, &daemon)?;
         Ok(daemon)
     }
 

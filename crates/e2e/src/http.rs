@@ -25,13 +25,31 @@ pub struct Answer {
     pub sum: u64,
 }
 
+impl Answer {
+    /// One with this body.
+    pub fn of(status: u16, body: &[u8]) -> Self {
+        let mut seen = Body::new();
+        seen.add(body);
+        Self { status, bytes: seen.bytes, sum: seen.sum }
+    }
+}
+
 impl Connection {
     /// Connects to a server of this machine.
     pub fn open(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        Self::over(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
+    }
+
+    /// On a connection that somebody has made.
+    pub fn over(stream: TcpStream) -> Result<Self> {
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// The connection itself.
+    pub fn stream(&self) -> &TcpStream {
+        self.reader.get_ref()
     }
 
     /// One GET on the kept-alive connection.
@@ -75,7 +93,7 @@ impl Connection {
                 _ => {}
             }
         }
-        let mut body = Body { bytes: 0, sum: 0xcbf2_9ce4_8422_2325 };
+        let mut body = Body::new();
         match length {
             _ if chunked => self.chunks(&mut body)?,
             Some(length) => self.take(length, &mut body)?,
@@ -126,6 +144,10 @@ struct Body {
 }
 
 impl Body {
+    const fn new() -> Self {
+        Self { bytes: 0, sum: 0xcbf2_9ce4_8422_2325 }
+    }
+
     /// FNV-1a: any change of a byte or of the order changes the sum.
     fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();

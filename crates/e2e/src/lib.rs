@@ -8,6 +8,7 @@
 pub mod artifact;
 pub mod daemon;
 pub mod edge;
+pub mod hosts;
 pub mod http;
 pub mod mode;
 pub mod run;
@@ -19,6 +20,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use anyhow::{Context, Result, ensure};
 
 pub use daemon::Daemon;
+pub use hosts::Hosts;
 pub use mode::Mode;
 pub use run::{Finished, run};
 pub use skip::skip;

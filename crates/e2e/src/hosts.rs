@@ -1,0 +1,238 @@
+//! Two hosts joined by a cable, and programs that run on them, on the user-space stack or on the kernel's.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CloneFlags, setns};
+use uncork_netns::Namespace;
+
+use crate::artifact;
+use crate::http::Connection;
+
+/// The host whose programs run on the stack.
+pub const OURS: &str = "10.95.0.1";
+/// The same, by IPv6.
+pub const OUR_V6: &str = "fd95::1";
+/// The host beside it.
+pub const THEIRS: &str = "10.95.0.2";
+/// The same, by IPv6.
+pub const THEIR_V6: &str = "fd95::2";
+/// How long anything may take that is to happen at once.
+const LONG: Duration = Duration::from_secs(20);
+/// Segments that the kernel of our host may see although all is on the stack: what the peers of processes that have
+/// ended say of connections that were over (crate guard, `reset`).
+const FEW_SEGMENTS: u64 = 500;
+
+/// The two.
+#[derive(Debug)]
+pub struct Hosts {
+    /// The one with the stack.
+    pub ours: Namespace,
+    /// The other one: all its sockets are the kernel's.
+    pub theirs: Namespace,
+}
+
+/// What the kernel of our host has counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    /// Connections that were opened, from either end.
+    opens: u64,
+    segments: u64,
+}
+
+impl Hosts {
+    /// Makes them.
+    pub fn new(label: &str) -> Result<Self> {
+        let ours = Namespace::new(&format!("{label}-o"))?;
+        let theirs = Namespace::new(&format!("{label}-t"))?;
+        ours.ip(&format!("link add eth0 type veth peer name eth0 netns {}", theirs.name()))?;
+        for (host, v4, v6) in [(&ours, OURS, OUR_V6), (&theirs, THEIRS, THEIR_V6)] {
+            host.set("ipv6/conf/eth0/disable_ipv6", 0)?;
+            host.ip(&format!("address add {v4}/24 dev eth0"))?;
+            host.ip(&format!("address add {v6}/64 dev eth0 nodad"))?;
+            host.ip("link set eth0 up")?;
+        }
+        Ok(Self { ours, theirs })
+    }
+
+    /// A program of our host, by `uncork run --stack`.
+    pub fn on_stack(&self, program: impl AsRef<Path>) -> Result<Command> {
+        let uncork = artifact::uncork()?;
+        let mut command = self.ours.command(uncork.to_str().context("a path in UTF-8")?);
+        command.args(["run", "--stack", "--dev", "eth0", "--"]).arg(program.as_ref());
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("UNCORK_") || name == "LD_PRELOAD" {
+                command.env_remove(name.as_ref());
+            }
+        }
+        command.env("UNCORK_LIBRARY", artifact::library()?);
+        Ok(command)
+    }
+
+    /// A program of the other host.
+    pub fn beside(&self, program: impl AsRef<Path>) -> Result<Command> {
+        Ok(self.theirs.command(program.as_ref().to_str().context("a path in UTF-8")?))
+    }
+
+    /// Connects from the other host.
+    pub fn connect(&self, port: u16) -> Result<TcpStream> {
+        self.connect_to(end(OURS, port)?)
+    }
+
+    /// The same, to an address of our host.
+    pub fn connect_to(&self, to: SocketAddr) -> Result<TcpStream> {
+        self.theirs.within(move || {
+            let stream = TcpStream::connect_timeout(&to, LONG)?;
+            stream.set_read_timeout(Some(LONG))?;
+            stream.set_write_timeout(Some(LONG))?;
+            Ok(stream)
+        })
+    }
+
+    /// Runs `work` on many threads of the other host at once, and gives what each says.
+    pub fn crowd<T: Send>(
+        &self,
+        count: usize,
+        work: impl Fn(usize) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let path = Path::new("/run/netns").join(self.theirs.name());
+        let (path, work) = (&path, &work);
+        thread::scope(|scope| {
+            let run = |who| {
+                scope.spawn(move || {
+                    setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?;
+                    work(who)
+                })
+            };
+            let threads: Vec<_> = (0..count).map(run).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, Result<T>>| {
+                thread.join().unwrap_or_else(|_| bail!("a thread panicked"))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    /// An HTTP connection from the other host.
+    pub fn http(&self, port: u16) -> Result<Connection> {
+        Connection::over(self.connect(port)?)
+    }
+
+    /// Waits until connections to a port are the stack's.
+    pub fn wait_for_stack(&self, port: u16, server: &crate::Daemon) -> Result<()> {
+        let to = end(OURS, port)?;
+        let patience = Instant::now() + LONG;
+        loop {
+            let short = Duration::from_secs(1);
+            let connect = move || Ok(TcpStream::connect_timeout(&to, short));
+            let why = match self.theirs.within(connect)? {
+                Ok(stream) if !self.kernel_has(stream.local_addr()?)? => return Ok(()),
+                Ok(_) => "all connections are the kernel's".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let said = server.said();
+            ensure!(Instant::now() < patience, "nobody is on the stack: {why}\n{said}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Fails if a connection of the other host's is one of our kernel's.
+    pub fn check_on_stack(&self, stream: &TcpStream) -> Result<()> {
+        let theirs = stream.local_addr()?;
+        ensure!(!self.kernel_has(theirs)?, "the connection of {theirs} is the kernel's");
+        Ok(())
+    }
+
+    /// Whether our kernel has a connection with this end of the other host's.
+    pub fn kernel_has(&self, remote: SocketAddr) -> Result<bool> {
+        let wanted = format!(":{:04X}", remote.port());
+        // Third column: remote address (proc_pid_net(5)).
+        let is_it = |line: &str| {
+            line.split_whitespace().nth(2).is_some_and(|remote| remote.ends_with(&wanted))
+        };
+        Ok(self.shown(&["/proc/net/tcp", "/proc/net/tcp6"])?.lines().any(is_it))
+    }
+
+    /// What the kernel shows in our host's files.
+    fn shown(&self, files: &[&str]) -> Result<String> {
+        let output = self.ours.command("cat").args(files).output()?;
+        ensure!(output.status.success(), "cat {files:?}: {}", output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// What our host's kernel has had of TCP so far.
+    pub fn counted(&self) -> Result<Counted> {
+        let shown = self.shown(&["/proc/net/snmp"])?;
+        let mut lines = shown.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let names = lines.next().context("no counters of TCP")?.split_whitespace();
+        let values = lines.next().context("no counters of TCP")?.split_whitespace();
+        let all: Vec<_> = names.zip(values).collect();
+        let sum = |wanted: [&str; 2]| -> Result<u64> {
+            let found = all.iter().filter(|(name, _)| wanted.contains(name));
+            let values: Result<Vec<u64>, _> = found.map(|(_, value)| value.parse()).collect();
+            let values = values?;
+            ensure!(values.len() == wanted.len(), "no counters {wanted:?}");
+            Ok(values.into_iter().sum())
+        };
+        let opens = sum(["ActiveOpens", "PassiveOpens"])?;
+        Ok(Counted { opens, segments: sum(["InSegs", "OutSegs"])? })
+    }
+
+    /// Fails if something of what has gone on since `before` has gone over the kernel's TCP.
+    pub fn check_all_on_stack(&self, before: Counted) -> Result<()> {
+        let now = self.counted()?;
+        let opens = now.opens - before.opens;
+        ensure!(opens == 0, "{opens} connections were the kernel's");
+        let segments = now.segments - before.segments;
+        ensure!(segments <= FEW_SEGMENTS, "the kernel has had {segments} segments");
+        Ok(())
+    }
+
+    /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
+    /// sockets, listeners, filters.
+    pub fn check_nothing_left(&self, port: u16) -> Result<()> {
+        let patience = Instant::now() + LONG;
+        let left = loop {
+            let processes =
+                Command::new("ip").args(["netns", "pids", self.ours.name()]).output()?;
+            let left = named(&String::from_utf8_lossy(&processes.stdout));
+            if left.is_empty() || Instant::now() > patience {
+                break left;
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        ensure!(left.is_empty(), "processes are left: {}", left.join(", "));
+        let packet_sockets = self.shown(&["/proc/net/packet"])?.lines().skip(1).count();
+        ensure!(packet_sockets == 0, "{packet_sockets} packet sockets are left");
+        ensure!(!self.ours.listens(port), "something listens on port {port}");
+        // A filter would take the segment away from the kernel, which says that nobody is there.
+        let to = end(OURS, port)?;
+        let connect = move || Ok(TcpStream::connect_timeout(&to, Duration::from_secs(2)));
+        let refused = self.theirs.within(connect)?.map_err(|error| error.kind());
+        match refused {
+            Err(ErrorKind::ConnectionRefused) => Ok(()),
+            other => bail!("the port is not the kernel's: {other:?}"),
+        }
+    }
+}
+
+/// An address and a port.
+pub fn end(ip: &str, port: u16) -> Result<SocketAddr> {
+    Ok(SocketAddr::new(ip.parse::<IpAddr>()?, port))
+}
+
+/// Processes by number, with what they are.
+fn named(pids: &str) -> Vec<String> {
+    let name = |pid: &str| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        // A zombie has none, and nothing else either.
+        (!line.is_empty()).then(|| format!("{pid} {}", line.replace('\0', " ")))
+    };
+    pids.split_whitespace().filter_map(name).collect()
+}

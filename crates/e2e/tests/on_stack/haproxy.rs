@@ -1,0 +1,67 @@
+//! HAProxy: a server and a client of the stack in one process, with threads; HTTP, and plain octets.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::hosts::THEIRS;
+use uncork_e2e::http::{Answer, Connection};
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts};
+
+use crate::{Scratch, kernel_nginx, lacks};
+
+const HTTP: u16 = 8081;
+const OCTETS: u16 = 8082;
+/// Of nginx, on the other host.
+const BEHIND: u16 = 8083;
+
+#[test]
+fn haproxy_passes_other_bytes_on() -> Result<()> {
+    if lacks(&[("haproxy", "haproxy"), ("nginx", "nginx-light")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("haproxy")?;
+    let scratch = Scratch::new()?;
+    let mut wanted = Vec::new();
+    for (name, length) in [("small", 602), ("page", 100_000), ("big", 5_000_000)] {
+        wanted.push((format!("/{name}"), Answer::of(200, &fs::read(scratch.file(name, length)?)?)));
+    }
+    let behind = kernel_nginx(&hosts, &scratch, BEHIND)?;
+    let configuration = format!(
+        "global\n nbthread 2\n maxconn 1000\ndefaults\n timeout connect 5s\n timeout client 20s\n \
+         timeout server 20s\n\
+         frontend http\n mode http\n bind :::{HTTP} v4v6\n default_backend pages\n\
+         backend pages\n mode http\n http-reuse always\n server one {THEIRS}:{BEHIND}\n\
+         listen octets\n mode tcp\n bind 0.0.0.0:{OCTETS}\n server one {THEIRS}:{BEHIND}\n"
+    );
+    fs::write(scratch.path("haproxy.cfg"), configuration)?;
+    let mut command = hosts.on_stack(find("haproxy").context("no haproxy")?)?;
+    command.arg("-db").arg("-f").arg(scratch.path("haproxy.cfg"));
+    let proxy = Daemon::on_stack(command, &scratch.path("log"), &hosts, HTTP)?;
+    hosts.wait_for_stack(OCTETS, &proxy)?;
+    let before = hosts.counted()?;
+    for port in [HTTP, OCTETS] {
+        hosts.crowd(8, |who| {
+            for round in 0..4 {
+                let mut connection = hosts.http(port)?;
+                for (path, wanted) in &wanted {
+                    let got = connection.get(path)?;
+                    ensure!(got == *wanted, "{who}, {round}: {path}: {got:?}, not {wanted:?}");
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let mut six = Connection::over(
+        hosts.connect_to(uncork_e2e::hosts::end(uncork_e2e::hosts::OUR_V6, HTTP)?)?,
+    )?;
+    for (path, wanted) in &wanted {
+        ensure!(six.get(path)? == *wanted, "{path} by IPv6");
+    }
+    hosts.check_on_stack(six.stream())?;
+    hosts.check_all_on_stack(before)?;
+    proxy.stop(Signal::SIGTERM)?;
+    behind.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(HTTP)
+}

@@ -1,0 +1,81 @@
+//! iperf3: as much as there is room for, in both directions, server and client; select(2) and TCP_INFO.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use uncork_e2e::hosts::{OURS, THEIRS};
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts, run};
+
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 5201;
+const LONG: Duration = Duration::from_secs(30);
+/// With how much is to come to its end. In both directions at once iperf3 ends when it has sent that, whatever it has
+/// received.
+const WAYS: [&[&str]; 3] =
+    [&["-n", "100M"], &["-n", "100M", "-R"], &["-t", "1", "-P", "4", "--bidir"]];
+
+/// Runs a client, which must have moved what it was to move.
+fn measure(mut client: Command, host: &str, way: &[&str]) -> Result<()> {
+    client.args(["-c", host, "-p", &PORT.to_string(), "-J"]).args(way);
+    let said = run(&mut client, LONG).with_context(|| format!("{way:?}"))?.successful()?;
+    let told: serde_json::Value = serde_json::from_str(&said.stdout)?;
+    let bytes = |which: &str| told["end"][which]["bytes"].as_u64().unwrap_or(0);
+    if way.contains(&"--bidir") {
+        let ways = [bytes("sum_received"), bytes("sum_received_bidir_reverse")];
+        ensure!(ways.iter().all(|&bytes| bytes > 1_000_000), "{way:?}: {ways:?} received");
+    } else {
+        let (sent, received) = (bytes("sum_sent"), bytes("sum_received"));
+        // What is on its way when the sender says that it is done is not counted.
+        let most = 9 * (sent / 10)..=sent;
+        ensure!(sent >= 100 << 20 && most.contains(&received), "{way:?}: {sent}, {received}");
+    }
+    Ok(())
+}
+
+#[test]
+fn iperf_server_on_the_stack_stalls() -> Result<()> {
+    if lacks(&[("iperf3", "iperf3")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("iperfserver")?;
+    let scratch = Scratch::new()?;
+    let iperf = find("iperf3").context("no iperf3")?;
+    let mut command = hosts.on_stack(&iperf)?;
+    command.args(["-s", "-p", &PORT.to_string()]);
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    wait_until("iperf3 listens", || Ok(hosts.ours.listens(PORT)))?;
+    // Knocking would be a client. The first connections may be the kernel's.
+    let mut first = hosts.beside(&iperf)?;
+    run(first.args(["-c", OURS, "-p", &PORT.to_string(), "-n", "1K"]), LONG)?.successful()?;
+    let before = hosts.counted()?;
+    for way in WAYS {
+        measure(hosts.beside(&iperf)?, OURS, way)?;
+    }
+    hosts.check_all_on_stack(before)?;
+    drop(server);
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn iperf_client_on_the_stack_stalls() -> Result<()> {
+    if lacks(&[("iperf3", "iperf3")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("iperfclient")?;
+    let scratch = Scratch::new()?;
+    let iperf = find("iperf3").context("no iperf3")?;
+    let mut command = hosts.beside(&iperf)?;
+    command.args(["-s", "-p", &PORT.to_string()]);
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    wait_until("iperf3 listens", || Ok(hosts.theirs.listens(PORT)))?;
+    let before = hosts.counted()?;
+    for way in WAYS {
+        measure(hosts.on_stack(&iperf)?, THEIRS, way)?;
+    }
+    hosts.check_all_on_stack(before)?;
+    drop(server);
+    hosts.check_nothing_left(PORT)
+}

@@ -1,0 +1,153 @@
+//! nginx: one worker and four, bodies larger than any buffer, reload and stop with a download half done.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::http::Answer;
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts};
+
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 8080;
+const MEGABYTE: usize = 1 << 20;
+const HUGE: usize = 100_000_000;
+const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
+
+/// A server of the files of a directory.
+pub(crate) fn configuration(scratch: &Scratch, port: u16, workers: u32, sendfile: &str) -> String {
+    let directory = scratch.root().display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {directory}/{kind};\n"))
+        .collect();
+    format!(
+        "user root; worker_processes {workers}; daemon off; pid {directory}/pid;\n\
+         error_log stderr notice;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{ access_log off; {temporary} sendfile {sendfile}; tcp_nopush on;\n\
+         keepalive_requests 100000; client_max_body_size 8m;\n\
+         server {{ listen {port}; listen [::]:{port}; root {directory}; }} }}\n"
+    )
+}
+
+fn serving(hosts: &Hosts, scratch: &Scratch, workers: u32, sendfile: &str) -> Result<Daemon> {
+    fs::write(scratch.path("nginx.conf"), configuration(scratch, PORT, workers, sendfile))?;
+    let mut command = hosts.on_stack(find("nginx").context("no nginx")?)?;
+    command.arg("-c").arg(scratch.path("nginx.conf")).arg("-p").arg(scratch.root());
+    command.arg("-e").arg("stderr");
+    Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)
+}
+
+/// What nginx would send of a file that holds `bytes`.
+fn whole(scratch: &Scratch, name: &str) -> Result<Answer> {
+    Ok(Answer::of(200, &fs::read(scratch.path(name))?))
+}
+
+#[test]
+fn nginx_sends_a_wrong_or_short_body() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("nginxbody")?;
+    let scratch = Scratch::new()?;
+    for (name, length) in [("small", 602), ("page", 100_000), ("big", MEGABYTE), ("huge", HUGE)] {
+        scratch.file(name, length)?;
+    }
+    for (workers, sendfile) in [(1, "off"), (4, "on")] {
+        let server = serving(&hosts, &scratch, workers, sendfile)?;
+        let before = hosts.counted()?;
+        let mut kept = hosts.http(PORT)?;
+        for _ in 0..5 {
+            for name in ["small", "page", "big"] {
+                ensure!(kept.get(&format!("/{name}"))? == whole(&scratch, name)?, "{name}");
+            }
+        }
+        hosts.check_on_stack(kept.stream())?;
+        for name in ["small", "page", "big", "huge"] {
+            let mut closing = hosts.http(PORT)?;
+            closing.request(&format!("/{name}"), "Connection: close\r\n")?;
+            ensure!(closing.answer()? == whole(&scratch, name)?, "{name}");
+            ensure!(closing.at_end()?, "{name}: the connection is still open");
+        }
+        let status = server.stop(Signal::SIGQUIT)?;
+        ensure!(status.success(), "nginx ended with {status}\n{}", log(&scratch)?);
+        hosts.check_all_on_stack(before)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nginx_loses_a_request_of_many_at_once() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("nginxmany")?;
+    let scratch = Scratch::new()?;
+    for (name, length) in [("small", 602), ("page", 100_000)] {
+        scratch.file(name, length)?;
+    }
+    let server = serving(&hosts, &scratch, 4, "on")?;
+    let before = hosts.counted()?;
+    let (small, page) = (whole(&scratch, "small")?, whole(&scratch, "page")?);
+    hosts.crowd(16, |who| {
+        for round in 0..20 {
+            let mut connection = hosts.http(PORT)?;
+            for _ in 0..round % 3 {
+                ensure!(connection.get("/small")? == small, "{who}: small in round {round}");
+            }
+            ensure!(connection.get("/page")? == page, "{who}: page in round {round}");
+        }
+        Ok(())
+    })?;
+    hosts.check_all_on_stack(before)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("nginxreload")?;
+    let scratch = Scratch::new()?;
+    for (name, length) in [("small", 602), ("big", 20 * MEGABYTE)] {
+        scratch.file(name, length)?;
+    }
+    let (small, big) = (whole(&scratch, "small")?, whole(&scratch, "big")?);
+    let server = serving(&hosts, &scratch, 4, "on")?;
+    let before = hosts.counted()?;
+    for _ in 0..3 {
+        let mut slow = hosts.http(PORT)?;
+        slow.request("/big", "")?;
+        let mut kept = hosts.http(PORT)?;
+        ensure!(kept.get("/small")? == small, "before the reload");
+        let reloads = log(&scratch)?.matches("reconfiguring").count();
+        server.signal(Signal::SIGHUP)?;
+        wait_until("nginx reloads", || {
+            Ok(log(&scratch)?.matches("reconfiguring").count() > reloads)
+        })?;
+        ensure!(hosts.http(PORT)?.get("/small")? == small, "after the reload");
+        ensure!(slow.answer()? == big, "the download");
+    }
+    let mut slow = hosts.http(PORT)?;
+    slow.request("/big", "")?;
+    // Its first bytes are here.
+    slow.stream().peek(&mut [0])?;
+    server.signal(Signal::SIGQUIT)?;
+    std::thread::sleep(Duration::from_millis(100));
+    ensure!(slow.answer()? == big, "the download during the stop");
+    let status = server.wait(Duration::from_secs(20))?;
+    let log = log(&scratch)?;
+    ensure!(status.success() && !log.contains("exited on signal"), "{status}\n{log}");
+    hosts.check_all_on_stack(before)?;
+    hosts.check_nothing_left(PORT)
+}
+
+fn log(scratch: &Scratch) -> Result<String> {
+    Ok(fs::read_to_string(scratch.path("log"))?)
+}

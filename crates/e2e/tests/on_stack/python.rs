@@ -1,0 +1,92 @@
+//! Python: asyncio, selectors and a thread for each connection, behind one socket for IPv4 and IPv6; clients by
+//! asyncio. What a client has sent is answered only behind his FIN.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
+use uncork_e2e::{Daemon, Hosts, artifact, run};
+
+use crate::{Scratch, lacks, noise, wait_until};
+
+const PORT: u16 = 7070;
+const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
+const LONG: Duration = Duration::from_secs(30);
+
+/// Debian's.
+fn python() -> PathBuf {
+    Path::new("/usr/bin/python3").to_owned()
+}
+
+/// One conversation: half of it is over when the other half begins.
+fn talk(mut stream: TcpStream, octets: usize, known_as: &str) -> Result<()> {
+    let body = noise(octets);
+    stream.write_all(&u64::try_from(octets)?.to_be_bytes())?;
+    stream.write_all(&body)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut wanted: Vec<u8> = body.into_iter().rev().collect();
+    wanted.extend(format!("{known_as}\n").bytes());
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got)?;
+    ensure!(got == wanted, "{octets} octets sent, {} of {} came back", got.len(), wanted.len());
+    Ok(())
+}
+
+#[test]
+fn python_server_answers_otherwise() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("python")?;
+    let scratch = Scratch::new()?;
+    for kind in ["asyncio", "selectors", "threads"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/serve.py")).args([kind, &PORT.to_string()]);
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        let before = hosts.counted()?;
+        hosts
+            .crowd(8, |who| {
+                for octets in [1, 3_000, 200_000, 2_000_000] {
+                    let (ip, name) = if who % 2 == 0 {
+                        (OURS, format!("::ffff:{THEIRS}"))
+                    } else {
+                        (OUR_V6, THEIR_V6.to_owned())
+                    };
+                    talk(hosts.connect_to(end(ip, PORT)?)?, octets + who, &name)?;
+                }
+                Ok(())
+            })
+            .map_err(|error| error.context(format!("{kind}\n{}", server.said())))?;
+        hosts.check_all_on_stack(before)?;
+        server.stop(Signal::SIGTERM)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn python_client_hears_otherwise() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyclient")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.beside(python())?;
+    command.arg(artifact::source("py/serve.py")).args(["threads", &PORT.to_string()]);
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    wait_until("the other host listens", || Ok(hosts.theirs.listens(PORT)))?;
+    let before = hosts.counted()?;
+    for host in [THEIRS, THEIR_V6] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/ask.py")).args([host, &PORT.to_string()]);
+        let said = run(&mut command, LONG)?.successful()?.stdout;
+        ensure!(said == "100\nrefused\n", "{said}");
+    }
+    hosts.check_all_on_stack(before)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
