@@ -18,6 +18,8 @@ pub(crate) enum Way {
     Plain,
     /// `uncork run OPTIONS -- CMD`.
     Run(Options),
+    /// `uncork run --stack --dev DEV --spin auto -- CMD`.
+    Stack(&'static str),
     /// With `libuncork.so` preloaded and the same options in the environment.
     Preload(Options),
     /// With another library preloaded.
@@ -113,6 +115,12 @@ impl Job {
         if let Way::Run(options) = self.way {
             command.arg(tools.uncork()?).args(run_args(options));
         }
+        if let Way::Stack(device) = self.way {
+            command
+                .arg(tools.uncork()?)
+                .args(["run", "--stack", "--dev", device, "--spin", "auto"]);
+            command.arg("--");
+        }
         command.arg(&self.program).args(&self.args);
         // A group of its own: whatever it starts can be ended with it.
         command.process_group(0).stdin(Stdio::null());
@@ -121,7 +129,7 @@ impl Job {
 
     fn environment(&self, tools: &Toolbox) -> Result<Vec<(String, OsString)>> {
         match &self.way {
-            Way::Plain | Way::Run(_) => Ok(Vec::new()),
+            Way::Plain | Way::Run(_) | Way::Stack(_) => Ok(Vec::new()),
             Way::Preload(options) => {
                 let library = match &self.own_library {
                     Some(copy) => copy.clone(),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use uncork_netns::Namespace;
 
 /// How long a program gets to end in good order.
 const GRACE: Duration = Duration::from_secs(5);
@@ -87,6 +88,24 @@ impl Running {
             }
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until something listens on the port in a namespace.
+    ///
+    /// # Errors
+    /// If it ends before that, or takes too long.
+    pub fn listens_in(&mut self, namespace: &Namespace, port: u16) -> Result<()> {
+        let start = Instant::now();
+        while !namespace.listens(port) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended at once ({status}){}", self.name, self.last_words());
+            }
+            if start.elapsed() > START {
+                bail!("{} does not listen after {START:?}{}", self.name, self.last_words());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Waits until `words` stand in what it writes.

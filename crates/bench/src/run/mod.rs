@@ -18,6 +18,7 @@ use crate::toolbox::Toolbox;
 mod capture;
 mod cure;
 mod idle_spin;
+mod inline;
 mod live;
 mod memcached;
 mod nginx;
@@ -86,6 +87,10 @@ pub(crate) enum Bench {
     StackPing,
     /// uncork stack serve by AF_XDP, against a packet socket
     StackPorts,
+    /// wrk against nginx under uncork run --stack
+    InlineNginx,
+    /// redis-benchmark against redis under uncork run --stack
+    InlineRedis,
 }
 
 impl Bench {
@@ -114,6 +119,8 @@ impl Bench {
             Self::StackLoss => "stack-loss",
             Self::StackPing => "stack-ping",
             Self::StackPorts => "stack-ports",
+            Self::InlineNginx => "inline-nginx",
+            Self::InlineRedis => "inline-redis",
             Self::Capture => "capture",
         }
     }
@@ -148,6 +155,8 @@ impl Bench {
             Self::StackLoss => stack::loss::run(bed),
             Self::StackPing => stack::ping::run(bed),
             Self::StackPorts => stack::ports::run(bed),
+            Self::InlineNginx => inline::nginx::run(bed),
+            Self::InlineRedis => inline::redis::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

@@ -3,8 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::unistd::geteuid;
@@ -21,8 +20,6 @@ use crate::toolbox::program;
 const BENCH: &str = "nginx";
 /// Bytes of the page that is served.
 const BODY_BYTES: usize = 602;
-/// Far longer than it takes.
-const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// An nginx with one worker, on a port of its own.
 pub(crate) struct Nginx {
@@ -48,19 +45,12 @@ impl Nginx {
         bed: &Bed<'_>,
         namespace: &Namespace,
         at: SocketAddr,
-        core: usize,
+        (way, core): (&Way, usize),
     ) -> Result<Self> {
         let (job, dir) = prepare(bed, at)?;
-        let command = within(namespace, &job.core(core).command(bed.tools)?)?;
-        let running = Running::start(command, "nginx", &dir)?;
-        let begin = Instant::now();
-        while !namespace.listens(at.port()) {
-            if begin.elapsed() > STARTS_WITHIN {
-                let log = fs::read_to_string(dir.join("error.log")).unwrap_or_default();
-                bail!("nginx does not listen after {STARTS_WITHIN:?}: {}", log.trim());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        let command = within(namespace, &job.way(way).core(core).command(bed.tools)?)?;
+        let mut running = Running::start(command, "nginx", &dir)?;
+        running.listens_in(namespace, at.port())?;
         Ok(Self { running, port: at.port() })
     }
 }

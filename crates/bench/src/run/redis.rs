@@ -1,13 +1,15 @@
 //! redis-benchmark against redis.
 
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use uncork_netns::Namespace;
 
 use super::Bed;
 use super::serving::{Load, calibrate, compare};
-use crate::launch::{Job, Way};
+use crate::launch::{Job, Way, within};
 use crate::outcome::Row;
 use crate::place::Place;
 use crate::process::{Running, free_port, run_to_end};
@@ -26,19 +28,38 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts one.
     pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
-        let dir = bed.scratch.dir("redis")?;
-        let port = free_port()?;
-        let job = Job::new(program("redis-server")?)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"])
-            .args(["--save", "", "--appendonly", "no"])
-            .arg("--dir")
-            .arg(&dir)
-            .way(way)
-            .core(core);
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let (job, dir) = prepare(bed, at)?;
+        let job = job.way(way).core(core);
         let mut running = Running::start(job.command(bed.tools)?, "redis-server", &dir)?;
-        running.wait_for(port)?;
-        Ok(Self { running, port })
+        running.wait_for(at.port())?;
+        Ok(Self { running, port: at.port() })
     }
+
+    /// Starts one at an address of a namespace.
+    pub(crate) fn start_in(
+        bed: &Bed<'_>,
+        namespace: &Namespace,
+        at: SocketAddr,
+        (way, core): (&Way, usize),
+    ) -> Result<Self> {
+        let (job, dir) = prepare(bed, at)?;
+        let command = within(namespace, &job.way(way).core(core).command(bed.tools)?)?;
+        let mut running = Running::start(command, "redis-server", &dir)?;
+        running.listens_in(namespace, at.port())?;
+        Ok(Self { running, port: at.port() })
+    }
+}
+
+/// What starts one that serves at this address, and the directory that it has for itself.
+fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
+    let dir = bed.scratch.dir("redis")?;
+    let job = Job::new(program("redis-server")?)
+        .args(["--port", &at.port().to_string(), "--bind", &at.ip().to_string()])
+        .args(["--daemonize", "no", "--save", "", "--appendonly", "no", "--protected-mode", "no"])
+        .arg("--dir")
+        .arg(&dir);
+    Ok((job, dir))
 }
 
 /// Arguments of one redis-benchmark.
@@ -72,7 +93,7 @@ pub(crate) fn ask(
 }
 
 /// The second column of the line after the heading.
-fn rate(csv: &str) -> Option<f64> {
+pub(crate) fn rate(csv: &str) -> Option<f64> {
     let line = csv.lines().find(|line| !line.starts_with("\"test\""))?;
     line.split(',').nth(1)?.trim_matches('"').parse().ok()
 }

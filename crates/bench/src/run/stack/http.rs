@@ -11,7 +11,7 @@ use uncork_netns::Namespace;
 use super::server::serve;
 use super::{Bed, PACKETS, Who};
 use crate::contest::{Case, interleave};
-use crate::launch::{Job, within};
+use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
 use crate::place::{Cores, Place};
 use crate::process::run_to_end;
@@ -43,7 +43,8 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let (near, far) = joined()?;
     let start = |who| serve(bed, &near, who, (SERVICE, PORT), Some(cores.server));
     let (ours, kernels) = (start(Who::Ours)?, start(Who::Kernel)?);
-    let nginx = Nginx::start_in(bed, &near, (NEAR, NGINX_PORT).into(), cores.server)?;
+    let nginx =
+        Nginx::start_in(bed, &near, (NEAR, NGINX_PORT).into(), (&Way::Plain, cores.server))?;
     let server = |name, pid, at| Server { name, pid, at };
     let servers = [
         server("ours", ours.pid(), Who::Ours.at(PORT)),

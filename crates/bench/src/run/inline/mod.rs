@@ -1,0 +1,52 @@
+//! Unmodified servers on the user-space stack (`uncork run --stack`), by turns with the same on kernel
+//! sockets, over veth; whoever asks is the kernel's, on a core of his own.
+
+pub(super) mod nginx;
+pub(super) mod redis;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use uncork_lab::place::{DEVICE, NEAR};
+
+use super::on_cpu::on_cpu;
+use crate::launch::Way;
+
+/// What needs root beside the namespaces.
+const PRIVILEGE: &str = "packet sockets and eBPF";
+/// So long a server has to become reachable by the stack.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The ways that are compared, ours first.
+const WAYS: [(&str, Way); 2] =
+    [("on the stack", Way::Stack(DEVICE)), ("on kernel sockets", Way::Plain)];
+
+/// A server, and where it is reached.
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    pid: u32,
+    at: SocketAddr,
+}
+
+impl Server {
+    fn new(pid: u32, port: u16) -> Self {
+        Self { pid, at: (NEAR, port).into() }
+    }
+
+    /// What `ask` tells, behind how many of them the server has done in a second of its processor time.
+    fn observe(self, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
+        let before = on_cpu(self.pid)?;
+        let Asked { requests, rate } = ask()?;
+        let cpu = on_cpu(self.pid)?.saturating_sub(before);
+        Ok(vec![requests / cpu.as_secs_f64(), rate])
+    }
+}
+
+/// What a client has done.
+struct Asked {
+    /// In all.
+    requests: f64,
+    /// A second.
+    rate: f64,
+}

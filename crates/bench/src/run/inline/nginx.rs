@@ -1,0 +1,101 @@
+//! Small answers of nginx: with connections that are kept, with one for each, and one at a time.
+
+use anyhow::Result;
+use uncork_lab::place::joined;
+use uncork_netns::Namespace;
+
+use super::{Asked, LIMIT, PRIVILEGE, Server, WAYS};
+use crate::contest::{Case, interleave};
+use crate::launch::{Job, within};
+use crate::outcome::{Bar, Compare, Row, Unit};
+use crate::place::{Cores, Place};
+use crate::process::run_to_end;
+use crate::run::Bed;
+use crate::run::nginx::{Nginx, rate, requests};
+use crate::run::tuning::may;
+use crate::toolbox::program;
+
+const BENCH: &str = "inline-nginx";
+/// Each has its own, as they run beside each other.
+const PORTS: [u16; 2] = [8080, 8081];
+
+/// A load, and what is asked of it.
+struct Load {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    /// Of the requests a second of processor time, and of those a second.
+    bars: [Option<Bar>; 2],
+}
+
+const LOADS: [Load; 3] = [
+    Load {
+        name: "wrk -c64, keep-alive",
+        arguments: &["-c64"],
+        bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0))],
+    },
+    Load {
+        name: "wrk -c64, Connection: close",
+        arguments: &["-c64", "-H", "Connection: close"],
+        bars: [Some(Bar::AtLeast(1.3)), None],
+    },
+    Load { name: "wrk -c1", arguments: &["-c1"], bars: [None, Some(Bar::AtLeast(2.5))] },
+];
+
+/// Three loads by turns against both, which share a core.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    may(PRIVILEGE, &["ip", "nginx", "wrk"])?;
+    let cores = Place::TwoCores.cores()?;
+    let (near, far) = joined()?;
+    let mut running = Vec::new();
+    let mut servers = Vec::new();
+    for ((_, way), port) in WAYS.iter().zip(PORTS) {
+        let at = Server::new(0, port).at;
+        let nginx = Nginx::start_in(bed, &near, at, (way, cores.server))?;
+        servers.push(Server::new(nginx.running.pid(), port));
+        running.push(nginx);
+    }
+    let mut cases = Vec::new();
+    for load in &LOADS {
+        for ((name, _), server) in WAYS.iter().zip(&servers) {
+            let far = &far;
+            let label = format!("{}: {name}", load.name);
+            cases.push(Case::new(label, move || ask(bed, far, (*server, load.arguments), cores)));
+        }
+    }
+    let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
+    let mut rows = Vec::new();
+    for (at, load) in LOADS.iter().enumerate() {
+        let figures = ["requests a CPU-second of the server", "requests a second"];
+        for (figure, (what, bar)) in figures.iter().zip(&load.bars).enumerate() {
+            let what =
+                format!("602 octets, {}, {what}: on the stack; against the kernel", load.name);
+            let sides =
+                (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
+            let row = Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides);
+            rows.push(match bar {
+                Some(bar) => row.bar(*bar),
+                None => row,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn ask(
+    bed: &Bed<'_>,
+    from: &Namespace,
+    (server, arguments): (Server, &[&str]),
+    cores: Cores,
+) -> Result<Vec<f64>> {
+    let seconds = format!("-d{}s", if bed.quick { 1 } else { 2 });
+    let job = Job::new(program("wrk")?)
+        .args(["-t1", &seconds])
+        .args(arguments)
+        .arg(format!("http://{}/", server.at))
+        .core(cores.client);
+    let command = within(from, &job.command(bed.tools)?)?;
+    server.observe(|| {
+        let text = run_to_end(command, "wrk", LIMIT)?;
+        Ok(Asked { requests: requests(&text)?, rate: rate(&text)? })
+    })
+}

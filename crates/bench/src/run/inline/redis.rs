@@ -1,0 +1,64 @@
+//! redis-benchmark against redis.
+
+use anyhow::{Context as _, Result};
+use uncork_lab::place::{NEAR, joined};
+use uncork_netns::Namespace;
+
+use super::{Asked, LIMIT, PRIVILEGE, Server, WAYS};
+use crate::contest::{Case, interleave};
+use crate::launch::{Job, within};
+use crate::outcome::{Bar, Compare, Row, Unit};
+use crate::place::{Cores, Place};
+use crate::process::run_to_end;
+use crate::run::Bed;
+use crate::run::redis::{Redis, rate};
+use crate::run::tuning::may;
+use crate::toolbox::program;
+
+const BENCH: &str = "inline-redis";
+const PORTS: [u16; 2] = [6390, 6391];
+/// Requests of one run: about a second's.
+const REQUESTS: u32 = 100_000;
+
+/// Fifty clients that ask for one key, by turns against both, which share a core.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    may(PRIVILEGE, &["ip", "redis-server", "redis-benchmark"])?;
+    let cores = Place::TwoCores.cores()?;
+    let (near, far) = joined()?;
+    let mut running = Vec::new();
+    let mut servers = Vec::new();
+    for ((_, way), port) in WAYS.iter().zip(PORTS) {
+        let redis = Redis::start_in(bed, &near, (NEAR, port).into(), (way, cores.server))?;
+        servers.push(Server::new(redis.running.pid(), port));
+        running.push(redis);
+    }
+    let case = |((name, _), server): (&(&str, _), &Server)| {
+        let (far, server) = (&far, *server);
+        Case::new(format!("GET -c50: {name}"), move || ask(bed, far, server, cores))
+    };
+    let mut cases: Vec<_> = WAYS.iter().zip(&servers).map(case).collect();
+    let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
+    let row = |figure, what: &str| {
+        let what = format!("GET -c50, {what}: on the stack; against the kernel");
+        let sides = (samples.get(0, figure), Compare::Ratio, samples.get(1, figure));
+        Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+    };
+    Ok(vec![
+        row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)),
+        row(1, "requests a second"),
+    ])
+}
+
+fn ask(bed: &Bed<'_>, from: &Namespace, server: Server, cores: Cores) -> Result<Vec<f64>> {
+    let requests = if bed.quick { REQUESTS / 5 } else { REQUESTS };
+    let job = Job::new(program("redis-benchmark")?)
+        .args(["-h", &server.at.ip().to_string(), "-p", &server.at.port().to_string(), "--csv"])
+        .args(["-t", "get", "-c", "50", "-n", &requests.to_string()])
+        .core(cores.client);
+    let command = within(from, &job.command(bed.tools)?)?;
+    server.observe(|| {
+        let text = run_to_end(command, "redis-benchmark", LIMIT)?;
+        let rate = rate(&text).context("understanding redis-benchmark")?;
+        Ok(Asked { requests: requests.into(), rate })
+    })
+}
