@@ -8,9 +8,9 @@ use uncork_stack::{ConnectError, ConnectionError, ListenError, RecvError, SendEr
 pub fn of_connection(error: ConnectionError) -> Errno {
     match error {
         ConnectionError::Refused => Errno::ECONNREFUSED,
-        ConnectionError::Reset => Errno::ECONNRESET,
+        // Nobody aborts a connection that a program still has but for what has happened to its device.
+        ConnectionError::Reset | ConnectionError::Aborted => Errno::ECONNRESET,
         ConnectionError::TimedOut => Errno::ETIMEDOUT,
-        ConnectionError::Aborted => Errno::ECONNABORTED,
         ConnectionError::Unreachable => Errno::EHOSTUNREACH,
     }
 }

@@ -73,6 +73,13 @@ pub trait Host: Send {
     /// Why the kernel has not taken it.
     fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason>;
 
+    /// Readable when [`Host::is_gone`] has to be asked.
+    fn wakes(&self) -> Option<RawFd>;
+
+    /// Whether the privileged half has ended, and with it all that it had attached: the kernel gets what was the
+    /// stack's.
+    fn is_gone(&mut self) -> bool;
+
     /// The stack has this connection, for whoever has to end it if this process dies. None if the list is
     /// full.
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32>;

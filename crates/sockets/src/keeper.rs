@@ -23,6 +23,9 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// Looks that find somebody asleep in a call of ours, or nothing that has happened, behind which it sleeps.
 const LOOKS_BEFORE_REST: u32 = 20;
 
+/// Looks between two at the privileged half, for a program that never sleeps in a call of ours.
+const LOOKS_BETWEEN: u32 = 50;
+
 /// The keeper of a process.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -104,10 +107,15 @@ impl<O: Outside> Sockets<O> {
     /// The life of the keeper's thread.
     pub fn keep(&self) {
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
+        let mut looks = 0_u32;
         let process = self.process();
         while self.process() == process {
             std::thread::sleep(PERIOD);
             let Some(found) = self.with(|world| world.look_after(&mut seen)) else { return };
+            looks += 1;
+            if looks % LOOKS_BETWEEN == 0 {
+                self.with(World::look_at_host);
+            }
             if self.with(|world| world.has_requests()) == Some(true) {
                 self.outside.answer_children();
             }
@@ -151,6 +159,7 @@ impl<O: Outside> Sockets<O> {
         self.keeper.watches.store(false, SeqCst);
         bell::silence(&bell);
         self.with(World::hear_ways);
+        self.with(World::look_at_host);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use uncork_driver::Driver;
+use uncork_driver::{Driver, Offer};
 use uncork_engine::{Engine, Instant, Program};
+use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Cidr, Config, Event, ListenerId, SocketId, Stack};
 
 use crate::host::{Device, Entry};
@@ -34,6 +35,35 @@ pub(crate) struct Link {
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// In the place of a device that was left.
+struct Nothing;
+
+impl Driver for Nothing {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::plain(Medium::Ethernet, 1500)
+    }
+
+    fn receive(&mut self, _: usize, _: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn complete(&mut self, _: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn offer(&mut self, _: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        Ok(Offer::Full)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 
@@ -173,6 +203,19 @@ impl Link {
             told.push(Told::Change(number, change));
         }
         happened
+    }
+
+    /// Resets all connections, and leaves the device to the kernel.
+    pub(crate) fn leave(&mut self, told: &mut Vec<Told>) {
+        if self.gone.is_some() {
+            return;
+        }
+        let now = self.engine.now();
+        self.engine.stack().abort_all(now);
+        self.turn(told);
+        *self.engine.driver() = Box::new(Nothing);
+        self.listeners.clear();
+        self.gone = Some(io::ErrorKind::NotConnected.into());
     }
 
     /// The device is gone: so are its connections.

@@ -122,6 +122,9 @@ impl<O: Outside> Sockets<O> {
             if news {
                 self.with(World::hear_ways);
             }
+            if rest.host.is_some_and(|host| fds.iter().any(|one| is_ready(one, host))) {
+                self.with(World::look_at_host);
+            }
             let asked = requests.is_some_and(|asks| fds.iter().any(|one| is_ready(one, asks)));
             if asked {
                 self.outside.answer_children();

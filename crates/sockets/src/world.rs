@@ -42,6 +42,8 @@ pub(crate) struct Rest {
     pub(crate) fds: Vec<RawFd>,
     /// The kernel has news of neighbours: [`World::hear_ways`].
     pub(crate) ways: Option<RawFd>,
+    /// The privileged half is gone, perhaps: [`World::look_at_host`].
+    pub(crate) host: Option<RawFd>,
     /// A child asks for a connection: [`crate::Sockets::answer_children`].
     pub(crate) requests: Option<RawFd>,
     /// How long it may sleep at most.
@@ -55,7 +57,7 @@ impl Rest {
     /// All that wakes it.
     pub(crate) fn all(&self) -> impl Iterator<Item = RawFd> {
         let devices = self.fds.iter().copied();
-        devices.chain(self.requests).chain(self.ways)
+        devices.chain(self.requests).chain(self.ways).chain(self.host)
     }
 }
 
@@ -158,6 +160,14 @@ impl World {
         for link in self.links() {
             happened |= link.turn(&mut told);
         }
+        self.deal_with(&mut told);
+        self.told = told;
+        self.refresh_shown();
+        self.turned = self.now();
+        happened
+    }
+
+    fn deal_with(&mut self, told: &mut Vec<Told>) {
         for told in told.drain(..) {
             match told {
                 Told::Socket(slot) => self.note(slot),
@@ -165,10 +175,6 @@ impl World {
                 Told::Change(link, change) => self.keep_list(link, change),
             }
         }
-        self.told = told;
-        self.refresh_shown();
-        self.turned = self.now();
-        happened
     }
 
     /// A turn, if the last one was a while ago: for who asks again and again without waiting.
@@ -247,6 +253,7 @@ impl World {
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
         }
         rest.requests = self.requests.as_ref().map(Requests::fd);
+        rest.host = self.host.wakes();
         rest.ways = self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd());
         rest
     }
@@ -286,6 +293,25 @@ impl World {
             Kind::Elsewhere { .. } => {}
         }
         let _ = slot;
+    }
+
+    /// Without the privileged half nobody keeps the kernel from what is the stack's: connections end, now that
+    /// they still can with a reset, and listeners are the kernel's alone.
+    pub(crate) fn look_at_host(&mut self) {
+        if !self.host.is_gone() {
+            return;
+        }
+        let mut told = Vec::new();
+        for link in self.links() {
+            link.leave(&mut told);
+        }
+        self.deal_with(&mut told);
+        for (_, socket) in self.table.iter() {
+            if let Kind::Listener(listener) = &mut socket.kind {
+                listener.on.clear();
+                listener.reason = Some(Reason::from("the guardian has ended"));
+            }
+        }
     }
 
     /// In the child of fork: connections and devices are the parent's, listeners are both's.

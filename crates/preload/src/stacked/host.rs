@@ -1,7 +1,7 @@
 //! The privileged half, as [`uncork_sockets`] knows it: the guardian that `uncork run --stack` has left behind.
 
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
@@ -105,6 +105,19 @@ impl Host for Guardian {
         handover::fill(socket, detached).map_err(|error| error.to_string())?;
         client.release(snapshot, socket).map_err(|error| reason(&error))?;
         handover::send_rest(socket, detached).map_err(|error| error.to_string())
+    }
+
+    fn wakes(&self) -> Option<RawFd> {
+        self.client.as_ref().map(|client| client.as_fd().as_raw_fd())
+    }
+
+    fn is_gone(&mut self) -> bool {
+        let gone = self.client.as_mut().is_some_and(|client| client.check().is_err());
+        if gone {
+            // Its descriptor would be readable for ever.
+            self.client = None;
+        }
+        gone
     }
 
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
