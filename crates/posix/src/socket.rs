@@ -56,6 +56,8 @@ pub mod flag {
     pub const ULP: u32 = 1 << 20;
     /// Shut down for writing.
     pub const SHUT: u32 = 1 << 21;
+    /// The program wants it to stay the kernel's, whatever else may be (SOCK_KERNEL).
+    pub const KERNELS: u32 = 1 << 15;
     /// `--scope nodelay`, and the program has not set it.
     pub const OUT_OF_SCOPE: u32 = 1 << 22;
     /// `--hold off`.

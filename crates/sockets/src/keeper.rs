@@ -113,7 +113,7 @@ impl<O: Outside> Sockets<O> {
             std::thread::sleep(PERIOD);
             let Some(found) = self.with(|world| world.look_after(&mut seen)) else { return };
             looks += 1;
-            if looks % LOOKS_BETWEEN == 0 {
+            if looks.is_multiple_of(LOOKS_BETWEEN) {
                 self.with(World::look_at_host);
             }
             if self.with(|world| world.has_requests()) == Some(true) {

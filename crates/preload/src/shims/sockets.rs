@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_uint, sockaddr, socklen_t};
 use uncork_posix::kernel::Kernel;
+use uncork_posix::socket::flag;
 use uncork_posix::{Call, Errno, Origin};
 use uncork_sockets::End;
 
@@ -17,6 +18,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(
     kind: c_int,
     protocol: c_int,
 ) -> c_int {
+    let (kind, kernels) = stacked::wanted_stack(kind);
     // SAFETY: the program's own call.
     let fd = unsafe { real::socket()(domain, kind, protocol) };
     let stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
@@ -26,6 +28,9 @@ pub(crate) unsafe extern "C-unwind" fn socket(
         && matches!(protocol, 0 | libc::IPPROTO_TCP)
     {
         POSIX.opened(fd, Origin::Made);
+        if kernels && let Some(at) = POSIX.find(fd) {
+            at.socket.set(flag::KERNELS);
+        }
     }
     fd
 }

@@ -9,6 +9,7 @@ use libc::{c_int, c_ulong, c_void, sockaddr, sockaddr_storage, socklen_t};
 use nix::errno::Errno;
 use uncork_posix::Call;
 use uncork_posix::kernel::state;
+use uncork_posix::socket::flag;
 use uncork_sockets::{Asked, name};
 
 use super::{SOCKETS, done, fail, has, is_on, mark};
@@ -95,9 +96,26 @@ fn is_non_blocking(fd: c_int) -> bool {
     flags.is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
 }
 
+/// What a program that was written for F-Stack's adapter adds to the type of a socket to choose whose it is
+/// (ff_adapter.h): the type without, and whether it is to be the kernel's. Without the stack the kernel refuses them.
+pub(crate) fn wanted_stack(kind: c_int) -> (c_int, bool) {
+    const SOCK_FSTACK: c_int = 0x0100_0000;
+    const SOCK_KERNEL: c_int = 0x0200_0000;
+    if !super::ON.load(core::sync::atomic::Ordering::Relaxed) {
+        return (kind, false);
+    }
+    let kernels = kind & (SOCK_KERNEL | SOCK_FSTACK) == SOCK_KERNEL;
+    (kind & !(SOCK_KERNEL | SOCK_FSTACK), kernels)
+}
+
+/// Whether the program wants a socket to stay the kernel's.
+fn is_kernels(fd: c_int) -> bool {
+    POSIX.find(fd).is_some_and(|at| at.socket.is(flag::KERNELS))
+}
+
 /// listen(2) has succeeded on the kernel's socket.
 pub(crate) fn listens(fd: c_int, backlog: c_int) {
-    if !is_on() {
+    if !is_on() || is_kernels(fd) {
         return;
     }
     let Some((local, ipv6)) = local_of(fd).filter(|(local, _)| !local.ip().is_loopback()) else {
@@ -187,7 +205,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
             other => other,
         })));
     }
-    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() {
+    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() || is_kernels(fd) {
         return None;
     }
     // SAFETY: as promised.
