@@ -32,8 +32,8 @@ pub(crate) struct Watch {
     data: u64,
     /// Something has happened since it was last told.
     edge: bool,
-    /// It is among those to be looked at.
-    queued: bool,
+    /// Where it is among those to be looked at. Whoever was there under its name before does not count.
+    queued: Option<Ticket>,
 }
 
 impl Watch {
@@ -57,6 +57,18 @@ impl Watch {
     }
 }
 
+/// Numbers what is queued: sockets and descriptors are closed and come again under the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ticket(u64);
+
+/// A member that may have something to tell.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) slot: Slot,
+    fd: RawFd,
+    ticket: Ticket,
+}
+
 /// An event to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Happened {
@@ -68,7 +80,7 @@ pub(crate) struct Happened {
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     /// Members that may have something to tell.
-    ready: VecDeque<(Slot, RawFd)>,
+    ready: VecDeque<Candidate>,
     members: usize,
     /// How it is shown to the kernel, if somebody waits for it as for a descriptor.
     shown: Option<Shown>,
@@ -80,6 +92,14 @@ pub(crate) struct Sets {
     all: HashMap<RawFd, Set>,
     /// Those that are shown to the kernel.
     shown: Vec<RawFd>,
+    /// How many were queued so far.
+    tickets: u64,
+}
+
+/// The next one.
+fn ticket(tickets: &mut u64) -> Ticket {
+    *tickets += 1;
+    Ticket(*tickets)
 }
 
 impl Sets {
@@ -102,11 +122,12 @@ impl Sets {
             return Err(Errno::EINVAL);
         }
         let events = events | ALWAYS;
-        let watch = Watch { set, fd, events, data, edge: true, queued: true };
+        let ticket = ticket(&mut self.tickets);
+        let watch = Watch { set, fd, events, data, edge: true, queued: Some(ticket) };
         socket.watches.push(watch);
         let set = self.all.entry(set).or_default();
         set.members += 1;
-        set.ready.push_back((slot, fd));
+        set.ready.push_back(Candidate { slot, fd, ticket });
         Ok(())
     }
 
@@ -122,9 +143,10 @@ impl Sets {
             return Err(Errno::EINVAL);
         }
         (watch.events, watch.data, watch.edge) = (what.events | ALWAYS, what.data, true);
-        if !watch.queued {
-            watch.queued = true;
-            self.all.entry(set).or_default().ready.push_back((slot, fd));
+        if watch.queued.is_none() {
+            let ticket = ticket(&mut self.tickets);
+            watch.queued = Some(ticket);
+            self.all.entry(set).or_default().ready.push_back(Candidate { slot, fd, ticket });
         }
         Ok(())
     }
@@ -171,9 +193,10 @@ impl Sets {
             if let Some(shown) = &mut set.shown {
                 shown.noted = true;
             }
-            if !watch.queued {
-                watch.queued = true;
-                set.ready.push_back((slot, watch.fd));
+            if watch.queued.is_none() {
+                let ticket = ticket(&mut self.tickets);
+                watch.queued = Some(ticket);
+                set.ready.push_back(Candidate { slot, fd: watch.fd, ticket });
                 ring(watch.set);
             }
         }
@@ -185,12 +208,14 @@ impl Sets {
     }
 
     /// The next of them.
-    pub(crate) fn next(&mut self, set: RawFd) -> Option<(Slot, RawFd)> {
+    pub(crate) fn next(&mut self, set: RawFd) -> Option<Candidate> {
         self.all.get_mut(&set)?.ready.pop_front()
     }
 
     pub(crate) fn all_candidates(&self, set: RawFd) -> Vec<(Slot, RawFd)> {
-        self.all.get(&set).map_or_else(Vec::new, |set| set.ready.iter().copied().collect())
+        self.all
+            .get(&set)
+            .map_or_else(Vec::new, |set| set.ready.iter().map(|one| (one.slot, one.fd)).collect())
     }
 
     pub(crate) fn is_shown(&self, set: RawFd) -> bool {
@@ -221,12 +246,13 @@ impl Sets {
     pub(crate) fn tell(
         &mut self,
         set: RawFd,
-        (slot, socket): (Slot, &mut Socket),
-        fd: RawFd,
+        candidate: Candidate,
+        socket: &mut Socket,
         ready: u32,
     ) -> Option<Happened> {
-        let watch = find(socket, set, fd).filter(|watch| watch.queued)?;
-        watch.queued = false;
+        let Candidate { slot, fd, ticket: queued } = candidate;
+        let watch = find(socket, set, fd).filter(|watch| watch.queued == Some(queued))?;
+        watch.queued = None;
         let events = watch.wants(ready)?;
         let by_edge = watch.events & EDGE != 0;
         watch.edge = false;
@@ -234,9 +260,10 @@ impl Sets {
         if watch.events & ONE_SHOT != 0 {
             watch.events &= WAYS;
         } else if !by_edge {
-            watch.queued = true;
+            let ticket = ticket(&mut self.tickets);
+            watch.queued = Some(ticket);
             if let Some(set) = self.all.get_mut(&set) {
-                set.ready.push_back((slot, fd));
+                set.ready.push_back(Candidate { slot, fd, ticket });
             }
         }
         Some(told)
@@ -245,7 +272,8 @@ impl Sets {
 
 /// Whether a member that is to be looked at has something to tell.
 pub(crate) fn would_tell(socket: &mut Socket, (set, fd): (RawFd, RawFd), ready: u32) -> bool {
-    find(socket, set, fd).is_some_and(|watch| watch.queued && watch.wants(ready).is_some())
+    find(socket, set, fd)
+        .is_some_and(|watch| watch.queued.is_some() && watch.wants(ready).is_some())
 }
 
 fn find(socket: &mut Socket, set: RawFd, fd: RawFd) -> Option<&mut Watch> {
@@ -308,9 +336,9 @@ mod tests {
         fn look(&mut self, ready: u32) -> Vec<u32> {
             let mut told = Vec::new();
             for _ in 0..self.sets.candidates(SET) {
-                let (slot, fd) = self.sets.next(SET).unwrap();
-                let Some(socket) = self.table.get(slot) else { continue };
-                told.extend(self.sets.tell(SET, (slot, socket), fd, ready));
+                let candidate = self.sets.next(SET).unwrap();
+                let Some(socket) = self.table.get(candidate.slot) else { continue };
+                told.extend(self.sets.tell(SET, candidate, socket, ready));
             }
             told.into_iter().map(|told| told.events).collect()
         }
@@ -398,6 +426,21 @@ mod tests {
         assert_eq!(rig.look(IN), []);
     }
 
+    /// A server that took as many events as it got read a connection twice, and heard EAGAIN.
+    #[test]
+    fn one_that_comes_in_the_place_of_a_closed_one_is_told_once() {
+        let mut rig = Rig::new();
+        rig.add(IN).unwrap();
+        rig.happens();
+        let (_, socket) = rig.table.unbind(FD).unwrap();
+        rig.sets.forget_socket(&socket);
+        let slot = rig.table.add(Socket::new(elsewhere(), false, Asked::default().into()));
+        rig.table.bind(FD, slot);
+        assert_eq!(slot, rig.slot);
+        rig.add(IN).unwrap();
+        assert_eq!(rig.look(IN), [IN]);
+    }
+
     #[test]
     fn one_socket_in_two_sets_wakes_both() {
         let mut rig = Rig::new();
@@ -406,9 +449,9 @@ mod tests {
         let what = Happened { events: IN, data: 1 };
         rig.sets.add(SET + 10, (rig.slot, socket), FD, what).unwrap();
         assert_eq!(rig.look(0), []);
-        rig.sets.next(SET + 10);
+        let candidate = rig.sets.next(SET + 10).unwrap();
         let socket = rig.table.get(rig.slot).unwrap();
-        rig.sets.tell(SET + 10, (rig.slot, socket), FD, 0);
+        rig.sets.tell(SET + 10, candidate, socket, 0);
         assert_eq!(rig.happens(), [SET, SET + 10]);
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::Sockets;
-use crate::epoll::Happened;
+use crate::epoll::{Candidate, Happened};
 use crate::outside::Outside;
-use crate::table::{Kind, Slot};
+use crate::table::Kind;
 use crate::waiting::Wait;
 use crate::world::{For, World};
 
@@ -177,9 +177,9 @@ impl World {
             if count == into.len() {
                 break;
             }
-            let Some((slot, fd)) = self.sets.next(set) else { break };
-            let ready = self.readiness(slot);
-            if let Some(told) = self.tell(set, slot, fd, ready) {
+            let Some(candidate) = self.sets.next(set) else { break };
+            let ready = self.readiness(candidate.slot);
+            if let Some(told) = self.tell(set, candidate, ready) {
                 into[count] = libc::epoll_event { events: told.events, u64: told.data };
                 count += 1;
             }
@@ -187,8 +187,8 @@ impl World {
         count
     }
 
-    fn tell(&mut self, set: RawFd, slot: Slot, fd: RawFd, ready: u32) -> Option<Happened> {
-        let socket = self.table.get(slot)?;
-        self.sets.tell(set, (slot, socket), fd, ready)
+    fn tell(&mut self, set: RawFd, candidate: Candidate, ready: u32) -> Option<Happened> {
+        let socket = self.table.get(candidate.slot)?;
+        self.sets.tell(set, candidate, socket, ready)
     }
 }
