@@ -18,8 +18,13 @@ pub(crate) enum Way {
     Plain,
     /// `uncork run OPTIONS -- CMD`.
     Run(Options),
-    /// `uncork run --stack --dev DEV --spin auto -- CMD`.
-    Stack(&'static str),
+    /// `uncork run --stack --dev DEV -- CMD`, with `--spin auto` or without.
+    Stack {
+        /// Whose traffic is the stack's.
+        device: &'static str,
+        /// Whether it looks for a while before it sleeps.
+        spins: bool,
+    },
     /// With `libuncork.so` preloaded and the same options in the environment.
     Preload(Options),
     /// With another library preloaded.
@@ -129,7 +134,7 @@ impl Job {
 
     fn environment(&self, tools: &Toolbox) -> Result<Vec<(String, OsString)>> {
         match &self.way {
-            Way::Plain | Way::Run(_) | Way::Stack(_) => Ok(Vec::new()),
+            Way::Plain | Way::Run(_) | Way::Stack { .. } => Ok(Vec::new()),
             Way::Preload(options) => {
                 let library = match &self.own_library {
                     Some(copy) => copy.clone(),

@@ -4,9 +4,9 @@ use anyhow::Result;
 use uncork_lab::place::joined;
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Server, WAYS};
+use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
 use crate::contest::{Case, interleave};
-use crate::launch::{Job, within};
+use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
 use crate::place::{Cores, Place};
 use crate::process::run_to_end;
@@ -17,12 +17,14 @@ use crate::toolbox::program;
 
 const BENCH: &str = "inline-nginx";
 /// Each has its own, as they run beside each other.
-const PORTS: [u16; 2] = [8080, 8081];
+const PORTS: [u16; 3] = [8080, 8081, 8082];
 
 /// A load, and what is asked of it.
 struct Load {
     name: &'static str,
     arguments: &'static [&'static str],
+    /// Whether our server spins.
+    spins: bool,
     /// Of the requests a second of processor time, and of those a second.
     bars: [Option<Bar>; 2],
 }
@@ -31,14 +33,21 @@ const LOADS: [Load; 3] = [
     Load {
         name: "wrk -c64, keep-alive",
         arguments: &["-c64"],
+        spins: false,
         bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0))],
     },
     Load {
         name: "wrk -c64, Connection: close",
         arguments: &["-c64", "-H", "Connection: close"],
+        spins: false,
         bars: [Some(Bar::AtLeast(1.3)), None],
     },
-    Load { name: "wrk -c1", arguments: &["-c1"], bars: [None, Some(Bar::AtLeast(2.5))] },
+    Load {
+        name: "wrk -c1, --spin auto",
+        arguments: &["-c1"],
+        spins: true,
+        bars: [None, Some(Bar::AtLeast(2.5))],
+    },
 ];
 
 /// Three loads by turns against both, which share a core.
@@ -48,18 +57,19 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let (near, far) = joined()?;
     let mut running = Vec::new();
     let mut servers = Vec::new();
-    for ((_, way), port) in WAYS.iter().zip(PORTS) {
+    for (way, port) in [Way::Plain, ours(false), ours(true)].into_iter().zip(PORTS) {
         let at = Server::new(0, port).at;
-        let nginx = Nginx::start_in(bed, &near, at, (way, cores.server))?;
+        let nginx = Nginx::start_in(bed, &near, at, (&way, cores.server))?;
         servers.push(Server::new(nginx.running.pid(), port));
         running.push(nginx);
     }
     let mut cases = Vec::new();
     for load in &LOADS {
-        for ((name, _), server) in WAYS.iter().zip(&servers) {
+        let ours = servers[if load.spins { 2 } else { 1 }];
+        for (name, server) in [("on the stack", ours), ("on kernel sockets", servers[0])] {
             let far = &far;
             let label = format!("{}: {name}", load.name);
-            cases.push(Case::new(label, move || ask(bed, far, (*server, load.arguments), cores)));
+            cases.push(Case::new(label, move || ask(bed, far, (server, load.arguments), cores)));
         }
     }
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;

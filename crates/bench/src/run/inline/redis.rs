@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result};
 use uncork_lab::place::{NEAR, joined};
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Server, WAYS};
+use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
 use crate::contest::{Case, interleave};
-use crate::launch::{Job, within};
+use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
 use crate::place::{Cores, Place};
 use crate::process::run_to_end;
@@ -27,7 +27,8 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let (near, far) = joined()?;
     let mut running = Vec::new();
     let mut servers = Vec::new();
-    for ((_, way), port) in WAYS.iter().zip(PORTS) {
+    let ways = [("on the stack", ours(false)), ("on kernel sockets", Way::Plain)];
+    for ((_, way), port) in ways.iter().zip(PORTS) {
         let redis = Redis::start_in(bed, &near, (NEAR, port).into(), (way, cores.server))?;
         servers.push(Server::new(redis.running.pid(), port));
         running.push(redis);
@@ -36,7 +37,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         let (far, server) = (&far, *server);
         Case::new(format!("GET -c50: {name}"), move || ask(bed, far, server, cores))
     };
-    let mut cases: Vec<_> = WAYS.iter().zip(&servers).map(case).collect();
+    let mut cases: Vec<_> = ways.iter().zip(&servers).map(case).collect();
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
     let row = |figure, what: &str| {
         let what = format!("GET -c50, {what}: on the stack; against the kernel");
