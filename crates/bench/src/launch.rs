@@ -120,10 +120,9 @@ impl Job {
         if let Way::Run(options) = self.way {
             command.arg(tools.uncork()?).args(run_args(options));
         }
-        if let Way::Stack(device) = self.way {
-            command
-                .arg(tools.uncork()?)
-                .args(["run", "--stack", "--dev", device, "--spin", "auto"]);
+        if let Way::Stack { device, spins } = self.way {
+            let spin = if spins { "auto" } else { "off" };
+            command.arg(tools.uncork()?).args(["run", "--stack", "--dev", device, "--spin", spin]);
             command.arg("--");
         }
         command.arg(&self.program).args(&self.args);
