@@ -90,7 +90,8 @@ UNUSED static void far_begin(int count, char **arguments)
     atexit(far_where);
 }
 
-/* Whether the kernel has a connection with this port at its other end. */
+/* Whether the kernel has a connection with this port at its other end. Those that are over are left out: they
+ * may be of the run before. */
 static bool far_is_kernels(int port)
 {
     char line[256], wanted[8];
@@ -100,8 +101,10 @@ static bool far_is_kernels(int port)
     for (int at = 0; at < 2; at++) {
         FILE *table = fopen(tables[at], "r");
         char remote[64];
+        unsigned state;
         while (table && fgets(line, sizeof line, table))
-            if (sscanf(line, " %*s %*s %63s", remote) == 1 && strstr(remote, wanted))
+            if (sscanf(line, " %*s %*s %63s %x", remote, &state) == 2 && state == 1 &&
+                strstr(remote, wanted))
                 found = true;
         if (table)
             fclose(table);

@@ -75,6 +75,13 @@ impl<K: Kernel> Posix<K> {
         }
     }
 
+    /// The epoll set that a socket was added to last.
+    #[must_use]
+    pub fn set_of(&self, fd: i32) -> Option<i32> {
+        let set = self.find(fd)?.socket.epoll.load(Relaxed);
+        (set != 0).then_some(set - 1)
+    }
+
     #[cold]
     fn newly_watched(&self, epfd: i32, at: Socketed<'_>) {
         if self.is_vfork_child() {

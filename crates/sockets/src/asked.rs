@@ -5,6 +5,14 @@ use std::time::Duration;
 use nix::errno::Errno;
 use uncork_stack::{Algorithm, KeepAlive, SocketOption};
 
+/// MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL.
+const MOST_SECONDS: u32 = 32_767;
+/// MAX_TCP_KEEPCNT, MAX_TCP_SYNCNT.
+const MOST_TRIES: u32 = 127;
+/// net.core.wmem_max and rmem_max as Linux has them by default.
+const MOST_BUFFER_BYTES: u32 = 4 << 20;
+/// INET_ECN_MASK: bits of the traffic class that are TCP's own.
+const ECN_BITS: u8 = 3;
 /// Least values of SO_SNDBUF and SO_RCVBUF, as they are read back (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF).
 const LEAST_BUFFER_BYTES: (u32, u32) = (4608, 2304);
 /// do_tcp_setsockopt: not below TCP_MIN_MSS, not above MAX_TCP_WINDOW.
@@ -33,10 +41,12 @@ pub struct Asked {
     not_sent_low_water: u32,
     no_delay: bool,
     cork: bool,
-    linger: Option<u16>,
+    /// Whether, and how many seconds.
+    linger: (bool, u16),
     traffic_class: u8,
     congestion: Algorithm,
     user_timeout_millis: u32,
+    syn_retries: Option<u8>,
     keep_alive: Option<KeepAlive>,
     keep_alive_wanted: KeepAlive,
     /// SO_RCVTIMEO and SO_SNDTIMEO; none for ever.
@@ -56,6 +66,17 @@ fn int(value: &[u8]) -> Result<i32, Errno> {
 
 fn unsigned(value: &[u8]) -> Result<u32, Errno> {
     u32::try_from(int(value)?).map_err(|_| Errno::EINVAL)
+}
+
+/// One of those that may not be zero, nor larger than `most`.
+fn positive(value: &[u8], most: u32) -> Result<u32, Errno> {
+    let value = unsigned(value)?;
+    if (1..=most).contains(&value) { Ok(value) } else { Err(Errno::EINVAL) }
+}
+
+/// How long a buffer is to be; a negative number is a large one (sk_setsockopt).
+fn buffer_bytes(value: &[u8]) -> Result<u32, Errno> {
+    Ok(int(value)?.cast_unsigned().min(MOST_BUFFER_BYTES))
 }
 
 fn octet(value: &[u8]) -> Result<u8, Errno> {
@@ -116,9 +137,15 @@ impl Asked {
             libc::SOL_IP if name == libc::IP_TOS => {
                 // One octet does as well (ip(7)).
                 let short = value.first().copied().filter(|_| value.len() < 4);
-                self.set_class(short.map_or_else(|| octet(value), Ok)?)
+                let class = short.map_or_else(|| int(value), |class| Ok(class.into()))?;
+                // What does not fit is cut off (ip_setsockopt).
+                self.set_class(class.to_le_bytes()[0])
             }
-            libc::SOL_IPV6 if name == libc::IPV6_TCLASS => self.set_class(octet(value)?),
+            libc::SOL_IPV6 if name == libc::IPV6_TCLASS => match int(value)? {
+                // By default.
+                -1 => self.set_class(0),
+                _ => self.set_class(octet(value)?),
+            },
             _ => Ok(Meaning::Other),
         }?;
         if let Meaning::Told(option) = meaning {
@@ -133,6 +160,7 @@ impl Asked {
     }
 
     fn set_class(&mut self, class: u8) -> Result<Meaning, Errno> {
+        let class = class & !ECN_BITS;
         self.traffic_class = class;
         Ok(Meaning::Told(SocketOption::TrafficClass(class)))
     }
@@ -140,12 +168,12 @@ impl Asked {
     fn set_socket(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
         let option = match name {
             libc::SO_SNDBUF => {
-                let bytes = unsigned(value)?;
+                let bytes = buffer_bytes(value)?;
                 self.send_buffer_bytes = Some(bytes.saturating_mul(2).max(LEAST_BUFFER_BYTES.0));
                 SocketOption::SendBuffer(bytes)
             }
             libc::SO_RCVBUF => {
-                let bytes = unsigned(value)?;
+                let bytes = buffer_bytes(value)?;
                 self.receive_buffer_bytes = Some(bytes.saturating_mul(2).max(LEAST_BUFFER_BYTES.1));
                 SocketOption::ReceiveBuffer(bytes)
             }
@@ -157,8 +185,10 @@ impl Asked {
                 // struct linger: whether, and how many seconds.
                 let seconds = unsigned(value.get(4..).ok_or(Errno::EINVAL)?)?;
                 let seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
-                self.linger = (int(value)? != 0).then_some(seconds);
-                SocketOption::Linger(self.linger)
+                // Whoever no longer waits keeps his seconds.
+                let on = int(value)? != 0;
+                self.linger = (on, if on { seconds } else { self.linger.1 });
+                SocketOption::Linger(on.then_some(seconds))
             }
             libc::SO_RCVTIMEO => {
                 self.receive_timeout = time(value)?;
@@ -169,7 +199,10 @@ impl Asked {
                 return Ok(Meaning::Kept);
             }
             libc::SO_RCVLOWAT => {
-                self.receive_low_water = unsigned(value)?.max(1);
+                // Not more than ever comes together (tcp_set_rcvlowat).
+                let most = self.receive_buffer_bytes.map_or(u32::MAX, |bytes| bytes / 2);
+                let bytes = u32::try_from(int(value)?).unwrap_or(i32::MAX.cast_unsigned());
+                self.receive_low_water = bytes.min(most).max(1);
                 return Ok(Meaning::Kept);
             }
             _ => return Ok(Meaning::Other),
@@ -195,7 +228,11 @@ impl Asked {
                 self.cork = int(value)? != 0;
                 SocketOption::Cork(self.cork)
             }
-            libc::TCP_SYNCNT => SocketOption::SynRetries(octet(value)?),
+            libc::TCP_SYNCNT => {
+                let tries = u8::try_from(positive(value, MOST_TRIES)?).unwrap_or(u8::MAX);
+                self.syn_retries = Some(tries);
+                SocketOption::SynRetries(tries)
+            }
             libc::TCP_QUICKACK => SocketOption::QuickAck(int(value)? != 0),
             libc::TCP_MAXSEG => {
                 let bytes = u16::try_from(int(value)?).map_err(|_| Errno::EINVAL)?;
@@ -225,11 +262,12 @@ impl Asked {
 
     fn set_keep_alive(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
         let wanted = &mut self.keep_alive_wanted;
-        let seconds = Duration::from_secs(unsigned(value)?.into());
+        let most = if name == libc::TCP_KEEPCNT { MOST_TRIES } else { MOST_SECONDS };
+        let number = positive(value, most)?;
         match name {
-            libc::TCP_KEEPIDLE => wanted.idle = seconds,
-            libc::TCP_KEEPINTVL => wanted.interval = seconds,
-            _ => wanted.probes = octet(value)?,
+            libc::TCP_KEEPIDLE => wanted.idle = Duration::from_secs(number.into()),
+            libc::TCP_KEEPINTVL => wanted.interval = Duration::from_secs(number.into()),
+            _ => wanted.probes = u8::try_from(number).unwrap_or(u8::MAX),
         }
         if self.keep_alive.is_none() {
             return Ok(Meaning::Kept);
@@ -253,7 +291,7 @@ impl Asked {
             (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => return Some(of_time(self.receive_timeout)),
             (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => return Some(of_time(self.send_timeout)),
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                let (on, seconds) = (self.linger.is_some(), self.linger.unwrap_or(0));
+                let (on, seconds) = self.linger;
                 return Some([u32::from(on), seconds.into()].map(u32::to_ne_bytes).concat());
             }
             (libc::SOL_IP, libc::IP_TOS) | (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
@@ -263,6 +301,7 @@ impl Asked {
             (libc::SOL_TCP, libc::TCP_CORK) => self.cork.into(),
             (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_water,
             (libc::SOL_TCP, libc::TCP_USER_TIMEOUT) => self.user_timeout_millis,
+            (libc::SOL_TCP, libc::TCP_SYNCNT) => u32::from(self.syn_retries?),
             (libc::SOL_TCP, libc::TCP_KEEPIDLE) => seconds(wanted.idle),
             (libc::SOL_TCP, libc::TCP_KEEPINTVL) => seconds(wanted.interval),
             (libc::SOL_TCP, libc::TCP_KEEPCNT) => wanted.probes.into(),

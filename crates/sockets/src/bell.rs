@@ -1,13 +1,17 @@
 //! What wakes one thread: an eventfd of its own, made when it first sleeps.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 /// A thread's bell.
 pub(crate) type Bell = Arc<EventFd>;
+
+/// Every bell of the process.
+static ALL: Mutex<Vec<Weak<EventFd>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static BELL: RefCell<Option<(u32, Bell)>> = const { RefCell::new(None) };
@@ -32,7 +36,17 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
 
 fn make() -> Result<Bell, Errno> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    Ok(Arc::new(EventFd::from_flags(flags)?))
+    let bell = Arc::new(EventFd::from_flags(flags)?);
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|bell| bell.strong_count() > 0);
+    all.push(Arc::downgrade(&bell));
+    Ok(bell)
+}
+
+/// The descriptors of all bells.
+pub(crate) fn descriptors() -> Vec<RawFd> {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.iter().filter_map(|bell| Some(bell.upgrade()?.as_raw_fd())).collect()
 }
 
 /// Wakes the thread whose bell it is.

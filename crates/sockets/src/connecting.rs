@@ -9,6 +9,7 @@ use uncork_neighbours as neighbours;
 use uncork_stack::{Shutdown, State};
 
 use crate::asked::Asked;
+use crate::handing::HandedOver;
 use crate::outside::Outside;
 use crate::table::{Kind, Place, Socket};
 use crate::waiting::Wait;
@@ -112,6 +113,23 @@ impl<O: Outside> Sockets<O> {
             restarts: true,
         };
         self.wait(wait, &mut attempt)?.unwrap_or(Err(Errno::EINPROGRESS))
+    }
+
+    /// A connection could not be made: the socket is the kernel's again, as if nothing had been tried.
+    ///
+    /// # Errors
+    ///
+    /// EBADF if it is none of ours.
+    pub fn give_back(&self, fd: RawFd) -> Result<HandedOver, Errno> {
+        self.call(|world| {
+            let slot = world.table.slot(fd)?;
+            let fds = world.table.descriptors_of(slot);
+            let gone = fds.iter().filter_map(|&fd| world.table.unbind(fd)).last();
+            let (_, socket) = gone.ok_or(Errno::EBADF)?;
+            world.close(slot, &socket);
+            world.turn();
+            Ok(HandedOver::new(fds, &socket))
+        })
     }
 
     /// getsockname(2) or getpeername(2), as a struct sockaddr.

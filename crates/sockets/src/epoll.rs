@@ -227,6 +227,11 @@ impl Sets {
         &self.shown
     }
 
+    /// The descriptors that show them.
+    pub(crate) fn bells(&self) -> impl Iterator<Item = RawFd> {
+        self.all.values().filter_map(|set| Some(set.shown.as_ref()?.descriptor()))
+    }
+
     pub(crate) fn shown_of(&mut self, set: RawFd) -> Option<&mut Shown> {
         self.all.get_mut(&set)?.shown.as_mut()
     }

@@ -20,7 +20,7 @@ use uncork_stack::SocketId;
 use crate::Sockets;
 use crate::asked::Setting;
 use crate::outside::Outside;
-use crate::table::{Kind, Place, Slot};
+use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
 
 /// The way to the process that has a connection.
@@ -49,6 +49,17 @@ pub struct HandedOver {
     pub watches: Vec<Watched>,
 }
 
+impl HandedOver {
+    pub(crate) fn new(fds: Vec<RawFd>, socket: &Socket) -> Self {
+        Self {
+            fds,
+            non_blocking: socket.non_blocking,
+            options: socket.asked.settings().to_vec(),
+            watches: socket.watches.iter().map(|watch| watch.told()).collect(),
+        }
+    }
+}
+
 /// A membership in a set.
 #[derive(Debug, Clone, Copy)]
 pub struct Watched {
@@ -69,6 +80,10 @@ impl Requests {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.ours.as_raw_fd()
+    }
+
+    pub(crate) fn descriptors(&self) -> [RawFd; 2] {
+        [self.ours.as_raw_fd(), self.theirs.as_raw_fd()]
     }
 
     fn next(&self) -> Option<Place> {
@@ -212,12 +227,7 @@ impl World {
         self.sets.forget_socket(&socket);
         self.turn();
         taken.map_err(|_| Errno::ECONNABORTED)?;
-        Ok(HandedOver {
-            fds,
-            non_blocking: socket.non_blocking,
-            options: socket.asked.settings().to_vec(),
-            watches: socket.watches.iter().map(|watch| watch.told()).collect(),
-        })
+        Ok(HandedOver::new(fds, &socket))
     }
 
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever

@@ -86,6 +86,9 @@ pub trait Host: Send {
 
     /// It has it no more.
     fn leave(&mut self, entry: u32);
+
+    /// Its own descriptors in this process, which the program knows nothing of.
+    fn descriptors(&self) -> Vec<RawFd>;
 }
 
 /// A connection in the list of the privileged half.

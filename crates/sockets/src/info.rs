@@ -7,6 +7,8 @@ use uncork_stack::{Info, Phase, State};
 /// Its length, in octets.
 const BYTES: usize = 280;
 
+/// TCPOLEN_TSTAMP_ALIGNED.
+const TIME_STAMP_BYTES: u32 = 12;
 /// TCP_INFINITE_SSTHRESH.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
@@ -112,7 +114,8 @@ pub fn of(info: &Info) -> Vec<u8> {
         micros(info.deviation),
         info.threshold_segments.unwrap_or(NO_THRESHOLD),
         info.window_segments,
-        info.announced_segment_bytes,
+        // Linux counts its time stamps off (tcp_finish_connect).
+        info.announced_segment_bytes - if stamps { TIME_STAMP_BYTES } else { 0 },
         info.reordering_segments.into(),
         0,
         0,

@@ -216,6 +216,12 @@ impl<O: Outside> Sockets<O> {
         self.with(|world| world.forget_set(set));
     }
 
+    /// Our own descriptors, which the program knows nothing of and must not close.
+    #[must_use]
+    pub fn own_descriptors(&self) -> Vec<RawFd> {
+        self.with(World::own_descriptors).unwrap_or_default()
+    }
+
     /// O_NONBLOCK.
     ///
     /// # Errors

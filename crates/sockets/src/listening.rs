@@ -37,10 +37,13 @@ impl<O: Outside> Sockets<O> {
             if let Ok((_, socket)) = world.table.find(fd) {
                 if let Kind::Listener(listener) = &mut socket.kind {
                     listener.backlog = backlog;
+                    // After shutdown(2) the kernel may have chosen another port.
+                    listener.local = local;
+                    listener.shut = false;
                 }
                 return;
             }
-            let listener = Listener { local, backlog, on: Vec::new(), reason: None };
+            let listener = Listener { local, backlog, on: Vec::new(), reason: None, shut: false };
             let slot =
                 world.table.add(Socket::new(Kind::Listener(listener), ipv6, Arc::new(asked)));
             world.table.bind(fd, slot);
@@ -86,6 +89,20 @@ impl<O: Outside> Sockets<O> {
             None => self.is_ready(fd, libc::POLLIN).then_some(Ok(None)),
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))
+    }
+
+    /// shutdown(2) of a listener has succeeded on the kernel's: the stack listens no more either, until
+    /// listen(2) is called again.
+    pub fn shut_listener(&self, fd: RawFd) {
+        self.with(|world| {
+            let Ok((slot, socket)) = world.table.find(fd) else { return };
+            let Kind::Listener(listener) = &mut socket.kind else { return };
+            listener.shut = true;
+            let (on, local) = (std::mem::take(&mut listener.on), listener.local);
+            world.stop_listening(on, local);
+            // Whoever waits to accept is told, by the kernel.
+            world.note(slot);
+        });
     }
 
     /// Whether the kernel's descriptor is ready now.
@@ -135,7 +152,7 @@ impl World {
         else {
             return;
         };
-        if !listener.on.is_empty() || listener.reason.is_some() {
+        if !listener.on.is_empty() || listener.reason.is_some() || listener.shut {
             return;
         }
         let (local, backlog) = (listener.local, listener.backlog);

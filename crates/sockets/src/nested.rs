@@ -28,6 +28,10 @@ impl Shown {
         Ok(Self { bell: EventFd::from_flags(flags)?, rings: false, noted: true })
     }
 
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
     fn show(&mut self, ready: bool) {
         let again = std::mem::take(&mut self.noted);
         // Neither fails: the counter is small, and read only if it is not zero.

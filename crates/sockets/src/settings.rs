@@ -66,9 +66,13 @@ impl<O: Outside> Sockets<O> {
     pub fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<Option<Vec<u8>>, Errno> {
         self.call(|world| {
             let (_, socket) = world.table.find(fd)?;
-            let Socket { kind: Kind::Connection { place, .. }, asked, .. } = socket else {
+            let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, .. } = socket else {
                 return Ok(None);
             };
+            if level == libc::SOL_IPV6 && !*ipv6 {
+                // The kernel knows how to refuse that.
+                return Ok(None);
+            }
             let (place, asked) = (*place, Arc::clone(asked));
             if matches!(
                 (level, name),
@@ -94,6 +98,9 @@ impl<O: Outside> Sockets<O> {
                 (libc::SOL_TCP, TCP_CC_INFO) => return Ok(Some(Vec::new())),
                 (libc::SOL_TCP, libc::TCP_MAXSEG) => {
                     stack.info(now, place.id).map_or(536, |info| info.segment_bytes)
+                }
+                (libc::SOL_IP, libc::IP_MTU) | (libc::SOL_IPV6, libc::IPV6_MTU) => {
+                    stack.info(now, place.id).map_or(0, |info| info.path_mtu.into())
                 }
                 _ => {
                     let config = stack.config();

@@ -28,6 +28,8 @@ pub(crate) struct Listener {
     pub(crate) on: Vec<(usize, ListenerId)>,
     /// Why not, if that is so.
     pub(crate) reason: Option<Reason>,
+    /// shutdown(2) has ended it, until it listens again.
+    pub(crate) shut: bool,
 }
 
 /// What a socket is.

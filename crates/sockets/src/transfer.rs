@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::uio::pread;
+use uncork_stack::State;
 
 use crate::outside::Outside;
 use crate::table::{Place, Slot};
@@ -138,6 +139,7 @@ impl<O: Outside> Sockets<O> {
         }
         let all: usize = pieces.iter().map(|piece| piece.len()).sum();
         let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;
+        let wanted = if whole { all } else { self.low_water(fd)?.min(all) };
         let mut received = 0;
         let done = self.transfer(fd, flags, Way::In, &mut |world, place| match world.receive(
             place,
@@ -145,15 +147,23 @@ impl<O: Outside> Sockets<O> {
             &mut received,
             flags,
         ) {
-            Err(Errno::EAGAIN) => (received > 0 && !whole).then_some(Ok(())),
+            Err(Errno::EAGAIN) => (received > 0 && received >= wanted).then_some(Ok(())),
             Err(error) => Some(Err(error)),
             Ok(_) if all == 0 => Some(Ok(())),
-            Ok(end) => (end || !whole || received == all).then_some(Ok(())),
+            Ok(end) => (end || received >= wanted).then_some(Ok(())),
         });
         match done {
             Err(error) if received == 0 => Err(error),
             _ => Ok(received),
         }
+    }
+
+    /// SO_RCVLOWAT: how many octets one who waits waits for.
+    fn low_water(&self, fd: RawFd) -> Result<usize, Errno> {
+        self.call(|world| {
+            let low = world.table.find(fd)?.1.asked.receive_low_water.max(1);
+            Ok(usize::try_from(low).unwrap_or(usize::MAX))
+        })
     }
 
     /// sendfile(2): as much of `count` octets of a file from `offset` on as the socket takes.
@@ -223,6 +233,10 @@ impl World {
     ) -> Result<(), Errno> {
         let more = flags & libc::MSG_MORE != 0;
         let (link, now) = self.link(place)?;
+        if link.stack().state(place.id) == Some(State::SynSent) {
+            // Not before there is a connection (sk_stream_wait_connect).
+            return Err(Errno::EAGAIN);
+        }
         let mut behind = *sent;
         let mut given = 0;
         let last = pieces.len().saturating_sub(1);

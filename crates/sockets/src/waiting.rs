@@ -39,6 +39,8 @@ struct Asleep<'a, O: Outside> {
 impl<O: Outside> Drop for Asleep<'_, O> {
     fn drop(&mut self) {
         self.sockets.with(|world| world.woken(self.bell));
+        // It was perhaps the last that made turns.
+        self.sockets.keeper_must_look();
     }
 }
 
@@ -129,7 +131,6 @@ impl<O: Outside> Sockets<O> {
             if asked {
                 self.outside.answer_children();
             }
-            self.keeper_must_look();
             match woken {
                 Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),
                 Ok(_) | Err(Errno::EINTR) => {}

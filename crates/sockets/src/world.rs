@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use uncork_engine::Instant;
 use uncork_neighbours::Neighbours;
-use uncork_stack::{Ready, State};
+use uncork_stack::{ListenerId, Ready, State};
 
 use crate::bell::{self, Bell};
 use crate::epoll::Sets;
@@ -258,6 +258,19 @@ impl World {
         rest
     }
 
+    /// Our own descriptors, which the program knows nothing of.
+    pub(crate) fn own_descriptors(&mut self) -> Vec<RawFd> {
+        let mut all = self.host.descriptors();
+        all.extend(bell::descriptors());
+        all.extend(self.sets.bells());
+        all.extend(self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()));
+        all.extend(self.requests.iter().flat_map(Requests::descriptors));
+        for link in self.links() {
+            all.extend(link.wakes().0);
+        }
+        all
+    }
+
     /// It sleeps no more.
     pub(crate) fn woken(&mut self, bell: &Bell) {
         self.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
@@ -279,16 +292,7 @@ impl World {
                 }
             }
             Kind::Listener(listener) => {
-                for &(link, id) in &listener.on {
-                    if let Some(link) = self.links().get_mut(link) {
-                        let now = link.now();
-                        link.unbind_listener(id);
-                        link.stack().close_listener(now, id);
-                    }
-                }
-                if !listener.on.is_empty() {
-                    self.host.disown(listener.local);
-                }
+                self.stop_listening(listener.on.clone(), listener.local);
             }
             Kind::Elsewhere { .. } => {}
         }
@@ -326,6 +330,21 @@ impl World {
         self.disinherit();
     }
 
+    /// Takes listeners away from the links, and their port from the privileged half.
+    pub(crate) fn stop_listening(&mut self, on: Vec<(usize, ListenerId)>, local: SocketAddr) {
+        let any = !on.is_empty();
+        for (link, id) in on {
+            if let Some(link) = self.links().get_mut(link) {
+                let now = link.now();
+                link.unbind_listener(id);
+                link.stack().close_listener(now, id);
+            }
+        }
+        if any {
+            self.host.disown(local);
+        }
+    }
+
     /// What holds of a socket now, as EPOLLIN and its kin, which are POLLIN's (tcp_poll).
     pub(crate) fn readiness(&mut self, slot: Slot) -> u32 {
         let Some(socket) = self.table.get(slot) else { return 0 };
@@ -341,6 +360,7 @@ impl World {
             Kind::Elsewhere { .. } => return 0,
             Kind::Connection { place, .. } => *place,
         };
+        let low_water = socket.asked.receive_low_water;
         let Ok((link, now)) = self.link(place) else { return FAILED };
         let ready = link.stack().readiness(now, place.id);
         let bits = [
@@ -350,6 +370,11 @@ impl World {
             (Ready::CLOSED, libc::EPOLLHUP as u32),
             (Ready::ERROR, libc::EPOLLERR as u32),
         ];
+        let too_few = low_water > 1
+            && !ready.has(Ready::PEER_CLOSED)
+            && !ready.has(Ready::CLOSED)
+            && link.stack().readable_bytes(place.id) < low_water;
+        let bits = bits.map(|(what, bits)| (what, if too_few { bits & !READABLE } else { bits }));
         bits.into_iter().filter(|(what, _)| ready.has(*what)).fold(0, |all, (_, bits)| all | bits)
     }
 

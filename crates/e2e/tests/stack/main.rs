@@ -24,3 +24,21 @@ fn a_connection_ends_in_another_way() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_ends")
 }
+
+#[test]
+fn names_connect_or_listen_tell_something_else() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_names")
+}
+
+#[test]
+fn options_or_flags_read_back_differently() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_options")
+}
+
+#[test]
+fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_threads")
+}

@@ -27,9 +27,24 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
     if !only_marks && first <= last {
         stacked::closing_range(first, last);
         POSIX.closing_range(first, last, Call::CloseRange);
+        return close_all_but_ours(first, last, flags);
     }
     // SAFETY: the program's own call.
     unsafe { real::close_range()(first, last, flags) }
+}
+
+/// close_range(2) around the descriptors that are ours.
+fn close_all_but_ours(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let mut from = first;
+    for kept in stacked::own_descriptors(first, last) {
+        // SAFETY: the program's own call, in pieces.
+        if kept > from && unsafe { real::close_range()(from, kept - 1, flags) } != 0 {
+            return -1;
+        }
+        from = kept + 1;
+    }
+    // SAFETY: as above.
+    if from > last { 0 } else { unsafe { real::close_range()(from, last, flags) } }
 }
 
 /// closefrom(3).
@@ -37,8 +52,12 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
 pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     stacked::closing_range(first.max(0) as c_uint, c_uint::MAX);
     POSIX.closing_range(first.max(0) as c_uint, c_uint::MAX, Call::Closefrom);
-    // SAFETY: the program's own call.
-    unsafe { real::closefrom()(first) }
+    if stacked::own_descriptors(first.max(0).unsigned_abs(), c_uint::MAX).is_empty() {
+        // SAFETY: the program's own call.
+        unsafe { real::closefrom()(first) }
+    } else {
+        close_all_but_ours(first.max(0).unsigned_abs(), c_uint::MAX, 0);
+    }
 }
 
 /// dup(2).

@@ -333,8 +333,8 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
     POSIX.before_epoll(epfd, Call::EpollWait);
     // SAFETY: the program's own call.
     unsafe {
-        if stacked::has_set(epfd) {
-            let limit = milliseconds(timeout);
+        let limit = milliseconds(timeout);
+        if stacked::concerns_set(epfd, limit) {
             return stacked::wait_for_set(epfd, events, most, limit, core::ptr::null());
         }
         spin::wait(
@@ -360,8 +360,9 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     POSIX.before_epoll(epfd, Call::EpollPwait);
     // SAFETY: the program's own call; see `ppoll` for the mask.
     unsafe {
-        if stacked::has_set(epfd) {
-            return stacked::wait_for_set(epfd, events, most, milliseconds(timeout), mask);
+        let limit = milliseconds(timeout);
+        if stacked::concerns_set(epfd, limit) {
+            return stacked::wait_for_set(epfd, events, most, limit, mask);
         }
         let call = |timeout| real::epoll_pwait()(epfd, events, most, timeout, mask);
         spin::wait(
@@ -389,7 +390,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     unsafe {
         let call = |timeout| real::epoll_pwait2()(epfd, events, most, timeout, mask);
         let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
-        if stacked::has_set(epfd) {
+        if stacked::concerns_set(epfd, limit) {
             return stacked::wait_for_set(epfd, events, most, limit, mask);
         }
         let none = linux::timespec(Duration::ZERO);

@@ -38,6 +38,9 @@ pub(crate) unsafe extern "C-unwind" fn socket(
 /// listen(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if stacked::has(fd) && stacked::is_on() && !stacked::SOCKETS.is_listener(fd) {
+        return fail(Errno(libc::EINVAL)) as c_int;
+    }
     // SAFETY: the program's own call.
     let result = unsafe { real::listen()(fd, backlog) };
     if result == 0 {

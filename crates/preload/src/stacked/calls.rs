@@ -12,7 +12,7 @@ use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 use uncork_sockets::{Asked, name};
 
-use super::{SOCKETS, done, fail, has, is_on, mark};
+use super::{SOCKETS, done, fail, has, is_on, many, mark};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
@@ -200,8 +200,10 @@ pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t)
 /// As for connect(2).
 pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
     if has(fd) {
-        return Some(done(SOCKETS.finish_connect(fd).map_err(|error| match error {
+        return Some(done(finish_connect(fd).map_err(|error| match error {
             Errno::EINVAL => Errno::EISCONN,
+            // This call is not the one that began it.
+            Errno::EINPROGRESS => Errno::EALREADY,
             other => other,
         })));
     }
@@ -222,12 +224,34 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         // Nothing has happened yet that the kernel could not go on from.
         Err(_) => return None,
     }
+    let set = POSIX.set_of(fd);
     POSIX.closing(fd, Call::Connect);
     mark(fd, state::STACK);
+    if let Some(set) = set {
+        many::move_to_stack(set, fd);
+    }
     if non_blocking {
         return Some(fail(Errno::EINPROGRESS) as c_int);
     }
-    Some(done(SOCKETS.finish_connect(fd)))
+    Some(done(finish_connect(fd)))
+}
+
+/// Waits for a connection, or asks how it went. After one that could not be made another may be tried.
+fn finish_connect(fd: c_int) -> Result<(), Errno> {
+    let result = SOCKETS.finish_connect(fd);
+    let failed = matches!(
+        result,
+        Err(Errno::ECONNREFUSED
+            | Errno::ECONNABORTED
+            | Errno::ECONNRESET
+            | Errno::ETIMEDOUT
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH)
+    );
+    if failed && let Ok(given) = SOCKETS.give_back(fd) {
+        super::handing::settle(&given);
+    }
+    result
 }
 
 /// Binds a descriptor, unless it is bound, and gives the end that it is bound to.
@@ -245,7 +269,11 @@ fn bind(fd: c_int, to: SocketAddr, bound: SocketAddr, ipv6: bool) -> Option<Sock
 pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int {
     if SOCKETS.is_listener(fd) {
         // SAFETY: no pointers.
-        return unsafe { real::shutdown()(fd, how) };
+        let result = unsafe { real::shutdown()(fd, how) };
+        if result == 0 && how != libc::SHUT_WR {
+            SOCKETS.shut_listener(fd);
+        }
+        return result;
     }
     done(SOCKETS.shutdown(fd, how))
 }
@@ -397,6 +425,9 @@ pub(crate) unsafe fn option(
             unsafe {
                 if value.is_null() || len.is_null() {
                     return Some(fail(Errno::EFAULT) as c_int);
+                }
+                if c_int::try_from(*len).is_err() {
+                    return Some(fail(Errno::EINVAL) as c_int);
                 }
                 let room = (*len as usize).min(answer.len());
                 core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), room);

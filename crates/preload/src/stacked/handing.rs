@@ -30,7 +30,7 @@ pub(super) fn answer_children() {
 }
 
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
-fn settle(handed: &HandedOver) {
+pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches } = handed;
     let Some(&fd) = fds.first() else { return };
     // SAFETY: values of the lengths given; a flag.

@@ -133,6 +133,10 @@ impl Host for Guardian {
         Some(at)
     }
 
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.client.iter().map(|client| client.as_fd().as_raw_fd()).collect()
+    }
+
     fn leave(&mut self, entry: u32) {
         let Some(found) = self.entries.get_mut(entry as usize).and_then(Option::take) else {
             return;

@@ -8,6 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 
 use super::{SOCKETS, count, done, fail, has, has_set, is_on, mark, outside};
+use crate::raw::raw;
 use crate::{real, table};
 
 /// Whether some of these are on the stack.
@@ -207,6 +208,39 @@ pub(crate) fn entered(set: c_int, fd: c_int) {
         mark(fd, state::STACK_SET);
         mark(set, state::STACK_SET);
     }
+}
+
+/// A member of a kernel's set has become the stack's (by connect(2), as some programs enter their sockets
+/// before): so does its membership.
+pub(super) fn move_to_stack(set: c_int, fd: c_int) {
+    let Some(event) = membership(set, fd) else { return };
+    let remove = libc::EPOLL_CTL_DEL;
+    // SAFETY: no pointers.
+    let removed = unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) };
+    if removed.is_ok() && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
+        mark(set, state::STACK_SET);
+    }
+}
+
+/// What a descriptor is watched for in a kernel's set: its line `tfd: 5 events: 1d data: 7` in fdinfo
+/// (proc_pid_fdinfo(5)).
+fn membership(set: c_int, fd: c_int) -> Option<epoll_event> {
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{set}")).ok()?;
+    let wanted = fd.to_string();
+    told.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let mut after = |name| words.find(|word| *word == name).and_then(|_| words.next());
+        let is_it = after("tfd:") == Some(wanted.as_str());
+        let events = after("events:").and_then(|word| u32::from_str_radix(word, 16).ok())?;
+        let data = after("data:").and_then(|word| u64::from_str_radix(word, 16).ok())?;
+        is_it.then_some(epoll_event { events, u64: data })
+    })
+}
+
+/// Whether waiting for a set is waiting for the stack: it has members there, or another thread may enter
+/// the first while this one waits.
+pub(crate) fn concerns_set(set: c_int, limit: Option<Duration>) -> bool {
+    has_set(set) || limit != Some(Duration::ZERO) && is_on()
 }
 
 /// epoll_wait(2) and its kin on a set with members on the stack.

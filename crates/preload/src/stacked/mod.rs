@@ -26,7 +26,7 @@ use crate::{POSIX, table};
 pub(crate) use calls::*;
 pub(crate) use handing::*;
 pub(crate) use many::*;
-pub(crate) use outside::Process;
+pub(crate) use outside::{Process, own_descriptors};
 pub(crate) use transfer::*;
 
 /// What this process has on the stack.

@@ -46,6 +46,18 @@ fn spare() -> Result<RawFd, Errno> {
     }
 }
 
+/// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
+pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
+    if !super::is_on() {
+        return Vec::new();
+    }
+    let all = super::SOCKETS.own_descriptors().into_iter().chain(SPARE.get().copied());
+    let mut kept: Vec<u32> = all.filter_map(|fd| u32::try_from(fd).ok()).collect();
+    kept.retain(|fd| (first..=last).contains(fd));
+    kept.sort_unstable();
+    kept
+}
+
 /// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
 pub(super) fn is_set(fd: RawFd) -> bool {
     let Ok(spare) = spare() else { return false };

@@ -1,0 +1,253 @@
+/* Names, and how connections and listeners come to be. */
+#include "far.h"
+#include <sys/epoll.h>
+
+static int near_port;
+
+static const char *name_of(int fd, bool peer, socklen_t room)
+{
+    static char text[2][160];
+    static int turn;
+    char *into = text[turn ^= 1], address[64] = "?";
+    struct sockaddr_storage name;
+    socklen_t length = room;
+    memset(&name, 0x55, sizeof name);
+    int (*ask)(int, struct sockaddr *, socklen_t *) = peer ? getpeername : getsockname;
+    if (ask(fd, (struct sockaddr *)&name, &length))
+        return strerrorname_np(errno);
+    if (room < 16) {
+        snprintf(into, sizeof text[0], "cut of %d, next octet %x", (int)length, ((unsigned char *)&name)[room]);
+        return into;
+    }
+    if (name.ss_family == AF_INET)
+        inet_ntop(AF_INET, &((struct sockaddr_in *)&name)->sin_addr, address, sizeof address);
+    if (name.ss_family == AF_INET6)
+        inet_ntop(AF_INET6, &((struct sockaddr_in6 *)&name)->sin6_addr, address, sizeof address);
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&name;
+    snprintf(into, sizeof text[0], "family %d %s of %d, port %s, flow %d scope %d", name.ss_family, address,
+             (int)length, far_port(&name) == near_port ? "the listener's" : far_port(&name) ? "some" : "none",
+             name.ss_family == AF_INET6 ? v6->sin6_flowinfo : 0, name.ss_family == AF_INET6 ? v6->sin6_scope_id : 0);
+    return into;
+}
+
+static void names(const char *what, const char *bound, const char *to, bool only_v6)
+{
+    struct sockaddr_storage name, from;
+    socklen_t length = far_name(&name, bound, 0), from_length = sizeof from;
+    int fd = socket(name.ss_family, SOCK_STREAM, 0), flag = only_v6;
+    if (name.ss_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &flag, sizeof flag);
+    printf("%s: bind %s", what, result(bind(fd, (struct sockaddr *)&name, length)));
+    printf(", listen %s", result(listen(fd, 8)));
+    getsockname(fd, (struct sockaddr *)&name, &length);
+    near_port = far_port(&name);
+    printf(", name %s", name_of(fd, false, 128));
+    printf(", peer %s\n", name_of(fd, true, 128));
+    poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+    int far_end = atoi(far("connect 9 %s %d", to, near_port));
+    printf("  %s", yes(far_end > 0));
+    if (far_end > 0) {
+        int one = accept4(fd, (struct sockaddr *)&from, &from_length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        far_count(far_end);
+        printf(", accept of %d family %d port %s", (int)from_length, from.ss_family,
+               yes(far_port(&from) == far_end));
+        printf(", name %s", name_of(one, false, 128));
+        printf(", peer %s", name_of(one, true, 128));
+        printf(", %s", name_of(one, true, 5));
+        close(one);
+        far("close 9");
+    }
+    printf("\n");
+    close(fd);
+}
+
+static void connects(void)
+{
+    struct sockaddr_storage name, other;
+    int port = atoi(far("listen 20 %s", far_address)), error;
+    socklen_t length = far_name(&name, far_address, port), error_length = sizeof error;
+    /* Not blocking. */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), set = epoll_create1(0);
+    printf("not blocking: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    struct pollfd one = {fd, POLLOUT, 0};
+    printf(", poll %d", poll(&one, 1, 1000));
+    printf(" %x", one.revents);
+    error = -1;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
+    printf(", SO_ERROR %d", error);
+    printf(", again %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    printf(", and again %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    printf(", bind %s", result(bind(fd, (struct sockaddr *)&name, length)));
+    printf(", listen %s", result(listen(fd, 1)));
+    printf(", accept %s\n", result(accept(fd, NULL, NULL)));
+    far_ok(far("accept 21 20"));
+    close(fd);
+    /* Nobody there. */
+    far("close 20");
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    printf("refused: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
+    printf(", SO_ERROR %d", error);
+    printf(", peer %s", name_of(fd, true, 128));
+    printf(", write %s", result(send(fd, "x", 1, MSG_NOSIGNAL)));
+    printf(", read %s", result(read(fd, &(char){0}, 1)));
+    port = atoi(far("listen 20 %s %d", far_address, port));
+    printf(", to somebody now %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 21 20"));
+    printf(", write %s\n", result(write(fd, "x", 1)));
+    close(fd);
+    far("close 20");
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    printf("refused, not blocking: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    one = (struct pollfd){fd, POLLIN | POLLOUT, 0};
+    printf(", poll %d", poll(&one, 1, 1000));
+    printf(" %x", one.revents);
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
+    printf(", SO_ERROR %d", error);
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
+    printf(", then %d", error);
+    printf(", again %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    poll(&one, 1, 1000);
+    printf(", and again %s\n", result(connect(fd, (struct sockaddr *)&name, length)));
+    close(fd);
+    /* In progress: nobody answers for an address that nobody has. */
+    far_name(&other, "10.95.0.77", 7);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    printf("in progress: %s", result(connect(fd, (struct sockaddr *)&other, length)));
+    printf(", again %s", result(connect(fd, (struct sockaddr *)&other, length)));
+    one = (struct pollfd){fd, POLLIN | POLLOUT, 0};
+    printf(", poll %d", poll(&one, 1, 30));
+    printf(", write %s", result(send(fd, "x", 1, MSG_NOSIGNAL)));
+    printf(", read %s", result(read(fd, &(char){0}, 1)));
+    printf(", peer %s", name_of(fd, true, 128));
+    printf(", name %s", name_of(fd, false, 128));
+    printf(", shutdown %s", result(shutdown(fd, SHUT_WR)));
+    printf(", close %s\n", result(close(fd)));
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 60000}, sizeof(struct timeval));
+    double begun = now_ms();
+    printf("with a time: %s", result(connect(fd, (struct sockaddr *)&other, length)));
+    printf(", in time %s", yes(now_ms() - begun > 55 && now_ms() - begun < 300));
+    printf(", again %s\n", result(connect(fd, (struct sockaddr *)&other, length)));
+    close(fd);
+    /* In a set before it is connected. */
+    port = atoi(far("listen 20 %s %d", far_address, 0));
+    far_name(&name, far_address, port);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    struct epoll_event event = {EPOLLIN | EPOLLOUT, {.u64 = 5}};
+    printf("in a set before: %s", result(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event)));
+    connect(fd, (struct sockaddr *)&name, length);
+    far_ok(far("accept 21 20"));
+    printf(", told %d", epoll_wait(set, &event, 1, 1000));
+    printf(" %x", event.events);
+    event = (struct epoll_event){EPOLLIN, {.u64 = 6}};
+    printf(", changed %s", result(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event)));
+    printf(", quiet %d", epoll_wait(set, &event, 1, 20));
+    far_ok(far("put 21 x"));
+    printf(", told %d", epoll_wait(set, &event, 1, 1000));
+    printf(" %x %d", event.events, (int)event.data.u64);
+    printf(", deleted %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, &event)));
+    printf(", quiet %d\n", epoll_wait(set, &event, 1, 20));
+    close(fd);
+    close(set);
+    /* From a port of one's own. */
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    far_name(&other, near_address, 0);
+    printf("bound: %s", result(bind(fd, (struct sockaddr *)&other, length)));
+    getsockname(fd, (struct sockaddr *)&other, &length);
+    near_port = far_port(&other);
+    printf(", connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 21 20"));
+    printf(", %s", name_of(fd, false, 128));
+    printf(", %s\n", name_of(fd, true, 128));
+    close(fd);
+    far("close 20");
+    /* To one's own address, and to nothing. */
+    int listener = near_listener(near_address, &near_port);
+    far_name(&name, near_address, near_port);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    printf("to oneself: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    int accepted = accept(listener, NULL, NULL);
+    printf(", accepted %s", yes(accepted >= 0));
+    write(fd, "own", 3);
+    char bytes[8];
+    printf(", %s", result(read(accepted, bytes, 8)));
+    printf(", peer %s", name_of(fd, true, 128));
+    printf(", no length %s", result(connect(fd, (struct sockaddr *)&name, 3)));
+    close(fd);
+    close(accepted);
+    close(listener);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    name.ss_family = 77;
+    printf(", other family %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_name(&name, "192.0.2.1", 9);
+    printf(", no way %s\n", result(connect(fd, (struct sockaddr *)&name, length)));
+    close(fd);
+}
+
+static void listeners(void)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, 0);
+    int fd = near_listener(near_address, &near_port), other = socket(AF_INET, SOCK_STREAM, 0);
+    printf("listen again: %s", result(listen(fd, 1)));
+    far_name(&name, near_address, near_port);
+    printf(", another binds %s", result(bind(other, (struct sockaddr *)&name, length)));
+    printf(", connect of a listener %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    printf(", read %s", result(read(fd, &(char){0}, 1)));
+    printf(", write %s", result(send(fd, "x", 1, MSG_NOSIGNAL)));
+    set_nonblocking(fd, true);
+    printf(", accept %s", result(accept(fd, NULL, NULL)));
+    printf(", accept4 with bad flags %s", result(accept4(fd, NULL, NULL, 7)));
+    printf(", FIONREAD %s", result(ioctl(fd, FIONREAD, &(int){0})));
+    printf(", flags %x", fcntl(fd, F_GETFL));
+    struct sockaddr_storage from;
+    int far_end = atoi(far("connect 22 %s %d", near_address, near_port));
+    far_count(far_end);
+    struct pollfd one = {fd, POLLIN, 0};
+    poll(&one, 1, 1000);
+    socklen_t cut = 4;
+    int accepted = accept4(fd, (struct sockaddr *)&from, &cut, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    printf(", accept4 name of %d, flags %x %d\n", (int)cut, fcntl(accepted, F_GETFL), fcntl(accepted, F_GETFD));
+    close(accepted);
+    atoi(far("connect 23 %s %d", near_address, near_port));
+    poll(&one, 1, 1000);
+    accepted = accept(fd, NULL, NULL);
+    printf("accept: flags %x %d", fcntl(accepted, F_GETFL), fcntl(accepted, F_GETFD));
+    close(accepted);
+    printf(", shutdown %s", result(shutdown(fd, SHUT_RD)));
+    one.events = POLLIN | POLLOUT | POLLRDHUP;
+    printf(", poll %d", poll(&one, 1, 100));
+    printf(" %x", one.revents);
+    printf(", accept %s", result(accept(fd, NULL, NULL)));
+    printf(", somebody comes: %s", far("connect 24 %s %d", near_address, near_port));
+    printf(", listen %s", result(listen(fd, 4)));
+    length = sizeof name;
+    getsockname(fd, (struct sockaddr *)&name, &length);
+    near_port = far_port(&name);
+    poll(&one, 1, 0);
+    far_end = atoi(far("connect 24 %s %d", near_address, near_port));
+    printf(", somebody comes %s", yes(far_end > 0));
+    poll(&one, 1, 1000);
+    accepted = accept(fd, NULL, NULL);
+    printf(", accept %s\n", yes(accepted >= 0));
+    close(accepted);
+    close(fd);
+    printf("closed, somebody comes: %s\n", far("connect 25 %s %d", near_address, near_port));
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    names("v4", near_address, near_address, false);
+    names("v4, any", "0.0.0.0", near_address, false);
+    names("v6", "fd95::1", "fd95::1", false);
+    names("v6, any", "::", "fd95::1", false);
+    names("v4 at v6, any", "::", near_address, false);
+    names("v4 mapped", "::ffff:10.95.0.1", near_address, false);
+    names("v6 alone", "::", "fd95::1", true);
+    names("v4 at v6 alone", "::", near_address, true);
+    connects();
+    listeners();
+    return 0;
+}

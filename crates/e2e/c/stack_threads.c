@@ -1,0 +1,318 @@
+/* Threads, signals, copies of descriptors, and processes. */
+#include "far.h"
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+static char said[64];
+static int waits_on;
+
+static void *reads(void *unused UNUSED)
+{
+    char byte;
+    snprintf(said, sizeof said, "%s", result(recv(waits_on, &byte, 1, 0)));
+    return NULL;
+}
+
+static void *polls(void *unused UNUSED)
+{
+    struct pollfd one = {waits_on, POLLIN, 0};
+    int count = poll(&one, 1, 2000);
+    snprintf(said, sizeof said, "%d %x", count, one.revents);
+    return NULL;
+}
+
+static void *waits_for_set(void *set)
+{
+    struct epoll_event event = {0};
+    int count = epoll_wait((int)(long)set, &event, 1, 2000);
+    snprintf(said, sizeof said, "%d %x", count, event.events);
+    return NULL;
+}
+
+static void *accepts(void *unused UNUSED)
+{
+    int fd = accept(waits_on, NULL, NULL);
+    snprintf(said, sizeof said, "%s", fd < 0 ? strerrorname_np(errno) : "somebody");
+    return NULL;
+}
+
+static pthread_t start(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    said[0] = 0;
+    pthread_create(&thread, NULL, body, argument);
+    sleep_ms(30);
+    return thread;
+}
+
+/* One thread waits; another makes, uses and closes sockets meanwhile, and ends the wait. */
+static void waiting_beside(void)
+{
+    void *(*bodies[])(void *) = {reads, polls};
+    for (int at = 0; at < 2; at++) {
+        waits_on = near_accepted(0);
+        pthread_t thread = start(bodies[at], NULL);
+        int other = near_connected(1);
+        write(other, "x", 1);
+        far_ok(far("put 1 y"));
+        printf("beside a wait: %s", result(read(other, &(char){0}, 1)));
+        close(other);
+        far("close 1");
+        printf(", still waits %s", yes(!*said));
+        far_ok(far("put 0 x"));
+        pthread_join(thread, NULL);
+        printf(", then %s\n", said);
+        close(waits_on);
+    }
+    int set = epoll_create1(0);
+    waits_on = near_accepted(0);
+    pthread_t thread = start(waits_for_set, (void *)(long)set);
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+    far_ok(far("put 0 x"));
+    printf("added while another waits: %s", result(epoll_ctl(set, EPOLL_CTL_ADD, waits_on, &event)));
+    pthread_join(thread, NULL);
+    printf(", told %s\n", said);
+    close(waits_on);
+    close(set);
+}
+
+/* What another thread does to a descriptor that one waits on. */
+static void ended_by_another(void)
+{
+    waits_on = near_accepted(0);
+    pthread_t thread = start(reads, NULL);
+    shutdown(waits_on, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    printf("shut while another reads: %s\n", said);
+    close(waits_on);
+    waits_on = near_accepted(0);
+    thread = start(polls, NULL);
+    shutdown(waits_on, SHUT_RD);
+    pthread_join(thread, NULL);
+    printf("shut to read while another polls: %s\n", said);
+    close(waits_on);
+    waits_on = near_accepted(0);
+    thread = start(reads, NULL);
+    far_ok(far("reset 0"));
+    pthread_join(thread, NULL);
+    printf("reset while another reads: %s\n", said);
+    close(waits_on);
+    /* What the other one gets then is another on Linux, which goes on reading; but it ends. */
+    waits_on = near_connected(0);
+    thread = start(reads, NULL);
+    close(waits_on);
+    sleep_ms(20);
+    far("put 0 x");
+    pthread_join(thread, NULL);
+    int port, listener = waits_on = near_listener(near_address, &port);
+    thread = start(accepts, NULL);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    printf("shut while another accepts: %s\n", said);
+    close(listener);
+}
+
+static volatile int handled;
+static void on_signal(int signal UNUSED) { handled++; }
+
+static void *shoots(void *thread)
+{
+    sleep_ms(40);
+    pthread_kill((pthread_t)thread, SIGUSR1);
+    sleep_ms(40);
+    far_ok(far("put 0 x"));
+    return NULL;
+}
+
+static void signals(void)
+{
+    for (int restarts = 0; restarts < 2; restarts++) {
+        struct sigaction action = {.sa_handler = on_signal, .sa_flags = restarts ? SA_RESTART : 0};
+        sigaction(SIGUSR1, &action, NULL);
+        for (int way = 0; way < 5; way++) {
+            int fd = near_accepted(0), set = epoll_create1(0), port;
+            struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+            epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+            pthread_t thread;
+            handled = 0;
+            pthread_create(&thread, NULL, shoots, (void *)pthread_self());
+            const char *names[] = {"recv", "recv with a time", "poll", "epoll_wait", "select"};
+            if (way == 1)
+                setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){1, 0}, sizeof(struct timeval));
+            fd_set readable;
+            FD_ZERO(&readable);
+            FD_SET(fd, &readable);
+            printf("%s, %s:", names[way], restarts ? "SA_RESTART" : "no SA_RESTART");
+            errno = 0;
+            if (way < 2)
+                printf(" %s", result(recv(fd, &(char){0}, 1, 0)));
+            else if (way == 2)
+                printf(" %s", result(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000)));
+            else if (way == 3)
+                printf(" %s", result(epoll_wait(set, &event, 1, 1000)));
+            else
+                printf(" %s", result(select(fd + 1, &readable, NULL, NULL, NULL)));
+            pthread_join(thread, NULL);
+            printf(", handled %d\n", handled);
+            close(fd);
+            close(set);
+        }
+    }
+}
+
+static void cancelled(void)
+{
+    void *(*bodies[])(void *) = {reads, polls, accepts};
+    for (int at = 0; at < 3; at++) {
+        int port;
+        void *value;
+        waits_on = at == 2 ? near_listener(near_address, &port) : near_connected(0);
+        pthread_t thread = start(bodies[at], NULL);
+        pthread_cancel(thread);
+        pthread_join(thread, &value);
+        printf("cancelled: %s, said \"%s\"", yes(value == PTHREAD_CANCELED), said);
+        if (at < 2) {
+            far_ok(far("put 0 x"));
+            printf(", read %s", result(read(waits_on, &(char){0}, 1)));
+        }
+        printf("\n");
+        close(waits_on);
+    }
+}
+
+static void copies(void)
+{
+    int fd = near_accepted(0), all[5] = {fd};
+    char bytes[8];
+    all[1] = dup(fd);
+    all[2] = dup2(fd, 300);
+    all[3] = dup3(fd, 301, O_CLOEXEC);
+    all[4] = fcntl(fd, F_DUPFD_CLOEXEC, 302);
+    printf("copies: %d %d, bad %s", all[2], all[3], result(dup3(fd, fd, 0)));
+    printf(", onto itself %s, flags", yes(dup2(fd, fd) == fd));
+    for (int at = 0; at < 5; at++)
+        printf(" %d", fcntl(all[at], F_GETFD));
+    set_nonblocking(all[2], true);
+    printf(", not blocking %s", result(read(all[4], bytes, 1)));
+    set_nonblocking(fd, false);
+    for (int at = 0; at < 5; at++) {
+        far_ok(far("put 0 a"));
+        printf(", %s", result(read(all[at], bytes, 8)));
+        write(all[at], "b", 1);
+        close(all[at]);
+        printf(" closed %s", result(read(all[at], bytes, 1)));
+    }
+    printf(", it has %s\n", far("end 0"));
+    /* Onto another connection, which ends by that. */
+    fd = near_accepted(0);
+    int other = near_connected(1);
+    printf("dup2 onto another: %s", yes(dup2(fd, other) == other));
+    printf(", which has %s", far("end 1"));
+    write(other, "x", 1);
+    close(fd);
+    close(other);
+    printf(", and the one %s\n", far("end 0"));
+    /* A range of them, and all above. */
+    fd = near_accepted(0);
+    dup2(fd, 400);
+    dup2(fd, 401);
+    printf("close_range: %s", result(close_range(400, 401, 0)));
+    printf(" %s", result(write(400, "x", 1)));
+    close(fd);
+    printf(", it has %s", far("end 0"));
+    fd = near_accepted(0);
+    fcntl(fd, F_DUPFD, 500);
+    close(fd);
+    printf(", from 100 on %s", result(close_range(100, ~0U, 0)));
+    printf(", it has %s", far("end 0"));
+    fd = near_accepted(0);
+    write(fd, "alive", 5);
+    close(fd);
+    printf(", another %s\n", far("end 0"));
+}
+
+/* Two processes at one port: each takes what comes to it, and after one has gone the other takes all. */
+static void shared_port(void)
+{
+    struct sockaddr_storage name;
+    int port = 0, on = 1, told[2];
+    pid_t children[2];
+    pipe(told);
+    for (int at = 0; at < 2; at++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        socklen_t length = far_name(&name, near_address, port);
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+        if (bind(fd, (struct sockaddr *)&name, length))
+            fail("bind");
+        getsockname(fd, (struct sockaddr *)&name, &length);
+        port = far_port(&name);
+        if ((children[at] = fork()) == 0) {
+            listen(fd, 64);
+            poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+            write(told[1], "r", 1);
+            for (;;) {
+                int one = accept(fd, NULL, NULL);
+                write(one, &"01"[at], 1);
+                close(one);
+            }
+        }
+        close(fd);
+    }
+    char byte;
+    read(told[0], &byte, 1);
+    read(told[0], &byte, 1);
+    int served[2] = {0};
+    for (int round = 0; round < 40; round++) {
+        if (atoi(far("connect 5 %s %d", near_address, port)) == 0)
+            fail("connect");
+        const char *end = far("end 5");
+        served[end[1] == '1']++;
+        far("close 5");
+    }
+    printf("two at a port: all served %s, each some %s", yes(served[0] + served[1] == 40),
+           yes(served[0] && served[1]));
+    kill(children[0], SIGKILL);
+    waitpid(children[0], NULL, 0);
+    sleep_ms(100);
+    int right = 0;
+    for (int round = 0; round < 10; round++) {
+        far("connect 5 %s %d", near_address, port);
+        right += !strcmp(far("end 5"), "\"1\" and the end");
+        far("close 5");
+    }
+    printf(", when one was killed %d of 10\n", right);
+    kill(children[1], SIGKILL);
+    waitpid(children[1], NULL, 0);
+    close(told[0]);
+    close(told[1]);
+}
+
+/* A program that writes and then never calls anything again. */
+static void busy(void)
+{
+    int fd = near_accepted(0);
+    far_ok(far("later 0 end 0 300"));
+    double begun = now_ms();
+    write(fd, "x", 1);
+    volatile unsigned long count = 0;
+    /* The clock is no system call. */
+    while (now_ms() - begun < 150)
+        count++;
+    int queued = -1;
+    ioctl(fd, TIOCOUTQ, &queued);
+    printf("written before a busy loop: not acknowledged %d\n", queued);
+    close(fd);
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    waiting_beside();
+    ended_by_another();
+    signals();
+    cancelled();
+    copies();
+    shared_port();
+    busy();
+    return 0;
+}
