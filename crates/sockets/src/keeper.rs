@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::Sockets;
 use crate::bell::{self, Bell};
 use crate::outside::Outside;
 use crate::waiting::readable;
 use crate::world::World;
+use crate::{InUse, Sockets};
 
 /// How long what is due may wait for somebody's turn.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -111,14 +111,25 @@ impl<O: Outside> Sockets<O> {
         let process = self.process();
         while self.process() == process {
             std::thread::sleep(PERIOD);
-            let Some(found) = self.with(|world| world.look_after(&mut seen)) else { return };
             looks += 1;
-            if looks.is_multiple_of(LOOKS_BETWEEN) {
-                self.with(World::look_at_host);
-            }
-            if self.with(|world| world.has_requests()) == Some(true) {
-                self.outside.answer_children();
-            }
+            let host_too = looks.is_multiple_of(LOOKS_BETWEEN);
+            let looked = self.try_with(|world| {
+                if host_too {
+                    world.look_at_host();
+                }
+                (world.look_after(&mut seen), world.has_requests())
+            });
+            let found = match looked {
+                Ok(Some((found, asked))) => {
+                    if asked {
+                        self.outside.answer_children();
+                    }
+                    found
+                }
+                Ok(None) => return,
+                // Somebody is at it.
+                Err(InUse) => Found::Busy,
+            };
             same = if found == before { same + 1 } else { 0 };
             before = found;
             if found == Found::Busy || same < LOOKS_BEFORE_REST {

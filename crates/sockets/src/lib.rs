@@ -51,7 +51,7 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nix::errno::Errno;
 
@@ -92,6 +92,10 @@ pub fn note_interruption() {
 pub fn is_inside() -> bool {
     INSIDE.get()
 }
+
+/// Another thread has the lock.
+#[derive(Debug, Clone, Copy)]
+struct InUse;
 
 /// The calling thread is in here while this lives.
 struct Inside;
@@ -145,6 +149,16 @@ impl<O: Outside> Sockets<O> {
             self.outside.left();
         }
         done
+    }
+
+    /// The same, unless another thread is at it.
+    fn try_with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Result<Option<T>, InUse> {
+        let Some(_inside) = Inside::begin() else { return Err(InUse) };
+        match self.world.try_lock() {
+            Ok(mut world) => Ok(world.as_mut().map(act)),
+            Err(TryLockError::Poisoned(error)) => Ok(error.into_inner().as_mut().map(act)),
+            Err(TryLockError::WouldBlock) => Err(InUse),
+        }
     }
 
     /// The same, for what may fail.
