@@ -186,12 +186,16 @@ impl Hosts {
 
     /// Fails if something of what has gone on since `before` has gone over the kernel's TCP.
     pub fn check_all_on_stack(&self, before: Counted) -> Result<()> {
-        let now = self.counted()?;
-        let opens = now.opens - before.opens;
+        let opens = self.opened_since(before)?;
         ensure!(opens == 0, "{opens} connections were the kernel's");
-        let segments = now.segments - before.segments;
+        let segments = self.counted()?.segments - before.segments;
         ensure!(segments <= FEW_SEGMENTS, "the kernel has had {segments} segments");
         Ok(())
+    }
+
+    /// Connections that were opened since `before` and were the kernel's from their beginning.
+    pub fn opened_since(&self, before: Counted) -> Result<u64> {
+        Ok(self.counted()?.opens - before.opens)
     }
 
     /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet

@@ -110,10 +110,12 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EINVAL if it is no connection that could be given away, and nothing has changed then; ECONNABORTED if
     /// the kernel does not take it, and it is lost.
-    pub fn hand_over(&self, fd: RawFd) -> Result<HandedOver, Errno> {
+    pub fn hand_over(&self, fd: RawFd) -> Result<(), Errno> {
         self.call(|world| {
             let slot = world.table.slot(fd)?;
-            world.hand_over(&self.outside, slot)
+            // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
+            self.outside.settle(&world.hand_over(&self.outside, slot)?);
+            Ok(())
         })
     }
 
@@ -146,15 +148,14 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// What a child has asked for, done by whoever has it.
-    pub fn answer_children(&self) -> Vec<HandedOver> {
-        let answered = self.with(|world| {
-            let mut all = Vec::new();
+    pub fn answer_children(&self) {
+        self.with(|world| {
             while let Some(slot) = world.next_request() {
-                all.extend(world.hand_over(&self.outside, slot));
+                if let Ok(handed) = world.hand_over(&self.outside, slot) {
+                    self.outside.settle(&handed);
+                }
             }
-            all
         });
-        answered.unwrap_or_default()
     }
 
     /// In a child: asks the process that has the connection of `fd` to make it the kernel's, which the caller

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use crate::handing::HandedOver;
+
 /// How a spell of trying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
@@ -82,4 +84,8 @@ pub trait Outside: Sync {
 
     /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
     fn start_keeper(&self) -> bool;
+
+    /// A connection is the kernel's now: its socket is to be what the program has made of the stack's. Nobody else
+    /// gets on with these descriptors meanwhile.
+    fn settle(&self, handed: &HandedOver);
 }

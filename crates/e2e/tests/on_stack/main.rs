@@ -7,6 +7,7 @@ mod iperf;
 mod memcached;
 mod nginx;
 mod node;
+mod postgres;
 mod python;
 mod redis;
 

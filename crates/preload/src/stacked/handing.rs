@@ -17,16 +17,12 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
 /// Makes the connection of a descriptor the kernel's.
 pub(crate) fn hand_over(fd: c_int) -> Result<(), Errno> {
-    let handed = SOCKETS.hand_over(fd)?;
-    settle(&handed);
-    Ok(())
+    SOCKETS.hand_over(fd)
 }
 
 /// Does for children what they have asked for.
 pub(super) fn answer_children() {
-    for handed in SOCKETS.answer_children() {
-        settle(&handed);
-    }
+    SOCKETS.answer_children();
 }
 
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.

@@ -7,8 +7,12 @@ use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
+use uncork_posix::Call;
 use uncork_sockets::{Device, Host, Reason};
 use uncork_stack::{Cidr, Detached, Mac};
+
+use crate::POSIX;
+use crate::raw::raw;
 
 /// The guardian, connected to when it is first needed: a process that only hands its listeners to its
 /// children never is.
@@ -38,6 +42,36 @@ impl Guardian {
             None => Client::connect(&self.place).map_err(|error| reason(&error))?,
         };
         Ok(self.client.insert(client))
+    }
+}
+
+/// A duplicate of a descriptor.
+struct Own(RawFd);
+
+impl Own {
+    fn of(fd: RawFd) -> Result<Self, Reason> {
+        // SAFETY: no pointers.
+        let own = unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, super::outside::HIGH) };
+        let own = own.map_err(|error| format!("it cannot be duplicated (errno {})", error.0))?;
+        Ok(Self(own as RawFd))
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // What has filled its queues was send(2), by the program's own symbol.
+        POSIX.closing(self.0, Call::Close);
+        // SAFETY: no pointers; it is nobody else's.
+        let _ = unsafe { raw!(SYS_close, self.0) };
+    }
+}
+
+/// The stack has no more to do with a descriptor when this is dropped.
+struct Forgotten(RawFd);
+
+impl Drop for Forgotten {
+    fn drop(&mut self) {
+        super::calls::forget(self.0);
     }
 }
 
@@ -95,10 +129,12 @@ impl Host for Guardian {
     }
 
     fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason> {
-        // What fills its queues is send(2), by the program's own symbol.
-        super::calls::forget(fd);
-        // SAFETY: the program's descriptor, which it does not close in the middle of its own call.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        // Another thread may close the program's meanwhile, as a server does that has forked.
+        let own = Own::of(fd)?;
+        // SAFETY: it is open for as long as `own` lives.
+        let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
+        // From now on the program's calls go to the kernel; not before, or they would find half a connection.
+        let _forgotten = Forgotten(fd);
         let snapshot = &detached.snapshot;
         let client = self.client()?;
         client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_posix::kernel::state;
-use uncork_sockets::{Outside, Tried};
+use uncork_sockets::{HandedOver, Outside, Tried};
 
 use crate::raw::raw;
 use crate::{linux, real, spin};
@@ -17,7 +17,7 @@ use crate::{linux, real, spin};
 pub(crate) struct Process;
 
 /// Descriptors of our own are at least so high, out of the way of a program that counts on the lowest.
-const HIGH: c_int = 256;
+pub(super) const HIGH: c_int = 256;
 
 /// The socket of which accepted connections are duplicates, as far as the kernel sees.
 static SPARE: OnceLock<RawFd> = OnceLock::new();
@@ -160,5 +160,9 @@ impl Outside for Process {
             let _ = raw!(SYS_rt_sigprocmask, set, &raw const before, 0, 8);
         }
         started
+    }
+
+    fn settle(&self, handed: &HandedOver) {
+        super::handing::settle(handed);
     }
 }

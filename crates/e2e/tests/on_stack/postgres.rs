@@ -1,0 +1,76 @@
+//! PostgreSQL: a child for each client, which the connection goes over to while the server closes it; not as root.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use nix::unistd::User;
+use uncork_e2e::hosts::OURS;
+use uncork_e2e::skip::skip;
+use uncork_e2e::{Daemon, Hosts, artifact, run};
+
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 5499;
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Debian keeps each version's programs in a directory of its own.
+fn binaries() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    let found = versions.map(|version| version.path().join("bin"));
+    found.filter(|path| path.join("pgbench").exists()).max()
+}
+
+/// Makes a command one of the user whom PostgreSQL wants.
+fn as_postgres(mut command: Command, program: PathBuf) -> Command {
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+    command
+}
+
+#[test]
+fn postgresql_loses_a_client_that_connects_for_each_transaction() -> Result<()> {
+    if lacks(&[("setpriv", "util-linux")])? {
+        return Ok(());
+    }
+    let Some(binaries) = binaries() else {
+        return skip("PostgreSQL is not installed (Debian: postgresql)");
+    };
+    let hosts = Hosts::new("postgres")?;
+    let scratch = Scratch::new()?;
+    fs::set_permissions(scratch.root(), fs::Permissions::from_mode(0o755))?;
+    let (data, library) = (scratch.path("data"), scratch.path("libuncork.so"));
+    fs::copy(artifact::library()?, &library)?;
+    fs::create_dir(&data)?;
+    let owner = User::from_name("postgres")?.context("there is no user postgres")?;
+    chown(&data, Some(owner.uid.as_raw()), Some(owner.gid.as_raw()))?;
+    let mut initdb = as_postgres(Command::new("setpriv"), binaries.join("initdb"));
+    initdb.args(["-A", "trust", "-U", "postgres", "-N", "--locale=C", "-D"]).arg(&data);
+    run(initdb.current_dir(scratch.root()), LIMIT)?.successful()?;
+    let access = fs::read_to_string(data.join("pg_hba.conf"))? + "\nhost all all all trust\n";
+    fs::write(data.join("pg_hba.conf"), access)?;
+    let mut server = as_postgres(hosts.on_stack("setpriv")?, binaries.join("postgres"));
+    server.arg("-D").arg(&data).args(["-p", &PORT.to_string(), "-c", "listen_addresses=*"]);
+    server.args(["-c", "unix_socket_directories=", "-c", "fsync=off"]);
+    server.current_dir(scratch.root()).env("UNCORK_LIBRARY", &library);
+    let server = Daemon::on_stack(server, &scratch.path("log"), &hosts, PORT)?;
+    let client = |words: &str| {
+        let mut command = hosts.beside(binaries.join("pgbench"))?;
+        command.args(["-h", OURS, "-U", "postgres", "-p", &PORT.to_string()]);
+        let done =
+            run(command.args(words.split(' ')), LIMIT).and_then(uncork_e2e::Finished::successful);
+        done.with_context(|| format!("pgbench {words}\n{}", server.said()))
+    };
+    wait_until("the database has started", || Ok(client("-i -s 1 -q postgres").is_ok()))?;
+    let opens = hosts.counted()?;
+    let said = client("-c 8 -j 2 -t 20 -C postgres")?.stdout;
+    ensure!(said.contains("processed: 160/160"), "{said}");
+    // They become the kernel's; hardly any may have been its from the beginning.
+    let opened = hosts.opened_since(opens)?;
+    ensure!(opened <= 8, "{opened} of 160 connections never were the stack's");
+    server.stop(Signal::SIGINT)?;
+    hosts.check_nothing_left(PORT)
+}
