@@ -48,6 +48,9 @@ extern "C" fn construct() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     each_descriptor(|fd| POSIX.inherited(fd));
     stacked::start();
+    if stacked::is_on() {
+        each_descriptor(stacked::inherited);
+    }
     for line in &POSIX.settings().ignored {
         report::say_ignored(line);
     }

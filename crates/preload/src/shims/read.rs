@@ -225,6 +225,12 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
     unsafe { real::preadv2()(fd, vectors, number, offset, flags) }
 }
 
+/// A descriptor has come over a Unix socket.
+fn came(fd: c_int) {
+    POSIX.inherited(fd);
+    stacked::inherited(fd);
+}
+
 /// recvmsg(2): also receives descriptors.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn recvmsg(
@@ -243,7 +249,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmsg(
             |_| real::recvmsg()(fd, message, flags),
         );
         if received >= 0 && (*message).msg_controllen != 0 {
-            super::each_passed_fd(message, |fd| POSIX.inherited(fd));
+            super::each_passed_fd(message, came);
         }
         received
     }
@@ -266,7 +272,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmmsg(
         for at in 0..usize::try_from(received).unwrap_or(0) {
             let message = &raw const (*messages.add(at)).msg_hdr;
             if (*message).msg_controllen != 0 {
-                super::each_passed_fd(message, |fd| POSIX.inherited(fd));
+                super::each_passed_fd(message, came);
             }
         }
         received

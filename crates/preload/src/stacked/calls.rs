@@ -134,6 +134,30 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     }
 }
 
+/// A descriptor came from outside: at the start, of a server that is upgraded or started with its sockets (systemd),
+/// or over a Unix socket. One that listens already does so on the stack, too.
+pub(crate) fn inherited(fd: c_int) {
+    if is_on()
+        && POSIX.find(fd).is_some()
+        && let Some(backlog) = backlog_of(fd)
+    {
+        listens(fd, backlog);
+    }
+}
+
+/// What listen(2) was told of a socket that listens.
+fn backlog_of(fd: c_int) -> Option<c_int> {
+    let listens = option_of(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, size_of::<c_int>())?;
+    if listens.iter().all(|octet| *octet == 0) {
+        return None;
+    }
+    /// tcpi_sacked of a listener (tcp_get_info).
+    const BACKLOG_AT: usize = 28;
+    let info = option_of(fd, libc::SOL_TCP, libc::TCP_INFO, size_of::<libc::tcp_info>())?;
+    let backlog = info.get(BACKLOG_AT..)?.first_chunk().map(|octets| c_int::from_ne_bytes(*octets));
+    backlog.filter(|backlog| *backlog > 0).or(Some(libc::SOMAXCONN))
+}
+
 /// accept4(2) on a listener that is on the stack as well. `kernel` is the program's own call.
 ///
 /// # Safety
