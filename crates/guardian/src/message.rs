@@ -9,7 +9,7 @@ use uncork_stack::Snapshot;
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
