@@ -11,16 +11,14 @@ use std::time::{Duration, Instant};
 use common::echo::{echo, echo_at};
 use common::xdp::{ALONE, Hold, open, open_with, settings};
 use common::{
-    KERNELS, LONG, Link, OURS, Peer, mac_of, numbered, pattern, receive_until, send, skipped,
-    wakes_within,
+    KERNELS, LONG, Link, OURS, OWNER, Peer, left, mac_of, numbered, pattern, receive_until, send,
+    skipped, wait_until_left, wakes_within,
 };
 use uncork_bpf::owned::Ours;
 use uncork_driver::af_xdp::{BusyPoll, Copying, Handed, Nature, Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError, af_packet};
-use uncork_packet::{Completion, Owner, Received, Trust};
+use uncork_packet::{Received, Trust};
 use uncork_wire::ethernet::Mac;
-
-const OWNER: u64 = 77;
 
 /// The kernel finds us by ARP: the stack answers.
 fn link(label: &str) -> Link {
@@ -40,30 +38,6 @@ fn with_mtu(label: &str, mtu: u16) -> Link {
 fn far_port(link: &Link) -> af_packet::Port {
     let open = || Ok(af_packet::Port::open(&af_packet::Settings::new("eth0"), None)?);
     link.kernels.within(open).unwrap()
-}
-
-fn left(port: &mut Port) -> u64 {
-    let mut bytes = 0;
-    port.complete(&mut |completion: Completion| {
-        assert_eq!(completion.owner, Owner(OWNER));
-        bytes += u64::from(completion.bytes);
-    })
-    .unwrap();
-    bytes
-}
-
-/// Looks for completions, sleeping in between, until so many octets have left.
-fn wait_until_left(port: &mut Port, bytes: u64) {
-    let (end, mut sum) = (Instant::now() + LONG, 0);
-    while sum < bytes {
-        let now = left(port);
-        sum += now;
-        assert!(Instant::now() < end, "{sum} of {bytes} octets left");
-        if now == 0 {
-            wakes_within(port, Duration::from_secs(1));
-        }
-    }
-    assert_eq!(sum, bytes);
 }
 
 #[test]

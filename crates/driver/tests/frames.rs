@@ -9,42 +9,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{
-    KERNELS, LONG, Link, OURS, mac_of, numbered, receive_until, send, skipped, wakes_within,
+    KERNELS, LONG, Link, OURS, OWNER, left, mac_of, numbered, receive_until, send, skipped,
+    wait_until_left, wakes_within,
 };
 use uncork_driver::af_packet::{Fanout, Port, Settings, Share};
 use uncork_driver::{Driver, Offer, OpenError};
-use uncork_packet::{Completion, Owner};
 use uncork_wire::ethernet::Mac;
-
-const OWNER: u64 = 77;
 
 fn far_port(link: &Link) -> Port {
     let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
     link.kernels.within(open).unwrap()
-}
-
-fn left(port: &mut Port) -> u64 {
-    let mut bytes = 0;
-    port.complete(&mut |completion: Completion| {
-        assert_eq!(completion.owner, Owner(OWNER));
-        bytes += u64::from(completion.bytes);
-    })
-    .unwrap();
-    bytes
-}
-
-/// Looks for completions, sleeping in between, until so many octets have left.
-fn wait_until_left(port: &mut Port, bytes: u64) {
-    let (end, mut sum) = (Instant::now() + LONG, 0);
-    while sum < bytes {
-        let now = left(port);
-        sum += now;
-        assert!(Instant::now() < end, "{sum} of {bytes} octets left");
-        if now == 0 {
-            wakes_within(port, Duration::from_secs(1));
-        }
-    }
-    assert_eq!(sum, bytes);
 }
 
 #[test]

@@ -4,13 +4,14 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped};
+use common::{
+    KERNELS, LONG, Link, OURS, Peer, mac_of, pattern, receive_until, skipped, start_again,
+};
 use uncork_bpf::owned::{Error, Ours, Owned, Protocol, Settings};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::{self, Port};
@@ -204,18 +205,7 @@ fn a_killed_process_leaves_nothing_behind() {
         return;
     }
     let link = shared("killed");
-    // The process itself is started in the namespace: ip(8) executes it.
-    let mut command: Command =
-        link.ours.command(std::env::current_exe().unwrap().to_str().unwrap());
-    let mut child = command
-        .args(["--exact", TEST, "--nocapture"])
-        .env("UNCORK_TEST_OWNS_A_PORT", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap());
-    let attached = said.lines().map_while(Result::ok).any(|line| line == "attached");
-    assert!(attached, "the process ended before it was ready");
+    let mut child = start_again(&link.ours, TEST, ("UNCORK_TEST_OWNS_A_PORT", "attached"));
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     // SIGKILL.
     child.kill().unwrap();

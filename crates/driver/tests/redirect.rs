@@ -4,15 +4,14 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::xdp::{ALONE, Hold, open_with, settings};
-use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, wakes_within};
+use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, start_again, wakes_within};
 use uncork_bpf::owned::{Engine, Error, Ours, Protocol, Settings};
 use uncork_driver::af_xdp::{Nature, Port, Queues};
 use uncork_driver::{Driver as _, Offer, af_packet};
@@ -293,18 +292,7 @@ fn a_killed_process_leaves_nothing_behind() {
         return;
     }
     let link = shared("redkill");
-    // The process itself is started in the namespace: ip(8) executes it.
-    let mut command: Command =
-        link.ours.command(std::env::current_exe().unwrap().to_str().unwrap());
-    let mut child = command
-        .args(["--exact", TEST, "--nocapture"])
-        .env("UNCORK_TEST_OWNS_A_PORT", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = BufReader::new(child.stdout.take().unwrap());
-    let attached = said.lines().map_while(Result::ok).any(|line| line == "attached");
-    assert!(attached, "the process ended before it was ready");
+    let mut child = start_again(&link.ours, TEST, ("UNCORK_TEST_OWNS_A_PORT", "attached"));
     assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
     // SIGKILL.
     child.kill().unwrap();

@@ -6,14 +6,16 @@
 pub(crate) mod echo;
 pub(crate) mod xdp;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uncork_driver::{Driver, Offer};
 use uncork_netns::Namespace;
-use uncork_packet::{Checksum, Owner, Segmentation, Transmit, Trust};
+use uncork_packet::{Checksum, Completion, Owner, Segmentation, Transmit, Trust};
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType, Mac};
 use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags, OptionSet};
@@ -397,4 +399,54 @@ pub(crate) fn read(
 /// Octets that are not the same twice in a row.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// Whose the frames are that these tests send.
+pub(crate) const OWNER: u64 = 77;
+
+/// Octets that have left since, all of [`OWNER`].
+pub(crate) fn left(port: &mut impl Driver) -> u64 {
+    let mut bytes = 0;
+    port.complete(&mut |completion: Completion| {
+        assert_eq!(completion.owner, Owner(OWNER));
+        bytes += u64::from(completion.bytes);
+    })
+    .unwrap();
+    bytes
+}
+
+/// Looks for completions, sleeping in between, until so many octets have left.
+pub(crate) fn wait_until_left(port: &mut impl Driver, bytes: u64) {
+    let (end, mut sum) = (Instant::now() + LONG, 0);
+    while sum < bytes {
+        let now = left(port);
+        sum += now;
+        assert!(Instant::now() < end, "{sum} of {bytes} octets left");
+        if now == 0 {
+            wakes_within(port, Duration::from_secs(1));
+        }
+    }
+    assert_eq!(sum, bytes);
+}
+
+/// Starts this test program again for one test, in a namespace, with a variable set, and waits until it has said
+/// the word.
+pub(crate) fn start_again(
+    namespace: &Namespace,
+    test: &str,
+    (variable, word): (&str, &str),
+) -> Child {
+    // The process itself is started in the namespace: ip(8) executes it.
+    let program = std::env::current_exe().unwrap();
+    let mut child = namespace
+        .command(program.to_str().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(variable, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let has_said = said.lines().map_while(Result::ok).any(|line| line == word);
+    assert!(has_said, "the process ended before it was ready");
+    child
 }

@@ -16,39 +16,29 @@ unsafe fn note(signal: c_int, action: *const libc::sigaction) {
     }
 }
 
-/// sigaction(2).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn sigaction(
-    signal: c_int,
-    action: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: the program's own call.
-    unsafe {
-        note(signal, action);
-        if stacked::is_on() {
-            return handlers::sigaction(signal, action, old);
+/// sigaction(2), by its two names.
+macro_rules! actions {
+    ($($name:ident)+) => { $(
+        /// sigaction(2).
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            signal: c_int,
+            action: *const libc::sigaction,
+            old: *mut libc::sigaction,
+        ) -> c_int {
+            // SAFETY: the program's own call.
+            unsafe {
+                note(signal, action);
+                if stacked::is_on() {
+                    return handlers::sigaction(signal, action, old);
+                }
+                real::$name()(signal, action, old)
+            }
         }
-        real::sigaction()(signal, action, old)
-    }
+    )+ };
 }
 
-/// sigaction(2), by its other name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn __sigaction(
-    signal: c_int,
-    action: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: the program's own call.
-    unsafe {
-        note(signal, action);
-        if stacked::is_on() {
-            return handlers::sigaction(signal, action, old);
-        }
-        real::__sigaction()(signal, action, old)
-    }
-}
+actions! { sigaction __sigaction }
 
 /// `signals! { name: flags }`: signal(3) and its kin, which install a handler with these flags.
 macro_rules! signals {

@@ -172,18 +172,30 @@ pub(crate) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
 descriptor_shim!(getsockname => getsockname_hook, when tcp);
 descriptor_shim!(getpeername => getpeername_hook, when tcp);
 
+/// The name of an end, which of a listener the kernel knows.
+///
+/// # Safety
+/// As for getsockname(2); `kernel` is the program's own call.
+unsafe fn naming(
+    (fd, end): (c_int, End),
+    into: *mut sockaddr,
+    len: *mut socklen_t,
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
+    if !stacked::SOCKETS.is_listener(fd) {
+        // SAFETY: as promised.
+        on_stack!(fd => unsafe { stacked::name(fd, end, into, len) });
+    }
+    kernel()
+}
+
 pub(crate) unsafe extern "C-unwind" fn getsockname_hook(
     fd: c_int,
     into: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the program's own call.
-    unsafe {
-        if !stacked::SOCKETS.is_listener(fd) {
-            on_stack!(fd => stacked::name(fd, End::Local, into, len));
-        }
-        real::getsockname()(fd, into, len)
-    }
+    unsafe { naming((fd, End::Local), into, len, || real::getsockname()(fd, into, len)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn getpeername_hook(
@@ -192,12 +204,7 @@ pub(crate) unsafe extern "C-unwind" fn getpeername_hook(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the program's own call.
-    unsafe {
-        if !stacked::SOCKETS.is_listener(fd) {
-            on_stack!(fd => stacked::name(fd, End::Remote, into, len));
-        }
-        real::getpeername()(fd, into, len)
-    }
+    unsafe { naming((fd, End::Remote), into, len, || real::getpeername()(fd, into, len)) }
 }
 
 /// pidfd_getfd(2): a descriptor of another process.
