@@ -336,18 +336,18 @@ impl World {
         self.disinherit();
     }
 
-    /// Takes listeners away from the links, and their port from the privileged half.
+    /// Takes the port of listeners away from the privileged half, and them from the links.
     pub(crate) fn stop_listening(&mut self, on: Vec<(usize, ListenerId)>, local: SocketAddr) {
-        let any = !on.is_empty();
+        if !on.is_empty() {
+            // First of all nothing new may come: what waits to be accepted is reset.
+            self.host.disown(local);
+        }
         for (link, id) in on {
             if let Some(link) = self.links().get_mut(link) {
                 let now = link.now();
                 link.unbind_listener(id);
                 link.stack().close_listener(now, id);
             }
-        }
-        if any {
-            self.host.disown(local);
         }
     }
 
