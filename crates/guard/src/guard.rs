@@ -29,6 +29,8 @@ const STRANGERS: usize = 64;
 const INTRODUCTION: Duration = Duration::from_secs(1);
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
+/// The same while members of a port have just changed.
+const SETTLING: Duration = Duration::from_millis(5);
 /// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
 const SHARE: u32 = 200;
 
@@ -112,6 +114,10 @@ impl Guard {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.turn()?;
+            if self.steering.is_settling() {
+                let all = self.peers.iter().filter_map(|peer| peer.session.as_ref());
+                self.steering.settle(&all.collect::<Vec<_>>());
+            }
             if self.looked.elapsed() >= self.rests {
                 self.look_after();
             }
@@ -144,9 +150,15 @@ impl Guard {
     /// Sleeps until there is something to do. None: the time of a round is over.
     fn wait(&self) -> io::Result<Option<Ready>> {
         // With nothing that only time can change, no turn is for nothing.
-        let waits = self.program.is_none() || self.steering.is_untidy() || self.has_strangers();
+        let settling = self.steering.is_settling();
+        let waits =
+            self.program.is_none() || self.steering.is_untidy() || self.has_strangers() || settling;
         // Whether anybody is left is looked at in each round.
-        let round = if self.program.is_none() { ROUND } else { self.rests };
+        let round = match &self.program {
+            _ if settling => SETTLING,
+            None => ROUND,
+            Some(_) => self.rests,
+        };
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));

@@ -22,6 +22,10 @@ use crate::session::{Ends, Session};
 /// has come.
 const STAYS: Duration = Duration::from_secs(2);
 
+/// How long members of a port that has got one more or one less are looked at again and again: a stack does not reset
+/// what it does not know on a port that it has just taken over for half a second.
+const SETTLES: Duration = Duration::from_millis(300);
+
 /// Says to the kernel which packets are whose.
 pub(crate) struct Steering {
     owned: Owned,
@@ -33,6 +37,8 @@ pub(crate) struct Steering {
     kept: HashMap<Ends, Instant>,
     /// Connections that are entered as a member's.
     pinned: HashMap<Ends, Engine>,
+    /// Places whose members have changed a short while ago, each until when that is so.
+    settling: Vec<(Vec<SocketAddr>, Instant)>,
 }
 
 impl Steering {
@@ -49,7 +55,8 @@ impl Steering {
         }
         let kernel = SockDiag::open().map_err(Error::system("ask the kernel about its sockets"))?;
         let (members, kept, pinned) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Ok(Self { owned, addresses, kernel, members, kept, pinned })
+        let settling = Vec::new();
+        Ok(Self { owned, addresses, kernel, members, kept, pinned, settling })
     }
 
     /// The filter of an engine's packet sockets.
@@ -93,6 +100,7 @@ impl Steering {
             }
         }
         self.keep_kernels(places)?;
+        self.settling.push((places.to_vec(), Instant::now() + SETTLES));
         self.pin(places, others)
     }
 
@@ -113,7 +121,27 @@ impl Steering {
             }
             told.map_err(|error| error.to_string())?;
         }
+        self.settling.push((places.to_vec(), Instant::now() + SETTLES));
         self.pin(places, all)
+    }
+
+    /// Whether members have changed a short while ago: [`Steering::settle`] soon.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.settling.is_empty()
+    }
+
+    /// A SYN that had come to a member before the members changed, and was looked at after that, is in no table
+    /// at either of the two looks. What follows it would go to another member, which in the end resets it: so
+    /// it is looked again for a while.
+    pub(crate) fn settle(&mut self, all: &[&Session]) {
+        let now = Instant::now();
+        for (places, until) in std::mem::take(&mut self.settling) {
+            // What cannot be entered now can be the next time.
+            let _ = self.pin(&places, all);
+            if now < until {
+                self.settling.push((places, until));
+            }
+        }
     }
 
     /// A connection that an engine opens is its from now on.
@@ -201,7 +229,8 @@ impl Steering {
     fn pin(&mut self, places: &[SocketAddr], engines: &[&Session]) -> Result<(), String> {
         for session in engines {
             for ends in session.connections() {
-                if places.contains(&ends.0) && !self.kept.contains_key(&ends) {
+                let is_known = self.kept.contains_key(&ends) || self.pinned.contains_key(&ends);
+                if places.contains(&ends.0) && !is_known {
                     self.enter(session.engine, ends)?;
                 }
             }
