@@ -62,23 +62,6 @@ impl<O: Outside> Sockets<O> {
         self.with(|world| world.source_for(remote.ip(), bound.ip())).flatten()
     }
 
-    /// Whether its descriptor is a duplicate of one that all accepted connections share.
-    #[must_use]
-    pub fn shares_stand_in(&self, fd: RawFd) -> bool {
-        let shares = self.call(|world| {
-            let (_, socket) = world.table.find(fd)?;
-            // One descriptor may get one of its own; of several each would get another.
-            Ok(std::mem::take(&mut socket.stand_in) && socket.descriptors == 1)
-        });
-        shares.unwrap_or(false)
-    }
-
-    /// Whether it was made for IPv6.
-    #[must_use]
-    pub fn is_ipv6(&self, fd: RawFd) -> bool {
-        self.call(|world| Ok(world.table.find(fd)?.1.ipv6)).unwrap_or(false)
-    }
-
     /// Waits for a connection that was begun.
     ///
     /// # Errors
@@ -126,7 +109,7 @@ impl<O: Outside> Sockets<O> {
             let fds = world.table.descriptors_of(slot);
             let gone = fds.iter().filter_map(|&fd| world.table.unbind(fd)).last();
             let (_, socket) = gone.ok_or(Errno::EBADF)?;
-            world.close(slot, &socket);
+            world.close(&socket);
             world.turn();
             Ok(HandedOver::new(fds, &socket))
         })
@@ -229,12 +212,17 @@ impl World {
     ) -> Result<Place, Errno> {
         let at = self.link_of(local).ok_or(Errno::EADDRNOTAVAIL)?;
         self.own_connection(local, remote, fd).map_err(|_| Errno::ENETUNREACH)?;
-        let link = self.links().get_mut(at).ok_or(Errno::ENETDOWN)?;
-        let now = link.now();
-        let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;
-        for &option in asked.options() {
-            link.stack().set_option(now, id, option);
+        let begun = self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
+            let now = link.now();
+            let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;
+            for &option in asked.options() {
+                link.stack().set_option(now, id, option);
+            }
+            Ok(Place { link: at, id })
+        });
+        if begun.is_err() {
+            self.disown_connection(local, remote);
         }
-        Ok(Place { link: at, id })
+        begun
     }
 }

@@ -194,7 +194,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// `fd` is about to be closed, or replaced; whether the kernel's descriptor remains to be closed.
+    /// `fd` is about to be closed, or replaced. The kernel's descriptor is the caller's to close.
     ///
     /// # Errors
     ///
@@ -203,8 +203,8 @@ impl<O: Outside> Sockets<O> {
         self.linger(fd);
         self.call(|world| {
             world.table.slot(fd)?;
-            if let Some((slot, socket)) = world.table.unbind(fd) {
-                world.close(slot, &socket);
+            if let Some((_, socket)) = world.table.unbind(fd) {
+                world.close(&socket);
             }
             Ok(())
         })?;

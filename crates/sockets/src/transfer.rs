@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::uio::pread;
@@ -36,7 +37,9 @@ struct Course {
     slot: Slot,
     place: Place,
     waits: bool,
-    limit: Option<std::time::Duration>,
+    limit: Option<Duration>,
+    /// SO_RCVLOWAT: how many octets one who waits waits for.
+    low_water_bytes: usize,
 }
 
 impl<O: Outside> Sockets<O> {
@@ -69,11 +72,11 @@ impl<O: Outside> Sockets<O> {
             return Err(Errno::EOPNOTSUPP);
         }
         let mut sent = 0;
-        let done = self.transfer(fd, flags, Way::Out, &mut |world, place| match world
-            .send(place, pieces, &mut sent, flags)
-        {
-            Err(Errno::EAGAIN) => None,
-            done => Some(done),
+        let done = self.transfer(fd, flags, Way::Out, &mut |world, course| {
+            match world.send(course.place, pieces, &mut sent, flags) {
+                Err(Errno::EAGAIN) => None,
+                done => Some(done),
+            }
         });
         self.keeper_must_send();
         match done {
@@ -88,25 +91,24 @@ impl<O: Outside> Sockets<O> {
         fd: RawFd,
         flags: i32,
         way: Way,
-        attempt: &mut dyn FnMut(&mut World, Place) -> Attempt,
+        attempt: &mut dyn FnMut(&mut World, Course) -> Attempt,
     ) -> Result<(), Errno> {
         let (course, first) = self.call(|world| {
             let course = world.course(fd, flags, way)?;
-            let first = attempt(world, course.place);
+            let first = attempt(world, course);
             let again = first.is_none() && !course.waits;
             if again {
                 // What has come or gone meanwhile.
                 world.turn_if_due();
             }
-            Ok((course, if again { attempt(world, course.place) } else { first }))
+            Ok((course, if again { attempt(world, course) } else { first }))
         })?;
         match first {
             Some(done) => done,
             None if !course.waits => Err(Errno::EAGAIN),
             None => {
-                let place = course.place;
                 let wait = Self::wait_for(course);
-                let done = self.wait(wait, &mut |world| attempt(world, place))?;
+                let done = self.wait(wait, &mut |world| attempt(world, course))?;
                 done.unwrap_or(Err(Errno::EAGAIN))
             }
         }
@@ -139,31 +141,20 @@ impl<O: Outside> Sockets<O> {
         }
         let all: usize = pieces.iter().map(|piece| piece.len()).sum();
         let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;
-        let wanted = if whole { all } else { self.low_water(fd)?.min(all) };
         let mut received = 0;
-        let done = self.transfer(fd, flags, Way::In, &mut |world, place| match world.receive(
-            place,
-            pieces,
-            &mut received,
-            flags,
-        ) {
-            Err(Errno::EAGAIN) => (received > 0 && received >= wanted).then_some(Ok(())),
-            Err(error) => Some(Err(error)),
-            Ok(_) if all == 0 => Some(Ok(())),
-            Ok(end) => (end || received >= wanted).then_some(Ok(())),
+        let done = self.transfer(fd, flags, Way::In, &mut |world, course| {
+            let wanted = if whole { all } else { course.low_water_bytes.min(all) };
+            match world.receive(course.place, pieces, &mut received, flags) {
+                Err(Errno::EAGAIN) => (received > 0 && received >= wanted).then_some(Ok(())),
+                Err(error) => Some(Err(error)),
+                Ok(_) if all == 0 => Some(Ok(())),
+                Ok(end) => (end || received >= wanted).then_some(Ok(())),
+            }
         });
         match done {
             Err(error) if received == 0 => Err(error),
             _ => Ok(received),
         }
-    }
-
-    /// SO_RCVLOWAT: how many octets one who waits waits for.
-    fn low_water(&self, fd: RawFd) -> Result<usize, Errno> {
-        self.call(|world| {
-            let low = world.table.find(fd)?.1.asked.receive_low_water.max(1);
-            Ok(usize::try_from(low).unwrap_or(usize::MAX))
-        })
     }
 
     /// sendfile(2): as much of `count` octets of a file from `offset` on as the socket takes.
@@ -220,7 +211,9 @@ impl World {
             Way::In => socket.asked.receive_timeout,
             Way::Out => socket.asked.send_timeout,
         };
-        Ok(Course { slot, place, waits, limit })
+        let low = socket.asked.receive_low_water.max(1);
+        let low_water_bytes = usize::try_from(low).unwrap_or(usize::MAX);
+        Ok(Course { slot, place, waits, limit, low_water_bytes })
     }
 
     /// Gives the stack what is left of `pieces` behind the first `sent` octets. `Ok`: all was taken.

@@ -61,8 +61,6 @@ impl World {
         if let Some(at) = at {
             self.host.leave(at);
         }
-        if self.opened.remove(&(local, remote)) {
-            self.host.disown_connection(local, remote);
-        }
+        self.disown_connection(local, remote);
     }
 }

@@ -226,6 +226,13 @@ impl World {
         Ok(())
     }
 
+    /// It is over, or was never begun. Those that came to a listener are owned with its port.
+    pub(crate) fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
+        if self.opened.remove(&(local, remote)) {
+            self.host.disown_connection(local, remote);
+        }
+    }
+
     /// Something has happened to a socket: whoever waits for it is woken.
     pub(crate) fn note(&mut self, slot: Slot) {
         let sleepers = &self.sleepers;
@@ -287,7 +294,7 @@ impl World {
     }
 
     /// A socket is closed for good.
-    pub(crate) fn close(&mut self, slot: Slot, socket: &Socket) {
+    pub(crate) fn close(&mut self, socket: &Socket) {
         self.sets.forget_socket(socket);
         match &socket.kind {
             Kind::Connection { place, .. } => {
@@ -302,7 +309,6 @@ impl World {
             }
             Kind::Elsewhere { .. } => {}
         }
-        let _ = slot;
     }
 
     /// Without the privileged half nobody keeps the kernel from what is the stack's: connections end, now that

@@ -96,11 +96,12 @@ pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
     let number = number.min(highest + 1).max(0) as usize;
     // SAFETY: as promised.
     let asked = |fd: &usize| sets.iter().any(|&set| unsafe { is_in(set, *fd) });
-    is_on()
-        && (0..number).filter(asked).any(|fd| {
-            super::claim_if_parents(fd as c_int);
-            concerns(fd as c_int)
-        })
+    if !is_on() {
+        return false;
+    }
+    let asked = || (0..number).filter(asked).map(|fd| fd as c_int);
+    asked().for_each(super::claim_if_parents);
+    asked().any(concerns)
 }
 
 /// select(2), pselect(2), with some on the stack: poll(2) with other words.
@@ -136,11 +137,9 @@ pub(crate) unsafe fn select(
     }
     show_sets(&polled);
     // SAFETY: as promised.
-    let ready = match SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
-        Ok(ready) => ready,
-        Err(error) => return fail(error) as c_int,
-    };
-    let _ = ready;
+    if let Err(error) = SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
+        return fail(error) as c_int;
+    }
     if polled.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         return fail(nix::errno::Errno::EBADF) as c_int;
     }
