@@ -124,15 +124,17 @@ impl Hosts {
         Connection::over(self.connect(port)?)
     }
 
-    /// Waits until connections to a port are the stack's.
+    /// Waits until connections to a port are the stack's. One may become the kernel's later (a server forks for
+    /// it): what counts is who opened it.
     pub fn wait_for_stack(&self, port: u16, server: &crate::Daemon) -> Result<()> {
         let to = end(OURS, port)?;
         let patience = Instant::now() + LONG;
         loop {
             let short = Duration::from_secs(1);
             let connect = move || Ok(TcpStream::connect_timeout(&to, short));
+            let before = self.counted()?;
             let why = match self.theirs.within(connect)? {
-                Ok(stream) if !self.kernel_has(stream.local_addr()?)? => return Ok(()),
+                Ok(_) if self.opened_since(before)? == 0 => return Ok(()),
                 Ok(_) => "all connections are the kernel's".to_owned(),
                 Err(error) => error.to_string(),
             };

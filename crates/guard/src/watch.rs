@@ -11,22 +11,32 @@ use std::time::{Duration, Instant};
 /// How long the guardian waits for somebody whom it cannot see.
 pub(crate) const LINGERS: Duration = Duration::from_secs(2);
 
+/// As often nobody must be found, one time after another: a process has no environment to be seen while it
+/// executes another program.
+const IN_VAIN: u32 = 2;
+
 /// Since when nobody is there.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     alone_since: Option<Instant>,
+    /// How often nobody was found since then.
+    in_vain: u32,
 }
 
 impl Watch {
     /// Somebody is there.
     pub(crate) fn see(&mut self) {
-        self.alone_since = None;
+        *self = Self::default();
     }
 
     /// Nobody is connected, and the first process is gone: whether nobody will come any more.
     pub(crate) fn is_over(&mut self, token: &str) -> bool {
         let since = *self.alone_since.get_or_insert_with(Instant::now);
-        since.elapsed() >= LINGERS && !is_known(token)
+        if since.elapsed() < LINGERS {
+            return false;
+        }
+        self.in_vain = if is_known(token) { 0 } else { self.in_vain + 1 };
+        self.in_vain >= IN_VAIN
     }
 }
 
@@ -56,7 +66,12 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        let seen = is_known(&token);
+        // While a program is being executed, it has no environment yet.
+        let patience = Instant::now() + LINGERS;
+        let mut seen = false;
+        while !seen && Instant::now() < patience {
+            seen = is_known(&token);
+        }
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(seen);

@@ -48,6 +48,13 @@ fn described(found: &Value) -> String {
 
 /// What is wrong with the doctor's answer about one run: a report, as its JSON says it.
 pub(crate) fn complaints(label: &Label, report: &Value) -> Vec<String> {
+    let mut complaints = wrong_names(label, report);
+    complaints.extend(wrong_sums(label, report));
+    complaints
+}
+
+/// What it names wrongly, or does not name.
+pub(crate) fn wrong_names(label: &Label, report: &Value) -> Vec<String> {
     let connections = report["connections"].as_array().unwrap();
     let mut complaints = Vec::new();
     if connections.is_empty() {
@@ -67,7 +74,7 @@ pub(crate) fn complaints(label: &Label, report: &Value) -> Vec<String> {
         }
     }
     for wanted in &label.connections {
-        let meant: Vec<_> = connections.iter().filter(|c| is_about(wanted, c)).collect();
+        let meant = about(wanted, report);
         if meant.is_empty() {
             complaints.push(format!("no connection {} to {}", wanted.client, wanted.server));
         }
@@ -78,9 +85,20 @@ pub(crate) fn complaints(label: &Label, report: &Value) -> Vec<String> {
                 complaints.push(format!("does not name {finding:?}, but {others:?}"));
             }
         }
-        complaints.extend(wrong_sum(wanted, &meant));
     }
     complaints
+}
+
+/// Where its milliseconds are not the client's.
+pub(crate) fn wrong_sums(label: &Label, report: &Value) -> Vec<String> {
+    let sum = |wanted| wrong_sum(wanted, &about(wanted, report));
+    label.connections.iter().filter_map(sum).collect()
+}
+
+/// The connections that a label speaks of.
+fn about<'a>(label: &label::Connection, report: &'a Value) -> Vec<&'a Value> {
+    let connections = report["connections"].as_array().unwrap();
+    connections.iter().filter(|connection| is_about(label, connection)).collect()
 }
 
 /// Whether the milliseconds are the client's.
