@@ -8,10 +8,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, skipped};
-use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings};
+use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings, Sharing};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::{self, Port};
 
@@ -104,7 +105,7 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
     const REMOTES: usize = 60;
     let (link, owned, mut ports) = open("share", 3);
     let udp = Protocol::Udp;
-    owned.share(udp, at(PORT), &[engine(1), engine(2), engine(3)]).unwrap();
+    owned.share(udp, at(PORT), &[engine(1), engine(2), engine(3)], Sharing::Shared).unwrap();
     let bind = || {
         (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect::<anyhow::Result<Vec<_>>>()
     };
@@ -126,14 +127,14 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
     let stays = *before[0].keys().next().unwrap();
     let remote = SocketAddr::from((KERNELS, stays));
     owned.own_as(engine(1), Ours::Connection(udp, at(PORT), remote)).unwrap();
-    owned.share(udp, at(PORT), &[engine(3), engine(2)]).unwrap();
+    owned.share(udp, at(PORT), &[engine(3), engine(2)], Sharing::Shared).unwrap();
     send(1);
     let after = came(&mut ports, REMOTES);
     assert_eq!(after[0], BTreeMap::from([(stays, 1)]));
     assert_eq!(after[1].len() + after[2].len(), REMOTES - 1);
     assert!(after[1..].iter().all(|came| came.len() > 10), "{after:?}");
     // Nobody has it: it is the kernel's.
-    owned.share(udp, at(PORT), &[]).unwrap();
+    owned.share(udp, at(PORT), &[], Sharing::Shared).unwrap();
     let refused = || {
         let socket = UdpSocket::bind((KERNELS, 0))?;
         socket.connect(at(PORT))?;
@@ -146,13 +147,53 @@ fn a_shared_port_gives_each_connection_to_one_engine_and_always_the_same() {
 }
 
 #[test]
+fn who_had_a_ports_connection_when_it_began_has_it_when_the_engines_change() {
+    if skipped("who_had_a_ports_connection_when_it_began_has_it_when_the_engines_change") {
+        return;
+    }
+    const REMOTES: usize = 40;
+    let (link, owned, mut ports) = open("begun", 3);
+    let share = |engines: &[u32], sharing| {
+        let engines: Vec<_> = engines.iter().copied().map(engine).collect();
+        owned.share(Protocol::Tcp, at(PORT), &engines, sharing).unwrap();
+    };
+    share(&[1, 2, 3], Sharing::Shared);
+    let link = &link;
+    thread::scope(|scope| {
+        // Nobody answers: each sends its SYN again after a second, and then again.
+        for _ in 0..REMOTES {
+            let patience = Duration::from_secs(4);
+            let connect = move || Ok(TcpStream::connect_timeout(&at(PORT), patience).is_err());
+            scope.spawn(move || link.kernels.within(connect).unwrap());
+        }
+        let first = came(&mut ports, REMOTES);
+        share(&[3, 2], Sharing::Changed);
+        let second = came(&mut ports, REMOTES);
+        assert!(second[0].is_empty(), "who has gone gets no SYN: {second:?}");
+        for at in [1, 2] {
+            assert!(first[at].len() > 4, "{first:?}");
+            let stay = |port: &u16| second[at].contains_key(port);
+            assert!(first[at].keys().all(stay), "{first:?} became {second:?}");
+        }
+        // What has begun since is what counts, and in the end who has the port.
+        share(&[2, 1, 3], Sharing::Shared);
+        let third = came(&mut ports, REMOTES);
+        assert!(third.iter().all(|came| came.len() > 4), "{third:?}");
+        let is_new =
+            |at: usize| third[at].keys().filter(|port| !second[at].contains_key(port)).count();
+        let moved = is_new(1) + is_new(2);
+        assert!(moved > 4, "{second:?} became {third:?}");
+    });
+}
+
+#[test]
 fn a_port_takes_so_many_engines_and_no_more() {
     if skipped("a_port_takes_so_many_engines_and_no_more") {
         return;
     }
     let owned = Owned::load(Settings { ethernet: true, neighbours: false }).unwrap();
     let engines: Vec<_> = (1..=65).map(engine).collect();
-    owned.share(Protocol::Tcp, at(PORT), &engines[..Engine::MOST]).unwrap();
-    let error = owned.share(Protocol::Tcp, at(PORT), &engines).unwrap_err();
+    owned.share(Protocol::Tcp, at(PORT), &engines[..Engine::MOST], Sharing::Shared).unwrap();
+    let error = owned.share(Protocol::Tcp, at(PORT), &engines, Sharing::Shared).unwrap_err();
     assert!(matches!(error, Error::Full), "{error}");
 }

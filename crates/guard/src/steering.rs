@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol};
+use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol, Sharing};
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
 
@@ -22,9 +22,9 @@ use crate::session::{Ends, Session};
 /// has come.
 const STAYS: Duration = Duration::from_secs(2);
 
-/// How long members of a port that has got one more or one less are looked at again and again: a stack does not reset
-/// what it does not know on a port that it has just taken over for half a second.
-const SETTLES: Duration = Duration::from_millis(300);
+/// How long it counts who had a port when a connection began: a SYN may be in the ring of a process that does not get
+/// on, and no table has it until it does.
+const SETTLES: Duration = Duration::from_secs(3);
 
 /// Says to the kernel which packets are whose.
 pub(crate) struct Steering {
@@ -94,7 +94,7 @@ impl Steering {
         for place in places {
             let members = self.members.entry(*place).or_default();
             members.push(engine);
-            if let Err(error) = self.owned.share(Protocol::Tcp, *place, members) {
+            if let Err(error) = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed) {
                 members.pop();
                 return Err(error.to_string());
             }
@@ -115,7 +115,7 @@ impl Steering {
         for place in places {
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
-            let told = self.owned.share(Protocol::Tcp, *place, members);
+            let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed);
             if members.is_empty() {
                 self.members.remove(place);
             }
@@ -131,17 +131,31 @@ impl Steering {
     }
 
     /// A SYN that had come to a member before the members changed, and was looked at after that, is in no table
-    /// at either of the two looks. What follows it would go to another member, which in the end resets it: so
-    /// it is looked again for a while.
+    /// at either of the two looks. The filters know for a while whose it is, which is then entered for good.
     pub(crate) fn settle(&mut self, all: &[&Session]) {
         let now = Instant::now();
-        for (places, until) in std::mem::take(&mut self.settling) {
-            // What cannot be entered now can be the next time.
-            let _ = self.pin(&places, all);
-            if now < until {
+        let (over, others) =
+            std::mem::take(&mut self.settling).into_iter().partition(|(_, until)| *until <= now);
+        self.settling = others;
+        for (places, until) in over {
+            let settled = self.pin(&places, all).and_then(|()| self.settled(&places));
+            if settled.is_err() {
+                // What cannot be entered now can be the next time.
                 self.settling.push((places, until));
             }
         }
+    }
+
+    /// The members of these places are the same for a while, unless they have changed anew.
+    fn settled(&mut self, places: &[SocketAddr]) -> Result<(), String> {
+        let is_new = |place: &SocketAddr| !self.settling.iter().any(|(new, _)| new.contains(place));
+        for place in places.iter().filter(|place| is_new(place)) {
+            if let Some(members) = self.members.get(place) {
+                let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Shared);
+                told.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
     }
 
     /// A connection that an engine opens is its from now on.
@@ -170,6 +184,11 @@ impl Steering {
         self.owned.keep(Protocol::Tcp, ends.0, ends.1).map_err(|error| error.to_string())?;
         self.kept.insert(ends, Instant::now());
         Ok(())
+    }
+
+    /// Whether somebody has a socket of the kernel's that listens at this port.
+    pub(crate) fn is_listened_at(&mut self, port: u16) -> bool {
+        self.kernel.listening().is_ok_and(|ports| ports.contains(&port))
     }
 
     /// Whether entries have to be looked at again.

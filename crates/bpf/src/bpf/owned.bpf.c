@@ -24,7 +24,7 @@ int drop_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
 
-	if (!read_packet(skb, &packet) || owner(&packet) == KERNEL)
+	if (!read_packet(skb, &packet) || owner(&packet, LOOKED_UP) == KERNEL)
 		return TCX_NEXT;
 	count_dropped();
 	return TCX_DROP;
@@ -40,7 +40,7 @@ int take_owned(struct __sk_buff *skb)
 		return settings.neighbours ? -1 : 0;
 	if (!read_packet(skb, &packet))
 		return 0;
-	if (owner(&packet) == settings.engine || is_icmp_error(&packet))
+	if (owner(&packet, WRITTEN_DOWN) == settings.engine || is_icmp_error(&packet))
 		return -1;
 	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
 }

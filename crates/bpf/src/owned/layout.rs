@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, Protocol, Settings};
+use super::{Engine, Protocol, Settings, Sharing};
 
 /// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
 /// zeros in both.
@@ -50,10 +50,11 @@ pub(super) fn constants(settings: Settings, engine: Engine, seed: u32, marks: bo
 }
 
 /// `struct members` of `owned/maps.h`; nothing if they are too many.
-pub(super) fn members(engines: &[Engine]) -> Option<[u8; 4 + 4 * Engine::MOST]> {
-    let mut value = [0; 4 + 4 * Engine::MOST];
+pub(super) fn members(engines: &[Engine], sharing: Sharing) -> Option<[u8; 8 + 4 * Engine::MOST]> {
+    let mut value = [0; 8 + 4 * Engine::MOST];
     let count = u32::try_from(engines.len()).ok().filter(|_| engines.len() <= Engine::MOST)?;
-    let numbers = [count].into_iter().chain(engines.iter().map(|engine| engine.0.get()));
+    let numbers =
+        [count, sharing as u32].into_iter().chain(engines.iter().map(|engine| engine.0.get()));
     for (place, number) in value.chunks_exact_mut(4).zip(numbers) {
         place.copy_from_slice(&number.to_ne_bytes());
     }
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_port_has_no_more_engines_than_the_kernel_looks_at() {
-        assert!(members(&[Engine::ONLY; Engine::MOST]).is_some());
-        assert!(members(&[Engine::ONLY; Engine::MOST + 1]).is_none());
+        assert!(members(&[Engine::ONLY; Engine::MOST], Sharing::Alone).is_some());
+        assert!(members(&[Engine::ONLY; Engine::MOST + 1], Sharing::Alone).is_none());
     }
 }

@@ -49,7 +49,7 @@ const REDIRECT: &str = "redirect_owned";
 const SOCKETS: &str = "sockets";
 
 /// Maps that all filters share.
-const MAPS: [&str; 4] = ["addresses", "listeners", "connections", "dropped"];
+const MAPS: [&str; 5] = ["addresses", "listeners", "connections", "dropped", "begun"];
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
@@ -91,6 +91,17 @@ impl Protocol {
             Self::Udp => 17,
         }
     }
+}
+
+/// What is to be expected of a port's engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// There will be no others.
+    Alone = 0,
+    /// There may be others at another time.
+    Shared = 1,
+    /// They have just become others.
+    Changed = 2,
 }
 
 /// Something that is the stack's.
@@ -173,7 +184,7 @@ pub struct Owned {
     /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
     /// In the order of [`MAPS`].
-    maps: [MapHandle; 4],
+    maps: [MapHandle; 5],
     links: Vec<OwnedFd>,
 }
 
@@ -197,14 +208,15 @@ impl Owned {
         let mut object = open(settings, Engine::ONLY, seed, false)?;
         redirect::leave_out(&mut object)?;
         let object = object.load()?;
-        let [addresses, listeners, connections, dropped] = MAPS.map(|name| map(&object, name));
+        let [addresses, listeners, connections, dropped, begun] =
+            MAPS.map(|name| map(&object, name));
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
             settings,
             seed,
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
-            maps: [addresses?, listeners?, connections?, dropped?],
+            maps: [addresses?, listeners?, connections?, dropped?, begun?],
             links: Vec::new(),
         })
     }
@@ -279,13 +291,14 @@ impl Owned {
     /// [`Error::Full`], or what the kernel says.
     pub fn own_as(&self, engine: Engine, what: Ours) -> Result<(), Error> {
         match what {
-            Ours::Port(protocol, local) => self.share(protocol, local, &[engine]),
+            Ours::Port(protocol, local) => self.share(protocol, local, &[engine], Sharing::Alone),
             _ => self.enter(what, &engine.0.get().to_ne_bytes()),
         }
     }
 
     /// From now on connections to this port go to these engines, each to one of them; none: they are the
-    /// kernel's.
+    /// kernel's. What belongs to a connection of TCP that began before goes to whoever had the port then, as long
+    /// as the engines are said to have changed.
     ///
     /// # Errors
     ///
@@ -295,12 +308,13 @@ impl Owned {
         protocol: Protocol,
         local: SocketAddr,
         engines: &[Engine],
+        sharing: Sharing,
     ) -> Result<(), Error> {
         let port = Ours::Port(protocol, local);
         if engines.is_empty() {
             return self.disown(port);
         }
-        self.enter(port, &members(engines).ok_or(Error::Full)?)
+        self.enter(port, &members(engines, sharing).ok_or(Error::Full)?)
     }
 
     /// From now on this connection is the kernel's, whosever its port is, until it is disowned.
@@ -414,6 +428,6 @@ mod tests {
         let values = constants(by_default, Engine::ONLY, 0, false);
         assert_eq!(map.initial_value().unwrap()[..values.len()], values);
         let map = object.maps().find(|map| map.name() == "listeners").unwrap();
-        assert_eq!(map.value_size() as usize, members(&[]).unwrap().len());
+        assert_eq!(map.value_size() as usize, members(&[], Sharing::Alone).unwrap().len());
     }
 }

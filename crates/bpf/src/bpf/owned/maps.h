@@ -8,14 +8,23 @@
 #define LISTENERS 16384
 /* Memory is taken for those that there are. */
 #define CONNECTIONS (4 << 20)
+/* Memory is taken for all. */
+#define BEGUN 16384
 
 /* In place of an engine's number. */
 #define KERNEL 0
 /* Engines of a port. */
 #define MEMBERS 64
 
+/* Where a port may get other engines: whose each connection is, is written down when it begins. */
+#define SHARED 1
+/* The engines have changed a short while ago: what is written down counts. */
+#define CHANGED 2
+
 struct members {
 	__u32 count;
+	/* One of the above, or none: there will be no others. */
+	__u32 state;
 	__u32 engines[MEMBERS];
 };
 
@@ -58,6 +67,17 @@ struct {
 	__type(key, struct connection);
 	__type(value, __u32);
 } connections SEC(".maps");
+
+/*
+ * Whose connections have begun with a SYN that a port's engines had at that time. Between them and the engine that has
+ * seen it is the engine's ring: until then no table has them.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, BEGUN);
+	__type(key, struct connection);
+	__type(value, __u32);
+} begun SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

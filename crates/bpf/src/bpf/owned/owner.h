@@ -36,8 +36,59 @@ static __always_inline __u32 member(const struct members *members, const struct 
 	return i < MEMBERS ? members->engines[i] : KERNEL;
 }
 
+struct search {
+	const struct members *members;
+	__u32 engine;
+	bool found;
+};
+
+static long find_member(__u32 i, struct search *search)
+{
+	if (i >= MEMBERS || search->members->engines[i] != search->engine)
+		return 0;
+	search->found = true;
+	return 1;
+}
+
+/* By a helper: as a loop, the kernel's verifier would go through each round with all that may have been before. */
+static __always_inline bool is_member(const struct members *members, __u32 engine)
+{
+	struct search search = { .members = members, .engine = engine };
+
+	bpf_loop(members->count, find_member, &search, 0);
+	return search.found;
+}
+
+/* What a program has to do with members that come and go. */
+enum changes {
+	/* There are none: the engine has its ports alone. */
+	NONE,
+	/* It looks up what is written down. */
+	LOOKED_UP,
+	/* And writes down what is its engine's. */
+	WRITTEN_DOWN,
+};
+
+static __always_inline __u32 member_for(const struct members *members, const struct packet *packet,
+					const struct connection *connection, enum changes changes)
+{
+	const __u32 *begun_by;
+	__u32 engine;
+
+	if (changes != NONE && members->state == CHANGED) {
+		begun_by = bpf_map_lookup_elem(&begun, connection);
+		/* Who is not there any more does not answer a SYN that is sent again. */
+		if (begun_by && (!packet->is_first || is_member(members, *begun_by)))
+			return *begun_by;
+	}
+	engine = member(members, packet);
+	if (changes == WRITTEN_DOWN && packet->is_first && members->state && engine == settings.engine)
+		bpf_map_update_elem(&begun, connection, &engine, 0 /* BPF_ANY */);
+	return engine;
+}
+
 /* Whose a packet is: an engine's, or the kernel's. */
-static __always_inline __u32 owner(const struct packet *packet)
+static __always_inline __u32 owner(const struct packet *packet, enum changes changes)
 {
 	struct connection connection = {};
 	struct listener listener = {};
@@ -66,7 +117,9 @@ static __always_inline __u32 owner(const struct packet *packet)
 		__builtin_memset(&listener.local, 0, sizeof(listener.local));
 		members = bpf_map_lookup_elem(&listeners, &listener);
 	}
-	return members ? member(members, packet) : KERNEL;
+	if (!members)
+		return KERNEL;
+	return member_for(members, packet, &connection, changes);
 }
 
 static __always_inline void count_dropped(void)

@@ -18,6 +18,10 @@
 
 #define IPV4_BYTES 20
 #define IPV6_BYTES 40
+/* RFC 9293 3.1. */
+#define TCP_FLAGS_AT 13
+#define TCP_SYN 0x02
+#define TCP_ACK 0x10
 /* Extension headers that are looked past; a packet with more is the kernel's. */
 #define EXTENSIONS 4
 /* As far as is looked: four extension headers, each of the longest, and what an error quotes. */
@@ -73,6 +77,8 @@ struct packet {
 	__be16 remote_port;
 	__u8 protocol;
 	bool has_ports;
+	/* Of TCP: the first segment of a connection. */
+	bool is_first;
 	/* Of ICMP. */
 	__u8 type;
 	/* Where TCP, UDP or ICMP begin. */
@@ -107,6 +113,7 @@ static __always_inline void read_transport(const struct frame *frame, __u32 at,
 					    struct packet *packet)
 {
 	__be16 ports[2];
+	__u8 flags;
 
 	packet->transport_at = at;
 	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP) {
@@ -116,6 +123,9 @@ static __always_inline void read_transport(const struct frame *frame, __u32 at,
 		packet->local_port = ports[1];
 		packet->has_ports = true;
 	}
+	/* A packet that an error quotes may end before that. */
+	if (packet->protocol == IPPROTO_TCP && load(frame, at + TCP_FLAGS_AT, &flags, sizeof(flags)))
+		packet->is_first = (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 	if (packet->protocol == IPPROTO_ICMP || packet->protocol == IPPROTO_ICMPV6)
 		load(frame, at, &packet->type, sizeof(packet->type));
 }

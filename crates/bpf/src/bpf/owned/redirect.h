@@ -70,7 +70,7 @@ static __always_inline bool is_about_ours(const struct frame *frame, const struc
 	ours.remote_port = quoted.local_port;
 	ours.protocol = quoted.protocol;
 	ours.has_ports = true;
-	return owner(&ours) == settings.engine;
+	return owner(&ours, NONE) == settings.engine;
 }
 
 static __always_inline bool is_for_engine(struct xdp_md *xdp)
@@ -93,6 +93,6 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 	} else {
 		return false;
 	}
-	return owner(&packet) == settings.engine || is_solicitation_for_engine(&frame, &packet) ||
+	return owner(&packet, NONE) == settings.engine || is_solicitation_for_engine(&frame, &packet) ||
 	       is_about_ours(&frame, &packet);
 }
