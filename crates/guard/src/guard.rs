@@ -1,5 +1,6 @@
 //! The guardian itself: one loop over whoever is connected.
 
+mod passing;
 mod serve;
 
 use std::io;
@@ -30,7 +31,7 @@ const INTRODUCTION: Duration = Duration::from_secs(1);
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.
-const SETTLING: Duration = Duration::from_millis(5);
+const SETTLING: Duration = Duration::from_millis(250);
 /// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
 const SHARE: u32 = 200;
 
@@ -60,6 +61,8 @@ pub struct Guard {
     /// When it was last looked after what only time can change, and how long it is until the next time.
     looked: Instant,
     rests: Duration,
+    /// Connections that wait for somebody to accept them.
+    kept: Vec<passing::Kept>,
 }
 
 impl std::fmt::Debug for Guard {
@@ -97,6 +100,7 @@ impl Guard {
             watch: Watch::default(),
             looked: Instant::now(),
             rests: ROUND,
+            kept: Vec::new(),
         })
     }
 
@@ -117,6 +121,9 @@ impl Guard {
             if self.steering.is_settling() {
                 let all = self.peers.iter().filter_map(|peer| peer.session.as_ref());
                 self.steering.settle(&all.collect::<Vec<_>>());
+            }
+            if !self.kept.is_empty() {
+                self.look_after_kept();
             }
             if self.looked.elapsed() >= self.rests {
                 self.look_after();
@@ -151,11 +158,15 @@ impl Guard {
     fn wait(&self) -> io::Result<Option<Ready>> {
         // With nothing that only time can change, no turn is for nothing.
         let settling = self.steering.is_settling();
-        let waits =
-            self.program.is_none() || self.steering.is_untidy() || self.has_strangers() || settling;
+        let waits = self.program.is_none()
+            || self.steering.is_untidy()
+            || self.has_strangers()
+            || settling
+            || !self.kept.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
             _ if settling => SETTLING,
+            _ if !self.kept.is_empty() => passing::ROUND,
             None => ROUND,
             Some(_) => self.rests,
         };

@@ -84,9 +84,14 @@ impl Session {
         self.connections.iter()
     }
 
+    /// Whether it ever had this place.
+    pub(crate) fn had(&self, place: SocketAddr) -> bool {
+        self.granted.contains(&place)
+    }
+
     /// Whether a connection with these ends may be its.
     pub(crate) fn may_have(&self, ends: &Ends) -> bool {
-        self.granted.contains(&ends.0) || self.connections.contains(ends)
+        self.had(ends.0) || self.connections.contains(ends)
     }
 
     /// What of its table was granted. A program may write there what it likes.

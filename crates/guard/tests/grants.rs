@@ -92,7 +92,7 @@ fn a_port_is_the_stacks_while_it_is_owned_and_its_owner_lives() {
     link.ours.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
     client.disown(end("::", PORT)).unwrap();
     assert_eq!(knock(&link, end(OURS, PORT)), Ok(()));
-    assert_eq!(refusal(client.disown(end("::", PORT))), "[::]:7200 was not owned");
+    assert_eq!(refusal(client.disown(end("::", PORT)).map(drop)), "[::]:7200 was not owned");
     // Gone without a word.
     client.own(end("::", PORT), any.as_fd()).unwrap();
     assert_eq!(knock(&link, end(OURS, PORT)), Err(ErrorKind::TimedOut));
@@ -213,6 +213,60 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
         }
         assert!(Instant::now() < until, "connections that are over are still the first's");
     }
+}
+
+#[test]
+fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
+    if is_skipped("what_waits_to_be_accepted_goes_to_another_who_listens_there") {
+        return;
+    }
+    let link = Link::new("passed", &[]);
+    let listener = listen(&link, end("0.0.0.0", PORT));
+    let (any, local) = (end("0.0.0.0", PORT), end(OURS, PORT));
+    let mut clients = [link.client(), link.client(), link.client()];
+    for client in &mut clients[..2] {
+        client.own(any, listener.as_fd()).unwrap();
+    }
+    let [first, second, third] = &mut clients;
+    // A connection of the kernel's, by loopback.
+    let mut peer = link.ours.within(move || Ok(TcpStream::connect_timeout(&local, LONG)?)).unwrap();
+    let (waiting, _) = listener.accept().unwrap();
+    first.disown(any).unwrap();
+    first.pass_on(local, waiting.as_fd()).unwrap();
+    drop(waiting);
+    // In the middle of another question; once, and to nobody else.
+    second.own(any, listener.as_fd()).unwrap();
+    let (at, passed) = second.next_passed().unwrap();
+    assert_eq!(at, local);
+    peer.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    TcpStream::from(passed).read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"hello");
+    for client in [&mut *first, second, third] {
+        client.check().unwrap();
+        assert!(client.next_passed().is_none());
+    }
+    assert_eq!(refusal(third.pass_on(local, peer.as_fd())), "10.93.0.1:7200 was not owned");
+    // Nobody owns it for a while.
+    for _ in 0..2 {
+        second.disown(any).unwrap();
+    }
+    let mut connected = || {
+        let peer = link.ours.within(move || Ok(TcpStream::connect_timeout(&local, LONG)?)).unwrap();
+        second.pass_on(local, listener.accept().unwrap().0.as_fd()).unwrap();
+        peer
+    };
+    let mut peer = connected();
+    third.own(any, listener.as_fd()).unwrap();
+    let (_, passed) = third.next_passed().unwrap();
+    peer.write_all(b"hello").unwrap();
+    TcpStream::from(passed).read_exact(&mut heard).unwrap();
+    third.disown(any).unwrap();
+    // And at last nobody listens any more.
+    let mut peer = connected();
+    peer.set_read_timeout(Some(LONG)).unwrap();
+    drop(listener);
+    assert_eq!(peer.read(&mut heard).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The program's half.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +28,8 @@ pub struct Client {
     socket: OwnedFd,
     devices: Vec<Device>,
     table: Table,
+    /// What has come unasked.
+    passed: Passed,
     /// Number of the last question.
     last: u32,
 }
@@ -43,11 +46,13 @@ impl Client {
         let hello = Request::Hello { version: VERSION, token: place.token().to_owned() };
         let question = Question { id: 0, request: hello };
         ask(socket.as_fd(), &question, None)?;
-        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0)? else {
+        let mut passed = Passed::new();
+        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0, &mut passed)?
+        else {
             return Err(Error::Language);
         };
         let table = Table::map(memory).map_err(Error::system("map the table of connections"))?;
-        Ok(Self { socket, devices, table, last: 0 })
+        Ok(Self { socket, devices, table, passed, last: 0 })
     }
 
     /// What a stack may use, as it was when the guardian began.
@@ -89,13 +94,29 @@ impl Client {
         self.done(Request::Own { local }, Some(listening))
     }
 
-    /// New connections to this port are the kernel's again. Those that are in the table stay the stack's.
+    /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those that are in the table stay the stack's.
     ///
     /// # Errors
     ///
     /// [`Error`] says which.
     pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::Disown { local }, None)
+    }
+
+    /// Gives a connection of the kernel's that waits to be accepted at a port to another process that owns it, be it
+    /// after a while: as long as somebody listens there, and for ten seconds. Then it is reset.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if there is none, or another.
+    pub fn pass_on(&mut self, local: SocketAddr, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        self.done(Request::PassOn { local }, Some(socket))
+    }
+
+    /// A connection of the kernel's that another process had to accept and this one has now, with our end of it.
+    /// They come when the descriptor is readable and [`Client::check`] is called, or in the middle of other questions.
+    pub fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
+        self.passed.pop_front()
     }
 
     /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
@@ -166,9 +187,8 @@ impl Client {
     /// [`Error::Gone`]: its process has ended, and with it all that it had attached.
     pub fn check(&mut self) -> Result<(), Error> {
         loop {
-            // Nothing is said unasked today; answers may have come too late.
             match receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
-                Ok(_) => {}
+                Ok((answer, descriptor)) => keep_passed(&mut self.passed, answer, descriptor),
                 Err(Error::Slow(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -190,7 +210,7 @@ impl Client {
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
         ask(self.socket.as_fd(), &question, descriptor)?;
-        hear(self.socket.as_fd(), question.id)
+        hear(self.socket.as_fd(), question.id, &mut self.passed)
     }
 }
 
@@ -234,16 +254,34 @@ fn ask(
         .map_err(|error| failure("ask the guardian", error))
 }
 
+/// Connections to be accepted, each with our end of it.
+type Passed = VecDeque<(SocketAddr, OwnedFd)>;
+
+/// What is said unasked is kept; an answer that comes now is too late.
+fn keep_passed(passed: &mut Passed, answer: Answer, descriptor: Option<OwnedFd>) {
+    if let (Reply::Passed { local }, Some(socket)) = (answer.reply, descriptor) {
+        passed.push_back((local, socket));
+    }
+}
+
 /// The answer to a question. Earlier ones, which have come too late, are passed over.
-fn hear(socket: BorrowedFd<'_>, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
+fn hear(
+    socket: BorrowedFd<'_>,
+    id: u32,
+    passed: &mut Passed,
+) -> Result<(Reply, Option<OwnedFd>), Error> {
     let asked = Instant::now();
     loop {
         match receive(socket, RecvFlags::empty()) {
-            Ok((answer, descriptor)) if answer.id == id => match answer.reply {
-                Reply::Refused { why } => return Err(Error::Refused(why)),
-                reply => return Ok((reply, descriptor)),
-            },
-            Ok(_) => {}
+            Ok((Answer { reply: Reply::Refused { why }, id: its }, _)) if its == id => {
+                return Err(Error::Refused(why));
+            }
+            Ok((answer, descriptor))
+                if answer.id == id && !matches!(answer.reply, Reply::Passed { .. }) =>
+            {
+                return Ok((answer.reply, descriptor));
+            }
+            Ok((answer, descriptor)) => keep_passed(passed, answer, descriptor),
             // By a signal of the program's.
             Err(Error::System { error, .. }) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

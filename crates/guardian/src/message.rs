@@ -9,7 +9,7 @@ use uncork_stack::Snapshot;
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,12 @@ pub enum Request {
         /// The other.
         remote: SocketAddr,
     },
+    /// With a connection of the kernel's that waits to be accepted there: it is for another process that owns the
+    /// port, as this one listens no more. [`Reply::Passed`] to that one.
+    PassOn {
+        /// Our end of it.
+        local: SocketAddr,
+    },
     /// With the kernel's socket that is to take it: this connection was the stack's, and is about to be the
     /// kernel's. The socket is in repair mode then; its queues are the program's to fill.
     Repair {
@@ -100,6 +106,11 @@ pub enum Reply {
     },
     /// It is done.
     Done,
+    /// Unasked, with the socket: a connection to be accepted, which another process was to accept.
+    Passed {
+        /// Our end of it.
+        local: SocketAddr,
+    },
     /// It is not.
     Refused {
         /// One sentence.

@@ -109,9 +109,10 @@ impl<O: Outside> Sockets<O> {
             let fds = world.table.descriptors_of(slot);
             let gone = fds.iter().filter_map(|&fd| world.table.unbind(fd)).last();
             let (_, socket) = gone.ok_or(Errno::EBADF)?;
-            world.close(&socket);
+            let handed_over = HandedOver::new(fds, &socket);
+            world.close(socket);
             world.turn();
-            Ok(HandedOver::new(fds, &socket))
+            Ok(handed_over)
         })
     }
 

@@ -17,6 +17,7 @@ impl<O: Outside> Sockets<O> {
     /// what was sent arrives, unless a peer is too slow.
     pub fn end(&self) {
         let begun = self.with(|world| {
+            world.leave_all();
             world.close_all();
             world.turn();
             world.is_quiet()

@@ -268,6 +268,8 @@ impl World {
                 Kind::Listener(listener) => {
                     listener.on.clear();
                     listener.reason = None;
+                    // They are the parent's, which has them open, too.
+                    listener.passed.clear();
                 }
                 Kind::Connection { place, .. } => {
                     let owner = owner.clone().filter(|_| forked);

@@ -1,10 +1,12 @@
 //! Where devices come from, and who keeps the kernel's hands off what is ours: the privileged half.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use uncork_driver::Driver;
 use uncork_stack::{Cidr, Detached, Mac};
+
+use crate::asked::Setting;
 
 /// An open device.
 pub struct Device {
@@ -24,6 +26,22 @@ impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// A connection that waits to be accepted.
+#[derive(Debug)]
+pub enum Waiting<'a> {
+    /// It was the stack's until now.
+    Detached {
+        /// What it was.
+        detached: &'a Detached,
+        /// Whether its listener is of IPv6.
+        inet6: bool,
+        /// What it has from its listener.
+        settings: &'a [Setting],
+    },
+    /// It is the kernel's.
+    Kernels(OwnedFd),
 }
 
 /// Why something stays with the kernel: a sentence for whoever asks.
@@ -46,8 +64,19 @@ pub trait Host: Send {
     /// Why it stays the kernel's.
     fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason>;
 
-    /// It is the kernel's again.
+    /// It is the kernel's again, or that of other processes that own it.
     fn disown(&mut self, local: SocketAddr);
+
+    /// A connection that waits to be accepted at `local` is for another process that listens there.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason>;
+
+    /// The next connection of the kernel's that this process is to accept in another one's place, with our end
+    /// of it.
+    fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)>;
 
     /// What comes from `remote` to `local` is the stack's from now on. `bound` is the kernel's descriptor that
     /// is bound to `local`.

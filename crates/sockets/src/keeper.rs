@@ -16,7 +16,7 @@ use crate::bell::{self, Bell};
 use crate::outside::Outside;
 use crate::waiting::readable;
 use crate::world::World;
-use crate::{InUse, Sockets};
+use crate::{HAS_GIVEN, InUse, Sockets};
 
 /// How long what is due may wait for somebody's turn.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -89,6 +89,7 @@ impl<O: Outside> Sockets<O> {
     /// Something was given to the stack to be sent, which leaves with the next turn.
     #[inline]
     pub(crate) fn keeper_must_send(&self) {
+        HAS_GIVEN.set(true);
         if self.keeper.watches.load(Relaxed) {
             self.ring_keeper();
         }
@@ -110,7 +111,8 @@ impl<O: Outside> Sockets<O> {
         let mut looks = 0_u32;
         let process = self.process();
         while self.process() == process {
-            std::thread::sleep(PERIOD);
+            // Not as the program's threads sleep, who turn away from what they have written.
+            let _ = self.outside.poll(&mut [], Some(PERIOD), None);
             looks += 1;
             let host_too = looks.is_multiple_of(LOOKS_BETWEEN);
             let looked = self.try_with(|world| {

@@ -13,6 +13,7 @@
 //! | `table` | what a descriptor stands for |
 //! | `listening`, `connecting`, `transfer`, `settings` | the calls |
 //! | `ways` | what is between stack and kernel: neighbours, the list of connections |
+//! | `leaving` | connections that wait to be accepted when a listener is closed that other processes have, too |
 //! | `ending` | the end of the process |
 //! | `waiting`, `bell`, `keeper` | sleeping and being woken; what goes on while the program does something else |
 //! | `epoll`, `nested`, `polling` | many at once |
@@ -34,6 +35,7 @@ mod handing;
 mod host;
 pub mod info;
 mod keeper;
+mod leaving;
 mod link;
 mod listening;
 pub mod name;
@@ -49,8 +51,8 @@ mod world;
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nix::errno::Errno;
@@ -58,7 +60,7 @@ use nix::errno::Errno;
 pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
 pub use handing::{HandedOver, Watched};
-pub use host::{Device, Host, Reason};
+pub use host::{Device, Host, Reason, Waiting};
 pub use listening::Accepted;
 pub use outside::{Outside, Tried};
 
@@ -72,11 +74,15 @@ pub struct Sockets<O> {
     world: Mutex<Option<World>>,
     keeper: keeper::State,
     process: AtomicU32,
+    /// A thread has turned to something else ([`Sockets::flush`]) while another thread was in here.
+    turned_away: AtomicBool,
 }
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+    /// This thread has given the stack something to do that the next turn does.
+    static HAS_GIVEN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// In a signal handler that has interrupted the stack ([`is_inside`]) and will run later: [`Outside::left`] is
@@ -124,6 +130,7 @@ impl<O: Outside> Sockets<O> {
             world: Mutex::new(None),
             keeper: keeper::State::new(),
             process: AtomicU32::new(0),
+            turned_away: AtomicBool::new(false),
         }
     }
 
@@ -143,6 +150,7 @@ impl<O: Outside> Sockets<O> {
     fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Option<T> {
         let inside = Inside::begin()?;
         let done = self.lock().as_mut().map(act);
+        self.flush_for_others();
         drop(inside);
         if INTERRUPTED.get() {
             INTERRUPTED.set(false);
@@ -154,10 +162,16 @@ impl<O: Outside> Sockets<O> {
     /// The same, unless another thread is at it.
     fn try_with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Result<Option<T>, InUse> {
         let Some(_inside) = Inside::begin() else { return Err(InUse) };
+        let done = self.try_lock().ok_or(InUse)?.as_mut().map(act);
+        self.flush_for_others();
+        Ok(done)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<World>>> {
         match self.world.try_lock() {
-            Ok(mut world) => Ok(world.as_mut().map(act)),
-            Err(TryLockError::Poisoned(error)) => Ok(error.into_inner().as_mut().map(act)),
-            Err(TryLockError::WouldBlock) => Err(InUse),
+            Ok(world) => Some(world),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -170,9 +184,33 @@ impl<O: Outside> Sockets<O> {
         self.process.load(Relaxed)
     }
 
-    /// Sends what waits to be sent, as the program turns to something else.
+    /// The calling thread turns to something else: what it has given the stack leaves.
+    ///
+    /// A turn allocates memory, and the program may be in the middle of its allocator: a thread of jemalloc's waits
+    /// for a condition with the allocator's locks held. So a thread that has given nothing does nothing here; and
+    /// one that has does not wait for another thread, which may need what this one has locked: it leaves it to that
+    /// one.
     pub fn flush(&self) {
-        self.with(World::turn);
+        if HAS_GIVEN.replace(false) && self.try_with(World::turn).is_err() {
+            self.turned_away.store(true, SeqCst);
+            if let Some(_inside) = Inside::begin() {
+                self.flush_for_others();
+            }
+        }
+    }
+
+    /// The lock has been let go of: what others have turned away from meanwhile leaves.
+    #[inline]
+    fn flush_for_others(&self) {
+        // Either the other one finds the lock free, or what he has left there is found.
+        fence(SeqCst);
+        while self.turned_away.load(Relaxed) {
+            let Some(mut world) = self.try_lock() else { return };
+            self.turned_away.store(false, SeqCst);
+            world.as_mut().map(World::turn);
+            drop(world);
+            fence(SeqCst);
+        }
     }
 
     /// fork(2) is about to happen: nobody is in the middle of anything.
@@ -204,7 +242,7 @@ impl<O: Outside> Sockets<O> {
         self.call(|world| {
             world.table.slot(fd)?;
             if let Some((_, socket)) = world.table.unbind(fd) {
-                world.close(&socket);
+                world.close(socket);
             }
             Ok(())
         })?;

@@ -1,7 +1,7 @@
 //! listen(2) and accept(2). The kernel listens, too, for connections that come by other ways.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +21,16 @@ const QUIET: Duration = Duration::from_millis(500);
 
 /// An accepted connection.
 #[derive(Debug)]
-pub struct Accepted {
-    /// Its descriptor.
-    pub fd: RawFd,
-    /// The other end, as a struct sockaddr.
-    pub peer: Vec<u8>,
+pub enum Accepted {
+    /// One of the stack's.
+    OnStack {
+        /// Its descriptor.
+        fd: RawFd,
+        /// The other end, as a struct sockaddr.
+        peer: Vec<u8>,
+    },
+    /// One of the kernel's, which another process was to accept.
+    Passed(OwnedFd),
 }
 
 impl<O: Outside> Sockets<O> {
@@ -43,15 +48,13 @@ impl<O: Outside> Sockets<O> {
                 }
                 return;
             }
-            let listener = Listener { local, backlog, on: Vec::new(), reason: None, shut: false };
-            let slot =
-                world.table.add(Socket::new(Kind::Listener(listener), ipv6, Arc::new(asked)));
+            let listener = Kind::Listener(Listener::new(local, backlog));
+            let slot = world.table.add(Socket::new(listener, ipv6, Arc::new(asked)));
             world.table.bind(fd, slot);
         });
     }
 
-    /// accept4(2) from the stack. `kernel` says whether a call on the kernel's listener would have to wait,
-    /// and is asked when the stack has nothing; `Ok(None)`: take the kernel's connection.
+    /// accept4(2) from the stack. `Ok(None)`: the kernel's listener has a connection.
     ///
     /// # Errors
     ///
@@ -118,6 +121,9 @@ impl<O: Outside> Sockets<O> {
         else {
             return Err(Errno::EINVAL);
         };
+        if let Some((_, passed)) = listener.passed.pop_front() {
+            return Ok(Some(Accepted::Passed(passed)));
+        }
         let (on, ipv6, asked) = (listener.on.clone(), *ipv6, Arc::clone(asked));
         for (at, listener) in on {
             let Some(link) = world.links().get_mut(at) else { continue };
@@ -139,7 +145,7 @@ impl<O: Outside> Sockets<O> {
                 link.bind(id, slot);
             }
             let peer = remote.map_or_else(Vec::new, |remote| name::octets(remote, ipv6));
-            return Ok(Some(Accepted { fd, peer }));
+            return Ok(Some(Accepted::OnStack { fd, peer }));
         }
         Ok(None)
     }
@@ -180,35 +186,39 @@ impl World {
         backlog: u32,
         fd: RawFd,
     ) -> Result<Vec<(usize, ListenerId)>, Reason> {
+        self.end_leaving(local.port());
         let any = local.ip().is_unspecified();
         let mut on = Vec::new();
         for (at, link) in self.open()?.iter_mut().enumerate() {
             if !any && !link.has(local.ip()) {
                 continue;
             }
-            let id = link.stack().listen(local, backlog).map_err(|error| match error {
-                ListenError::AddressInUse => {
-                    format!("something else of this process listens at {local}")
+            match link.stack().listen(local, backlog) {
+                Ok(id) => on.push((at, id)),
+                Err(error) => {
+                    let reason = not_listening(error, local, &link.name);
+                    self.close_listeners(on);
+                    return Err(reason);
                 }
-                ListenError::NotOurs => format!("{} has no address {}", link.name, local.ip()),
-            })?;
+            }
             let until = link.now() + QUIET;
             link.stack().quiet_until(local.port(), until);
-            on.push((at, id));
         }
         if on.is_empty() {
             return Err(format!("{} is an address of none of the devices", local.ip()));
         }
         // Only now may packets come.
         if let Err(reason) = self.host.own(local, fd) {
-            for &(link, id) in &on {
-                if let Some(link) = self.links().get_mut(link) {
-                    let now = link.now();
-                    link.stack().close_listener(now, id);
-                }
-            }
+            self.close_listeners(on);
             return Err(reason);
         }
         Ok(on)
+    }
+}
+
+fn not_listening(error: ListenError, local: SocketAddr, device: &str) -> Reason {
+    match error {
+        ListenError::AddressInUse => format!("something else of this process listens at {local}"),
+        ListenError::NotOurs => format!("{device} has no address {}", local.ip()),
     }
 }

@@ -55,6 +55,16 @@ pub trait Outside: Sync {
     /// How long a wait was, from its beginning to its answer.
     fn learn(&self, waited: Duration);
 
+    /// The calling thread begins to wait: what handlers of signals have run before does not count.
+    fn begin_wait(&self);
+
+    /// Whether handlers have run since.
+    fn was_interrupted(&self) -> bool;
+
+    /// A handler that runs while this thread is about to sleep makes this descriptor, an eventfd, readable; none: the
+    /// thread does not sleep.
+    fn wake_by(&self, bell: Option<RawFd>);
+
     /// Whether handlers that have run since this thread began to wait end a call on a socket: those that were not
     /// installed with SA_RESTART do, or any if the call has a time limit (signal(7)).
     fn ends_calls(&self, limited: bool) -> bool;

@@ -31,7 +31,7 @@ impl<O: Outside> Sockets<O> {
         name: i32,
         value: &[u8],
     ) -> Result<bool, Errno> {
-        self.call(|world| {
+        let known = self.call(|world| {
             let (_, socket) = world.table.find(fd)?;
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
@@ -54,7 +54,10 @@ impl<O: Outside> Sockets<O> {
                 Kind::Elsewhere { .. } => return Err(Errno::ECONNABORTED),
             }
             Ok(true)
-        })
+        })?;
+        // TCP_CORK that is taken off lets something go.
+        self.keeper_must_send();
+        Ok(known)
     }
 
     /// getsockopt(2) of a connection: the value, of which the caller takes as much as he has room for.

@@ -1,7 +1,8 @@
 //! What a descriptor stands for. Several may stand for one socket (dup(2)).
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -30,6 +31,15 @@ pub(crate) struct Listener {
     pub(crate) reason: Option<Reason>,
     /// shutdown(2) has ended it, until it listens again.
     pub(crate) shut: bool,
+    /// Connections of the kernel's that were to be accepted by processes that listen no more, each with our end.
+    pub(crate) passed: VecDeque<(SocketAddr, OwnedFd)>,
+}
+
+impl Listener {
+    pub(crate) fn new(local: SocketAddr, backlog: u32) -> Self {
+        let (on, passed) = (Vec::new(), VecDeque::new());
+        Self { local, backlog, on, reason: None, shut: false, passed }
+    }
 }
 
 /// What a socket is.

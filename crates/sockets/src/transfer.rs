@@ -12,7 +12,7 @@ use crate::outside::Outside;
 use crate::table::{Place, Slot};
 use crate::waiting::Wait;
 use crate::world::{For, World};
-use crate::{Sockets, connection, errno};
+use crate::{HAS_GIVEN, Sockets, connection, errno};
 
 /// Octets that may be given to the stack before they are sent without being asked for: about what keeps
 /// a device busy while the program makes more.
@@ -72,11 +72,14 @@ impl<O: Outside> Sockets<O> {
             return Err(Errno::EOPNOTSUPP);
         }
         let mut sent = 0;
-        let done = self.transfer(fd, flags, Way::Out, &mut |world, course| {
-            match world.send(course.place, pieces, &mut sent, flags) {
-                Err(Errno::EAGAIN) => None,
-                done => Some(done),
-            }
+        let done = self.transfer(fd, flags, Way::Out, &mut |world, course| match world.send(
+            course.place,
+            pieces,
+            &mut sent,
+            flags,
+        ) {
+            Err(Errno::EAGAIN) => None,
+            done => Some(done),
         });
         self.keeper_must_send();
         match done {
@@ -151,6 +154,8 @@ impl<O: Outside> Sockets<O> {
                 Ok(end) => (end || received >= wanted).then_some(Ok(())),
             }
         });
+        // There is room again, which the other end is told.
+        HAS_GIVEN.set(true);
         match done {
             Err(error) if received == 0 => Err(error),
             _ => Ok(received),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::Sockets;
 use crate::bell::{self, Bell};
 use crate::outside::{Outside, Tried};
 use crate::world::{For, World};
+use crate::{HAS_GIVEN, Sockets};
 
 /// How a wait is to be done.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ struct Asleep<'a, O: Outside> {
 
 impl<O: Outside> Drop for Asleep<'_, O> {
     fn drop(&mut self) {
+        self.sockets.outside.wake_by(None);
         self.sockets.with(|world| world.woken(self.bell));
         // It was perhaps the last that made turns.
         self.sockets.keeper_must_look();
@@ -56,6 +57,8 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut dyn FnMut(&mut World) -> Option<T>,
     ) -> Result<Option<T>, Errno> {
         let begun = Instant::now();
+        self.outside.begin_wait();
+        HAS_GIVEN.set(false);
         let mut found = None;
         let mut look = || {
             self.with(|world| {
@@ -117,7 +120,13 @@ impl<O: Outside> Sockets<O> {
             let limit = [left, rest.limit].into_iter().flatten().min();
             // A thread may be cancelled in there.
             let asleep = Asleep { sockets: self, bell: &bell };
-            let woken = self.outside.poll(&mut fds, limit, wait.mask);
+            self.outside.wake_by(Some(bell.as_raw_fd()));
+            // A handler that has run until now, or runs until the thread sleeps, is one that interrupts.
+            let woken = if self.outside.was_interrupted() {
+                Err(Errno::EINTR)
+            } else {
+                self.outside.poll(&mut fds, limit, wait.mask)
+            };
             bell::silence(&bell);
             let news = ways.is_some_and(|ways| fds.iter().any(|one| is_ready(one, ways)));
             drop(asleep);
@@ -132,11 +141,20 @@ impl<O: Outside> Sockets<O> {
                 self.outside.answer_children();
             }
             match woken {
+                Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {
+                    if self.is_ended(&wait) {
+                        return Err(Errno::EINTR);
+                    }
+                    self.outside.begin_wait();
+                }
+                // By a signal whose handler is none of ours.
                 Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }
-            wait.kernel.copy_from_slice(&fds[..kernel]);
+            if woken.is_ok() {
+                wait.kernel.copy_from_slice(&fds[..kernel]);
+            }
         }
     }
 }

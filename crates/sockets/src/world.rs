@@ -16,6 +16,7 @@ use crate::epoll::Sets;
 use crate::errno;
 use crate::handing::Requests;
 use crate::host::{Host, Reason};
+use crate::leaving::Leaving;
 use crate::link::{Link, Told};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 
@@ -75,6 +76,8 @@ pub(crate) struct World {
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
     pub(crate) opened: HashSet<(SocketAddr, SocketAddr)>,
+    /// Listeners of the stack's that the program has closed, and others have, too.
+    pub(crate) leaving: Vec<Leaving>,
     /// Where children ask for connections, once there may be some who want to.
     pub(crate) requests: Option<Requests>,
     /// Room for what a turn tells.
@@ -112,6 +115,7 @@ impl World {
             sleepers: Vec::new(),
             ways: None,
             opened: HashSet::new(),
+            leaving: Vec::new(),
             requests: None,
             told: Vec::new(),
             turns: 0,
@@ -167,6 +171,8 @@ impl World {
         }
         self.deal_with(&mut told);
         self.told = told;
+        self.pass_waiting();
+        self.take_passed();
         self.refresh_shown();
         self.turned = self.now();
         happened
@@ -294,19 +300,17 @@ impl World {
     }
 
     /// A socket is closed for good.
-    pub(crate) fn close(&mut self, socket: &Socket) {
-        self.sets.forget_socket(socket);
-        match &socket.kind {
+    pub(crate) fn close(&mut self, socket: Socket) {
+        self.sets.forget_socket(&socket);
+        match socket.kind {
             Kind::Connection { place, .. } => {
                 let id = place.id;
-                if let Ok((link, now)) = self.link(*place) {
+                if let Ok((link, now)) = self.link(place) {
                     link.unbind(id);
                     link.stack().close(now, id);
                 }
             }
-            Kind::Listener(listener) => {
-                self.stop_listening(listener.on.clone(), listener.local);
-            }
+            Kind::Listener(listener) => self.leave(listener, socket.ipv6, socket.asked),
             Kind::Elsewhere { .. } => {}
         }
     }
@@ -337,17 +341,22 @@ impl World {
         self.links = None;
         self.ways = None;
         self.opened.clear();
+        self.leaving.clear();
         self.sleepers.clear();
         self.sets = Sets::default();
         self.disinherit();
     }
 
-    /// Takes the port of listeners away from the privileged half, and them from the links.
+    /// Listens no more: what waits to be accepted is reset.
     pub(crate) fn stop_listening(&mut self, on: Vec<(usize, ListenerId)>, local: SocketAddr) {
         if !on.is_empty() {
-            // First of all nothing new may come: what waits to be accepted is reset.
+            // First of all nothing new may come.
             self.host.disown(local);
         }
+        self.close_listeners(on);
+    }
+
+    pub(crate) fn close_listeners(&mut self, on: Vec<(usize, ListenerId)>) {
         for (link, id) in on {
             if let Some(link) = self.links().get_mut(link) {
                 let now = link.now();
@@ -362,12 +371,12 @@ impl World {
         let Some(socket) = self.table.get(slot) else { return 0 };
         let place = match &socket.kind {
             Kind::Listener(listener) => {
-                let on = listener.on.clone();
+                let (on, passed) = (listener.on.clone(), !listener.passed.is_empty());
                 let waits = on.into_iter().any(|(link, id)| {
                     let link = self.links().get_mut(link);
                     link.is_some_and(|link| link.stack().accept_waiting(id) > 0)
                 });
-                return if waits { READABLE } else { 0 };
+                return if waits || passed { READABLE } else { 0 };
             }
             Kind::Elsewhere { .. } => return 0,
             Kind::Connection { place, .. } => *place,

@@ -1,12 +1,13 @@
 //! Python: asyncio, selectors and a thread for each connection, behind one socket for IPv4 and IPv6; clients by
 //! asyncio. What a client has sent is answered only behind his FIN.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::{Daemon, Hosts, artifact, run};
@@ -89,4 +90,78 @@ fn python_client_hears_otherwise() -> Result<()> {
     hosts.check_all_on_stack(before)?;
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
+}
+
+/// Whether the server has sent back what was sent, by now or soon.
+fn is_answered(stream: &TcpStream, patience: Duration) -> Result<bool> {
+    stream.set_read_timeout(Some(patience))?;
+    match stream.peek(&mut [0]) {
+        Ok(1) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        other => bail!("instead of an answer: {other:?}"),
+    }
+}
+
+#[test]
+fn what_waits_is_reset_when_one_of_two_processes_listens_no_more() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyleave")?;
+    let scratch = Scratch::new()?;
+    for how in ["close", "exit"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/leave.py")).args([how, &PORT.to_string()]);
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        wait_until("both wait", || Ok(server.said().matches("waits").count() == 2))?;
+        let before = hosts.counted()?;
+        let mut streams = Vec::new();
+        for _ in 0..24 {
+            let mut stream = hosts.connect(PORT)?;
+            stream.write_all(b"!")?;
+            streams.push(stream);
+        }
+        let mut wait = Vec::new();
+        for stream in &streams {
+            if !is_answered(stream, Duration::from_millis(50))? {
+                wait.push(stream);
+            }
+        }
+        ensure!((1..24).contains(&wait.len()), "{} of 24 wait", wait.len());
+        // While others connect, some of whom are in the middle of that.
+        thread::scope(|scope| {
+            let crowd = scope.spawn(|| {
+                hosts.crowd(4, |_| {
+                    for _ in 0..25 {
+                        let mut stream = hosts.connect(PORT)?;
+                        stream.write_all(b"!")?;
+                        ensure!(
+                            is_answered(&stream, LONG)?,
+                            "{how}: no answer to one who connects"
+                        );
+                        // Or the server would hear of a reset.
+                        stream.read_exact(&mut [0])?;
+                    }
+                    Ok(())
+                })
+            });
+            thread::sleep(Duration::from_millis(20));
+            server.signal(Signal::SIGUSR1)?;
+            crowd.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?.map(drop)
+        })?;
+        for stream in wait {
+            ensure!(is_answered(stream, LONG)?, "{how}: no answer");
+        }
+        for mut stream in streams {
+            stream.write_all(b"?")?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut heard = String::new();
+            stream.read_to_string(&mut heard)?;
+            ensure!(heard == "!?", "{how}: {heard}");
+        }
+        hosts.check_all_on_stack(before)?;
+        server.stop(Signal::SIGTERM)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
 }

@@ -42,3 +42,9 @@ fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_threads")
 }
+
+#[test]
+fn an_allocator_with_a_thread_hangs() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_allocator")
+}

@@ -43,6 +43,7 @@ impl Guard {
             }
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
+            Request::PassOn { local } => self.pass_on(at, plain(local), descriptor),
             Request::OwnConnection { local, remote } => {
                 self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
             }
@@ -137,8 +138,11 @@ impl Guard {
         let others = self.peers.iter().filter_map(|peer| peer.session.as_ref());
         let others: Vec<_> = others.collect();
         let done = self.steering.join(engine, &new, &others);
-        if done.is_err() {
-            let _ = self.disown(at, local);
+        match done {
+            Ok(()) => self.give_kept(),
+            Err(_) => {
+                let _ = self.disown(at, local);
+            }
         }
         done
     }
@@ -222,7 +226,7 @@ impl Guard {
         proof::that_it_may_take(socket, self.listener.as_fd())
     }
 
-    fn session(&self, at: usize) -> Result<&Session, String> {
+    pub(super) fn session(&self, at: usize) -> Result<&Session, String> {
         self.peers[at].session.as_ref().ok_or_else(|| UNKNOWN.to_owned())
     }
 }

@@ -1,6 +1,7 @@
 //! Sockets come and go, and their options.
 
 use std::net::SocketAddr;
+use std::os::fd::IntoRawFd as _;
 
 use core::slice;
 use core::sync::atomic::Ordering::SeqCst;
@@ -10,7 +11,7 @@ use nix::errno::Errno;
 use uncork_posix::Call;
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
-use uncork_sockets::{Asked, name};
+use uncork_sockets::{Accepted, Asked, name};
 
 use super::{SOCKETS, done, fail, has, is_on, many, mark};
 use crate::raw::raw;
@@ -170,13 +171,26 @@ pub(crate) unsafe fn accept(
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
     match SOCKETS.accept(listener, flags) {
-        Ok(Some(accepted)) => {
+        Ok(Some(Accepted::OnStack { fd, peer: name })) => {
             if !peer.is_null() {
                 // SAFETY: as promised.
-                unsafe { tell(&accepted.peer, peer, len) };
+                unsafe { tell(&name, peer, len) };
             }
-            accepted.fd
+            fd
         }
+        // SAFETY: as promised.
+        Ok(Some(Accepted::Passed(connection))) => unsafe {
+            let fd = connection.into_raw_fd();
+            let cloexec = if flags & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 };
+            let _ = raw!(SYS_fcntl, fd, libc::F_SETFD, cloexec);
+            let waits = flags & libc::SOCK_NONBLOCK == 0;
+            let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, if waits { 0 } else { libc::O_NONBLOCK });
+            if !peer.is_null() {
+                let _ = raw!(SYS_getpeername, fd, peer, len);
+            }
+            POSIX.accepted(fd, listener);
+            fd
+        },
         // The kernel's own has one; between two threads it may be the other's, and then this one waits.
         Ok(None) => {
             let fd = kernel();

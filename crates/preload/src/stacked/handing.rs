@@ -5,7 +5,7 @@ use core::time::Duration;
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_posix::kernel::state;
-use uncork_sockets::{HandedOver, Watched};
+use uncork_sockets::{HandedOver, Setting, Watched};
 
 use super::{SOCKETS, calls, is_on, state_of};
 use crate::POSIX;
@@ -25,15 +25,21 @@ pub(super) fn answer_children() {
     SOCKETS.answer_children();
 }
 
+/// Sets options of a socket of the kernel's, as the program has set them.
+pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
+    for (level, name, value) in settings {
+        // SAFETY: a value of the length given.
+        let _ = unsafe { raw!(SYS_setsockopt, fd, *level, *name, value.as_ptr(), value.len()) };
+    }
+}
+
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
 pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches } = handed;
     let Some(&fd) = fds.first() else { return };
-    // SAFETY: values of the lengths given; a flag.
+    set_all(fd, options);
+    // SAFETY: a flag.
     unsafe {
-        for (level, name, value) in options {
-            let _ = raw!(SYS_setsockopt, fd, *level, *name, value.as_ptr(), value.len());
-        }
         let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
     }

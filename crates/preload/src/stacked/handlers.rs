@@ -10,6 +10,7 @@ use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicUsize};
+use std::os::fd::RawFd;
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
@@ -26,8 +27,12 @@ static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
 thread_local! {
     /// Signals that this thread has put off, a bit each.
     static PUT_OFF: Cell<u64> = const { Cell::new(0) };
+    /// A handler has run.
+    static RAN: Cell<bool> = const { Cell::new(false) };
     /// A handler has run that ends blocking calls.
     static ENDED: Cell<bool> = const { Cell::new(false) };
+    /// What wakes this thread, which is about to sleep.
+    static BELL: Cell<Option<RawFd>> = const { Cell::new(None) };
 }
 
 fn bit(signal: c_int) -> u64 {
@@ -112,6 +117,12 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
         unsafe { put_off(signal, info, context.cast()) };
         return;
     }
+    RAN.set(true);
+    if let Some(bell) = BELL.get() {
+        let once = 1_u64;
+        // SAFETY: eight bytes that live as long as the call. What was in errno is the program's.
+        let _ = unsafe { raw!(SYS_write, bell, &raw const once, 8) };
+    }
     let at = usize::try_from(signal).unwrap_or(0).min(SIGNALS - 1);
     let (handler, flags) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
     if flags & libc::SA_RESTART == 0 {
@@ -173,7 +184,18 @@ pub(super) fn let_come() {
 
 /// A call is about to wait: what handlers have run before does not count.
 pub(super) fn begin_wait() {
+    RAN.set(false);
     ENDED.set(false);
+}
+
+/// Whether one has run since.
+pub(super) fn was_interrupted() -> bool {
+    RAN.get()
+}
+
+/// Between the last look at [`was_interrupted`] and the sleep a handler may run: then this wakes the thread.
+pub(super) fn wake_by(bell: Option<RawFd>) {
+    BELL.set(bell);
 }
 
 /// Whether a handler has run since that ends blocking calls on sockets; any does, if the call has a time limit

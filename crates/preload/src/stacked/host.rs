@@ -1,14 +1,14 @@
 //! The privileged half, as [`uncork_sockets`] knows it: the guardian that `uncork run --stack` has left behind.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
-use uncork_sockets::{Device, Host, Reason};
+use uncork_sockets::{Device, Host, Reason, Waiting};
 use uncork_stack::{Cidr, Detached, Mac};
 
 use crate::POSIX;
@@ -42,6 +42,21 @@ impl Guardian {
             None => Client::connect(&self.place).map_err(|error| reason(&error))?,
         };
         Ok(self.client.insert(client))
+    }
+
+    /// A socket of the kernel's takes a connection that was the stack's.
+    fn fill(
+        &mut self,
+        detached: &Detached,
+        socket: BorrowedFd<'_>,
+        inet6: bool,
+    ) -> Result<(), Reason> {
+        let snapshot = &detached.snapshot;
+        let client = self.client()?;
+        client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;
+        handover::fill(socket, detached).map_err(|error| error.to_string())?;
+        client.release(snapshot, socket).map_err(|error| reason(&error))?;
+        handover::send_rest(socket, detached).map_err(|error| error.to_string())
     }
 }
 
@@ -111,6 +126,23 @@ impl Host for Guardian {
         }
     }
 
+    fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason> {
+        let connection = match waiting {
+            Waiting::Kernels(connection) => connection,
+            Waiting::Detached { detached, inet6, settings } => {
+                let new = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
+                self.fill(detached, new.as_fd(), inet6)?;
+                super::handing::set_all(new.as_raw_fd(), settings);
+                new
+            }
+        };
+        self.client()?.pass_on(local, connection.as_fd()).map_err(|error| reason(&error))
+    }
+
+    fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
+        self.client.as_mut()?.next_passed()
+    }
+
     fn own_connection(
         &mut self,
         local: SocketAddr,
@@ -135,12 +167,7 @@ impl Host for Guardian {
         let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
         // From now on the program's calls go to the kernel; not before, or they would find half a connection.
         let _forgotten = Forgotten(fd);
-        let snapshot = &detached.snapshot;
-        let client = self.client()?;
-        client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;
-        handover::fill(socket, detached).map_err(|error| error.to_string())?;
-        client.release(snapshot, socket).map_err(|error| reason(&error))?;
-        handover::send_rest(socket, detached).map_err(|error| error.to_string())
+        self.fill(detached, socket, inet6)
     }
 
     fn wakes(&self) -> Option<RawFd> {

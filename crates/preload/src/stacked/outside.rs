@@ -1,7 +1,7 @@
 //! What [`uncork_sockets`] asks of the process around it.
 
 use core::time::Duration;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use libc::c_int;
@@ -46,6 +46,17 @@ fn spare() -> Result<RawFd, Errno> {
     }
 }
 
+/// A socket of the kernel's that nothing has been done with.
+pub(super) fn new_socket(ipv6: bool) -> Result<OwnedFd, Errno> {
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers; the descriptor is new, and nobody else's.
+    unsafe {
+        let fd = raw!(SYS_socket, family, kind, 0).map_err(errno)?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
 /// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
 pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     if !super::is_on() {
@@ -74,7 +85,6 @@ impl Outside for Process {
         limit: Option<Duration>,
         mask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
-        super::handlers::begin_wait();
         let limit = limit.map(linux::timespec);
         let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
         let mask = mask.map_or(core::ptr::null(), |mask| &raw const *mask);
@@ -97,8 +107,19 @@ impl Outside for Process {
     }
 
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
-        super::handlers::begin_wait();
         spin::attempt(limit, attempt)
+    }
+
+    fn begin_wait(&self) {
+        super::handlers::begin_wait();
+    }
+
+    fn was_interrupted(&self) -> bool {
+        super::handlers::was_interrupted()
+    }
+
+    fn wake_by(&self, bell: Option<RawFd>) {
+        super::handlers::wake_by(bell);
     }
 
     fn learn(&self, waited: Duration) {
@@ -124,17 +145,15 @@ impl Outside for Process {
     }
 
     fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno> {
-        let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        let own = new_socket(ipv6)?;
+        let own = own.as_raw_fd();
         // SAFETY: no pointers.
         unsafe {
-            let own = raw!(SYS_socket, family, kind, 0).map_err(errno)?;
             let mut result = Ok(());
             for &fd in fds {
                 let cloexec = if super::calls::closes_on_exec(fd) { libc::O_CLOEXEC } else { 0 };
                 result = result.and(raw!(SYS_dup3, own, fd, cloexec).map(drop).map_err(errno));
             }
-            let _ = raw!(SYS_close, own);
             result
         }
     }
