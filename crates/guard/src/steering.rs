@@ -125,6 +125,11 @@ impl Steering {
         self.pin(places, all)
     }
 
+    /// An engine is dead.
+    pub(crate) fn bury(&self, engine: Engine) -> Result<(), String> {
+        self.owned.bury(engine).map_err(|error| error.to_string())
+    }
+
     /// Whether members have changed a short while ago: [`Steering::settle`] soon.
     pub(crate) fn is_settling(&self) -> bool {
         !self.settling.is_empty()

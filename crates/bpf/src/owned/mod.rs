@@ -49,7 +49,7 @@ const REDIRECT: &str = "redirect_owned";
 const SOCKETS: &str = "sockets";
 
 /// Maps that all filters share.
-const MAPS: [&str; 5] = ["addresses", "listeners", "connections", "dropped", "begun"];
+const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "engines"];
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
@@ -154,7 +154,7 @@ pub enum Error {
     /// The table is full.
     #[error(
         "the filter's table is full: it holds 1,024 addresses, 16,384 ports of 64 engines each, \
-         4,194,304 connections"
+         4,194,304 connections, 65,536 engines"
     )]
     Full,
     /// Something else of the system's.
@@ -184,7 +184,7 @@ pub struct Owned {
     /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
     /// In the order of [`MAPS`].
-    maps: [MapHandle; 5],
+    maps: [MapHandle; 6],
     links: Vec<OwnedFd>,
 }
 
@@ -208,7 +208,7 @@ impl Owned {
         let mut object = open(settings, Engine::ONLY, seed, false)?;
         redirect::leave_out(&mut object)?;
         let object = object.load()?;
-        let [addresses, listeners, connections, dropped, begun] =
+        let [addresses, listeners, connections, dropped, begun, engines] =
             MAPS.map(|name| map(&object, name));
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
@@ -216,7 +216,7 @@ impl Owned {
             seed,
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
-            maps: [addresses?, listeners?, connections?, dropped?, begun?],
+            maps: [addresses?, listeners?, connections?, dropped?, begun?, engines?],
             links: Vec::new(),
         })
     }
@@ -249,8 +249,8 @@ impl Owned {
         self.taking.as_fd()
     }
 
-    /// The same for one of several engines. It lives as long as its descriptor, or a socket that it is
-    /// attached to.
+    /// The same for one of several engines, which is alive from now on. It lives as long as its descriptor, or a
+    /// socket that it is attached to.
     ///
     /// # Errors
     ///
@@ -261,7 +261,19 @@ impl Owned {
         for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
             program.set_autoload(false);
         }
-        program(&object.load()?, TAKE)
+        let filter = program(&object.load()?, TAKE)?;
+        let number = engine.0.get().to_ne_bytes();
+        self.maps[5].update(&number, &number, MapFlags::ANY).map_err(full)?;
+        Ok(filter)
+    }
+
+    /// An engine is dead: no connection begins with it any more.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn bury(&self, engine: Engine) -> Result<(), Error> {
+        unless_absent(self.maps[5].delete(&engine.0.get().to_ne_bytes()))
     }
 
     /// The programs once more for another engine, over the same maps.
@@ -333,10 +345,7 @@ impl Owned {
 
     fn enter(&self, what: Ours, value: &[u8]) -> Result<(), Error> {
         let (map, key) = self.entry(what);
-        map.update(&key, value, MapFlags::ANY).map_err(|error| match error.kind() {
-            libbpf_rs::ErrorKind::TooBig => Error::Full,
-            _ => error.into(),
-        })
+        map.update(&key, value, MapFlags::ANY).map_err(full)
     }
 
     /// From now on nothing is said of this: it is the kernel's again, or, of a connection, whose its port is.
@@ -347,10 +356,7 @@ impl Owned {
     /// What the kernel says.
     pub fn disown(&self, what: Ours) -> Result<(), Error> {
         let (map, key) = self.entry(what);
-        match map.delete(&key) {
-            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        unless_absent(map.delete(&key))
     }
 
     /// Packets that were taken away from the kernel so far and not handed to a socket of AF_XDP: a packet
@@ -374,6 +380,21 @@ impl Owned {
                 (&self.maps[2], connection_key(protocol, local, remote).to_vec())
             }
         }
+    }
+}
+
+/// Of an entry that may not have been there.
+fn unless_absent(deleted: libbpf_rs::Result<()>) -> Result<(), Error> {
+    match deleted {
+        Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn full(error: libbpf_rs::Error) -> Error {
+    match error.kind() {
+        libbpf_rs::ErrorKind::TooBig => Error::Full,
+        _ => error.into(),
     }
 }
 

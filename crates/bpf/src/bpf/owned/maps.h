@@ -8,6 +8,7 @@
 #define LISTENERS 16384
 /* Memory is taken for those that there are. */
 #define CONNECTIONS (4 << 20)
+#define ENGINES 65536
 /* Memory is taken for all. */
 #define BEGUN 16384
 
@@ -67,6 +68,15 @@ struct {
 	__type(key, struct connection);
 	__type(value, __u32);
 } connections SEC(".maps");
+
+/* Those that are alive. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, ENGINES);
+	__type(key, __u32);
+	__type(value, __u32);
+} engines SEC(".maps");
 
 /*
  * Whose connections have begun with a SYN that a port's engines had at that time. Between them and the engine that has

@@ -36,29 +36,6 @@ static __always_inline __u32 member(const struct members *members, const struct 
 	return i < MEMBERS ? members->engines[i] : KERNEL;
 }
 
-struct search {
-	const struct members *members;
-	__u32 engine;
-	bool found;
-};
-
-static long find_member(__u32 i, struct search *search)
-{
-	if (i >= MEMBERS || search->members->engines[i] != search->engine)
-		return 0;
-	search->found = true;
-	return 1;
-}
-
-/* By a helper: as a loop, the kernel's verifier would go through each round with all that may have been before. */
-static __always_inline bool is_member(const struct members *members, __u32 engine)
-{
-	struct search search = { .members = members, .engine = engine };
-
-	bpf_loop(members->count, find_member, &search, 0);
-	return search.found;
-}
-
 /* What a program has to do with members that come and go. */
 enum changes {
 	/* There are none: the engine has its ports alone. */
@@ -77,8 +54,8 @@ static __always_inline __u32 member_for(const struct members *members, const str
 
 	if (changes != NONE && members->state == CHANGED) {
 		begun_by = bpf_map_lookup_elem(&begun, connection);
-		/* Who is not there any more does not answer a SYN that is sent again. */
-		if (begun_by && (!packet->is_first || is_member(members, *begun_by)))
+		/* Who is dead does not answer a SYN that is sent again. */
+		if (begun_by && (!packet->is_first || bpf_map_lookup_elem(&engines, begun_by)))
 			return *begun_by;
 	}
 	engine = member(members, packet);
