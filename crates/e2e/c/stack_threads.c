@@ -1,5 +1,6 @@
 /* Threads, signals, copies of descriptors, and processes. */
 #include "far.h"
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
@@ -160,6 +161,49 @@ static void signals(void)
     }
 }
 
+/* Number of the wait that somebody is about to begin; below zero at the end. */
+static atomic_int waits;
+
+/* Some microseconds after somebody was about to wait, each time. */
+static void *shoots_often(void *thread)
+{
+    for (int round = 1;; round++) {
+        int seen;
+        while ((seen = atomic_load(&waits)) >= 0 && seen < round)
+            ;
+        if (seen < 0)
+            return NULL;
+        double begun = now_ms();
+        while (now_ms() - begun < 0.003 + round % 40 * 0.001)
+            ;
+        pthread_kill((pthread_t)thread, SIGUSR1);
+    }
+}
+
+/* Wherever in a call it comes, a signal ends the wait. */
+static void signals_anywhere(void)
+{
+    enum { ROUNDS = 400, FEW = 8 };
+    int fd = near_accepted(0), forgotten = 0;
+    pthread_t thread;
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    pthread_create(&thread, NULL, shoots_often, (void *)pthread_self());
+    for (int round = 1; round <= ROUNDS; round++) {
+        int before = handled;
+        atomic_store(&waits, round);
+        bool ended = poll(&(struct pollfd){fd, POLLIN, 0}, 1, 50) < 0;
+        /* One that came before the call is none that it could know of. */
+        forgotten += !ended && handled != before;
+        while (handled == before)
+            ;
+    }
+    atomic_store(&waits, -1);
+    pthread_join(thread, NULL);
+    printf("signals at any time: hardly any was forgotten: %s\n", yes(forgotten <= FEW));
+    fprintf(stderr, "forgotten: %d of %d\n", forgotten, ROUNDS);
+    close(fd);
+}
+
 static void cancelled(void)
 {
     void *(*bodies[])(void *) = {reads, polls, accepts};
@@ -310,6 +354,7 @@ int main(int count, char **arguments)
     waiting_beside();
     ended_by_another();
     signals();
+    signals_anywhere();
     cancelled();
     copies();
     shared_port();

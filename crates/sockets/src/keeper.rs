@@ -1,8 +1,7 @@
 //! What goes on while the program does something else: timers, acknowledgments, and what it has written
 //! and not turned away from.
 //!
-//! A thread of its own looks once in a while whether anybody has made a turn since it looked last, and
-//! makes one if not. Two things let it sleep: that threads of the program's sleep in calls of ours, which make
+//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things let it sleep: that threads of the program's sleep in calls of ours, which make
 //! the turns then, until the first of them goes on; and that nothing has happened for a while, until a
 //! frame comes, a timer is due or somebody gives the stack something to send.
 
@@ -10,21 +9,20 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
 use crate::outside::Outside;
+use crate::tick::Tick;
 use crate::waiting::readable;
 use crate::world::World;
 use crate::{HAS_GIVEN, InUse, Sockets};
 
-/// How long what is due may wait for somebody's turn.
-const PERIOD: Duration = Duration::from_millis(1);
 /// Looks that find somebody asleep in a call of ours, or nothing that has happened, behind which it sleeps.
 const LOOKS_BEFORE_REST: u32 = 20;
 
-/// Looks between two at the privileged half, for a program that never sleeps in a call of ours.
-const LOOKS_BETWEEN: u32 = 50;
+/// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
+const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
 /// The keeper of a process.
 #[derive(Debug)]
@@ -108,13 +106,18 @@ impl<O: Outside> Sockets<O> {
     /// The life of the keeper's thread.
     pub fn keep(&self) {
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
-        let mut looks = 0_u32;
+        let mut host_looked = Instant::now();
         let process = self.process();
+        let Ok(tick) = Tick::new().map(Arc::new) else { return };
+        self.with(|world| world.tick = Some(Arc::clone(&tick)));
         while self.process() == process {
-            // Not as the program's threads sleep, who turn away from what they have written.
-            let _ = self.outside.poll(&mut [], Some(PERIOD), None);
-            looks += 1;
-            let host_too = looks.is_multiple_of(LOOKS_BETWEEN);
+            tick.move_on();
+            let _ = self.outside.poll(&mut [readable(tick.fd())], Some(LOOKS_AT_HOST), None);
+            tick.hear();
+            let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
+            if host_too {
+                host_looked = Instant::now();
+            }
             let looked = self.try_with(|world| {
                 if host_too {
                     world.look_at_host();
@@ -138,11 +141,13 @@ impl<O: Outside> Sockets<O> {
                 continue;
             }
             same = 0;
+            tick.set_going(false);
             if found == Found::Asleep {
                 self.rest_keeper();
             } else {
                 self.watch_devices();
             }
+            tick.set_going(true);
         }
     }
 

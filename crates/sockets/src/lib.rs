@@ -44,6 +44,7 @@ mod outside;
 mod polling;
 mod settings;
 mod table;
+mod tick;
 mod transfer;
 mod waiting;
 mod ways;
@@ -145,26 +146,28 @@ impl<O: Outside> Sockets<O> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with everything, if it was started. Not on top of itself: a signal handler that has
-    /// interrupted this thread in here finds nothing.
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Option<T> {
+    /// Does something in here. Not on top of itself: a signal handler that has interrupted this thread in here gets
+    /// nothing. When the thread leaves, it sees to what others have turned away from meanwhile, and to handlers.
+    fn enter<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let inside = Inside::begin()?;
-        let done = self.lock().as_mut().map(act);
+        let done = act();
         self.flush_for_others();
         drop(inside);
-        if INTERRUPTED.get() {
-            INTERRUPTED.set(false);
+        if INTERRUPTED.replace(false) {
             self.outside.left();
         }
-        done
+        Some(done)
+    }
+
+    /// Does something with everything, if it was started.
+    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Option<T> {
+        self.enter(|| self.lock().as_mut().map(act)).flatten()
     }
 
     /// The same, unless another thread is at it.
     fn try_with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Result<Option<T>, InUse> {
-        let Some(_inside) = Inside::begin() else { return Err(InUse) };
-        let done = self.try_lock().ok_or(InUse)?.as_mut().map(act);
-        self.flush_for_others();
-        Ok(done)
+        let tried = self.enter(|| Some(self.try_lock()?.as_mut().map(act)));
+        tried.flatten().ok_or(InUse)
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<World>>> {
@@ -193,9 +196,8 @@ impl<O: Outside> Sockets<O> {
     pub fn flush(&self) {
         if HAS_GIVEN.replace(false) && self.try_with(World::turn).is_err() {
             self.turned_away.store(true, SeqCst);
-            if let Some(_inside) = Inside::begin() {
-                self.flush_for_others();
-            }
+            // It may have left by now.
+            self.enter(|| ());
         }
     }
 

@@ -19,6 +19,7 @@ use crate::host::{Host, Reason};
 use crate::leaving::Leaving;
 use crate::link::{Link, Told};
 use crate::table::{Kind, Place, Slot, Socket, Table};
+use crate::tick::{self, Tick};
 
 /// What a sleeper is to be woken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +87,9 @@ pub(crate) struct World {
     pub(crate) turns: u64,
     /// When the last was made.
     turned: Instant,
+    /// What wakes the keeper, and when it was moved on.
+    pub(crate) tick: Option<Arc<Tick>>,
+    moved: Instant,
     /// Questions that found nothing since the last turn.
     asked: u32,
     /// Octets that were given to the stack since, and in how many calls.
@@ -120,6 +124,8 @@ impl World {
             told: Vec::new(),
             turns: 0,
             turned: Instant::ZERO,
+            tick: None,
+            moved: Instant::ZERO,
             given_bytes: 0,
             given_writes: 0,
             asked: 0,
@@ -175,6 +181,12 @@ impl World {
         self.take_passed();
         self.refresh_shown();
         self.turned = self.now();
+        if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
+            && self.turned.since(self.moved) >= tick::MOVES
+        {
+            tick.move_on();
+            self.moved = self.turned;
+        }
         happened
     }
 
@@ -284,6 +296,7 @@ impl World {
         all.extend(self.sets.bells());
         all.extend(self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()));
         all.extend(self.requests.iter().flat_map(Requests::descriptors));
+        all.extend(self.tick.as_ref().map(|tick| tick.fd()));
         for link in self.links() {
             all.extend(link.wakes().0);
         }
@@ -342,6 +355,7 @@ impl World {
         self.ways = None;
         self.opened.clear();
         self.leaving.clear();
+        self.tick = None;
         self.sleepers.clear();
         self.sets = Sets::default();
         self.disinherit();

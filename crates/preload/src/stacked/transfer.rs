@@ -304,14 +304,16 @@ pub(crate) unsafe fn send_file(
     offset: *mut off_t,
     bytes: usize,
 ) -> ssize_t {
-    // SAFETY: as promised; the file stays open for the length of the call, if it is open.
+    if from < 0 {
+        return fail(Errno::EBADF);
+    }
+    // SAFETY: as promised; the file stays open for the length of the call, or reading says that it is not.
     unsafe {
-        if libc::fcntl(from, libc::F_GETFD) < 0 {
-            return fail(Errno::EBADF);
-        }
         let begin = if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset };
         if begin < 0 {
-            return fail(Errno::EINVAL);
+            let error = if offset.is_null() { Errno::last() } else { Errno::EINVAL };
+            // A pipe has no place to read from (sendfile(2)).
+            return fail(if error == Errno::ESPIPE { Errno::EINVAL } else { error });
         }
         let file = BorrowedFd::borrow_raw(from);
         let result = SOCKETS.send_file(to, file, begin, bytes);

@@ -1,0 +1,60 @@
+//! What wakes the keeper when nobody has made a turn for a while. Whoever makes turns moves it on, twice a period at the
+//! most: a call of the kernel's, where to wake a thread would cost the program much more.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+/// How long what is due may wait for somebody's turn.
+pub(crate) const PERIOD: Duration = Duration::from_millis(1);
+/// How often it is moved on at the most.
+pub(crate) const MOVES: Duration = Duration::from_micros(500);
+
+/// The keeper's timer.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    timer: TimerFd,
+    /// Whether the keeper waits for it.
+    goes: AtomicBool,
+}
+
+impl Tick {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        Ok(Self { timer, goes: AtomicBool::new(true) })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.timer.as_fd().as_raw_fd()
+    }
+
+    /// A period from now on it will wake the keeper.
+    pub(crate) fn move_on(&self) {
+        let period = Expiration::OneShot(TimeSpec::from_duration(PERIOD));
+        // It fails for no time that there is (timerfd_settime(2)).
+        let _ = self.timer.set(period, TimerSetTimeFlags::empty());
+    }
+
+    /// It has woken the keeper.
+    pub(crate) fn hear(&self) {
+        let _ = self.timer.wait();
+    }
+
+    /// The keeper sleeps on something else while this is off.
+    pub(crate) fn set_going(&self, goes: bool) {
+        self.goes.store(goes, Relaxed);
+        if goes {
+            self.move_on();
+        }
+    }
+
+    pub(crate) fn goes(&self) -> bool {
+        self.goes.load(Relaxed)
+    }
+}
