@@ -4,7 +4,7 @@ use anyhow::Result;
 use uncork_lab::place::joined;
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
+use super::{Asked, LIMIT, PRIVILEGE, Reception, Server, ours};
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
@@ -25,32 +25,43 @@ struct Load {
     arguments: &'static [&'static str],
     /// Whether our server spins.
     spins: bool,
+    reception: Reception,
     /// Of the requests a second of processor time, and of those a second.
     bars: [Option<Bar>; 2],
 }
 
-const LOADS: [Load; 3] = [
-    Load {
-        name: "wrk -c64, keep-alive",
-        arguments: &["-c64"],
-        spins: false,
-        bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0))],
-    },
-    Load {
-        name: "wrk -c64, Connection: close",
-        arguments: &["-c64", "-H", "Connection: close"],
-        spins: false,
-        bars: [Some(Bar::AtLeast(1.3)), None],
-    },
+const KEPT: Load = Load {
+    name: "wrk -c64, keep-alive",
+    arguments: &["-c64"],
+    spins: false,
+    reception: Reception::Own,
+    bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0))],
+};
+
+const CLOSED: Load = Load {
+    name: "wrk -c64, Connection: close",
+    arguments: &["-c64", "-H", "Connection: close"],
+    spins: false,
+    reception: Reception::Own,
+    bars: [Some(Bar::AtLeast(1.3)), None],
+};
+
+/// What is to be had per second of the server's processor time has its bar where that is the server's alone.
+const LOADS: [Load; 5] = [
+    KEPT,
+    Load { reception: Reception::Senders, bars: [None, None], ..KEPT },
+    CLOSED,
+    Load { reception: Reception::Senders, bars: [None, None], ..CLOSED },
     Load {
         name: "wrk -c1, --spin auto",
         arguments: &["-c1"],
         spins: true,
+        reception: Reception::Senders,
         bars: [None, Some(Bar::AtLeast(2.5))],
     },
 ];
 
-/// Three loads by turns against both, which share a core.
+/// All loads by turns against both, which share a core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
@@ -67,9 +78,12 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     for load in &LOADS {
         let ours = servers[if load.spins { 2 } else { 1 }];
         for (name, server) in [("on the stack", ours), ("on kernel sockets", servers[0])] {
-            let far = &far;
-            let label = format!("{}: {name}", load.name);
-            cases.push(Case::new(label, move || ask(bed, far, (server, load.arguments), cores)));
+            let (near, far) = (&near, &far);
+            let label = format!("{}, {}: {name}", load.name, load.reception.name());
+            cases.push(Case::new(label, move || {
+                load.reception.set((near, far), cores)?;
+                ask(bed, far, (server, load.arguments), cores)
+            }));
         }
     }
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
@@ -77,8 +91,10 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     for (at, load) in LOADS.iter().enumerate() {
         let figures = ["requests a CPU-second of the server", "requests a second"];
         for (figure, (what, bar)) in figures.iter().zip(&load.bars).enumerate() {
-            let what =
-                format!("602 octets, {}, {what}: on the stack; against the kernel", load.name);
+            let (name, reception) = (load.name, load.reception.name());
+            let what = format!(
+                "602 octets, {name}, {reception}, {what}: on the stack; against the kernel"
+            );
             let sides =
                 (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
             let row = Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides);

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use uncork_lab::place::{NEAR, joined};
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
+use super::{Asked, LIMIT, PRIVILEGE, Reception, Server, ours};
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
@@ -17,6 +17,8 @@ use crate::toolbox::program;
 
 const BENCH: &str = "inline-redis";
 const PORTS: [u16; 2] = [6390, 6391];
+/// What is to be had per second of the server's processor time has its bar where that is the server's alone.
+const RECEPTIONS: [Reception; 2] = [Reception::Own, Reception::Senders];
 /// Requests of one run: about a second's.
 const REQUESTS: u32 = 100_000;
 
@@ -33,21 +35,33 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         servers.push(Server::new(redis.running.pid(), port));
         running.push(redis);
     }
-    let case = |((name, _), server): (&(&str, _), &Server)| {
-        let (far, server) = (&far, *server);
-        Case::new(format!("GET -c50: {name}"), move || ask(bed, far, server, cores))
-    };
-    let mut cases: Vec<_> = ways.iter().zip(&servers).map(case).collect();
+    let mut cases = Vec::new();
+    for reception in RECEPTIONS {
+        for ((name, _), server) in ways.iter().zip(&servers) {
+            let (near, far, server) = (&near, &far, *server);
+            let label = format!("GET -c50, {}: {name}", reception.name());
+            cases.push(Case::new(label, move || {
+                reception.set((near, far), cores)?;
+                ask(bed, far, server, cores)
+            }));
+        }
+    }
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
-    let row = |figure, what: &str| {
-        let what = format!("GET -c50, {what}: on the stack; against the kernel");
-        let sides = (samples.get(0, figure), Compare::Ratio, samples.get(1, figure));
-        Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
-    };
-    Ok(vec![
-        row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)),
-        row(1, "requests a second"),
-    ])
+    let mut rows = Vec::new();
+    for (at, reception) in RECEPTIONS.into_iter().enumerate() {
+        let row = |figure, what: &str| {
+            let what =
+                format!("GET -c50, {}, {what}: on the stack; against the kernel", reception.name());
+            let sides =
+                (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
+            Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+        };
+        let per_cpu = row(0, "requests a CPU-second of the server");
+        let has_bar = reception == Reception::Own;
+        rows.push(if has_bar { per_cpu.bar(Bar::AtLeast(1.5)) } else { per_cpu });
+        rows.push(row(1, "requests a second"));
+    }
+    Ok(rows)
 }
 
 fn ask(bed: &Bed<'_>, from: &Namespace, server: Server, cores: Cores) -> Result<Vec<f64>> {
