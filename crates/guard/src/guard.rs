@@ -233,7 +233,6 @@ impl Guard {
             let _ = self.steering.give_back(*ends);
         }
         let places: Vec<_> = session.held().into_iter().collect();
-        let _ = self.steering.bury(session.engine);
         let _ = self.steering.leave(session.engine, &places, &left);
         for ends in session.opened().filter(|ends| !connections.contains(ends)) {
             let _ = self.steering.forget(*ends);

@@ -92,6 +92,8 @@ impl Steering {
         self.keep_kernels(places)?;
         self.pin(places, others)?;
         for place in places {
+            let stands = self.owned.stand(Protocol::Tcp, *place, engine, true);
+            stands.map_err(|error| error.to_string())?;
             let members = self.members.entry(*place).or_default();
             members.push(engine);
             if let Err(error) = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed) {
@@ -113,6 +115,8 @@ impl Steering {
     ) -> Result<(), String> {
         self.pin(places, all)?;
         for place in places {
+            // What is left there does no harm: the number of an engine does not come again.
+            let _ = self.owned.stand(Protocol::Tcp, *place, engine, false);
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
             let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed);
@@ -123,11 +127,6 @@ impl Steering {
         }
         self.settling.push((places.to_vec(), Instant::now() + SETTLES));
         self.pin(places, all)
-    }
-
-    /// An engine is dead.
-    pub(crate) fn bury(&self, engine: Engine) -> Result<(), String> {
-        self.owned.bury(engine).map_err(|error| error.to_string())
     }
 
     /// Whether members have changed a short while ago: [`Steering::settle`] soon.

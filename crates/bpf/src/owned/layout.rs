@@ -24,6 +24,14 @@ pub(super) fn port_key(protocol: Protocol, local: SocketAddr) -> [u8; 20] {
     key
 }
 
+/// `struct standing` of `owned/maps.h`.
+pub(super) fn standing_key(protocol: Protocol, local: SocketAddr, engine: Engine) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..20].copy_from_slice(&port_key(protocol, local));
+    key[20..].copy_from_slice(&engine.0.get().to_ne_bytes());
+    key
+}
+
 /// `struct connection` of `owned/maps.h`.
 pub(super) fn connection_key(
     protocol: Protocol,

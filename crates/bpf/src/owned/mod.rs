@@ -36,7 +36,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
-use self::layout::{connection_key, constants, mapped, members, port_key};
+use self::layout::{connection_key, constants, mapped, members, port_key, standing_key};
 use crate::tracer::is_section;
 
 pub use self::redirect::{Queues, Redirect};
@@ -49,7 +49,7 @@ const REDIRECT: &str = "redirect_owned";
 const SOCKETS: &str = "sockets";
 
 /// Maps that all filters share.
-const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "engines"];
+const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "standing"];
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
@@ -154,7 +154,7 @@ pub enum Error {
     /// The table is full.
     #[error(
         "the filter's table is full: it holds 1,024 addresses, 16,384 ports of 64 engines each, \
-         4,194,304 connections, 65,536 engines"
+         4,194,304 connections, 65,536 shares of ports"
     )]
     Full,
     /// Something else of the system's.
@@ -208,7 +208,7 @@ impl Owned {
         let mut object = open(settings, Engine::ONLY, seed, false)?;
         redirect::leave_out(&mut object)?;
         let object = object.load()?;
-        let [addresses, listeners, connections, dropped, begun, engines] =
+        let [addresses, listeners, connections, dropped, begun, standing] =
             MAPS.map(|name| map(&object, name));
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
@@ -216,7 +216,7 @@ impl Owned {
             seed,
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
-            maps: [addresses?, listeners?, connections?, dropped?, begun?, engines?],
+            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?],
             links: Vec::new(),
         })
     }
@@ -249,8 +249,8 @@ impl Owned {
         self.taking.as_fd()
     }
 
-    /// The same for one of several engines, which is alive from now on. It lives as long as its descriptor, or a
-    /// socket that it is attached to.
+    /// The same for one of several engines. It lives as long as its descriptor, or a socket that it is
+    /// attached to.
     ///
     /// # Errors
     ///
@@ -261,19 +261,27 @@ impl Owned {
         for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
             program.set_autoload(false);
         }
-        let filter = program(&object.load()?, TAKE)?;
-        let number = engine.0.get().to_ne_bytes();
-        self.maps[5].update(&number, &number, MapFlags::ANY).map_err(full)?;
-        Ok(filter)
+        program(&object.load()?, TAKE)
     }
 
-    /// An engine is dead: no connection begins with it any more.
+    /// An engine is, or is no more, one of a port's whose engines change ([`Owned::share`]): while they do, a SYN that
+    /// is sent again goes to whom it went before only if he is.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
-    pub fn bury(&self, engine: Engine) -> Result<(), Error> {
-        unless_absent(self.maps[5].delete(&engine.0.get().to_ne_bytes()))
+    /// [`Error::Full`], or what the kernel says.
+    pub fn stand(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        engine: Engine,
+        stands: bool,
+    ) -> Result<(), Error> {
+        let key = standing_key(protocol, local, engine);
+        if stands {
+            return self.maps[5].update(&key, &[0; 4], MapFlags::ANY).map_err(full);
+        }
+        unless_absent(self.maps[5].delete(&key))
     }
 
     /// The programs once more for another engine, over the same maps.
@@ -442,6 +450,7 @@ mod tests {
         let end = SocketAddr::from(([10, 0, 0, 1], 80));
         assert_eq!(key_bytes("addresses"), 16);
         assert_eq!(key_bytes("listeners"), port_key(Protocol::Tcp, end).len());
+        assert_eq!(key_bytes("standing"), standing_key(Protocol::Tcp, end, Engine::ONLY).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
         let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
         // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.

@@ -8,7 +8,7 @@
 #define LISTENERS 16384
 /* Memory is taken for those that there are. */
 #define CONNECTIONS (4 << 20)
-#define ENGINES 65536
+#define STANDING 65536
 /* Memory is taken for all. */
 #define BEGUN 16384
 
@@ -34,6 +34,11 @@ struct listener {
 	__be16 port;
 	__u8 protocol;
 	__u8 unused;
+};
+
+struct standing {
+	struct listener listener;
+	__u32 engine;
 };
 
 struct connection {
@@ -69,14 +74,14 @@ struct {
 	__type(value, __u32);
 } connections SEC(".maps");
 
-/* Those that are alive. */
+/* Each engine of each port once more, for who looks for one: to go through them is more than the verifier allows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, ENGINES);
-	__type(key, __u32);
+	__uint(max_entries, STANDING);
+	__type(key, struct standing);
 	__type(value, __u32);
-} engines SEC(".maps");
+} standing SEC(".maps");
 
 /*
  * Whose connections have begun with a SYN that a port's engines had at that time. Between them and the engine that has

@@ -46,7 +46,15 @@ enum changes {
 	WRITTEN_DOWN,
 };
 
+static __always_inline bool stands(const struct listener *listener, __u32 engine)
+{
+	struct standing key = { .listener = *listener, .engine = engine };
+
+	return bpf_map_lookup_elem(&standing, &key);
+}
+
 static __always_inline __u32 member_for(const struct members *members, const struct packet *packet,
+					const struct listener *listener,
 					const struct connection *connection, enum changes changes)
 {
 	const __u32 *begun_by;
@@ -54,8 +62,8 @@ static __always_inline __u32 member_for(const struct members *members, const str
 
 	if (changes != NONE && members->state == CHANGED) {
 		begun_by = bpf_map_lookup_elem(&begun, connection);
-		/* Who is dead does not answer a SYN that is sent again. */
-		if (begun_by && (!packet->is_first || bpf_map_lookup_elem(&engines, begun_by)))
+		/* Who has left the port does not answer a SYN that is sent again. */
+		if (begun_by && (!packet->is_first || stands(listener, *begun_by)))
 			return *begun_by;
 	}
 	engine = member(members, packet);
@@ -96,7 +104,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	}
 	if (!members)
 		return KERNEL;
-	return member_for(members, packet, &connection, changes);
+	return member_for(members, packet, &listener, &connection, changes);
 }
 
 static __always_inline void count_dropped(void)
