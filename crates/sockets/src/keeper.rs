@@ -108,12 +108,15 @@ impl<O: Outside> Sockets<O> {
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
         let mut host_looked = Instant::now();
         let process = self.process();
-        let Ok(tick) = Tick::new().map(Arc::new) else { return };
-        self.with(|world| world.tick = Some(Arc::clone(&tick)));
+        let Some(mut tick) = self.new_tick() else { return };
         while self.process() == process {
-            tick.move_on();
+            if !tick.move_on() {
+                // Its number may be another's by now: nobody is to close that.
+                std::mem::forget(tick);
+                let Some(another) = self.new_tick() else { return };
+                tick = another;
+            }
             let _ = self.outside.poll(&mut [readable(tick.fd())], Some(LOOKS_AT_HOST), None);
-            tick.hear();
             let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
             if host_too {
                 host_looked = Instant::now();
@@ -149,6 +152,12 @@ impl<O: Outside> Sockets<O> {
             }
             tick.set_going(true);
         }
+    }
+
+    fn new_tick(&self) -> Option<Arc<Tick>> {
+        let tick = Arc::new(Tick::new().ok()?);
+        self.with(|world| world.tick = Some(Arc::clone(&tick)));
+        Some(tick)
     }
 
     /// Sleeps until a thread of the program's goes on.

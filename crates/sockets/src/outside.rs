@@ -48,6 +48,9 @@ pub trait Outside: Sync {
     /// As epoll_ctl(2) has them.
     fn enter(&self, set: RawFd, fd: RawFd, data: u64) -> Result<(), Errno>;
 
+    /// Whether waits try for a while before they sleep.
+    fn tries(&self) -> bool;
+
     /// Calls `attempt` until it says that it has succeeded, for as long as that is better than sleeping
     /// and at most for `limit`.
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried;

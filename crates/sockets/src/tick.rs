@@ -34,24 +34,15 @@ impl Tick {
         self.timer.as_fd().as_raw_fd()
     }
 
-    /// A period from now on it will wake the keeper.
-    pub(crate) fn move_on(&self) {
+    /// A period from now on it will wake the keeper, and not before. False: the program has closed the descriptor.
+    pub(crate) fn move_on(&self) -> bool {
         let period = Expiration::OneShot(TimeSpec::from_duration(PERIOD));
-        // It fails for no time that there is (timerfd_settime(2)).
-        let _ = self.timer.set(period, TimerSetTimeFlags::empty());
-    }
-
-    /// It has woken the keeper.
-    pub(crate) fn hear(&self) {
-        let _ = self.timer.wait();
+        self.timer.set(period, TimerSetTimeFlags::empty()).is_ok()
     }
 
     /// The keeper sleeps on something else while this is off.
     pub(crate) fn set_going(&self, goes: bool) {
         self.goes.store(goes, Relaxed);
-        if goes {
-            self.move_on();
-        }
     }
 
     pub(crate) fn goes(&self) -> bool {

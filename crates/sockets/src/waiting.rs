@@ -59,6 +59,15 @@ impl<O: Outside> Sockets<O> {
         let begun = Instant::now();
         self.outside.begin_wait();
         HAS_GIVEN.set(false);
+        let looks_only = wait.limit == Some(Duration::ZERO);
+        let tries = self.outside.tries();
+        // Who does not try for a while looks once, where he falls asleep; who can have no bell looks all the same.
+        if !looks_only
+            && !tries
+            && let Ok(bell) = bell::mine(self.process())
+        {
+            return self.sleep(wait, (begun, &bell), attempt);
+        }
         let mut found = None;
         let mut look = || {
             self.with(|world| {
@@ -67,14 +76,15 @@ impl<O: Outside> Sockets<O> {
             });
             found.is_some()
         };
-        if look() || wait.limit == Some(Duration::ZERO) {
+        if look() || looks_only {
             return Ok(found);
         }
+        let bell = bell::mine(self.process())?;
         let tried = self.outside.try_for_a_while(wait.limit, &mut look);
         let waited = match tried {
             Tried::Done => Ok(found),
             Tried::Interrupted if self.is_ended(&wait) => Err(Errno::EINTR),
-            _ => self.sleep(wait, begun, attempt),
+            _ => self.sleep(wait, (begun, &bell), attempt),
         };
         self.outside.learn(begun.elapsed());
         waited
@@ -88,12 +98,11 @@ impl<O: Outside> Sockets<O> {
     fn sleep<T>(
         &self,
         wait: Wait<'_>,
-        begun: Instant,
+        (begun, bell): (Instant, &Bell),
         attempt: &mut dyn FnMut(&mut World) -> Option<T>,
     ) -> Result<Option<T>, Errno> {
-        let bell = bell::mine(self.process())?;
         let kernel = wait.kernel.len();
-        let mut fds: Vec<libc::pollfd> = wait.kernel.to_vec();
+        let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
@@ -101,7 +110,7 @@ impl<O: Outside> Sockets<O> {
                 world.turn();
                 match attempt(world) {
                     Some(found) => Ok(found),
-                    None => Err(world.rest(&bell, wait.waits_for.clone())),
+                    None => Err(world.rest(bell, wait.waits_for.clone())),
                 }
             });
             let rest = match looked {
@@ -110,16 +119,17 @@ impl<O: Outside> Sockets<O> {
                 Some(Err(rest)) => rest,
             };
             if left == Some(Duration::ZERO) {
-                self.with(|world| world.woken(&bell));
+                self.with(|world| world.woken(bell));
                 return Ok(None);
             }
             let (ways, requests) = (rest.ways, rest.requests);
-            fds.truncate(kernel);
+            fds.clear();
+            fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(rest.all().map(readable));
             let limit = [left, rest.limit].into_iter().flatten().min();
             // A thread may be cancelled in there.
-            let asleep = Asleep { sockets: self, bell: &bell };
+            let asleep = Asleep { sockets: self, bell };
             self.outside.wake_by(Some(bell.as_raw_fd()));
             // A handler that has run until now, or runs until the thread sleeps, is one that interrupts.
             let woken = if self.outside.was_interrupted() {
@@ -127,7 +137,9 @@ impl<O: Outside> Sockets<O> {
             } else {
                 self.outside.poll(&mut fds, limit, wait.mask)
             };
-            bell::silence(&bell);
+            if woken.is_err() || fds[kernel].revents != 0 {
+                bell::silence(bell);
+            }
             let news = ways.is_some_and(|ways| fds.iter().any(|one| is_ready(one, ways)));
             drop(asleep);
             if news {

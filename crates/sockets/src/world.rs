@@ -184,7 +184,8 @@ impl World {
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
             && self.turned.since(self.moved) >= tick::MOVES
         {
-            tick.move_on();
+            // If it cannot be, the keeper sees to that.
+            let _ = tick.move_on();
             self.moved = self.turned;
         }
         happened

@@ -106,6 +106,10 @@ impl Outside for Process {
         unsafe { raw!(SYS_epoll_ctl, set, add, fd, &raw mut event) }.map(drop).map_err(errno)
     }
 
+    fn tries(&self) -> bool {
+        !spin::is_off()
+    }
+
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
         spin::attempt(limit, attempt)
     }
