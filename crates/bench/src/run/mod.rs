@@ -25,6 +25,7 @@ mod nginx;
 mod not_ours;
 mod on_cpu;
 mod pgbench;
+mod reception;
 mod redis;
 mod serving;
 mod small_queues;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use uncork_lab::place::joined;
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Reception, Server, ours};
+use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
@@ -12,6 +12,7 @@ use crate::place::{Cores, Place};
 use crate::process::run_to_end;
 use crate::run::Bed;
 use crate::run::nginx::{Nginx, rate, requests};
+use crate::run::reception::Reception;
 use crate::run::tuning::may;
 use crate::toolbox::program;
 

@@ -4,13 +4,14 @@ use anyhow::{Context as _, Result};
 use uncork_lab::place::{NEAR, joined};
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Reception, Server, ours};
+use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
 use crate::place::{Cores, Place};
 use crate::process::run_to_end;
 use crate::run::Bed;
+use crate::run::reception::Reception;
 use crate::run::redis::{Redis, rate};
 use crate::run::tuning::may;
 use crate::toolbox::program;

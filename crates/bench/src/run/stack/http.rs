@@ -17,6 +17,7 @@ use crate::place::{Cores, Place};
 use crate::process::run_to_end;
 use crate::run::nginx::{Nginx, rate, requests};
 use crate::run::on_cpu::on_cpu;
+use crate::run::reception::Reception;
 use crate::run::tuning::may;
 use crate::toolbox::program;
 
@@ -27,6 +28,8 @@ const NGINX_PORT: u16 = 8081;
 pub(super) const SERVICE: &str = "http --body 602";
 /// Answers a second of processor time, times those on kernel sockets.
 const LEAST: f64 = 1.5;
+/// The bar is where the server's processor time is the server's alone.
+const RECEPTIONS: [Reception; 2] = [Reception::Own, Reception::Senders];
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where one of the servers is, and which process it is.
@@ -51,25 +54,37 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         server("the same on kernel sockets", kernels.pid(), Who::Kernel.at(PORT)),
         server("nginx", nginx.running.pid(), (NEAR, NGINX_PORT).into()),
     ];
-    let case = |server: &Server| {
-        let far = &far;
-        let (pid, at) = (server.pid, server.at);
-        Case::new(format!("wrk -c64: {}", server.name), move || ask(bed, far, (pid, at), cores))
-    };
-    let mut cases: Vec<_> = servers.iter().map(case).collect();
+    let mut cases = Vec::new();
+    for reception in RECEPTIONS {
+        for server in &servers {
+            let (near, far) = (&near, &far);
+            let (pid, at) = (server.pid, server.at);
+            let label = format!("wrk -c64, {}: {}", reception.name(), server.name);
+            cases.push(Case::new(label, move || {
+                reception.set((near, far), cores)?;
+                ask(bed, far, (pid, at), cores)
+            }));
+        }
+    }
     let samples = interleave(&mut cases, bed.rounds(9), bed.progress)?;
-    let row = |figure, name: &str, other: usize| {
-        let other_name = servers[other].name;
-        let what = format!("602 octets, wrk -c64, {name}: ours; against {other_name}");
-        let sides = (samples.get(0, figure), Compare::Ratio, samples.get(other, figure));
-        Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
-    };
-    Ok(vec![
-        row(0, "answers a CPU-second of the server", 1).bar(Bar::AtLeast(LEAST)),
-        row(0, "answers a CPU-second of the server", 2),
-        row(1, "answers a second", 1),
-        row(1, "answers a second", 2),
-    ])
+    let mut rows = Vec::new();
+    for (at, reception) in RECEPTIONS.into_iter().enumerate() {
+        let row = |figure, name: &str, other: usize| {
+            let (reception, other_name) = (reception.name(), servers[other].name);
+            let what =
+                format!("602 octets, wrk -c64, {reception}, {name}: ours; against {other_name}");
+            let at = at * servers.len();
+            let sides = (samples.get(at, figure), Compare::Ratio, samples.get(at + other, figure));
+            Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+        };
+        let per_cpu = row(0, "answers a CPU-second of the server", 1);
+        let has_bar = reception == Reception::Own;
+        rows.push(if has_bar { per_cpu.bar(Bar::AtLeast(LEAST)) } else { per_cpu });
+        rows.push(row(0, "answers a CPU-second of the server", 2));
+        rows.push(row(1, "answers a second", 1));
+        rows.push(row(1, "answers a second", 2));
+    }
+    Ok(rows)
 }
 
 /// Answers in a second of the server's processor time, and in one of everybody's.
