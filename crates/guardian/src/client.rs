@@ -94,7 +94,8 @@ impl Client {
         self.done(Request::Own { local }, Some(listening))
     }
 
-    /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those that are in the table stay the stack's.
+    /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
+    /// that are in the table stay the stack's.
     ///
     /// # Errors
     ///

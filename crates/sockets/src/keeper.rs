@@ -1,9 +1,10 @@
 //! What goes on while the program does something else: timers, acknowledgments, and what it has written
 //! and not turned away from.
 //!
-//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things let it sleep: that threads of the program's sleep in calls of ours, which make
-//! the turns then, until the first of them goes on; and that nothing has happened for a while, until a
-//! frame comes, a timer is due or somebody gives the stack something to send.
+//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things
+//! let it sleep: that threads of the program's sleep in calls of ours, which make the turns then, until the first
+//! of them goes on; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
+//! gives the stack something to send.
 
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::AtomicBool;

@@ -18,6 +18,9 @@ pub(super) enum Reception {
 }
 
 impl Reception {
+    /// Both: what is asked of a second of a server's processor time is asked of both.
+    pub(super) const ALL: [Self; 2] = [Self::Own, Self::Senders];
+
     /// For what a benchmark says of itself.
     pub(super) const fn name(self) -> &'static str {
         match self {

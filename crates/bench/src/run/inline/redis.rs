@@ -18,8 +18,6 @@ use crate::toolbox::program;
 
 const BENCH: &str = "inline-redis";
 const PORTS: [u16; 2] = [6390, 6391];
-/// What is to be had per second of the server's processor time has its bar where that is the server's alone.
-const RECEPTIONS: [Reception; 2] = [Reception::Own, Reception::Senders];
 /// Requests of one run: about a second's.
 const REQUESTS: u32 = 100_000;
 
@@ -37,7 +35,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         running.push(redis);
     }
     let mut cases = Vec::new();
-    for reception in RECEPTIONS {
+    for reception in Reception::ALL {
         for ((name, _), server) in ways.iter().zip(&servers) {
             let (near, far, server) = (&near, &far, *server);
             let label = format!("GET -c50, {}: {name}", reception.name());
@@ -49,7 +47,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     }
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
     let mut rows = Vec::new();
-    for (at, reception) in RECEPTIONS.into_iter().enumerate() {
+    for (at, reception) in Reception::ALL.into_iter().enumerate() {
         let row = |figure, what: &str| {
             let what =
                 format!("GET -c50, {}, {what}: on the stack; against the kernel", reception.name());
@@ -57,9 +55,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
                 (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
             Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
         };
-        let per_cpu = row(0, "requests a CPU-second of the server");
-        let has_bar = reception == Reception::Own;
-        rows.push(if has_bar { per_cpu.bar(Bar::AtLeast(1.5)) } else { per_cpu });
+        rows.push(row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)));
         rows.push(row(1, "requests a second"));
     }
     Ok(rows)

@@ -28,8 +28,6 @@ const NGINX_PORT: u16 = 8081;
 pub(super) const SERVICE: &str = "http --body 602";
 /// Answers a second of processor time, times those on kernel sockets.
 const LEAST: f64 = 1.5;
-/// The bar is where the server's processor time is the server's alone.
-const RECEPTIONS: [Reception; 2] = [Reception::Own, Reception::Senders];
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where one of the servers is, and which process it is.
@@ -55,7 +53,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         server("nginx", nginx.running.pid(), (NEAR, NGINX_PORT).into()),
     ];
     let mut cases = Vec::new();
-    for reception in RECEPTIONS {
+    for reception in Reception::ALL {
         for server in &servers {
             let (near, far) = (&near, &far);
             let (pid, at) = (server.pid, server.at);
@@ -68,7 +66,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     }
     let samples = interleave(&mut cases, bed.rounds(9), bed.progress)?;
     let mut rows = Vec::new();
-    for (at, reception) in RECEPTIONS.into_iter().enumerate() {
+    for (at, reception) in Reception::ALL.into_iter().enumerate() {
         let row = |figure, name: &str, other: usize| {
             let (reception, other_name) = (reception.name(), servers[other].name);
             let what =
@@ -77,9 +75,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
             let sides = (samples.get(at, figure), Compare::Ratio, samples.get(at + other, figure));
             Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
         };
-        let per_cpu = row(0, "answers a CPU-second of the server", 1);
-        let has_bar = reception == Reception::Own;
-        rows.push(if has_bar { per_cpu.bar(Bar::AtLeast(LEAST)) } else { per_cpu });
+        rows.push(row(0, "answers a CPU-second of the server", 1).bar(Bar::AtLeast(LEAST)));
         rows.push(row(0, "answers a CPU-second of the server", 2));
         rows.push(row(1, "answers a second", 1));
         rows.push(row(1, "answers a second", 2));
