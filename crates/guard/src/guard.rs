@@ -63,6 +63,8 @@ pub struct Guard {
     rests: Duration,
     /// Connections that wait for somebody to accept them.
     kept: Vec<passing::Kept>,
+    /// When it was last looked who has come for them.
+    kept_looked: Instant,
 }
 
 impl std::fmt::Debug for Guard {
@@ -101,6 +103,7 @@ impl Guard {
             looked: Instant::now(),
             rests: ROUND,
             kept: Vec::new(),
+            kept_looked: Instant::now(),
         })
     }
 
@@ -122,7 +125,7 @@ impl Guard {
                 let all = self.peers.iter().filter_map(|peer| peer.session.as_ref());
                 self.steering.settle(&all.collect::<Vec<_>>());
             }
-            if !self.kept.is_empty() {
+            if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
             }
             if self.looked.elapsed() >= self.rests {

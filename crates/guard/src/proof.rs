@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use nix::{getsockopt_impl, sockopt_impl};
-use rustix::net::{SocketType, getsockname, ipproto, sockopt};
+use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
+
+use crate::steering::plain;
 
 /// What was proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,25 @@ pub(crate) fn that_it_may_take<'a>(
             Err("to take a connection over needs a socket of TCP of this network namespace".into())
         }
     }
+}
+
+/// A connection of the kernel's whose own end this is.
+///
+/// # Errors
+///
+/// A sentence that says why not.
+pub(crate) fn that_it_is_at(
+    socket: Option<OwnedFd>,
+    ours: BorrowedFd<'_>,
+    local: SocketAddr,
+) -> Result<OwnedFd, String> {
+    that_it_may_take(socket.as_ref(), ours)?;
+    let end = |socket: &OwnedFd| SocketAddr::try_from(getsockname(socket).ok()?).ok();
+    let is_at = |socket: &OwnedFd| {
+        end(socket).is_some_and(|end| plain(end) == plain(local)) && getpeername(socket).is_ok()
+    };
+    let why = || format!("what is to be accepted at {local} has to be a connection to there");
+    socket.filter(is_at).ok_or_else(why)
 }
 
 fn is_tcp(socket: &OwnedFd) -> bool {

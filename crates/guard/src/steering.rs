@@ -190,9 +190,9 @@ impl Steering {
         Ok(())
     }
 
-    /// Whether somebody has a socket of the kernel's that listens at this port.
-    pub(crate) fn is_listened_at(&mut self, port: u16) -> bool {
-        self.kernel.listening().is_ok_and(|ports| ports.contains(&port))
+    /// Ports at which somebody has a socket of the kernel's that listens; none, if the kernel does not tell.
+    pub(crate) fn listening(&mut self) -> Vec<u16> {
+        self.kernel.listening().unwrap_or_default()
     }
 
     /// Whether entries have to be looked at again.

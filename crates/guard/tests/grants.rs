@@ -247,6 +247,12 @@ fn what_waits_to_be_accepted_goes_to_another_who_listens_there() {
         assert!(client.next_passed().is_none());
     }
     assert_eq!(refusal(third.pass_on(local, peer.as_fd())), "10.93.0.1:7200 was not owned");
+    // Only what has come to that port.
+    let other = link.ours.within(|| Ok(TcpListener::bind(end(OURS, PORT + 1))?)).unwrap();
+    let why = "what is to be accepted at 10.93.0.1:7200 has to be a connection to there";
+    for socket in [peer.as_fd(), listener.as_fd(), other.as_fd()] {
+        assert_eq!(refusal(second.pass_on(local, socket)), why);
+    }
     // Nobody owns it for a while.
     for _ in 0..2 {
         second.disown(any).unwrap();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
 use crate::outside::Outside;
-use crate::tick::Tick;
+use crate::tick::{PERIOD, Tick};
 use crate::waiting::readable;
 use crate::world::World;
 use crate::{HAS_GIVEN, InUse, Sockets};
@@ -109,15 +109,14 @@ impl<O: Outside> Sockets<O> {
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
         let mut host_looked = Instant::now();
         let process = self.process();
-        let Some(mut tick) = self.new_tick() else { return };
+        let mut tick = None;
         while self.process() == process {
-            if !tick.move_on() {
-                // Its number may be another's by now: nobody is to close that.
-                std::mem::forget(tick);
-                let Some(another) = self.new_tick() else { return };
-                tick = another;
-            }
-            let _ = self.outside.poll(&mut [readable(tick.fd())], Some(LOOKS_AT_HOST), None);
+            tick = self.ticking(tick);
+            let (mut fds, limit) = match &tick {
+                Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),
+                None => (Vec::new(), PERIOD),
+            };
+            let _ = self.outside.poll(&mut fds, Some(limit), None);
             let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
             if host_too {
                 host_looked = Instant::now();
@@ -145,20 +144,29 @@ impl<O: Outside> Sockets<O> {
                 continue;
             }
             same = 0;
-            tick.set_going(false);
+            set_going(tick.as_deref(), false);
             if found == Found::Asleep {
                 self.rest_keeper();
             } else {
                 self.watch_devices();
             }
-            tick.set_going(true);
+            set_going(tick.as_deref(), true);
         }
     }
 
-    fn new_tick(&self) -> Option<Arc<Tick>> {
-        let tick = Arc::new(Tick::new().ok()?);
-        self.with(|world| world.tick = Some(Arc::clone(&tick)));
-        Some(tick)
+    /// The timer, moved on; another, if there is none yet or the program has closed it; none, if there is no descriptor
+    /// left for one.
+    fn ticking(&self, tick: Option<Arc<Tick>>) -> Option<Arc<Tick>> {
+        if let Some(tick) = tick {
+            if tick.move_on() {
+                return Some(tick);
+            }
+            // Its number may be another's by now: nobody is to close that.
+            std::mem::forget(tick);
+        }
+        let tick = Tick::new().ok().map(Arc::new);
+        self.with(|world| world.tick.clone_from(&tick));
+        tick.filter(|tick| tick.move_on())
     }
 
     /// Sleeps until a thread of the program's goes on.
@@ -188,6 +196,13 @@ impl<O: Outside> Sockets<O> {
         bell::silence(&bell);
         self.with(World::hear_ways);
         self.with(World::look_at_host);
+    }
+}
+
+/// Whether the keeper waits for its timer.
+fn set_going(tick: Option<&Tick>, goes: bool) {
+    if let Some(tick) = tick {
+        tick.set_going(goes);
     }
 }
 

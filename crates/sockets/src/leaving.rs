@@ -99,7 +99,7 @@ impl World {
                 inet6: one.ipv6,
                 settings: one.asked.settings(),
             };
-            // Whoever it was for is gone, too: the kernel's socket is closed.
+            // What cannot be passed on is closed.
             let _ = self.host.pass_on(local, waiting);
         }
     }
@@ -122,12 +122,109 @@ impl World {
                 at.port() == local.port() && (at.ip().is_unspecified() || at.ip() == local.ip())
             };
             let found = self.table.iter().find_map(|(slot, socket)| match &mut socket.kind {
-                Kind::Listener(listener) if is_it(listener) => Some((slot, listener)),
+                Kind::Listener(listener) if !listener.on.is_empty() && is_it(listener) => {
+                    Some((slot, listener))
+                }
                 _ => None,
             });
-            let Some((slot, listener)) = found else { continue };
+            let Some((slot, listener)) = found else {
+                // It came while this process was about to leave, too.
+                let _ = self.host.pass_on(local, Waiting::Kernels(connection));
+                continue;
+            };
             listener.passed.push_back((local, connection));
             self.note(slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+
+    use uncork_packet::{Capabilities, Medium};
+    use uncork_stack::{Config, Detached, Mac, Stack};
+
+    use super::*;
+    use crate::host::{Device, Host, Reason};
+    use crate::table::Socket;
+
+    /// What comes unasked, and what is passed on.
+    #[derive(Default)]
+    struct Mail {
+        comes: VecDeque<(SocketAddr, OwnedFd)>,
+        goes: Vec<(SocketAddr, RawFd)>,
+    }
+
+    struct Post(Arc<Mutex<Mail>>);
+
+    impl Host for Post {
+        fn open(&mut self) -> Result<Vec<Device>, Reason> {
+            Ok(Vec::new())
+        }
+        fn own(&mut self, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
+            Ok(())
+        }
+        fn disown(&mut self, _: SocketAddr) {}
+        fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason> {
+            let Waiting::Kernels(connection) = waiting else { return Err("detached".into()) };
+            self.0.lock().unwrap().goes.push((local, connection.as_raw_fd()));
+            Ok(())
+        }
+        fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
+            self.0.lock().unwrap().comes.pop_front()
+        }
+        fn own_connection(&mut self, _: SocketAddr, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
+            Ok(())
+        }
+        fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
+        fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
+            Ok(())
+        }
+        fn wakes(&self) -> Option<RawFd> {
+            None
+        }
+        fn is_gone(&mut self) -> bool {
+            false
+        }
+        fn enter(&mut self, _: SocketAddr, _: SocketAddr) -> Option<u32> {
+            None
+        }
+        fn leave(&mut self, _: u32) {}
+        fn descriptors(&self) -> Vec<RawFd> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn what_comes_to_who_listens_no_more_goes_on() {
+        let mail = Arc::new(Mutex::new(Mail::default()));
+        let mut world = World::new(Box::new(Post(Arc::clone(&mail))), || [0; 32]);
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (here, elsewhere) = (end("10.0.0.1:80"), end("10.0.0.1:81"));
+        let mut listener = Listener::new(end("0.0.0.0:80"), 16);
+        let device = Capabilities::plain(Medium::Ethernet, 1500);
+        let mut stack = Stack::new(Config::default(), device, Mac([2; 6]), [0; 32]);
+        listener.on.push((0, stack.listen(listener.local, 16).unwrap()));
+        let closed = Listener::new(elsewhere, 16);
+        let slots = [listener, closed].map(|one| {
+            world.table.add(Socket::new(Kind::Listener(one), false, Arc::new(Asked::default())))
+        });
+        let mut numbers = Vec::new();
+        for local in [here, elsewhere] {
+            let connection = OwnedFd::from(UnixStream::pair().unwrap().0);
+            numbers.push(connection.as_raw_fd());
+            mail.lock().unwrap().comes.push_back((local, connection));
+        }
+        world.take_passed();
+        let passed = slots.map(|slot| match &world.table.get(slot).unwrap().kind {
+            Kind::Listener(listener) => listener.passed.len(),
+            _ => 0,
+        });
+        assert_eq!(passed, [1, 0]);
+        assert_eq!(mail.lock().unwrap().goes, [(elsewhere, numbers[1])]);
     }
 }

@@ -298,6 +298,11 @@ impl World {
         all.extend(self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()));
         all.extend(self.requests.iter().flat_map(Requests::descriptors));
         all.extend(self.tick.as_ref().map(|tick| tick.fd()));
+        for (_, socket) in self.table.iter() {
+            if let Kind::Listener(listener) = &socket.kind {
+                all.extend(listener.passed.iter().map(|(_, connection)| connection.as_raw_fd()));
+            }
+        }
         for link in self.links() {
             all.extend(link.wakes().0);
         }

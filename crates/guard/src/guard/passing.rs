@@ -19,9 +19,8 @@ pub(super) const ROUND: Duration = Duration::from_millis(20);
 /// How long a connection is kept for who listens at its port with the kernel only: his stack begins when he first
 /// waits, as a server's new workers do some time after they were started.
 const KEPT: Duration = Duration::from_secs(10);
-/// How many may be kept: the most that wait at one of the kernel's listeners, as it is configured by default
-/// (net.core.somaxconn).
-const MOST: usize = 4096;
+/// How many may be kept: each is a descriptor, of which a process has 1024 if nobody says otherwise.
+const MOST: usize = 256;
 
 /// A connection that nobody is there for yet.
 #[derive(Debug)]
@@ -49,8 +48,7 @@ impl Guard {
         if !self.session(at)?.had(local) {
             return Err(format!("{local} was not owned"));
         }
-        proof::that_it_may_take(socket.as_ref(), self.listener.as_fd())?;
-        let Some(socket) = socket else { return Err("no socket came".to_owned()) };
+        let socket = proof::that_it_is_at(socket, self.listener.as_fd(), local)?;
         let kept = Kept { local, socket, since: Instant::now() };
         let Some(kept) = self.give(kept, Some(at)) else { return Ok(()) };
         if self.kept.len() >= MOST {
@@ -81,11 +79,11 @@ impl Guard {
 
     /// Gives what can be given by now, and resets what nobody will come for.
     pub(super) fn look_after_kept(&mut self) {
+        self.kept_looked = Instant::now();
         self.give_kept();
-        let steering = &mut self.steering;
-        let is_over = |one: &mut Kept| {
-            one.since.elapsed() >= KEPT || !steering.is_listened_at(one.local.port())
-        };
+        let listening = self.steering.listening();
+        let is_over =
+            |one: &mut Kept| one.since.elapsed() >= KEPT || !listening.contains(&one.local.port());
         self.kept.extract_if(.., is_over).for_each(|one| one.refuse());
     }
 
