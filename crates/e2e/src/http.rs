@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client that measures and checks, and never runs under the library.
 
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -133,7 +133,10 @@ impl Connection {
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        ensure!(self.reader.read_line(&mut line)? > 0, "the server closed the connection");
+        if self.reader.read_line(&mut line)? == 0 {
+            let why = "the server closed the connection";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why).into());
+        }
         Ok(line.trim_end().to_owned())
     }
 }

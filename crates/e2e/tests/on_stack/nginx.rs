@@ -1,6 +1,7 @@
 //! nginx: one worker and four, bodies larger than any buffer, reload and stop with a download half done.
 
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -156,8 +157,18 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
 /// A request by a connection of its own, once more if the server has ended that without an answer: a worker that has to
 /// end closes connections that it has accepted and from which nothing has come yet.
 fn get_anew(hosts: &Hosts, path: &str) -> Result<Answer> {
-    let ask = || hosts.http(PORT)?.get(path);
-    ask().or_else(|_| ask())
+    let first = hosts.http(PORT)?.get(path);
+    // Nothing else is forgiven: no connection that is refused, no answer that is late.
+    let is_ended = |error: &anyhow::Error| {
+        error.downcast_ref().is_some_and(|error: &io::Error| {
+            use io::ErrorKind::{ConnectionAborted, ConnectionReset};
+            matches!(error.kind(), ConnectionAborted | ConnectionReset)
+        })
+    };
+    match first {
+        Err(error) if is_ended(&error) => hosts.http(PORT)?.get(path),
+        other => other,
+    }
 }
 
 fn log(scratch: &Scratch) -> Result<String> {
