@@ -1,10 +1,16 @@
 //! Echo, discard and chargen; several at once; and a recording of it all.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::path::Path;
 use std::thread;
 
+use uncork_capture::Capture;
 use uncork_netns::testing::is_skipped;
+use uncork_wire::tcp::Flags;
+use uncork_wire::{SeqNumber, read_frame};
 
 use crate::common::{output, stdout, uncork};
 use crate::place::{OURS, Place, octets};
@@ -94,15 +100,72 @@ fn what_passed_is_in_a_capture_that_the_doctor_reads() {
     echo(&place, OURS[0], 0);
     echo(&place, OURS[1], 1_000_000);
     server.stop();
+    // There and back, of each connection. What is sent again changes nothing.
+    let mut streams = recorded(&file);
+    streams.sort_by_key(Vec::len);
+    assert!(
+        streams == [vec![], vec![], octets(1_000_000), octets(1_000_000)],
+        "{:?} octets are in the capture, or others",
+        streams.iter().map(Vec::len).collect::<Vec<_>>()
+    );
+
+    // An echo shuts its window while its client does not read, and a kernel probes while the echo
+    // does not run: on a busy machine the doctor rightly finds that.
     let mut doctor = uncork();
     let report = output(doctor.args(["doctor", "--json", "--pcap"]).arg(&file));
-    assert_eq!(report.status.code(), Some(0));
+    assert!(matches!(report.status.code(), Some(0 | 1)), "{report:?}");
     let report: serde_json::Value = serde_json::from_str(&stdout(&report)).unwrap();
     let summary = &report["summary"];
     assert_eq!(
         (summary["connections"].as_u64(), summary["malformed"].as_u64()),
         (Some(2), Some(0))
     );
-    // There and back.
-    assert_eq!(summary["payload_bytes"], 2_000_000, "{report:#}");
+    assert!(summary["payload_bytes"].as_u64() >= Some(2_000_000), "{report:#}");
+}
+
+/// What each end of each connection in a capture has sent, from its SYN on, in no order.
+fn recorded(file: &Path) -> Vec<Vec<u8>> {
+    let mut capture = Capture::open(File::open(file).unwrap()).unwrap();
+    let mut streams: HashMap<_, Pieces> = HashMap::new();
+    while let Some(frame) = capture.next_frame().unwrap() {
+        assert_eq!(frame.bytes.len(), frame.wire_bytes, "frames are recorded whole");
+        let Ok(segment) = read_frame(frame.link, frame.bytes, frame.wire_bytes) else {
+            continue;
+        };
+        let between = (segment.source, segment.destination);
+        if segment.flags.has(Flags::SYN) {
+            let pieces = Pieces { first: segment.seq + 1, pieces: Vec::new() };
+            streams.entry(between).or_insert(pieces);
+        }
+        let stream = streams.get_mut(&between).unwrap(); // Its SYN comes first.
+        let payload = &frame.bytes[frame.bytes.len() - segment.payload_bytes as usize..];
+        stream.add(segment.seq, payload);
+    }
+    streams.into_values().map(Pieces::join).collect()
+}
+
+/// One direction of a connection, as it was seen: with gaps that are filled later, and twice.
+struct Pieces {
+    first: SeqNumber,
+    pieces: Vec<(usize, Vec<u8>)>,
+}
+
+impl Pieces {
+    fn add(&mut self, seq: SeqNumber, payload: &[u8]) {
+        if !payload.is_empty() {
+            self.pieces.push((usize::try_from(seq - self.first).unwrap(), payload.to_vec()));
+        }
+    }
+
+    fn join(mut self) -> Vec<u8> {
+        self.pieces.sort_by_key(|&(from, _)| from);
+        let mut octets: Vec<u8> = Vec::new();
+        for (from, payload) in self.pieces {
+            assert!(from <= octets.len(), "nobody sent {} to {from}", octets.len());
+            let known = (octets.len() - from).min(payload.len());
+            assert_eq!(octets[from..from + known], payload[..known], "other octets at {from}");
+            octets.extend_from_slice(&payload[known..]);
+        }
+        octets
+    }
 }
