@@ -48,7 +48,7 @@ pub use event::{Change, Event, Ready};
 pub use fast_open::{FastOpen, FastOpenKeys, FastOpenListen};
 pub use handle::{ListenerId, SocketId};
 pub use interface::{Cidr, Found, Route};
-pub use listener::ListenError;
+pub use listener::{ListenError, Listening};
 pub use stack::{ConnectError, Detached, FastConnect, Shutdown, Snapshot, SnapshotState, Stack};
 pub use udp::{UdpError, UdpId, UdpReceived};
 pub use uncork_packet::Instant;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{
-    Config, ConnectError, ConnectionError, Event, Found, ListenError, Mac, Ready, Stack, State,
+    Config, ConnectError, ConnectionError, Event, Found, ListenError, ListenerId, Listening, Mac,
+    Ready, Stack, State,
 };
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
@@ -64,9 +65,14 @@ impl Host {
 
     /// The peer says this to a port of ours.
     fn segment(&mut self, port: u16, flags: Flags, seq: SeqNumber, ack: SeqNumber) {
+        self.segment_from((PEER_PORT, port), flags, seq, ack);
+    }
+
+    /// The same, from this port of its.
+    fn segment_from(&mut self, ports: (u16, u16), flags: Flags, seq: SeqNumber, ack: SeqNumber) {
         let fields = Fields {
-            source_port: PEER_PORT,
-            destination_port: port,
+            source_port: ports.0,
+            destination_port: ports.1,
             seq,
             ack,
             flags,
@@ -129,7 +135,7 @@ impl Host {
         self.stack.set_neighbour(self.now, PEER.into(), found);
     }
 
-    fn listens(&mut self) -> uncork_stack::ListenerId {
+    fn listens(&mut self) -> ListenerId {
         self.stack.listen(SocketAddr::new(OURS.into(), PORT), 5).unwrap()
     }
 
@@ -329,22 +335,85 @@ fn a_syn_is_answered_the_way_it_came_and_asked_about_when_it_was_no_lie() {
 fn both_versions_have_their_own_listeners_or_one_together() {
     let all_v4: SocketAddr = "0.0.0.0:80".parse().unwrap();
     let all: SocketAddr = "[::]:80".parse().unwrap();
-    let SocketAddr::V6(v6) = all else { unreachable!() };
+    let v6_only = Listening { backlog: 5, v6_only: true, shares: false };
     let mut host = Host::new();
     host.stack.listen(all_v4, 5).unwrap();
     assert_eq!(host.stack.listen(all, 5), Err(ListenError::AddressInUse));
-    host.stack.listen_v6_only(v6, 5).unwrap();
-    assert_eq!(host.stack.listen_v6_only(v6, 5), Err(ListenError::AddressInUse));
+    host.stack.listen_with(all, v6_only).unwrap();
+    assert_eq!(host.stack.listen_with(all, v6_only), Err(ListenError::AddressInUse));
     host.listens();
 
     for (take_v6_only, answered) in [(false, true), (true, false)] {
         let mut host = Host::new();
         if take_v6_only {
-            host.stack.listen_v6_only(v6, 5).unwrap();
+            host.stack.listen_with(all, v6_only).unwrap();
         } else {
             host.stack.listen(all, 5).unwrap();
         }
         host.segment(PORT, Flags::SYN, PEER_ISS, SeqNumber(0));
         assert_eq!(!host.take().is_empty(), answered);
+    }
+}
+
+/// The peer connects from this port.
+fn connect_from(host: &mut Host, port: u16) {
+    host.segment_from((port, PORT), Flags::SYN, PEER_ISS, SeqNumber(0));
+    let answer = host.take().into_iter().find(|sent| sent.flags.has(Flags::SYN)).unwrap();
+    host.segment_from((port, PORT), Flags::ACK, PEER_ISS + 1, answer.seq + 1);
+}
+
+#[test]
+fn several_listeners_share_what_comes_and_who_leaves_ends_what_has_come() {
+    let all: SocketAddr = "0.0.0.0:80".parse().unwrap();
+    let shared = Listening { backlog: 500, v6_only: false, shares: true };
+    let mut host = Host::new();
+    let [one, other] = [(); 2].map(|()| host.stack.listen_with(all, shared).unwrap());
+    assert_eq!(host.stack.listen(all, 5), Err(ListenError::AddressInUse), "it does not share");
+    let waiting = |host: &mut Host| [one, other].map(|id| host.stack.accept_waiting(id));
+
+    for port in 1000..1100 {
+        connect_from(&mut host, port);
+    }
+    let [first, second] = waiting(&mut host);
+    assert!(first + second == 100 && first > 20 && second > 20, "{first} and {second}");
+
+    // Handshakes that are under way when one of them leaves end where they have begun.
+    let mut under_way = Vec::new();
+    for port in 1100..1150 {
+        host.segment_from((port, PORT), Flags::SYN, PEER_ISS, SeqNumber(0));
+        let answer = host.take().into_iter().find(|sent| sent.flags.has(Flags::SYN)).unwrap();
+        under_way.push((port, answer.seq + 1));
+    }
+    host.stack.leave_listener(one);
+    for (port, ack) in under_way {
+        host.segment_from((port, PORT), Flags::ACK, PEER_ISS + 1, ack);
+    }
+    let [mine, all_mine] = waiting(&mut host);
+    assert!(mine + all_mine == 150 && mine > first && all_mine > second, "{mine} and {all_mine}");
+    for port in 1200..1250 {
+        connect_from(&mut host, port);
+    }
+    assert_eq!(waiting(&mut host), [mine, all_mine + 50]);
+
+    // While nobody else is there, it takes what comes.
+    host.stack.close_listener(host.now, other);
+    host.take();
+    connect_from(&mut host, 2000);
+    assert_eq!(host.stack.accept_waiting(one), mine + 1);
+}
+
+#[test]
+fn the_nearest_listener_takes_all() {
+    let mut host = Host::new();
+    let shared = Listening { backlog: 50, v6_only: false, shares: true };
+    let places = ["[::]:80", "0.0.0.0:80", "10.0.0.1:80"];
+    let ids = places.map(|place| host.stack.listen_with(place.parse().unwrap(), shared).unwrap());
+    for (port, nearest) in (3000..).step_by(10).zip((0..3).rev()) {
+        for port in port..port + 5 {
+            connect_from(&mut host, port);
+        }
+        assert_eq!(host.stack.accept_waiting(ids[nearest]), 5, "{}", places[nearest]);
+        host.stack.close_listener(host.now, ids[nearest]);
+        host.take();
     }
 }

@@ -42,6 +42,15 @@ impl Place {
         }
     }
 
+    /// How near it is to an address that it takes: nearer ones go first.
+    fn nearness(self) -> u8 {
+        match self {
+            Self::One(_) => 2,
+            Self::AllV4 | Self::AllV6 => 1,
+            Self::All => 0,
+        }
+    }
+
     /// Whether two listeners at these would want the same segments, and neither is nearer to them.
     fn collides(self, other: Self) -> bool {
         match (self, other) {
@@ -67,6 +76,10 @@ pub(crate) struct Listener {
     pub(crate) id: ListenerId,
     at: Place,
     port: u16,
+    /// Others may listen there, too, who do not mind either (SO_REUSEPORT).
+    shares: bool,
+    /// Nothing new comes to it if somebody else is there: it only ends what is under way.
+    leaves: bool,
     /// Connections that may wait to be accepted, and handshakes that may be under way.
     backlog: u32,
     /// Handshakes under way (the SYN queue).
@@ -107,6 +120,11 @@ impl Listener {
         self.accept.len() > self.backlog as usize
     }
 
+    /// Nothing new comes to it if somebody else is there.
+    pub(crate) fn leave(&mut self) {
+        self.leaves = true;
+    }
+
     /// A handshake is over.
     pub(crate) fn queue(&mut self, socket: SocketId) {
         self.accept.push_back(socket);
@@ -119,6 +137,18 @@ impl Listener {
     pub(crate) fn waiting(&self) -> usize {
         self.accept.len()
     }
+}
+
+/// How one listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Connections that may wait to be accepted, and handshakes that may be under way.
+    pub backlog: u32,
+    /// `[::]` is IPv6 alone (IPV6_V6ONLY), so that another may listen at 0.0.0.0.
+    pub v6_only: bool,
+    /// Others may listen at the same place, if they do not mind either (SO_REUSEPORT): each gets its share of
+    /// what comes, by a hash of both ends.
+    pub shares: bool,
 }
 
 /// All listeners, by port.
@@ -134,11 +164,13 @@ impl Listeners {
         &mut self,
         at: Place,
         port: u16,
-        backlog: u32,
+        listening: Listening,
     ) -> Result<ListenerId, ListenError> {
+        let Listening { backlog, shares, .. } = listening;
         let others = self.ports.entry(port).or_default();
         let taken = others.iter().any(|&place| {
-            self.entries[place as usize].as_ref().is_some_and(|other| other.at.collides(at))
+            let other = self.entries[place as usize].as_ref();
+            other.is_some_and(|other| other.at.collides(at) && !(shares && other.shares))
         });
         if taken {
             return Err(ListenError::AddressInUse);
@@ -153,8 +185,18 @@ impl Listeners {
         let accept = VecDeque::new();
         let options = Vec::new();
         let fast_open = fast_open::Pending::default();
-        let listener =
-            Listener { id, at, port, backlog, handshakes: 0, accept, fast_open, options };
+        let listener = Listener {
+            id,
+            at,
+            port,
+            shares,
+            leaves: false,
+            backlog,
+            handshakes: 0,
+            accept,
+            fast_open,
+            options,
+        };
         match self.entries.get_mut(place) {
             Some(entry) => *entry = Some(listener),
             None => self.entries.push(Some(listener)),
@@ -163,18 +205,31 @@ impl Listeners {
         Ok(id)
     }
 
-    /// Who listens there: for that address, or for all.
-    pub(crate) fn find(&mut self, local: SocketAddr) -> Option<&mut Listener> {
+    /// Who listens there: for that address, or for all; of several one, who is always the same for a `hash`.
+    pub(crate) fn find(&mut self, local: SocketAddr, hash: u64) -> Option<&mut Listener> {
         let places = self.ports.get(&local.port())?;
-        let find = |wanted: fn(Place, IpAddr) -> bool| {
-            places.iter().copied().find(|&place| {
-                let listener = self.entries[place as usize].as_ref();
-                listener.is_some_and(|one| wanted(one.at, local.ip()))
-            })
+        let nearest = || {
+            let all = places.iter().filter_map(|&place| {
+                let one = self.entries[place as usize].as_ref()?;
+                // Who leaves takes what comes only while nobody else is there.
+                one.at.takes(local.ip()).then_some((place, (!one.leaves, one.at.nearness())))
+            });
+            let nearest = all.clone().map(|(_, nearness)| nearness).max();
+            all.filter(move |&(_, nearness)| Some(nearness) == nearest).map(|(place, _)| place)
         };
-        // Whoever listens at the address itself is nearer than who does at all.
-        let place = find(|at, address| at == Place::One(address)).or_else(|| find(Place::takes))?;
+        let count = nearest().count();
+        // The table of connections uses the lower half.
+        let chosen = (hash >> 32).checked_rem(count as u64)?;
+        let place = nearest().nth(usize::try_from(chosen).ok()?)?;
         self.entries[place as usize].as_mut()
+    }
+
+    /// Whether anybody listens there, or has just done so.
+    pub(crate) fn is_anybody_at(&self, local: SocketAddr) -> bool {
+        let places = self.ports.get(&local.port()).into_iter().flatten();
+        places
+            .filter_map(|&place| self.entries[place as usize].as_ref())
+            .any(|one| one.at.takes(local.ip()))
     }
 
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {

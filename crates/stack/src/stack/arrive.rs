@@ -85,7 +85,7 @@ impl Stack {
     }
 
     pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
-        let hash = tuple.hash(self.shared.secrets.table);
+        let hash = self.hash_of(tuple);
         let connections = &self.connections;
         self.demux.find(hash, |place| connections.get(place).is_some_and(|one| one.tuple == *tuple))
     }
@@ -138,7 +138,8 @@ impl Stack {
         if segment.flags.has(Flags::RST) {
             return;
         }
-        let Some(listener) = self.listeners.find(tuple.local()) else {
+        let hash = self.hash_of(tuple);
+        let Some(listener) = self.listeners.find(tuple.local(), hash) else {
             self.refuse_segment(now, tuple, segment, incoming);
             return;
         };

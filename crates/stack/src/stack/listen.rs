@@ -1,13 +1,13 @@
 //! Listening and accepting, as the user sees them.
 
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
 use uncork_packet::Instant;
 
 use super::Stack;
 use crate::connection::{Fast, SocketOption};
 use crate::handle::{ListenerId, SocketId};
-use crate::listener::{ListenError, Place};
+use crate::listener::{ListenError, Listening, Place};
 
 impl Stack {
     /// Listens at one address; at all of IPv4 (0.0.0.0); or at all of both versions (`[::]`).
@@ -16,36 +16,33 @@ impl Stack {
     ///
     /// [`ListenError`].
     pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<ListenerId, ListenError> {
-        self.listen_at(Place::of(local.ip()), local.port(), backlog)
+        self.listen_with(local, Listening { backlog, v6_only: false, shares: false })
     }
 
-    /// The same, but what is unspecified is IPv6 alone (`[::]` with IPV6_V6ONLY), so that another may listen
-    /// at 0.0.0.0.
+    /// The same, as [`Listening`] says.
     ///
     /// # Errors
     ///
     /// [`ListenError`].
-    pub fn listen_v6_only(
+    pub fn listen_with(
         &mut self,
-        local: SocketAddrV6,
-        backlog: u32,
+        local: SocketAddr,
+        listening: Listening,
     ) -> Result<ListenerId, ListenError> {
-        let place = match Place::of((*local.ip()).into()) {
-            Place::All => Place::AllV6,
+        let place = match Place::of(local.ip()) {
+            Place::All if listening.v6_only => Place::AllV6,
             place => place,
         };
-        self.listen_at(place, local.port(), backlog)
-    }
-
-    fn listen_at(
-        &mut self,
-        place: Place,
-        port: u16,
-        backlog: u32,
-    ) -> Result<ListenerId, ListenError> {
         match place {
             Place::One(address) if !self.interface.is_ours(address) => Err(ListenError::NotOurs),
-            place => self.listeners.add(place, port, backlog),
+            place => self.listeners.add(place, local.port(), listening),
+        }
+    }
+
+    /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
+    pub fn leave_listener(&mut self, listener: ListenerId) {
+        if let Some(listener) = self.listeners.get(listener) {
+            listener.leave();
         }
     }
 

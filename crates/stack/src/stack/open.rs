@@ -26,12 +26,16 @@ impl Stack {
                 connection.set_option(&mut cx, option);
             }
         }
-        self.demux.insert(tuple.hash(self.shared.secrets.table), place);
+        self.demux.insert(self.hash_of(&tuple), place);
         if self.interface.shared {
             let (local, remote) = (tuple.local(), tuple.remote());
             self.changes.push_back(Change::Came { place, local, remote });
         }
         place
+    }
+
+    pub(super) fn hash_of(&self, tuple: &Tuple) -> u64 {
+        tuple.hash(self.shared.secrets.table)
     }
 
     /// A SYN has come to a listener (RFC 9293 §3.10.7.2).
@@ -66,7 +70,9 @@ impl Stack {
         offered: &OptionSet,
         iss: SeqNumber,
     ) {
-        let Some(listener) = self.listeners.find(tuple.local()) else { return };
+        let Some(listener) = self.listeners.find(tuple.local(), self.hash_of(tuple)) else {
+            return;
+        };
         listener.handshakes += 1;
         let (id, options) = (listener.id, listener.options.clone());
         let syn = Segment {

@@ -141,7 +141,7 @@ impl Stack {
         segment: &Segment<'_>,
         incoming: &Incoming<'_>,
     ) {
-        let kernel_may = self.interface.shared && self.listeners.find(tuple.local()).is_none();
+        let kernel_may = self.interface.shared && !self.listeners.is_anybody_at(tuple.local());
         if !kernel_may && !self.quiet.has(tuple, now) {
             self.reset(tuple, segment, incoming);
         }
