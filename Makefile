@@ -31,16 +31,26 @@ LIBRARIES := libuncork.so libautocork.so
 
 BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/uncork
+INCLUDE := $(DESTDIR)$(PREFIX)/include
 MAN := $(DESTDIR)$(PREFIX)/share/man/man1
 BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build library demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build library examples demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
-build: ## the release build, into target/release
+build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
 	@$(second-name)
+
+# Programs that know of the stack, in C (examples/): into out/examples.
+EXAMPLES := $(patsubst examples/%.c,out/examples/%,$(wildcard examples/*.c))
+
+examples: $(EXAMPLES) ## the demonstrations in C, into out/examples
+
+out/examples/%: examples/%.c $(wildcard examples/*.h) include/uncork.h
+	@mkdir -p $(@D)
+	$(CC) -O2 -Wall -Wextra -Iinclude -pthread -o $@ $<
 
 # The second name of the library decides how it behaves. Replaced, not rewritten: it may be in use.
 second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
@@ -130,9 +140,10 @@ fuzz: ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
 		echo "$(RELEASE)/$$file is missing: run make build first" >&2; exit 1; }; done
-	install -d "$(BIN)" "$(LIB)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)"
+	install -d "$(BIN)" "$(LIB)" "$(INCLUDE)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)"
 	install -m 755 $(foreach file,$(PROGRAMS),"$(RELEASE)/$(file)") "$(BIN)"
 	install -m 755 $(foreach file,$(LIBRARIES),"$(RELEASE)/$(file)") "$(LIB)"
+	install -m 644 include/uncork.h "$(INCLUDE)"
 	install -m 644 man/*.1 "$(MAN)"
 	for program in $(PROGRAMS); do \
 		install -m 644 completions/$$program.bash "$(BASH)/$$program" && \
@@ -142,6 +153,7 @@ install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 uninstall: ## what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(foreach file,$(PROGRAMS),"$(BIN)/$(file)" "$(BASH)/$(file)" "$(ZSH)/_$(file)" "$(FISH)/$(file).fish")
 	rm -f $(foreach file,$(LIBRARIES),"$(LIB)/$(file)") $(foreach page,$(notdir $(wildcard man/*.1)),"$(MAN)/$(page)")
+	rm -f "$(INCLUDE)/uncork.h"
 	[ ! -d "$(LIB)" ] || rmdir "$(LIB)"
 
 clean: ## removes all that was built

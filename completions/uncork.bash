@@ -118,6 +118,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__stack,stat)
                 cmd="uncork__subcmd__help__subcmd__stack__subcmd__stat"
                 ;;
+            uncork__subcmd__help__subcmd__stack,why)
+                cmd="uncork__subcmd__help__subcmd__stack__subcmd__why"
+                ;;
             uncork__subcmd__help__subcmd__tune,list)
                 cmd="uncork__subcmd__help__subcmd__tune__subcmd__list"
                 ;;
@@ -178,6 +181,9 @@ _uncork() {
             uncork__subcmd__stack,stat)
                 cmd="uncork__subcmd__stack__subcmd__stat"
                 ;;
+            uncork__subcmd__stack,why)
+                cmd="uncork__subcmd__stack__subcmd__why"
+                ;;
             uncork__subcmd__stack__subcmd__help,connect)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__connect"
                 ;;
@@ -189,6 +195,9 @@ _uncork() {
                 ;;
             uncork__subcmd__stack__subcmd__help,stat)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__stat"
+                ;;
+            uncork__subcmd__stack__subcmd__help,why)
+                cmd="uncork__subcmd__stack__subcmd__help__subcmd__why"
                 ;;
             uncork__subcmd__tune,help)
                 cmd="uncork__subcmd__tune__subcmd__help"
@@ -679,7 +688,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack)
-            opts="serve connect stat"
+            opts="serve connect stat why"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -721,6 +730,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__stack__subcmd__why)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1180,7 +1203,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack)
-            opts="-h --help serve connect stat help"
+            opts="-h --help serve connect stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1270,7 +1293,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__help)
-            opts="serve connect stat help"
+            opts="serve connect stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1326,6 +1349,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__help__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__stack__subcmd__help__subcmd__why)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1449,6 +1486,20 @@ _uncork() {
                     fi
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__stack__subcmd__why)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

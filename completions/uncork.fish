@@ -197,11 +197,12 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, or the name of a TAP to be made' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l port -d 'The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http)' -r
@@ -235,9 +236,12 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from why" -l json -d 'Print JSON'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from why" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "run" -d 'Run a program with its small TCP writes coalesced'
@@ -263,3 +267,4 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'

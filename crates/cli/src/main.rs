@@ -14,6 +14,7 @@ mod documents;
 mod entry;
 mod environment;
 mod failure;
+mod fstack;
 mod generate;
 mod guardian;
 mod inspect;

@@ -11,8 +11,9 @@ use uncork_posix::config::variable;
 use crate::arguments::Run;
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
+use crate::fstack::Placement;
 use crate::inspect::{SHELL, inspect};
-use crate::{command, guardian, library, output, stats};
+use crate::{command, fstack, guardian, library, output, stats};
 
 /// Runs the program. Returns only with `--stats`, or on failure.
 pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
@@ -27,8 +28,14 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
     }
     apply(&arguments, &mut environment);
     if arguments.stack.is_some() {
+        let placement = Placement::of(&environment)?;
         let place = guardian::begin(&arguments.dev, &arguments.port)?;
         environment.set(uncork_guardian::VARIABLE, place);
+        // Not the guardian, which runs where there is room.
+        placement.map_or(Ok(()), Placement::settle)?;
+        if let Some(note) = fstack::note(&environment) {
+            output::complain(note);
+        }
     }
     environment.preload(&library);
     let program = Program { file, arguments: arguments.command, environment };

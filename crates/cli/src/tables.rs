@@ -99,9 +99,21 @@ pub(crate) fn settings(report: &ProcessReport) -> String {
     text
 }
 
+/// What has become of sockets under `--stack`: how many were there, and why the others are the kernel's.
+fn stack(report: &ProcessReport) -> String {
+    let Some(stack) = &report.stack else { return String::new() };
+    let mut text = format!("{}\n", stack.sentence());
+    let mut kernel: Vec<_> = stack.kernel.iter().collect();
+    kernel.sort_by_key(|(_, sockets)| core::cmp::Reverse(**sockets));
+    for (why, sockets) in kernel {
+        text += &format!("{sockets} with the kernel: {}\n", shown(why));
+    }
+    text
+}
+
 /// What `uncork status` shows of a process: the open sockets and what is held in them.
 pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
-    let mut text = settings(report);
+    let mut text = settings(report) + &stack(report);
     let mut open: Vec<_> = report.sockets.iter().filter(|socket| socket.open).collect();
     if open.is_empty() {
         return text + "no open TCP sockets\n";
@@ -131,7 +143,10 @@ pub(crate) fn status(report: &ProcessReport, width: Width) -> String {
 
 /// What `uncork run --stats` shows of a process: all its sockets, the busiest first.
 pub(crate) fn stats(report: &ProcessReport, width: Width) -> String {
-    let mut text = settings(report);
+    let mut text = settings(report) + &stack(report);
+    if report.sockets.is_empty() {
+        return text;
+    }
     let mut sockets: Vec<_> = report.sockets.iter().collect();
     sockets.sort_by_key(|socket| core::cmp::Reverse(socket.writes));
     let header = [

@@ -34,6 +34,7 @@ mod reporting;
 pub mod socket;
 pub mod spin;
 mod wait;
+pub mod whereabouts;
 mod write;
 
 use core::sync::atomic::{AtomicBool, AtomicU32};

@@ -10,15 +10,16 @@ use core::time::Duration;
 use crate::Socket;
 use crate::config::{Bound, Hold, Scope, Settings, Spin};
 use crate::kernel::state;
-use crate::report::{ProcessReport, SCHEMA};
+use crate::report::{ProcessReport, SCHEMA, StackReport};
 use crate::reporting::{describe_record, describe_settings};
 use crate::socket::flag;
+use crate::whereabouts::Whereabouts;
 
 /// Name of the exported symbol at which a process's published block begins.
 pub const SYMBOL: &str = "uncork_published";
 
 /// "uncork" and the layout's number.
-const MAGIC: u64 = u64::from_le_bytes(*b"uncork\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"uncork\0\x02");
 /// Words of the block.
 pub const WORDS: usize = 16;
 
@@ -53,6 +54,17 @@ pub struct Tables {
     pub blocks: u64,
     /// Sockets in a block.
     pub block_len: u64,
+}
+
+/// The words of [`publish_stack`].
+const PLACES: usize = 13;
+const WHEREABOUTS: usize = 14;
+
+/// Adds where the sockets of a process with `--stack` are: the addresses of a byte for each descriptor, and of the
+/// reasons.
+pub fn publish_stack(block: &[AtomicU64; WORDS], places: u64, whereabouts: &Whereabouts) {
+    block[PLACES].store(places, Relaxed);
+    block[WHEREABOUTS].store(core::ptr::from_ref(whereabouts) as u64, Relaxed);
 }
 
 /// Fills the block: everything but the magic word first.
@@ -124,6 +136,7 @@ pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreada
     let highest = i32::from_ne_bytes(highest).clamp(-1, 1 << 20);
     let mut states = vec![0; (highest + 1) as usize];
     memory.read(tables.states, &mut states)?;
+    report.stack = read_stack(memory, (block[PLACES], block[WHEREABOUTS]), &states)?;
     for fd in (0..=highest).filter(|fd| states[*fd as usize] == state::TCP) {
         if let Some(socket) = read_socket(memory, &tables, fd)? {
             let mut socket_report = describe_record(fd, &socket, settings.hold);
@@ -134,6 +147,24 @@ pub fn read(memory: &impl Memory, address: u64) -> Result<ProcessReport, Unreada
         }
     }
     Ok(report)
+}
+
+/// Where the sockets of the stack are, and those that could have been there.
+fn read_stack(
+    memory: &impl Memory,
+    (places_at, whereabouts_at): (u64, u64),
+    states: &[u8],
+) -> Result<Option<StackReport>, Unreadable> {
+    if whereabouts_at == 0 {
+        return Ok(None);
+    }
+    let mut places = vec![0; states.len()];
+    memory.read(places_at, &mut places)?;
+    let mut image = vec![0; size_of::<Whereabouts>()];
+    memory.read(whereabouts_at, &mut image)?;
+    let open = (0..).zip(states.iter().zip(places));
+    let open = open.filter(|(_, (state, _))| matches!(**state, state::TCP | state::STACK));
+    Ok(Some(Whereabouts::from_image(&image).report(open.map(|(fd, (_, place))| (fd, place)))))
 }
 
 fn settings_of(block: &[u64; WORDS]) -> Settings {

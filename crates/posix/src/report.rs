@@ -27,6 +27,60 @@ pub struct ProcessReport {
     pub sockets: Vec<SocketReport>,
     /// Sockets beyond the first 4,096 closed ones are only counted.
     pub sockets_not_listed: u64,
+    /// Where its sockets are, if it was started with `--stack`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<StackReport>,
+}
+
+/// The sockets of a process that was started with `--stack`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StackReport {
+    /// Listeners that were on the stack, too.
+    pub listening: u64,
+    /// Connections that were accepted on the stack.
+    pub accepted: u64,
+    /// Connections that the program made on the stack.
+    pub connected: u64,
+    /// Sockets that stayed with the kernel, or became its, by why.
+    pub kernel: BTreeMap<String, u64>,
+    /// Those that are open.
+    pub sockets: Vec<StackSocket>,
+}
+
+impl StackReport {
+    /// Whether it speaks of any socket.
+    #[must_use]
+    pub fn is_anything(&self) -> bool {
+        self.listening + self.accepted + self.connected > 0 || !self.kernel.is_empty()
+    }
+
+    /// What was on the stack, for people.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let some = |count: u64, one: &str, more: &str| match count {
+            1 => format!("1 {one}"),
+            count => format!("{count} {more}"),
+        };
+        format!(
+            "on the stack: {}, {} accepted, {} made",
+            some(self.listening, "listener", "listeners"),
+            some(self.accepted, "connection", "connections"),
+            self.connected,
+        )
+    }
+}
+
+/// Where one socket is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StackSocket {
+    /// File descriptor.
+    pub fd: i32,
+    /// Other end, `address:port`, where it is known: of those on the stack the kernel knows none.
+    pub peer: Option<String>,
+    /// `stack`, `kernel`, or `undecided`.
+    pub place: String,
+    /// Why it is there.
+    pub why: String,
 }
 
 /// One TCP socket.

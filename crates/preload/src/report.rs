@@ -7,11 +7,12 @@ use std::fmt::Write;
 use libc::c_char;
 use uncork_posix::config::StatsTo;
 use uncork_posix::kernel::Kernel;
-use uncork_posix::report::{ProcessReport, SocketReport};
+use uncork_posix::report::{ProcessReport, SocketReport, StackReport};
 
 use crate::POSIX;
 use crate::linux;
 use crate::raw::raw;
+use crate::stacked::places;
 
 /// The report has been made.
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -33,6 +34,7 @@ fn program() -> String {
 pub(crate) fn restart() {
     DONE.store(false, SeqCst);
     FORKED.store(true, SeqCst);
+    places::restart();
 }
 
 /// Makes the report, once, where the settings say.
@@ -44,8 +46,9 @@ pub(crate) fn emit() {
     if POSIX.settings().stats == StatsTo::Nowhere {
         return;
     }
-    let report = POSIX.report(program());
-    if FORKED.load(SeqCst) && report.sockets.is_empty() {
+    let mut report = POSIX.report(program());
+    report.stack = places::report();
+    if FORKED.load(SeqCst) && !is_worth_telling(&report) {
         return;
     }
     match &POSIX.settings().stats {
@@ -66,12 +69,20 @@ pub(crate) fn emit() {
     }
 }
 
+/// Whether it has anything to say of a socket.
+fn is_worth_telling(report: &ProcessReport) -> bool {
+    !report.sockets.is_empty() || report.stack.as_ref().is_some_and(StackReport::is_anything)
+}
+
 /// The process becomes another program: it reports what it was, if it was anything, and may
 /// report again should the exec fail.
 pub(crate) fn emit_before_exec() {
     if POSIX.settings().stats != StatsTo::Nowhere
         && !POSIX.is_vfork_child()
-        && !POSIX.report(String::new()).sockets.is_empty()
+        && is_worth_telling(&ProcessReport {
+            stack: places::report(),
+            ..POSIX.report(String::new())
+        })
     {
         emit();
         DONE.store(false, SeqCst);
@@ -89,6 +100,12 @@ fn human(report: &ProcessReport) -> String {
     let mut text = format!("uncork: {} ({})\n", report.program, report.pid);
     for socket in &report.sockets {
         text.push_str(&human_socket(socket));
+    }
+    if let Some(stack) = &report.stack {
+        let _ = writeln!(text, "uncork:   {}", stack.sentence());
+        for (why, sockets) in &stack.kernel {
+            let _ = writeln!(text, "uncork:   {sockets} with the kernel: {why}");
+        }
     }
     text
 }

@@ -10,6 +10,7 @@ use uncork_stack::{Shutdown, State};
 
 use crate::asked::Asked;
 use crate::handing::HandedOver;
+use crate::host::Reason;
 use crate::outside::Outside;
 use crate::table::{Kind, Place, Socket};
 use crate::waiting::Wait;
@@ -30,7 +31,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// # Errors
     ///
-    /// As connect(2) has them; `None` with a reason if it is to be the kernel's.
+    /// Why it is to be the kernel's: nothing has happened yet that the kernel could not go on from.
     pub fn begin_connect(
         &self,
         fd: RawFd,
@@ -38,28 +39,35 @@ impl<O: Outside> Sockets<O> {
         ipv6: bool,
         non_blocking: bool,
         asked: Asked,
-    ) -> Result<(), Errno> {
-        self.call(|world| {
+    ) -> Result<(), Reason> {
+        let begun = self.with(|world| {
             let place = world.begin_connect(fd, (local, remote), &asked)?;
             let kind = Kind::Connection { place, connecting: true };
             let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
             socket.non_blocking = non_blocking;
             let slot = world.table.add(socket);
             world.table.bind(fd, slot);
-            world.link(place)?.0.bind(place.id, slot);
+            if let Some(link) = world.links().get_mut(place.link) {
+                link.bind(place.id, slot);
+            }
             // The SYN leaves.
             world.turn();
             Ok(())
-        })?;
+        });
+        begun.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))?;
         self.need_keeper();
         Ok(())
     }
 
-    /// The address to connect to `remote` from, if the way there leads over one of the devices, and the
-    /// socket is bound to nothing else.
-    #[must_use]
-    pub fn source_for(&self, remote: SocketAddr, bound: SocketAddr) -> Option<IpAddr> {
-        self.with(|world| world.source_for(remote.ip(), bound.ip())).flatten()
+    /// The address to connect to `remote` from.
+    ///
+    /// # Errors
+    ///
+    /// Why it is the kernel's to connect: the way there does not lead over one of the devices, or the socket is
+    /// bound to something else.
+    pub fn source_for(&self, remote: SocketAddr, bound: SocketAddr) -> Result<IpAddr, Reason> {
+        let source = self.with(|world| world.source_for(remote.ip(), bound.ip()));
+        source.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))
     }
 
     /// Waits for a connection that was begun.
@@ -109,7 +117,7 @@ impl<O: Outside> Sockets<O> {
             let fds = world.table.descriptors_of(slot);
             let gone = fds.iter().filter_map(|&fd| world.table.unbind(fd)).last();
             let (_, socket) = gone.ok_or(Errno::EBADF)?;
-            let handed_over = HandedOver::new(fds, &socket);
+            let handed_over = HandedOver::new(fds, &socket, None);
             world.close(socket);
             world.turn();
             Ok(handed_over)
@@ -193,16 +201,28 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
+/// A signal handler has interrupted the stack.
+const IN_HANDLER: &str = "a signal handler has connected it in the middle of another call";
+
 impl World {
-    fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Option<IpAddr> {
+    fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Result<IpAddr, Reason> {
+        const NO_ROUTES: &str = "the kernel's routes cannot be read";
+        const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
         let from = (!bound.is_unspecified()).then_some(bound);
-        let way = self.ways()?.way(remote, from).ok()??;
+        let ways = self.ways().ok_or(NO_ROUTES)?;
+        let way = ways.way(remote, from).map_err(|error| format!("{NO_ROUTES}: {error}"))?;
+        let way = way.ok_or("the kernel knows no way to the other end")?;
         if way.kind != neighbours::Kind::Link {
-            return None;
+            return Err(ANOTHER_WAY.to_owned());
         }
-        let source = from.or(way.source)?;
-        let links = self.open().ok()?;
-        links.iter().any(|link| link.device == way.device && link.has(source)).then_some(source)
+        let source = from.or(way.source).ok_or("the kernel has no address to go there from")?;
+        let Some(link) = self.open()?.iter().find(|link| link.device == way.device) else {
+            return Err(ANOTHER_WAY.to_owned());
+        };
+        if !link.has(source) {
+            return Err(format!("it is bound to an address that {} does not have", link.name));
+        }
+        Ok(source)
     }
 
     fn begin_connect(
@@ -210,9 +230,9 @@ impl World {
         fd: RawFd,
         (local, remote): (SocketAddr, SocketAddr),
         asked: &Asked,
-    ) -> Result<Place, Errno> {
-        let at = self.link_of(local).ok_or(Errno::EADDRNOTAVAIL)?;
-        self.own_connection(local, remote, fd).map_err(|_| Errno::ENETUNREACH)?;
+    ) -> Result<Place, Reason> {
+        let at = self.link_of(local).ok_or("its device is out of use")?;
+        self.own_connection(local, remote, fd)?;
         let begun = self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
             let now = link.now();
             let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;
@@ -221,9 +241,9 @@ impl World {
             }
             Ok(Place { link: at, id })
         });
-        if begun.is_err() {
+        begun.map_err(|error| {
             self.disown_connection(local, remote);
-        }
-        begun
+            format!("the stack has refused it: {}", error.desc())
+        })
     }
 }

@@ -19,6 +19,7 @@ use uncork_stack::SocketId;
 
 use crate::Sockets;
 use crate::asked::Setting;
+use crate::host::Reason;
 use crate::outside::Outside;
 use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
@@ -47,15 +48,18 @@ pub struct HandedOver {
     pub options: Vec<Setting>,
     /// Sets that it is a member of.
     pub watches: Vec<Watched>,
+    /// Why the kernel has it; none if nothing had become of it yet.
+    pub why: Option<Reason>,
 }
 
 impl HandedOver {
-    pub(crate) fn new(fds: Vec<RawFd>, socket: &Socket) -> Self {
+    pub(crate) fn new(fds: Vec<RawFd>, socket: &Socket, why: Option<Reason>) -> Self {
         Self {
             fds,
             non_blocking: socket.non_blocking,
             options: socket.asked.settings().to_vec(),
             watches: socket.watches.iter().map(|watch| watch.told()).collect(),
+            why,
         }
     }
 }
@@ -104,17 +108,17 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Makes a connection the kernel's.
+    /// Makes a connection the kernel's, and says why.
     ///
     /// # Errors
     ///
     /// EINVAL if it is no connection that could be given away, and nothing has changed then; ECONNABORTED if
     /// the kernel does not take it, and it is lost.
-    pub fn hand_over(&self, fd: RawFd) -> Result<(), Errno> {
+    pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
         self.call(|world| {
             let slot = world.table.slot(fd)?;
             // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
-            self.outside.settle(&world.hand_over(&self.outside, slot)?);
+            self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
             Ok(())
         })
     }
@@ -151,7 +155,9 @@ impl<O: Outside> Sockets<O> {
     pub fn answer_children(&self) {
         self.with(|world| {
             while let Some(slot) = world.next_request() {
-                if let Ok(handed) = world.hand_over(&self.outside, slot) {
+                let handed =
+                    world.hand_over(&self.outside, slot, "a child of fork goes on with it");
+                if let Ok(handed) = handed {
                     self.outside.settle(&handed);
                 }
             }
@@ -206,7 +212,12 @@ impl World {
         self.requests.is_some()
     }
 
-    fn hand_over(&mut self, outside: &impl Outside, slot: Slot) -> Result<HandedOver, Errno> {
+    fn hand_over(
+        &mut self,
+        outside: &impl Outside,
+        slot: Slot,
+        why: &str,
+    ) -> Result<HandedOver, Errno> {
         self.turn();
         let fds = self.table.descriptors_of(slot);
         let first = *fds.first().ok_or(Errno::EBADF)?;
@@ -228,7 +239,7 @@ impl World {
         self.sets.forget_socket(&socket);
         self.turn();
         taken.map_err(|_| Errno::ECONNABORTED)?;
-        Ok(HandedOver::new(fds, &socket))
+        Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
     }
 
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever

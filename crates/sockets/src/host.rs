@@ -47,6 +47,9 @@ pub enum Waiting<'a> {
 /// Why something stays with the kernel: a sentence for whoever asks.
 pub type Reason = String;
 
+/// Hears of a listener's descriptor that it is on the stack, or why it is not.
+pub type Tell = fn(RawFd, Result<(), &str>);
+
 /// The privileged half, as a process knows it.
 pub trait Host: Send {
     /// Opens the devices.

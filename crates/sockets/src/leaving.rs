@@ -43,6 +43,7 @@ impl World {
         for &(link, id) in &on {
             if let Some(link) = self.links().get_mut(link) {
                 link.unbind_listener(id);
+                link.stack().leave_listener(id);
             }
         }
         let until = Instant::now() + HANDSHAKES;
@@ -55,7 +56,7 @@ impl World {
         let mut all = Vec::new();
         for (_, socket) in self.table.iter() {
             if let Kind::Listener(listener) = &mut socket.kind {
-                let empty = Listener::new(listener.local, listener.backlog);
+                let empty = Listener::new(listener.local, listener.v6_only, listener.backlog);
                 let left = std::mem::replace(listener, empty);
                 all.push((left, socket.ipv6, Arc::clone(&socket.asked)));
             }
@@ -104,25 +105,11 @@ impl World {
         }
     }
 
-    /// The program listens at this port again.
-    pub(crate) fn end_leaving(&mut self, port: u16) {
-        let (now, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.leaving).into_iter().partition(|one| one.local.port() == port);
-        self.leaving = later;
-        for one in now {
-            self.close_listeners(one.on);
-        }
-    }
-
     /// Takes in what other processes have left.
     pub(crate) fn take_passed(&mut self) {
         while let Some((local, connection)) = self.host.next_passed() {
-            let is_it = |listener: &Listener| {
-                let at = listener.local;
-                at.port() == local.port() && (at.ip().is_unspecified() || at.ip() == local.ip())
-            };
             let found = self.table.iter().find_map(|(slot, socket)| match &mut socket.kind {
-                Kind::Listener(listener) if !listener.on.is_empty() && is_it(listener) => {
+                Kind::Listener(listener) if !listener.on.is_empty() && listener.takes(local) => {
                     Some((slot, listener))
                 }
                 _ => None,
@@ -202,14 +189,14 @@ mod tests {
     #[test]
     fn what_comes_to_who_listens_no_more_goes_on() {
         let mail = Arc::new(Mutex::new(Mail::default()));
-        let mut world = World::new(Box::new(Post(Arc::clone(&mail))), || [0; 32]);
+        let mut world = World::new(Box::new(Post(Arc::clone(&mail))), || [0; 32], |_, _| ());
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let (here, elsewhere) = (end("10.0.0.1:80"), end("10.0.0.1:81"));
-        let mut listener = Listener::new(end("0.0.0.0:80"), 16);
+        let mut listener = Listener::new(end("0.0.0.0:80"), false, 16);
         let device = Capabilities::plain(Medium::Ethernet, 1500);
         let mut stack = Stack::new(Config::default(), device, Mac([2; 6]), [0; 32]);
         listener.on.push((0, stack.listen(listener.local, 16).unwrap()));
-        let closed = Listener::new(elsewhere, 16);
+        let closed = Listener::new(elsewhere, false, 16);
         let slots = [listener, closed].map(|one| {
             world.table.add(Socket::new(Kind::Listener(one), false, Arc::new(Asked::default())))
         });

@@ -61,8 +61,8 @@ use nix::errno::Errno;
 pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
 pub use handing::{HandedOver, Watched};
-pub use host::{Device, Host, Reason, Waiting};
-pub use listening::Accepted;
+pub use host::{Device, Host, Reason, Tell, Waiting};
+pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};
 
 use table::{Kind, Slot, Socket};
@@ -135,10 +135,11 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// From now on sockets may be on the stack. `seed` gives bytes that nobody can guess.
-    pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32]) {
+    /// From now on sockets may be on the stack. `seed` gives bytes that nobody can guess; `tell` hears what has
+    /// become of listeners.
+    pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell) {
         self.process.store(std::process::id(), Relaxed);
-        *self.lock() = Some(World::new(host, seed));
+        *self.lock() = Some(World::new(host, seed, tell));
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<World>> {
@@ -302,16 +303,6 @@ impl<O: Outside> Sockets<O> {
     pub fn is_listener(&self, fd: RawFd) -> bool {
         self.call(|world| Ok(matches!(world.table.find(fd)?.1.kind, Kind::Listener(_))))
             .unwrap_or(false)
-    }
-
-    /// Why a socket is not on the stack.
-    #[must_use]
-    pub fn reason(&self, fd: RawFd) -> Option<Reason> {
-        self.call(|world| match &world.table.find(fd)?.1.kind {
-            Kind::Listener(listener) => listener.reason.clone().ok_or(Errno::EINVAL),
-            _ => Err(Errno::EINVAL),
-        })
-        .ok()
     }
 }
 

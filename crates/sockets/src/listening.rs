@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{ListenError, ListenerId};
+use uncork_stack::{ListenError, ListenerId, Listening};
 
 use crate::asked::Asked;
 use crate::host::Reason;
@@ -18,6 +18,17 @@ use crate::{Sockets, name};
 
 /// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
 const QUIET: Duration = Duration::from_millis(500);
+
+/// Where a descriptor listens, as the kernel has bound it.
+#[derive(Debug, Clone, Copy)]
+pub struct ListeningEnd {
+    /// Address and port.
+    pub local: SocketAddr,
+    /// Whether the socket is of IPv6.
+    pub ipv6: bool,
+    /// IPV6_V6ONLY: `[::]` is not 0.0.0.0 as well.
+    pub v6_only: bool,
+}
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -34,10 +45,11 @@ pub enum Accepted {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// `fd`, which the kernel has bound to `local`, listens. Whether the stack listens, too, is found out
+    /// `fd` listens. Whether the stack listens, too, is found out
     /// when this process waits for a connection, so that one which only hands the listener to its
     /// children needs no device.
-    pub fn listen(&self, fd: RawFd, local: SocketAddr, ipv6: bool, backlog: u32, asked: Asked) {
+    pub fn listen(&self, fd: RawFd, end: ListeningEnd, backlog: u32, asked: Asked) {
+        let ListeningEnd { local, ipv6, v6_only } = end;
         self.with(|world| {
             if let Ok((_, socket)) = world.table.find(fd) {
                 if let Kind::Listener(listener) = &mut socket.kind {
@@ -48,7 +60,7 @@ impl<O: Outside> Sockets<O> {
                 }
                 return;
             }
-            let listener = Kind::Listener(Listener::new(local, backlog));
+            let listener = Kind::Listener(Listener::new(local, v6_only, backlog));
             let slot = world.table.add(Socket::new(listener, ipv6, Arc::new(asked)));
             world.table.bind(fd, slot);
         });
@@ -161,16 +173,21 @@ impl World {
         if !listener.on.is_empty() || listener.reason.is_some() || listener.shut {
             return;
         }
-        let (local, backlog) = (listener.local, listener.backlog);
+        let local = listener.local;
+        // That several may listen there the kernel has seen to.
+        let how = Listening { backlog: listener.backlog, v6_only: listener.v6_only, shares: true };
         let options = asked.options().to_vec();
         let Some(fd) = self.table.descriptor(slot) else { return };
-        let listening = self.listen_on_links(local, backlog, fd);
+        let listening = self.listen_on_links(local, how, fd);
         for &(link, id) in listening.iter().flatten() {
             let Some(link) = self.links().get_mut(link) else { continue };
             link.bind_listener(id, slot);
             for &option in &options {
                 link.stack().set_listener_option(id, option);
             }
+        }
+        for fd in self.table.descriptors_of(slot) {
+            (self.tell)(fd, listening.as_ref().map(drop).map_err(String::as_str));
         }
         if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
             match listening {
@@ -183,17 +200,16 @@ impl World {
     fn listen_on_links(
         &mut self,
         local: SocketAddr,
-        backlog: u32,
+        how: Listening,
         fd: RawFd,
     ) -> Result<Vec<(usize, ListenerId)>, Reason> {
-        self.end_leaving(local.port());
         let any = local.ip().is_unspecified();
         let mut on = Vec::new();
         for (at, link) in self.open()?.iter_mut().enumerate() {
             if !any && !link.has(local.ip()) {
                 continue;
             }
-            match link.stack().listen(local, backlog) {
+            match link.stack().listen_with(local, how) {
                 Ok(id) => on.push((at, id)),
                 Err(error) => {
                     let reason = not_listening(error, local, &link.name);

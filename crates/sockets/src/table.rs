@@ -1,7 +1,7 @@
 //! What a descriptor stands for. Several may stand for one socket (dup(2)).
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
+    /// `[::]` is IPv6 alone.
+    pub(crate) v6_only: bool,
     pub(crate) backlog: u32,
     /// On each link that it is reached by; empty until this process waits for connections.
     pub(crate) on: Vec<(usize, ListenerId)>,
@@ -36,9 +38,19 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(local: SocketAddr, backlog: u32) -> Self {
+    pub(crate) fn new(local: SocketAddr, v6_only: bool, backlog: u32) -> Self {
         let (on, passed) = (Vec::new(), VecDeque::new());
-        Self { local, backlog, on, reason: None, shut: false, passed }
+        Self { local, v6_only, backlog, on, reason: None, shut: false, passed }
+    }
+
+    /// Whether connections to this end are its.
+    pub(crate) fn takes(&self, end: SocketAddr) -> bool {
+        let takes = match self.local.ip() {
+            address if !address.is_unspecified() => address == end.ip(),
+            IpAddr::V4(_) => end.is_ipv4(),
+            IpAddr::V6(_) => end.is_ipv6() || !self.v6_only,
+        };
+        takes && self.local.port() == end.port()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::bell::{self, Bell};
 use crate::epoll::Sets;
 use crate::errno;
 use crate::handing::Requests;
-use crate::host::{Host, Reason};
+use crate::host::{Host, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{Link, Told};
 use crate::table::{Kind, Place, Slot, Socket, Table};
@@ -100,6 +100,7 @@ pub(crate) struct World {
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
     pub(crate) mark: u64,
     seed: fn() -> [u8; 32],
+    pub(crate) tell: Tell,
 }
 
 impl std::fmt::Debug for World {
@@ -109,7 +110,7 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    pub(crate) fn new(host: Box<dyn Host>, seed: fn() -> [u8; 32]) -> Self {
+    pub(crate) fn new(host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell) -> Self {
         let mark = seed().first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Self {
             host,
@@ -132,6 +133,7 @@ impl World {
             looks: 0,
             mark,
             seed,
+            tell,
         }
     }
 
@@ -345,11 +347,15 @@ impl World {
             link.leave(&mut told);
         }
         self.deal_with(&mut told);
+        const GONE: &str = "the guardian has ended";
         for (_, socket) in self.table.iter() {
             if let Kind::Listener(listener) = &mut socket.kind {
                 listener.on.clear();
-                listener.reason = Some(Reason::from("the guardian has ended"));
+                listener.reason = Some(Reason::from(GONE));
             }
+        }
+        for fd in self.table.descriptors_where(|kind| matches!(kind, Kind::Listener(_))) {
+            (self.tell)(fd, Err(GONE));
         }
     }
 

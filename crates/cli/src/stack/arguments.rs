@@ -9,10 +9,13 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use uncork_posix::config::parse_duration;
 use uncork_serve::Cidr;
 
+use super::why::Target;
+
 const STACK_HELP: &str = "\
 Examples:
   uncork stack serve http --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
   uncork stack stat
+  uncork stack why 4711:9
 
 `uncork stack COMMAND --help` says more about each command.";
 
@@ -33,6 +36,7 @@ pub(super) enum StackCommand {
     Serve(Serve),
     Connect(Connect),
     Stat(Stat),
+    Why(Why),
 }
 
 /// A protocol.
@@ -201,6 +205,31 @@ pub(super) struct Stat {
     /// Where it can be asked, if it was started with --socket
     #[arg(long, value_name = "PATH", conflicts_with = "pid", value_hint = ValueHint::FilePath)]
     pub(super) socket: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+const WHY_HELP: &str = "\
+Examples:
+  uncork stack why 4711:9
+  uncork stack why $(pgrep -o -x nginx)
+  uncork stack why 4711 --json
+
+Exit status: 0 the socket is on the stack, or all were listed, 1 it is the kernel's, or nothing has been
+decided yet, 2 the command line is wrong, or the descriptor is no TCP socket, 3 no permission to look into
+the process, 4 there is no such process, or it does not run under uncork run --stack.";
+
+/// Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel's
+///
+/// Reads the program's memory; the program is neither stopped nor changed.
+#[derive(Debug, Args)]
+#[command(after_help = WHY_HELP)]
+pub(super) struct Why {
+    /// A process, or a process and one of its descriptors: 4711 or 4711:9
+    #[arg(value_name = "PID[:FD]")]
+    pub(super) target: Target,
 
     /// Print JSON
     #[arg(long)]

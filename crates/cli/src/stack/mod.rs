@@ -2,6 +2,7 @@
 
 mod arguments;
 mod table;
+mod why;
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -25,6 +26,7 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
         StackCommand::Serve(wanted) => serve(wanted),
         StackCommand::Connect(wanted) => connect(wanted),
         StackCommand::Stat(wanted) => show(&wanted),
+        StackCommand::Why(wanted) => why::why(&wanted),
     }
 }
 

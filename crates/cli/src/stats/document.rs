@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use uncork_posix::report::{ProcessReport, SCHEMA};
+use uncork_posix::report::{ProcessReport, SCHEMA, StackReport};
 
 use super::child::{Child, Ended};
 use super::collect::Received;
@@ -134,7 +134,7 @@ impl Outcome {
 
     fn text(&self, width: Width) -> String {
         let (mut busy, idle): (Vec<_>, Vec<_>) =
-            self.processes.iter().partition(|process| process.sockets() > 0);
+            self.processes.iter().partition(|process| process.is_busy());
         busy.sort_by_key(|process| core::cmp::Reverse(process.writes()));
         let mut text = String::new();
         for process in busy.iter().take(LISTED) {
@@ -183,6 +183,11 @@ impl Process {
         self.report.sockets.len() as u64 + self.report.sockets_not_listed
     }
 
+    fn is_busy(&self) -> bool {
+        let stack = self.report.stack.as_ref();
+        self.sockets() > 0 || stack.is_some_and(StackReport::is_anything)
+    }
+
     fn writes(&self) -> u64 {
         self.report.sockets.iter().map(|socket| socket.writes).sum()
     }
@@ -190,9 +195,11 @@ impl Process {
     fn totals(&self) -> String {
         let saved: u64 = self.report.sockets.iter().map(|socket| socket.packets_saved).sum();
         let number = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        // Of those on the stack the stack itself keeps what is to be saved.
+        let whose = if self.report.stack.is_some() { "kernel TCP socket" } else { "TCP socket" };
         format!(
             "{}, {}, {} saved",
-            number(self.sockets(), "TCP socket"),
+            number(self.sockets(), whose),
             number(self.writes(), "write"),
             number(saved, "packet")
         )

@@ -89,6 +89,30 @@ fn human(answer: &Answer) -> Option<String> {
     Some(text)
 }
 
+/// A process with the library.
+pub(crate) struct Looked {
+    /// `comm` of the process.
+    pub(crate) program: String,
+    pub(crate) report: ProcessReport,
+}
+
+/// Looks into a process that has to have the library.
+pub(crate) fn looked_into(pid: i32) -> Result<Looked, Failure> {
+    let answer = ask(pid);
+    let program = answer.program.unwrap_or_else(|| "?".to_owned());
+    match (answer.report, answer.error, answer.code) {
+        (Some(report), ..) => Ok(Looked { program, report }),
+        (None, Some(sentence), code::NO_PERMISSION) => Err(Failure::no_permission(sentence)),
+        (None, Some(sentence), _) => Err(Failure::no_such_process(sentence)),
+        (None, None, _) => Err(Failure::no_such_process(format!(
+            "{} is not in process {pid} ({program})",
+            crate::library::NAME
+        ))),
+    }
+}
+
+pub(crate) use peers::fill_in as fill_in_peers;
+
 /// Looks into one process.
 fn ask(pid: i32) -> Answer {
     let mut answer = Answer {
@@ -173,7 +197,7 @@ fn completed(mut report: ProcessReport, pid: i32, library: &Path) -> ProcessRepo
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let lookup = |name: &str| variable(&environment, name);
     report.ignored = Settings::from_lookup(is_autocork(library), lookup).ignored;
-    peers::fill_in(pid, &mut report.sockets);
+    peers::fill_in(pid, report.sockets.iter_mut().map(|socket| (socket.fd, &mut socket.peer)));
     report
 }
 

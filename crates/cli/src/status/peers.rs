@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use uncork_posix::report::SocketReport;
-
-/// Fills in the peers that the report does not have. A socket that is not connected, or that
+/// Fills in the peers that are not known, by descriptor. A socket that is not connected, or that
 /// belongs to another network namespace, is left without.
-pub(super) fn fill_in(pid: i32, sockets: &mut [SocketReport]) {
-    if sockets.iter().all(|socket| socket.peer.is_some()) {
+pub(crate) fn fill_in<'a>(pid: i32, sockets: impl Iterator<Item = (i32, &'a mut Option<String>)>) {
+    let unknown: Vec<_> = sockets.filter(|(_, peer)| peer.is_none()).collect();
+    if unknown.is_empty() {
         return;
     }
     let mut peers = HashMap::new();
@@ -17,9 +16,9 @@ pub(super) fn fill_in(pid: i32, sockets: &mut [SocketReport]) {
         let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
         peers.extend(text.lines().skip(1).filter_map(entry));
     }
-    for socket in sockets.iter_mut().filter(|socket| socket.peer.is_none()) {
-        let peer = inode(pid, socket.fd).and_then(|inode| peers.get(&inode));
-        socket.peer = peer.map(SocketAddr::to_string);
+    for (fd, peer) in unknown {
+        let found = inode(pid, fd).and_then(|inode| peers.get(&inode));
+        *peer = found.map(SocketAddr::to_string);
     }
 }
 
@@ -66,11 +65,12 @@ mod tests {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let report = |fd| SocketReport { fd, ..SocketReport::default() };
-            let mut sockets = [report(stream.as_raw_fd()), report(listener.as_raw_fd())];
-            fill_in(std::process::id().try_into().unwrap(), &mut sockets);
-            assert_eq!(sockets[0].peer, Some(listener.local_addr().unwrap().to_string()));
-            assert_eq!(sockets[1].peer, None);
+            let (mut of_stream, mut of_listener) = (None, None);
+            let sockets =
+                [(stream.as_raw_fd(), &mut of_stream), (listener.as_raw_fd(), &mut of_listener)];
+            fill_in(std::process::id().try_into().unwrap(), sockets.into_iter());
+            assert_eq!(of_stream, Some(listener.local_addr().unwrap().to_string()));
+            assert_eq!(of_listener, None);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! kernel's stack at the other end of a cable. A test is named after what a user would see go wrong.
 
 mod clients;
+mod examples;
 mod haproxy;
 mod iperf;
 mod memcached;
@@ -10,6 +11,7 @@ mod node;
 mod postgres;
 mod python;
 mod redis;
+mod why;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use uncork_e2e::http::Answer;
+use uncork_e2e::hosts::{OUR_V6, end};
+use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts};
 
@@ -69,6 +70,8 @@ fn nginx_sends_a_wrong_or_short_body() -> Result<()> {
             }
         }
         hosts.check_on_stack(kept.stream())?;
+        let mut by_ipv6 = Connection::over(hosts.connect_to(end(OUR_V6, PORT)?)?)?;
+        ensure!(by_ipv6.get("/page")? == whole(&scratch, "page")?, "page by IPv6");
         for name in ["small", "page", "big", "huge"] {
             let mut closing = hosts.http(PORT)?;
             closing.request(&format!("/{name}"), "Connection: close\r\n")?;

@@ -81,6 +81,7 @@ fn duplicated(old: c_int, new: c_int) {
         stacked::duplicated(old, new);
     } else {
         POSIX.duplicated(old, new);
+        stacked::places::is_like(new, old);
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) unsafe extern "C-unwind" fn sendfile64_hook(
     filling(to, bytes, Call::Sendfile, || unsafe { real::sendfile64()(to, from, offset, bytes) })
 }
 
+const SPLICED: &str = "it is spliced, which only the kernel can do";
+
 /// splice(2), into a socket or out of it.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn splice(
@@ -63,8 +65,8 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     bytes: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    stacked::hand_over_if_ours(from);
-    stacked::hand_over_if_ours(to);
+    stacked::hand_over_if_ours(from, SPLICED);
+    stacked::hand_over_if_ours(to, SPLICED);
     // SAFETY: the program's own call.
     let call = || unsafe { real::splice()(from, from_offset, to, to_offset, bytes, flags) };
     if POSIX.find(to).is_none() {

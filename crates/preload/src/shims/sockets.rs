@@ -28,6 +28,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(
         && matches!(protocol, 0 | libc::IPPROTO_TCP)
     {
         POSIX.opened(fd, Origin::Made);
+        stacked::places::is_new(fd);
         if kernels && let Some(at) = POSIX.find(fd) {
             at.socket.set(flag::KERNELS);
         }
@@ -57,6 +58,7 @@ fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let fd = if waits { accept_spinning(listener, call) } else { call() };
     if fd >= 0 {
         POSIX.accepted(fd, listener);
+        stacked::places::came_to_kernel(fd, listener);
     }
     fd
 }

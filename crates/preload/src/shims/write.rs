@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C-unwind" fn pwritev2_hook(
 
 /// A descriptor is about to be passed on: what the stack has the other process could not use.
 fn passing(fd: c_int) {
-    stacked::hand_over_if_ours(fd);
+    stacked::hand_over_if_ours(fd, "it was passed on over a Unix socket");
     POSIX.sharing(fd, Call::PassFd);
 }
 

@@ -11,11 +11,15 @@ use nix::errno::Errno;
 use uncork_posix::Call;
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
-use uncork_sockets::{Accepted, Asked, name};
+use uncork_posix::whereabouts::OnStack;
+use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
 
-use super::{SOCKETS, done, fail, has, is_on, many, mark};
+use super::{SOCKETS, done, fail, has, is_on, many, mark, places};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
+
+/// Why a socket is the kernel's of which the program has said so.
+const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
 
 /// What a listener passes on to its connections, or a socket to its own.
 const OPTIONS: [(c_int, c_int, usize); 13] = [
@@ -116,21 +120,30 @@ fn is_kernels(fd: c_int) -> bool {
 
 /// listen(2) has succeeded on the kernel's socket.
 pub(crate) fn listens(fd: c_int, backlog: c_int) {
-    if !is_on() || is_kernels(fd) {
+    if !is_on() {
         return;
     }
-    let Some((local, ipv6)) = local_of(fd).filter(|(local, _)| !local.ip().is_loopback()) else {
-        return;
-    };
+    if is_kernels(fd) {
+        return places::kernels(fd, ASKED_FOR);
+    }
+    let Some((local, ipv6)) = local_of(fd) else { return };
+    if local.ip().is_loopback() {
+        return places::kernels(fd, "it listens at an address of the loopback device");
+    }
     let asked = asked_of(fd);
     let is_new = !has(fd);
     if is_new {
         // From here on it is none of the other half's.
         POSIX.closing(fd, Call::Accept);
     }
-    SOCKETS.listen(fd, local, ipv6, backlog.clamp(1, 65_535).unsigned_abs(), asked);
+    let v6_only = ipv6
+        && option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
+            .is_none_or(|value| value.iter().any(|octet| *octet != 0));
+    let end = ListeningEnd { local, ipv6, v6_only };
+    SOCKETS.listen(fd, end, backlog.clamp(1, 65_535).unsigned_abs(), asked);
     if is_new {
         let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
+        places::listens_later(fd);
         mark(fd, state::STACK);
     }
 }
@@ -176,6 +189,7 @@ pub(crate) unsafe fn accept(
                 // SAFETY: as promised.
                 unsafe { tell(&name, peer, len) };
             }
+            places::on_stack(fd, OnStack::Accepted);
             fd
         }
         // SAFETY: as promised.
@@ -189,29 +203,30 @@ pub(crate) unsafe fn accept(
                 let _ = raw!(SYS_getpeername, fd, peer, len);
             }
             POSIX.accepted(fd, listener);
+            places::kernels(fd, "it waited to be accepted by a process that has left its port");
             fd
         },
         // The kernel's own has one; between two threads it may be the other's, and then this one waits.
-        Ok(None) => {
-            let fd = kernel();
-            if fd >= 0 {
-                POSIX.accepted(fd, listener);
-            }
-            fd
-        }
+        Ok(None) => from_kernel(listener, kernel),
         Err(Errno::EAGAIN) => {
             let waits = !is_non_blocking(listener);
             if waits {
                 return fail(Errno::EAGAIN) as c_int;
             }
-            let fd = kernel();
-            if fd >= 0 {
-                POSIX.accepted(fd, listener);
-            }
-            fd
+            from_kernel(listener, kernel)
         }
         Err(error) => fail(error) as c_int,
     }
+}
+
+/// A connection of the kernel's listener.
+fn from_kernel(listener: c_int, accept: impl FnOnce() -> c_int) -> c_int {
+    let fd = accept();
+    if fd >= 0 {
+        POSIX.accepted(fd, listener);
+        places::came_to_kernel(fd, listener);
+    }
+    fd
 }
 
 /// Writes a name where the program wants it, as much of it as there is room for.
@@ -245,23 +260,34 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
             other => other,
         })));
     }
-    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() || is_kernels(fd) {
+    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() {
         return None;
+    }
+    let kernels = |why: &str| {
+        places::kernels(fd, why);
+        None
+    };
+    if is_kernels(fd) {
+        return kernels(ASKED_FOR);
     }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
     let remote = name::read(bytes).ok()?;
     let (bound, ipv6) = local_of(fd)?;
-    let source = SOCKETS.source_for(remote, bound)?;
+    let source = match SOCKETS.source_for(remote, bound) {
+        Ok(source) => source,
+        Err(why) => return kernels(&why),
+    };
     // The kernel reserves the port.
-    let local = bind(fd, SocketAddr::new(source, bound.port()), bound, ipv6)?;
+    let Some(local) = bind(fd, SocketAddr::new(source, bound.port()), bound, ipv6) else {
+        return kernels("the kernel does not reserve a port for it");
+    };
     let non_blocking = is_non_blocking(fd);
     let asked = asked_of(fd);
-    match SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
-        Ok(()) => {}
-        // Nothing has happened yet that the kernel could not go on from.
-        Err(_) => return None,
+    if let Err(why) = SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
+        return kernels(&why);
     }
+    places::on_stack(fd, OnStack::Connected);
     let set = POSIX.set_of(fd);
     POSIX.closing(fd, Call::Connect);
     mark(fd, state::STACK);
@@ -324,7 +350,7 @@ pub(crate) fn closing(fd: c_int) {
     if has(fd) {
         if is_on() && SOCKETS.is_last_of_shared(fd) {
             // A child has it, too, and goes on with it.
-            let _ = super::hand_over(fd);
+            let _ = super::hand_over(fd, "a child of fork goes on with it");
         }
         let _ = SOCKETS.close(fd);
         forget(fd);
@@ -366,6 +392,7 @@ pub(crate) fn closing_range(first: u32, last: u32) {
 pub(crate) fn duplicated(old: c_int, new: c_int) {
     if SOCKETS.duplicated(old, new).is_ok() {
         mark(new, state::STACK);
+        places::is_like(new, old);
     }
 }
 
@@ -438,7 +465,8 @@ pub(crate) unsafe fn set_option(
         Ok(true) => Some(0),
         Ok(false) => {
             // Only the kernel knows what it means.
-            super::hand_over_if_ours(fd);
+            let why = format!("only the kernel knows an option that it has set: {level}, {name}");
+            super::hand_over_if_ours(fd, &why);
             None
         }
         Err(error) => Some(fail(error) as c_int),

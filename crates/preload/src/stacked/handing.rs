@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use uncork_posix::kernel::state;
 use uncork_sockets::{HandedOver, Setting, Watched};
 
-use super::{SOCKETS, calls, is_on, state_of};
+use super::{SOCKETS, calls, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
@@ -15,9 +15,9 @@ use crate::raw::raw;
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
-/// Makes the connection of a descriptor the kernel's.
-pub(crate) fn hand_over(fd: c_int) -> Result<(), Errno> {
-    SOCKETS.hand_over(fd)
+/// Makes the connection of a descriptor the kernel's, and says why.
+pub(super) fn hand_over(fd: c_int, why: &str) -> Result<(), Errno> {
+    SOCKETS.hand_over(fd, why)
 }
 
 /// Does for children what they have asked for.
@@ -35,7 +35,7 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
 
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
 pub(super) fn settle(handed: &HandedOver) {
-    let HandedOver { fds, non_blocking, options, watches } = handed;
+    let HandedOver { fds, non_blocking, options, watches, why } = handed;
     let Some(&fd) = fds.first() else { return };
     set_all(fd, options);
     // SAFETY: a flag.
@@ -51,14 +51,18 @@ pub(super) fn settle(handed: &HandedOver) {
     for &fd in fds {
         calls::forget(fd);
         POSIX.inherited(fd);
+        match why {
+            Some(why) => places::kernels(fd, why),
+            None => places::is_new(fd),
+        }
     }
 }
 
 /// Makes a connection the kernel's, if the descriptor is one of the stack's, before something that only the
 /// kernel can do.
-pub(crate) fn hand_over_if_ours(fd: c_int) {
+pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
     if super::has(fd) && is_on() && !SOCKETS.is_listener(fd) {
-        let _ = hand_over(fd);
+        let _ = hand_over(fd, why);
     }
     claim_if_parents(fd);
 }
@@ -83,6 +87,7 @@ fn claim(fd: c_int) {
     SOCKETS.forget(fd);
     calls::forget(fd);
     POSIX.inherited(fd);
+    places::kernels(fd, "it was on the stack of the process that this one was forked from");
 }
 
 /// Whether the kernel's socket has a connection by now.

@@ -10,6 +10,7 @@ pub(crate) mod handlers;
 mod host;
 mod many;
 mod outside;
+pub(crate) mod places;
 mod transfer;
 
 use core::cell::Cell;
@@ -73,7 +74,8 @@ fn mark(fd: c_int, what: u8) {
 /// Begins, if `uncork run --stack` has said where the privileged half is.
 pub(crate) fn start() {
     if let Some(host) = host::Guardian::of_environment() {
-        SOCKETS.start(Box::new(host), seed);
+        SOCKETS.start(Box::new(host), seed, places::tell);
+        places::publish();
         ON.store(true, SeqCst);
     }
 }
@@ -98,7 +100,7 @@ pub(crate) fn flush() {
 pub(crate) fn end() {
     if is_on() && !POSIX.is_other_process() {
         for fd in SOCKETS.shared_with_children() {
-            let _ = hand_over(fd);
+            let _ = hand_over(fd, "a child of fork has it, too, and goes on with it");
         }
         SOCKETS.end();
     }
@@ -114,7 +116,7 @@ pub(crate) fn before_exec() {
         claim_if_parents(fd);
     }
     for fd in SOCKETS.connections().into_iter().filter(inherited) {
-        let _ = hand_over(fd);
+        let _ = hand_over(fd, "another program took this one's place (exec)");
     }
     end();
 }

@@ -1,0 +1,56 @@
+"""places.py PORT FAR: sockets of every kind there is under --stack. Says `name descriptor` of each, then waits for
+SIGTERM. FAR listens on PORT, too."""
+import signal
+import socket
+import subprocess
+import sys
+
+PORT, FAR = int(sys.argv[1]), sys.argv[2]
+SOCK_KERNEL = 0x02000000
+kept = []
+
+
+def say(name, one):
+    kept.append(one)
+    print(name, one.fileno(), flush=True)
+
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+waiting = socket.create_server(("", PORT))
+# A child of fork waits; this process does not.
+shared = socket.create_server(("", PORT + 1))
+say("later", shared)
+loopback = socket.create_server(("127.0.0.1", PORT + 2))
+say("loopback", loopback)
+asks = socket.socket(socket.AF_INET, socket.SOCK_STREAM | SOCK_KERNEL)
+asks.bind(("", PORT + 3))
+asks.listen()
+say("asks", asks)
+say("unused", socket.socket())
+
+inside = socket.create_connection(("127.0.0.1", PORT))
+say("inside", inside)
+say("other-way", waiting.accept()[0])
+say("listener", waiting)
+
+# From the other host: the test's own, until one of them asks for what comes next.
+while True:
+    accepted, peer = waiting.accept()
+    if accepted.recv(1) == b"g":
+        break
+say("accepted", accepted)
+say("connected", socket.create_connection((FAR, PORT)))
+
+option = socket.create_connection((FAR, PORT))
+option.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 1)
+say("option", option)
+say("twin", waiting.dup())
+child = socket.create_connection((FAR, PORT))
+subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
+say("child", child)
+
+with open("/dev/null", "rb") as file:
+    print("file", file.fileno(), flush=True)
+    print("all", 0, flush=True)
+    signal.sigwait({signal.SIGTERM})

@@ -1,0 +1,126 @@
+//! Where each socket of a program is, and why: asked while it runs, and told at its end.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use uncork_e2e::hosts::THEIRS;
+use uncork_e2e::{Daemon, Hosts, artifact, run};
+
+use crate::{Scratch, kernel_nginx, lacks, wait_until};
+
+const PORT: u16 = 7080;
+const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("nginx", "nginx-light")];
+const LONG: Duration = Duration::from_secs(20);
+const OPTION: &str = "only the kernel knows an option that it has set: 1, 12";
+const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
+const LOOPBACK: &str = "it listens at an address of the loopback device";
+const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
+
+/// What `uncork stack why` has to say of each socket of `py/places.py`, and its exit status.
+const PLACES: [(&str, &str, i32); 12] = [
+    ("listener", "on the stack: it listens there, and on the kernel for other ways", 0),
+    ("twin", "on the stack: it listens there, and on the kernel for other ways", 0),
+    ("accepted", "on the stack: it was accepted there", 0),
+    ("connected", "on the stack: it was connected there", 0),
+    ("child", "on the stack: it was connected there", 0),
+    ("later", "undecided: it listens, and its process has not waited there yet", 1),
+    ("unused", "undecided: it neither listens nor has it been connected", 1),
+    ("loopback", LOOPBACK, 1),
+    ("asks", ASKED_FOR, 1),
+    ("inside", ANOTHER_WAY, 1),
+    ("other-way", "it came to the kernel: not over one of the stack's devices", 1),
+    ("option", OPTION, 1),
+];
+
+/// Runs `uncork` with these arguments, and gives what it said and its exit status.
+fn uncork(arguments: &[&str]) -> Result<(String, Option<i32>)> {
+    let finished = run(Command::new(artifact::uncork()?).args(arguments), LONG)?;
+    Ok((finished.stdout + &finished.stderr, finished.status.code()))
+}
+
+/// The descriptors that the program has named, once it has named all.
+fn named(server: &Daemon) -> Result<BTreeMap<String, String>> {
+    let is_all = |said: &str| said.lines().any(|line| line.trim() == "all 0");
+    let said_all = wait_until("the program has said all", || Ok(is_all(&server.said())));
+    said_all.with_context(|| server.said())?;
+    let said = server.said();
+    let lines = said.lines().filter_map(|line| line.trim().split_once(' '));
+    Ok(lines.map(|(name, fd)| (name.to_owned(), fd.to_owned())).collect())
+}
+
+#[test]
+fn nobody_can_tell_why_a_socket_is_not_on_the_stack() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("why")?;
+    let scratch = Scratch::new()?;
+    let far = kernel_nginx(&hosts, &scratch, PORT)?;
+    let mut command = hosts.on_stack("/usr/bin/python3")?;
+    command.arg(artifact::source("py/places.py")).args([&PORT.to_string(), THEIRS]);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let mut stream = hosts.connect(PORT)?;
+    stream.write_all(b"g")?;
+    let fds = named(&server)?;
+    let pid = server.pid().to_string();
+
+    for (name, wanted, status) in PLACES {
+        let fd = fds.get(name).with_context(|| format!("no {name}: {}", server.said()))?;
+        let (said, code) = uncork(&["stack", "why", &format!("{pid}:{fd}")])?;
+        ensure!(said.contains(wanted) && code == Some(status), "{name}: {said}, {code:?}");
+    }
+    let (said, code) = uncork(&["stack", "why", &format!("{pid}:{}", fds["inside"])])?;
+    ensure!(said.contains(&format!("to 127.0.0.1:{PORT}: the kernel's")), "{said}, {code:?}");
+    for (of, wanted, status) in [
+        (format!("{pid}:{}", fds["file"]), "is no TCP socket", 2),
+        (format!("{pid}:99999"), "is no TCP socket", 2),
+        (far.pid().to_string(), "libuncork.so is not in process", 4),
+        ("nginx".to_owned(), "4711 or 4711:9", 2),
+    ] {
+        let (said, code) = uncork(&["stack", "why", &of])?;
+        ensure!(said.contains(wanted) && code == Some(status), "{of}: {said}, {code:?}");
+    }
+    let (said, code) = uncork(&["stack", "why", &pid])?;
+    ensure!(said.lines().count() >= PLACES.len() && said.contains(OPTION), "{said}, {code:?}");
+    let (said, _) = uncork(&["status", &pid])?;
+    ensure!(said.contains(&format!("1 with the kernel: {OPTION}")), "{said}");
+
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    far.stop(Signal::SIGTERM)?;
+    Ok(())
+}
+
+#[test]
+fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("whyend")?;
+    let scratch = Scratch::new()?;
+    let far = kernel_nginx(&hosts, &scratch, PORT)?;
+    let mut command = hosts.on_stack("/usr/bin/python3")?;
+    command.arg(artifact::source("py/places.py")).args([&PORT.to_string(), THEIRS]);
+    let stats = scratch.path("stats.json");
+    command.env("UNCORK_STATS", &stats);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    hosts.connect(PORT)?.write_all(b"g")?;
+    named(&server)?;
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    far.stop(Signal::SIGTERM)?;
+
+    let told = std::fs::read_to_string(&stats)?;
+    let report: Value = serde_json::from_str(told.lines().last().context("no report")?)?;
+    let stack = &report["stack"];
+    // Those of the rig that has waited for the server have come and gone.
+    ensure!(stack["accepted"].as_u64() >= Some(2) && stack["listening"] == 1, "{report:#}");
+    ensure!(stack["connected"] == 3, "{report:#}");
+    for why in [OPTION, ASKED_FOR, LOOPBACK, ANOTHER_WAY] {
+        ensure!(stack["kernel"][why] == 1, "{why}: {report:#}");
+    }
+    Ok(())
+}

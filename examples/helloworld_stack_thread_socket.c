@@ -1,0 +1,54 @@
+/* helloworld_stack_thread_socket [PORT [THREADS]]: each thread has a listener, an epoll set and connections of its
+ * own, and shares none of them. The port is divided among them (SO_REUSEPORT). Each answer says whose it is. */
+#include "helloworld_epoll.h"
+
+#include <pthread.h>
+
+#define MOST_THREADS 64
+
+static int port;
+
+static void *serve(void *number)
+{
+	int listener = listen_at(port, SOCK_NONBLOCK), set = set_of();
+	char name[64];
+
+	snprintf(name, sizeof(name), "helloworld_stack_thread_socket %d", *(int *)number);
+	watch(set, listener);
+	for (;;) {
+		struct epoll_event ready[EVENTS];
+		int count = wait_for(set, ready);
+
+		for (int at = 0; at < count; at++) {
+			int fd = ready[at].data.fd;
+
+			if (fd == listener)
+				take_all(set, listener);
+			else if (!answer(fd, name))
+				close(fd);
+		}
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	static int numbers[MOST_THREADS];
+	pthread_t threads[MOST_THREADS];
+	int count = argc > 2 ? atoi(argv[2]) : 2;
+
+	port = port_of(argc, argv);
+	if (count < 1 || count > MOST_THREADS) {
+		fprintf(stderr, "%s: 1 to %d threads, not %s\n", argv[0], MOST_THREADS, argv[2]);
+		return 2;
+	}
+	for (int at = 0; at < count; at++) {
+		numbers[at] = at;
+		errno = pthread_create(&threads[at], NULL, serve, &numbers[at]);
+		if (errno)
+			die("pthread_create");
+	}
+	for (int at = 0; at < count; at++)
+		pthread_join(threads[at], NULL);
+	return 0;
+}
