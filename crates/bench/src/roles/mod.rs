@@ -1,6 +1,7 @@
 //! The helpers: this same program, started again in a small part, so that the part runs as a
 //! process of its own (pinned, and under the library).
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -34,7 +35,11 @@ pub(crate) enum Role {
         dir: PathBuf,
     },
     /// Echoes what comes, connection by connection; says the port first
-    Pong,
+    Pong {
+        /// Where to listen
+        #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
+        at: SocketAddr,
+    },
     /// Measures round trips to `pong`
     Ping(ping::Args),
     /// Reads single bytes from /dev/zero
@@ -63,7 +68,7 @@ impl Role {
         match self {
             Self::Exec(args) => exec::run(&args),
             Self::Janitor { dir } => janitor::run(&dir),
-            Self::Pong => ping::pong(),
+            Self::Pong { at } => ping::pong(at),
             Self::Ping(args) => ping::ping(&args),
             Self::Zero { reads } => zero::run(reads),
             Self::Usage(args) => usage::run(&args),

@@ -1,7 +1,7 @@
 //! Round trips: the echo, and the client that times it.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -40,8 +40,8 @@ pub(crate) struct RoundTrips {
 }
 
 /// Echoes until it is ended.
-pub(crate) fn pong() -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening")?;
+pub(crate) fn pong(at: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(at).context("listening")?;
     println!("port {}", listener.local_addr()?.port());
     io::stdout().flush()?;
     loop {

@@ -92,6 +92,12 @@ pub(crate) enum Bench {
     InlineNginx,
     /// redis-benchmark against redis under uncork run --stack
     InlineRedis,
+    /// Round trips of 64 bytes to an echo under uncork run --stack
+    InlineTrip,
+    /// iperf3 against iperf3 under uncork run --stack
+    InlineBulk,
+    /// What uncork run --stack costs on a descriptor that is none of its business
+    InlineCall,
 }
 
 impl Bench {
@@ -122,6 +128,9 @@ impl Bench {
             Self::StackPorts => "stack-ports",
             Self::InlineNginx => "inline-nginx",
             Self::InlineRedis => "inline-redis",
+            Self::InlineTrip => "inline-trip",
+            Self::InlineBulk => "inline-bulk",
+            Self::InlineCall => "inline-call",
             Self::Capture => "capture",
         }
     }
@@ -158,6 +167,9 @@ impl Bench {
             Self::StackPorts => stack::ports::run(bed),
             Self::InlineNginx => inline::nginx::run(bed),
             Self::InlineRedis => inline::redis::run(bed),
+            Self::InlineTrip => inline::trip::run(bed),
+            Self::InlineBulk => inline::bulk::run(bed),
+            Self::InlineCall => inline::call::run(bed),
             Self::Capture => capture::run(bed),
         }
     }

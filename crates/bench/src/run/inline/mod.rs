@@ -1,8 +1,11 @@
 //! Unmodified servers on the user-space stack (`uncork run --stack`), by turns with the same on kernel
 //! sockets, over veth; whoever asks is the kernel's, on a core of his own.
 
+pub(super) mod bulk;
+pub(super) mod call;
 pub(super) mod nginx;
 pub(super) mod redis;
+pub(super) mod trip;
 
 use std::net::SocketAddr;
 use std::time::Duration;
