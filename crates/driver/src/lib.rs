@@ -59,6 +59,12 @@ pub trait Driver {
     /// If the device is gone.
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize>;
 
+    /// Whether [`Driver::receive`] may find any, as far as that can be said without a system call: for who looks
+    /// again and again.
+    fn has_frames(&mut self) -> bool {
+        true
+    }
+
     /// Tells `each` what has left the device since it was asked last.
     ///
     /// # Errors
@@ -101,6 +107,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
         (**self).receive(budget, each)
+    }
+
+    fn has_frames(&mut self) -> bool {
+        (**self).has_frames()
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {

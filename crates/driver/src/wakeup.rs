@@ -87,7 +87,8 @@ impl Wakeup {
         Ok(())
     }
 
-    fn rests(&self) -> bool {
+    /// Whether it looks at nothing, as nobody has needed it for long.
+    pub(crate) fn rests(&self) -> bool {
         self.unneeded.get() >= RESTS_AFTER
     }
 

@@ -151,6 +151,16 @@ impl<D: Driver> Engine<D> {
         Ok(self.send(now)? || happened || self.stack.has_events())
     }
 
+    /// Whether a turn would find nothing to do, as far as that can be said without a system call and unless
+    /// something has been given to the stack: for who looks again and again.
+    pub fn is_idle(&mut self) -> bool {
+        !self.full
+            && !self.driver.has_frames()
+            && !self.stack.awaits_completion()
+            && !self.stack.has_events()
+            && self.stack.poll_timeout().is_none_or(|due| due > (self.clock)())
+    }
+
     /// Hands over what may leave; whether there was anything.
     fn send(&mut self, now: Instant) -> io::Result<bool> {
         let (driver, stack) = (&mut self.driver, &mut self.stack);

@@ -34,8 +34,10 @@ static CORES: AtomicU32 = AtomicU32::new(0);
 const SOMEBODY_ELSE: Duration = Duration::from_micros(20);
 /// A wait this short did not sleep.
 const NO_WAIT: Duration = Duration::from_micros(3);
-/// Tries between two offers of the core to whoever is ready.
+/// Tries between two offers of the core to whoever is ready, if each is a system call.
 const TRIES_A_TURN: u32 = 4;
+/// The same if each is a look into memory: about as long.
+const GLANCES_A_TURN: u32 = 24;
 
 /// Whether waits sleep at once.
 #[inline]
@@ -60,7 +62,7 @@ pub(crate) fn attempt(limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool
     if budget.is_zero() || is_off() {
         return Tried::Nothing;
     }
-    match spin(budget, || attempt().then_some(())) {
+    match spin((budget, GLANCES_A_TURN), || attempt().then_some(())) {
         Spun::Done(()) => Tried::Done,
         Spun::Signals(pending) if handled(pending).any(|_| true) => Tried::Interrupted,
         _ => Tried::Nothing,
@@ -77,8 +79,11 @@ enum Spun<T> {
     Nothing,
 }
 
-/// Spins for `budget` on `try_now`.
-fn spin<T>(budget: Duration, mut try_now: impl FnMut() -> Option<T>) -> Spun<T> {
+/// Spins for `budget` on `try_now`, and offers the core to others between so many tries.
+fn spin<T>(
+    (budget, tries_a_turn): (Duration, u32),
+    mut try_now: impl FnMut() -> Option<T>,
+) -> Spun<T> {
     let adaptive = POSIX.settings().spin == Spin::Auto;
     if SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
         SPINNING.fetch_sub(1, Relaxed);
@@ -106,7 +111,7 @@ fn spin<T>(budget: Duration, mut try_now: impl FnMut() -> Option<T>) -> Spun<T> 
         }
         last = now;
         tries += 1;
-        if tries % TRIES_A_TURN == 0 {
+        if tries % tries_a_turn == 0 {
             POSIX.kernel.give_way();
         } else {
             core::hint::spin_loop();
@@ -162,7 +167,7 @@ fn wait_spinning(
         learn(linux::now().since(begin));
         return ready;
     }
-    let spun = spin(budget, || match try_now() {
+    let spun = spin((budget, TRIES_A_TURN), || match try_now() {
         0 => None,
         ready => Some((ready, linux::errno())),
     });
@@ -219,14 +224,17 @@ pub(crate) fn receive(
         return fail(Errno::EAGAIN);
     }
     let limit = linux::receive_timeout(fd);
-    let received = match spin(limit.map_or(budget, |limit| budget.min(limit)), try_now) {
-        Spun::Done(result) => libc_result(result),
-        Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
-        // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
-        // up is over, a longer one is overrun by a spell of spinning at most.
-        _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => fail(Errno::EAGAIN),
-        _ => call(),
-    };
+    let received =
+        match spin((limit.map_or(budget, |limit| budget.min(limit)), TRIES_A_TURN), try_now) {
+            Spun::Done(result) => libc_result(result),
+            Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
+            // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
+            // up is over, a longer one is overrun by a spell of spinning at most.
+            _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => {
+                fail(Errno::EAGAIN)
+            }
+            _ => call(),
+        };
     learn(linux::now().since(begin));
     received
 }
@@ -239,7 +247,7 @@ pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Resu
         return Ok(());
     }
     let ready = || linux::poll_one(fd, events, Some(Duration::ZERO)).ok().filter(|ready| *ready);
-    match spin(budget, ready) {
+    match spin((budget, TRIES_A_TURN), ready) {
         Spun::Done(_) => Ok(()),
         Spun::Signals(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
         _ if limit == Some(budget) => Err(Errno::EAGAIN),

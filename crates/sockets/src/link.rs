@@ -205,6 +205,11 @@ impl Link {
         happened
     }
 
+    /// Whether a turn would find nothing to do ([`Engine::is_idle`]).
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.gone.is_some() || self.engine.is_idle()
+    }
+
     /// Resets all connections, and leaves the device to the kernel.
     pub(crate) fn leave(&mut self, told: &mut Vec<Told>) {
         if self.gone.is_some() {

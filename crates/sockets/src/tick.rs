@@ -11,9 +11,9 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 /// How long what is due may wait for somebody's turn.
-pub(crate) const PERIOD: Duration = Duration::from_millis(1);
+pub(crate) const PERIOD: Duration = Duration::from_millis(2);
 /// How often it is moved on at the most.
-pub(crate) const MOVES: Duration = Duration::from_micros(500);
+pub(crate) const MOVES: Duration = Duration::from_millis(1);
 
 /// The keeper's timer.
 #[derive(Debug)]

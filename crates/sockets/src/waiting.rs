@@ -69,18 +69,18 @@ impl<O: Outside> Sockets<O> {
             return self.sleep(wait, (begun, &bell), attempt);
         }
         let mut found = None;
-        let mut look = || {
+        let mut look = |look: fn(&mut World)| {
             self.with(|world| {
-                world.turn();
+                look(world);
                 found = attempt(world);
             });
             found.is_some()
         };
-        if look() || looks_only {
+        if look(World::begin_wait) || looks_only {
             return Ok(found);
         }
         let bell = bell::mine(self.process())?;
-        let tried = self.outside.try_for_a_while(wait.limit, &mut look);
+        let tried = self.outside.try_for_a_while(wait.limit, &mut || look(World::glance));
         let waited = match tried {
             Tried::Done => Ok(found),
             Tried::Interrupted if self.is_ended(&wait) => Err(Errno::EINTR),

@@ -56,6 +56,8 @@ pub(crate) struct Rest {
 /// looked at all that its set has told it turns to waiting by itself, and what it has written leaves in one go.
 const DUE_AFTER: Duration = Duration::from_micros(200);
 const ASKED_OFTEN: u32 = 16;
+/// Glances between two turns that are made whether there is anything to do or not: a few microseconds.
+const GLANCES_A_TURN: u32 = 64;
 
 impl Rest {
     /// All that wakes it.
@@ -97,6 +99,7 @@ pub(crate) struct World {
     pub(crate) given_writes: u32,
     /// Looks into sets.
     pub(crate) looks: u32,
+    glances: u32,
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
     pub(crate) mark: u64,
     seed: fn() -> [u8; 32],
@@ -131,6 +134,7 @@ impl World {
             given_writes: 0,
             asked: 0,
             looks: 0,
+            glances: 0,
             mark,
             seed,
             tell,
@@ -191,6 +195,21 @@ impl World {
             self.moved = self.turned;
         }
         happened
+    }
+
+    /// A turn, for who begins to wait.
+    pub(crate) fn begin_wait(&mut self) {
+        let _ = self.turn();
+    }
+
+    /// A turn if there is something to be done, for who looks again and again; from time to time in any case.
+    pub(crate) fn glance(&mut self) {
+        self.glances = self.glances.wrapping_add(1);
+        let nothing_given = self.given_writes == 0 && self.given_bytes == 0;
+        let is_idle = nothing_given && self.links().iter_mut().all(Link::is_idle);
+        if !is_idle || self.glances.is_multiple_of(GLANCES_A_TURN) {
+            self.turn();
+        }
     }
 
     fn deal_with(&mut self, told: &mut Vec<Told>) {

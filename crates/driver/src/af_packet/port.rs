@@ -20,6 +20,9 @@ const COPIED_BYTES: u16 = 2048;
 /// Slots that have not left, behind which it is not looked for more that have. A queueing discipline
 /// may let go of frames in another order, but a call must not look at a whole ring.
 const LOOK_PAST: usize = 32;
+/// Turns that have found nothing before the socket is asked for more than its ring says, where nobody waits for its
+/// events.
+const TURNS_WITHOUT_EVENTS: u64 = 8;
 /// Octets of an Ethernet header.
 const ETHERNET_BYTES: usize = 14;
 
@@ -241,6 +244,10 @@ impl Driver for Port {
         self.check().map(|()| 0)
     }
 
+    fn has_frames(&mut self) -> bool {
+        self.opened.receive.filled(self.next_in).is_some()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         if self.look_for_completions(each) {
             self.idle_turns = 0;
@@ -248,9 +255,12 @@ impl Driver for Port {
         }
         // Before somebody sleeps, events must be fetched, or they wake him for nothing; but whoever
         // looks without sleeping shall not pay a system call each time. An event may come a little
-        // later than what it is about was seen, so once is not enough.
+        // later than what it is about was seen, so once is not enough. Where nobody sleeps on events there
+        // are none to be fetched, and what is asked is whether the device has gone.
         self.idle_turns += 1;
-        if self.idle_turns.is_power_of_two() || self.down {
+        let is_time = self.idle_turns.is_power_of_two()
+            && (self.idle_turns >= TURNS_WITHOUT_EVENTS || !self.wakeup.rests());
+        if is_time || self.down {
             let drained = self.wakeup.drain()?;
             if drained.error {
                 self.look_at_device()?;
