@@ -85,7 +85,7 @@ impl<O: Outside> Sockets<O> {
             }
             Ok((slot, !socket.non_blocking, socket.asked.send_timeout))
         })?;
-        let mut attempt = |world: &mut World| match world.finish_connect(slot) {
+        let attempt = |world: &mut World| match world.finish_connect(slot) {
             Err(Errno::EAGAIN) => None,
             done => Some(done),
         };
@@ -103,7 +103,7 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut [],
             restarts: true,
         };
-        self.wait(wait, &mut attempt)?.unwrap_or(Err(Errno::EINPROGRESS))
+        self.wait(wait, &mut |world, _| attempt(world))?.unwrap_or(Err(Errno::EINPROGRESS))
     }
 
     /// A connection could not be made: the socket is the kernel's again, as if nothing had been tried.
@@ -192,7 +192,7 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut [],
             restarts: false,
         };
-        let _ = self.wait(wait, &mut |world| {
+        let _ = self.wait(wait, &mut |world, _| {
             let (link, _) = world.link(place).ok()?;
             let state = link.stack().state(place.id).unwrap_or(State::Closed);
             let over = matches!(state, State::FinWait2 | State::TimeWait | State::Closed);

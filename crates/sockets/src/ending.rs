@@ -32,7 +32,7 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut [],
             restarts: true,
         };
-        let quiet = self.wait(wait, &mut |world| world.is_quiet().then_some(()));
+        let quiet = self.wait(wait, &mut |world, _| world.is_quiet().then_some(()));
         if !matches!(quiet, Ok(Some(()))) {
             self.with(|world| {
                 for link in world.links() {

@@ -12,7 +12,7 @@ use crate::asked::Asked;
 use crate::host::Reason;
 use crate::outside::Outside;
 use crate::table::{Kind, Listener, Place, Slot, Socket};
-use crate::waiting::Wait;
+use crate::waiting::{Kernel, Wait};
 use crate::world::{For, World};
 use crate::{Sockets, name};
 
@@ -99,8 +99,9 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut kernel,
             restarts: true,
         };
-        let accepted = self.wait(wait, &mut |world| match attempt(world) {
+        let accepted = self.wait(wait, &mut |world, kernels| match attempt(world) {
             Some(done) => Some(done.map(Some)),
+            None if kernels == Kernel::Leave => None,
             None => self.is_ready(fd, libc::POLLIN).then_some(Ok(None)),
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))

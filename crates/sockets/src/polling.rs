@@ -9,7 +9,7 @@ use crate::Sockets;
 use crate::epoll::{Candidate, Happened};
 use crate::outside::Outside;
 use crate::table::Kind;
-use crate::waiting::Wait;
+use crate::waiting::{Kernel, Wait};
 use crate::world::{For, World};
 
 /// Every so many looks into a set the kernel's members come first: a busy connection must not starve a
@@ -53,7 +53,7 @@ impl<O: Outside> Sockets<O> {
         let waits_for = For::Sockets(ours.iter().map(|(_, slot)| *slot).collect());
         let has_kernel = kernel.iter().any(|one| one.fd >= 0);
         let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
-        let found = self.wait(wait, &mut |world| {
+        let found = self.wait(wait, &mut |world, kernels| {
             for one in fds.iter_mut() {
                 one.revents = 0;
             }
@@ -62,7 +62,8 @@ impl<O: Outside> Sockets<O> {
                 let ready = world.readiness(slot) as i16;
                 fds[at].revents = ready & (fds[at].events | ALWAYS);
             }
-            if has_kernel {
+            let any_of_ours = fds.iter().any(|one| one.revents != 0);
+            if has_kernel && (any_of_ours || kernels == Kernel::Ask) {
                 let looked = self.outside.poll(&mut asked, Some(Duration::ZERO), None);
                 if matches!(looked, Ok(1..)) {
                     for (one, asked) in fds.iter_mut().zip(&asked) {
@@ -138,12 +139,12 @@ impl<O: Outside> Sockets<O> {
         let mut kernel = [libc::pollfd { fd: set, events: libc::POLLIN, revents: 0 }];
         let waits_for = For::Set(set);
         let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
-        let found = self.wait(wait, &mut |world| {
+        let found = self.wait(wait, &mut |world, kernels| {
             let mut look = |world: &World, into: &mut [libc::epoll_event]| {
                 let looked = self.outside.look_into_set(set, into)?;
                 Ok(world.without_bells(&mut into[..looked]))
             };
-            let count = world.collect_fairly(set, into, &mut look);
+            let count = world.collect_fairly(set, into, (kernels, &mut look));
             (count != Ok(0)).then_some(count)
         })?;
         found.unwrap_or(Ok(0))
@@ -154,19 +155,20 @@ impl<O: Outside> Sockets<O> {
 type Look<'a> = dyn FnMut(&World, &mut [libc::epoll_event]) -> Result<usize, Errno> + 'a;
 
 impl World {
-    /// What all members of a set have to tell. The kernel's are told by `look`, a system call: when the
-    /// stack's have nothing, and now and then first, so that even who takes one at a time sees them.
+    /// What all members of a set have to tell. The kernel's are told by `look`, a system call: if that has to be
+    /// made and the stack's have nothing, and now and then first, so that even who takes one at a time sees them.
     fn collect_fairly(
         &mut self,
         set: RawFd,
         into: &mut [libc::epoll_event],
-        look: &mut Look<'_>,
+        (kernels, look): (Kernel, &mut Look<'_>),
     ) -> Result<usize, Errno> {
         self.looks = self.looks.wrapping_add(1);
         let is_kernels = self.looks.is_multiple_of(LOOKS_BETWEEN);
         let first = if is_kernels { look(self, into)? } else { 0 };
         let count = first + self.collect(set, &mut into[first..]);
-        if count == 0 && !is_kernels { look(self, into) } else { Ok(count) }
+        let asks = kernels == Kernel::Ask && !is_kernels;
+        if count == 0 && asks { look(self, into) } else { Ok(count) }
     }
 
     /// What the stack's members of a set have to tell, oldest first.

@@ -111,7 +111,7 @@ impl<O: Outside> Sockets<O> {
             None if !course.waits => Err(Errno::EAGAIN),
             None => {
                 let wait = Self::wait_for(course);
-                let done = self.wait(wait, &mut |world| attempt(world, course))?;
+                let done = self.wait(wait, &mut |world, _| attempt(world, course))?;
                 done.unwrap_or(Err(Errno::EAGAIN))
             }
         }

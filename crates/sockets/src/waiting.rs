@@ -25,6 +25,18 @@ pub(crate) struct Wait<'a> {
     pub(crate) restarts: bool,
 }
 
+/// Whether an attempt has to ask the kernel what its descriptors have, by a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// Nobody else does.
+    Ask,
+    /// If the stack's have nothing, the sleep behind the attempt tells, or the next attempts do.
+    Leave,
+}
+
+/// Glances of one who tries before he sleeps, of which one asks the kernel.
+const GLANCES_A_QUESTION: u32 = 8;
+
 /// What is waited for of a descriptor that only wakes.
 pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
@@ -54,7 +66,7 @@ impl<O: Outside> Sockets<O> {
     pub(crate) fn wait<T>(
         &self,
         wait: Wait<'_>,
-        attempt: &mut dyn FnMut(&mut World) -> Option<T>,
+        attempt: &mut dyn FnMut(&mut World, Kernel) -> Option<T>,
     ) -> Result<Option<T>, Errno> {
         let begun = Instant::now();
         self.outside.begin_wait();
@@ -69,18 +81,24 @@ impl<O: Outside> Sockets<O> {
             return self.sleep(wait, (begun, &bell), attempt);
         }
         let mut found = None;
-        let mut look = |look: fn(&mut World)| {
+        let mut look = |look: fn(&mut World), kernel| {
             self.with(|world| {
                 look(world);
-                found = attempt(world);
+                found = attempt(world, kernel);
             });
             found.is_some()
         };
-        if look(World::begin_wait) || looks_only {
+        if look(World::begin_wait, Kernel::Ask) || looks_only {
             return Ok(found);
         }
+        let mut glances = 0_u32;
+        let mut glance = || {
+            glances = glances.wrapping_add(1);
+            let asks = glances.is_multiple_of(GLANCES_A_QUESTION);
+            look(World::glance, if asks { Kernel::Ask } else { Kernel::Leave })
+        };
         let bell = bell::mine(self.process())?;
-        let tried = self.outside.try_for_a_while(wait.limit, &mut || look(World::glance));
+        let tried = self.outside.try_for_a_while(wait.limit, &mut glance);
         let waited = match tried {
             Tried::Done => Ok(found),
             Tried::Interrupted if self.is_ended(&wait) => Err(Errno::EINTR),
@@ -99,16 +117,20 @@ impl<O: Outside> Sockets<O> {
         &self,
         wait: Wait<'_>,
         (begun, bell): (Instant, &Bell),
-        attempt: &mut dyn FnMut(&mut World) -> Option<T>,
+        attempt: &mut dyn FnMut(&mut World, Kernel) -> Option<T>,
     ) -> Result<Option<T>, Errno> {
         let kernel = wait.kernel.len();
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            // What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
+            let asks =
+                left == Some(Duration::ZERO) || wait.kernel.iter().any(|one| one.revents != 0);
+            let kernels = if asks { Kernel::Ask } else { Kernel::Leave };
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let looked = self.with(|world| {
                 world.turn();
-                match attempt(world) {
+                match attempt(world, kernels) {
                     Some(found) => Ok(found),
                     None => Err(world.rest(bell, wait.waits_for.clone())),
                 }
