@@ -64,6 +64,7 @@ pub use handing::{HandedOver, Watched};
 pub use host::{Device, Host, Reason, Tell, Waiting};
 pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};
+pub use transfer::SENT_FLAGS;
 
 use table::{Kind, Slot, Socket};
 use world::World;

@@ -128,6 +128,10 @@ impl Link {
         self.engine.stack()
     }
 
+    pub(crate) fn close_resets(&self, id: SocketId) -> bool {
+        self.engine.stack_ref().close_resets(id)
+    }
+
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|ours| ours.address == address)
     }

@@ -42,6 +42,16 @@ struct Course {
     low_water_bytes: usize,
 }
 
+/// The flags of send(2) that are known here.
+pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_MORE
+    | libc::MSG_EOR
+    | libc::MSG_DONTROUTE
+    | libc::MSG_CONFIRM
+    // The octets are copied, as the kernel does where it cannot do without.
+    | libc::MSG_ZEROCOPY;
+
 impl<O: Outside> Sockets<O> {
     fn wait_for<'a>(course: Course) -> Wait<'a> {
         Wait {
@@ -60,15 +70,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the call has them; who gets EPIPE without MSG_NOSIGNAL is due a SIGPIPE.
     pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
-        const KNOWN: i32 = libc::MSG_DONTWAIT
-            | libc::MSG_NOSIGNAL
-            | libc::MSG_MORE
-            | libc::MSG_EOR
-            | libc::MSG_DONTROUTE
-            | libc::MSG_CONFIRM
-            // The octets are copied, as the kernel does where it cannot do without.
-            | libc::MSG_ZEROCOPY;
-        if flags & !KNOWN != 0 {
+        if flags & !SENT_FLAGS != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
         let mut sent = 0;

@@ -345,9 +345,18 @@ impl World {
         match socket.kind {
             Kind::Connection { place, .. } => {
                 let id = place.id;
+                let resets = self.links().get(place.link).is_some_and(|link| link.close_resets(id));
+                if resets && (self.given_bytes > 0 || self.given_writes > 0) {
+                    // On kernel sockets what was written is on its way, and not taken back by the reset.
+                    self.turn();
+                }
                 if let Ok((link, now)) = self.link(place) {
                     link.unbind(id);
                     link.stack().close(now, id);
+                }
+                if resets {
+                    // Whoever is told of the close by other ways may look for it at once.
+                    self.turn();
                 }
             }
             Kind::Listener(listener) => self.leave(listener, socket.ipv6, socket.asked),

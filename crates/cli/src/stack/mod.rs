@@ -15,6 +15,7 @@ use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
 
 use crate::failure::Failure;
 use crate::output::{complain, print};
+use crate::status;
 
 const DONE: i32 = 0;
 /// By a signal, as a shell says it of SIGINT.
@@ -140,9 +141,21 @@ fn only_one() -> Result<PathBuf, Failure> {
     }
 }
 
+/// Whether a process runs under `uncork run --stack`.
+fn is_inline(pid: u32) -> bool {
+    let record = i32::try_from(pid).ok().and_then(status::record);
+    record.is_some_and(|record| record.stack.is_some())
+}
+
 fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match (error.kind(), pid) {
+        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) if is_inline(pid) => {
+            Failure::no_such_process(format!(
+                "process {pid} has its stack by `uncork run --stack`, and no place to ask it: \
+                 `uncork stack why {pid}` says where its sockets are"
+            ))
+        }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
             Failure::no_such_process(format!("no stack of this user runs in process {pid}"))
         }

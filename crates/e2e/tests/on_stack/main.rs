@@ -2,6 +2,7 @@
 //! kernel's stack at the other end of a cable. A test is named after what a user would see go wrong.
 
 mod clients;
+mod cpython;
 mod examples;
 mod haproxy;
 mod iperf;

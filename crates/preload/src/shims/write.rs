@@ -46,6 +46,7 @@ pub(crate) unsafe extern "C-unwind" fn send_hook(
     let Some(at) = POSIX.find(fd) else {
         // SAFETY: the program's own call.
         unsafe {
+            stacked::needs_kernel(fd, flags);
             on_stack!(fd => stacked::send(fd, data, len, flags));
             return real::send()(fd, data, len, flags);
         }
@@ -65,6 +66,7 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
     // SAFETY: the program's own call. TCP ignores the address unless MSG_FASTOPEN is set, and
     // that flag is passed through.
     unsafe {
+        stacked::needs_kernel(fd, flags);
         on_stack!(fd => stacked::send(fd, data, len, flags));
         let pass = || real::sendto()(fd, data, len, flags, to, to_len);
         match POSIX.find(fd) {
@@ -132,6 +134,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     // SAFETY: the program's own call; a null message is the kernel's to refuse.
     unsafe {
+        stacked::needs_kernel(fd, flags);
         on_stack!(fd => stacked::send_message(fd, message, flags));
         let pass = || real::sendmsg()(fd, message, flags);
         if message.is_null() {
@@ -164,6 +167,7 @@ pub(crate) unsafe extern "C-unwind" fn sendmmsg(
 ) -> c_int {
     // SAFETY: the program's own call; each message is one of its `number` ones.
     unsafe {
+        stacked::needs_kernel(fd, flags);
         on_stack!(fd => stacked::send_messages(fd, messages, number, flags));
         if POSIX.find(fd).is_none() || messages.is_null() {
             for at in 0..number.min(MOST_VECTORS as c_uint) as usize {

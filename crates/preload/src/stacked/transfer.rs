@@ -91,6 +91,15 @@ pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_i
     sent(piece.and_then(|piece| SOCKETS.send(fd, &[piece], flags)), flags)
 }
 
+/// A flag of send(2) and its kin that only the kernel knows makes a connection the kernel's: urgent data (MSG_OOB),
+/// and what is still to come.
+#[inline]
+pub(crate) fn needs_kernel(fd: c_int, flags: c_int) {
+    if flags & !uncork_sockets::SENT_FLAGS != 0 {
+        super::hand_over_if_ours(fd, "it sends with a flag that only the kernel knows (MSG_OOB)");
+    }
+}
+
 /// writev(2).
 ///
 /// # Safety

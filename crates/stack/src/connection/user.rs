@@ -274,6 +274,11 @@ impl Connection {
 
     /// The user gives his name for it back (close). What was to be sent is sent; what was not read
     /// means that the peer must know that it was not (RFC 2525 §2.17, RFC 9293 §3.6.1).
+    pub(crate) fn close_resets(&self) -> bool {
+        self.state.is_synchronised()
+            && (self.receiver.readable_bytes() > 0 || self.options.linger_seconds == Some(0))
+    }
+
     pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         self.user.attached = false;
         self.user.closed_reading = true;

@@ -178,6 +178,13 @@ impl Stack {
         });
     }
 
+    /// Whether [`Stack::close`] would reset the connection, and drop what has not been sent: something that has come
+    /// was not read, or its user does not want to linger.
+    #[must_use]
+    pub fn close_resets(&self, socket: SocketId) -> bool {
+        self.get(socket).is_some_and(Connection::close_resets)
+    }
+
     /// Gives the name back. What was to be sent is sent; what has come and was not read makes it a reset.
     pub fn close(&mut self, now: Instant, socket: SocketId) {
         self.with(now, socket, |connection, cx| connection.close(cx));

@@ -1,0 +1,182 @@
+//! CPython's own socket tests, whose servers and clients are one process: on one host with both ends of a cable,
+//! between which its packets go by the cable although both addresses are its own. The same ones pass, fail and are
+//! skipped on kernel sockets and on the stack.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use uncork_e2e::run::tail;
+use uncork_e2e::skip::skip;
+use uncork_e2e::{artifact, beside_others, run};
+use uncork_netns::Namespace;
+
+use crate::{Scratch, lacks};
+
+const PYTHON: &str = "/usr/bin/python3";
+const LIMIT: Duration = Duration::from_secs(300);
+/// Some of these tests go by time, and each goes wrong by itself now and then.
+const TRIES: usize = 3;
+/// The servers', and the clients', by the cable's other end.
+const SERVERS: [&str; 2] = ["10.97.0.1", "fd97::1"];
+const CLIENTS: [&str; 2] = ["10.97.0.2", "fd97::2"];
+
+/// No TCP; and servers that are looked for at localhost, wherever they listen, and wait for ever.
+const LEFT_OUT: [&str; 4] =
+    ["*VSOCK*", "test_server_accept", "test_handshake_timeout", "*ThreadedTests.test_socketserver"];
+
+/// Test name to `ok`, `failure`, `error` or `skipped`.
+type Outcomes = BTreeMap<String, String>;
+
+/// A host with both ends of a cable. What it sends to itself goes over the cable: its local addresses are local for
+/// what has come by it, and out of the other end for what it sends.
+fn both_ends(label: &str) -> Result<Namespace> {
+    let host = Namespace::new(label)?;
+    host.ip("link add v0 type veth peer name v1")?;
+    for device in ["all", "v0", "v1"] {
+        for (key, value) in [("accept_local", 1), ("rp_filter", 0), ("arp_ignore", 1)] {
+            host.set(&format!("ipv4/conf/{device}/{key}"), value)?;
+        }
+    }
+    for device in ["v0", "v1"] {
+        host.set(&format!("ipv6/conf/{device}/disable_ipv6"), 0)?;
+    }
+    host.ip("link set lo up")?;
+    for (version, server, client) in [(4, SERVERS[0], CLIENTS[0]), (6, SERVERS[1], CLIENTS[1])] {
+        let (bits, quick) = if version == 4 { (32, "") } else { (128, "nodad") };
+        host.ip(&format!("address add {server}/{bits} dev v0 {quick}"))?;
+        host.ip(&format!("address add {client}/{bits} dev v1 {quick}"))?;
+    }
+    host.ip("link set v0 up")?;
+    host.ip("link set v1 up")?;
+    for (version, server, client) in [(4, SERVERS[0], CLIENTS[0]), (6, SERVERS[1], CLIENTS[1])] {
+        for line in [
+            format!("route add {server} dev v1 src {client} table 100"),
+            format!("route add {client} dev v0 src {server} table 101"),
+            "rule add pref 10 iif v0 lookup local".to_owned(),
+            "rule add pref 11 iif v1 lookup local".to_owned(),
+            format!("rule add pref 20 to {server} lookup 100"),
+            format!("rule add pref 21 to {client} lookup 101"),
+            "rule add pref 30 lookup local".to_owned(),
+            "rule del pref 0".to_owned(),
+        ] {
+            host.ip(&format!("-{version} {line}"))?;
+        }
+    }
+    Ok(host)
+}
+
+/// The tests of a module, on kernel sockets or on the stack.
+struct Suite<'a> {
+    host: &'a Namespace,
+    module: &'a str,
+    on_stack: bool,
+}
+
+impl Suite<'_> {
+    fn command(&self, stats: &Path) -> Result<Command> {
+        if !self.on_stack {
+            return Ok(self.host.command(PYTHON));
+        }
+        let uncork = artifact::uncork()?;
+        let mut command = self.host.command(uncork.to_str().context("a path in UTF-8")?);
+        command.args(["run", "--stack", "--dev", "v0", "--dev", "v1", "--", PYTHON]);
+        command.env("UNCORK_LIBRARY", artifact::library()?).env("UNCORK_STATS", stats);
+        Ok(command)
+    }
+
+    /// Runs them, or `only` those; the connections that the stack has accepted, too.
+    fn outcomes(&self, only: &[&String]) -> Result<(Outcomes, u64)> {
+        let scratch = Scratch::new()?;
+        let (report, stats) = (scratch.path("report.xml"), scratch.path("stats.json"));
+        let mut command = self.command(&stats)?;
+        command.arg(artifact::source("py/hosted.py")).args([SERVERS[0], SERVERS[1]]);
+        command.args(["-v", "-u", "network"]).arg("--junit-xml").arg(&report);
+        command.args(LEFT_OUT.iter().flat_map(|name| ["-i", name]));
+        command.arg("--tempdir").arg(scratch.root());
+        command.args(only.iter().flat_map(|name| ["-m", name.as_str()])).arg(self.module);
+        let finished = run(&mut command, LIMIT)?;
+        if !report.exists() {
+            bail!("no report ({})\n{}", finished.status, tail(&finished.stderr));
+        }
+        let mut reader = Command::new(PYTHON);
+        reader.arg(artifact::source("py/outcomes.py")).arg(&report);
+        let lines = run(&mut reader, LIMIT)?.successful()?.stdout;
+        let outcomes = lines.lines().filter_map(|line| line.split_once('\t'));
+        let outcomes = outcomes.map(|(name, outcome)| (name.to_owned(), outcome.to_owned()));
+        Ok((outcomes.collect(), accepted(&stats)?))
+    }
+}
+
+/// What the processes of a program have accepted on the stack.
+fn accepted(stats: &Path) -> Result<u64> {
+    let Ok(lines) = std::fs::read_to_string(stats) else { return Ok(0) };
+    let count = |line: &str| -> Result<u64> {
+        let report: Value = serde_json::from_str(line)?;
+        Ok(report["stack"]["accepted"].as_u64().unwrap_or(0))
+    };
+    lines.lines().map(count).sum()
+}
+
+fn same_on_the_stack(module: &str) -> Result<()> {
+    if lacks(&[("python3", "python3")])? {
+        return Ok(());
+    }
+    let tests = ["-c", "import test.support, test.test_socket"];
+    if !Command::new(PYTHON).args(tests).output()?.status.success() {
+        return skip("CPython's tests are not installed (Debian: libpython3-testsuite)");
+    }
+    let _shared = beside_others();
+    let hosts = [both_ends(&format!("{module}-p"))?, both_ends(&format!("{module}-s"))?];
+    let suite = |on_stack: bool| Suite { host: &hosts[usize::from(on_stack)], module, on_stack };
+    let (plain, with) = std::thread::scope(|scope| {
+        let with = scope.spawn(|| suite(true).outcomes(&[]));
+        let plain = suite(false).outcomes(&[]);
+        let with = with.join().map_err(|_| anyhow::anyhow!("a runner panicked"))?;
+        anyhow::Ok((plain?.0, with?))
+    })?;
+    let (with, accepted) = with;
+    ensure!(plain.len() > 20, "{module}: {} tests were run", plain.len());
+    ensure!(accepted > 5, "{module}: {accepted} connections were the stack's");
+    let names: std::collections::BTreeSet<_> = plain.keys().chain(with.keys()).collect();
+    let mut differ: Vec<_> =
+        names.into_iter().filter(|name| plain.get(*name) != with.get(*name)).collect();
+    for _ in 1..TRIES {
+        if differ.is_empty() {
+            return Ok(());
+        }
+        let (plain, (with, _)) =
+            (suite(false).outcomes(&differ)?.0, suite(true).outcomes(&differ)?);
+        differ.retain(|name| plain.get(*name) != with.get(*name));
+    }
+    ensure!(differ.is_empty(), "{module}: {differ:?} end otherwise on the stack");
+    Ok(())
+}
+
+#[test]
+fn test_socket_ends_otherwise() -> Result<()> {
+    same_on_the_stack("test_socket")
+}
+
+#[test]
+fn test_ssl_ends_otherwise() -> Result<()> {
+    same_on_the_stack("test_ssl")
+}
+
+#[test]
+fn test_ftplib_ends_otherwise() -> Result<()> {
+    same_on_the_stack("test_ftplib")
+}
+
+#[test]
+fn test_httplib_ends_otherwise() -> Result<()> {
+    same_on_the_stack("test_httplib")
+}
+
+#[test]
+fn test_socketserver_ends_otherwise() -> Result<()> {
+    same_on_the_stack("test_socketserver")
+}
