@@ -122,8 +122,9 @@ impl Whereabouts {
             OnStack::Accepted => (place::ACCEPTED, &self.accepted),
             OnStack::Connected => (place::CONNECTED, &self.connected),
         };
-        byte.store(place, Relaxed);
-        count.fetch_add(1, Relaxed);
+        if byte.swap(place, Relaxed) != place {
+            count.fetch_add(1, Relaxed);
+        }
     }
 
     /// A socket listens: where else than on the kernel shows when the process waits for a connection.
@@ -146,9 +147,14 @@ impl Whereabouts {
 
     /// A socket stays with the kernel, or has become its.
     pub fn kernels(&self, byte: &AtomicU8, reason: &str) {
-        let number = self.number_of(reason);
-        self.count(number).fetch_add(1, Relaxed);
-        byte.store(number, Relaxed);
+        self.set(byte, self.number_of(reason));
+    }
+
+    /// Who asks again and again is one socket.
+    fn set(&self, byte: &AtomicU8, number: u8) {
+        if byte.swap(number, Relaxed) != number {
+            self.count(number).fetch_add(1, Relaxed);
+        }
     }
 
     /// A socket is the kernel's for the reason that another one is; whether there is one.
@@ -156,8 +162,7 @@ impl Whereabouts {
         let number = other.load(Relaxed);
         let there_is = number >= FIRST_REASON;
         if there_is {
-            self.count(number).fetch_add(1, Relaxed);
-            byte.store(number, Relaxed);
+            self.set(byte, number);
         }
         there_is
     }
@@ -341,6 +346,8 @@ mod tests {
             "ä".repeat(120)
         );
         for number in 0..REASONS + 5 {
+            last.store(0, Relaxed);
+            own.kernels(&last, &format!("reason {number}"));
             own.kernels(&last, &format!("reason {number}"));
         }
         let report = own.report([(3, last.load(Relaxed))].into_iter());

@@ -18,6 +18,8 @@ impl<O: Outside> Sockets<O> {
     pub fn end(&self) {
         let begun = self.with(|world| {
             world.leave_all();
+            // What was written leaves, before a close that may be a reset.
+            world.turn();
             world.close_all();
             world.turn();
             world.is_quiet()

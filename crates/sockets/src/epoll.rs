@@ -82,6 +82,8 @@ pub(crate) struct Set {
     /// Members that may have something to tell.
     ready: VecDeque<Candidate>,
     members: usize,
+    /// Times in a row that only these have told something, and the kernel's were not asked.
+    told_by_stack: u32,
     /// How it is shown to the kernel, if somebody waits for it as for a descriptor.
     shown: Option<Shown>,
 }
@@ -205,6 +207,19 @@ impl Sets {
     /// How many members are to be looked at.
     pub(crate) fn candidates(&self, set: RawFd) -> usize {
         self.all.get(&set).map_or(0, |set| set.ready.len())
+    }
+
+    /// Times in a row that only the stack's members of a set have told something.
+    pub(crate) fn told_by_stack(&self, set: RawFd) -> u32 {
+        self.all.get(&set).map_or(0, |set| set.told_by_stack)
+    }
+
+    /// The stack's have told so much, behind the kernel's if they were asked first.
+    pub(crate) fn note_told(&mut self, set: RawFd, kernels_first: bool, ours: usize) {
+        if let Some(set) = self.all.get_mut(&set) {
+            let before = if kernels_first { 0 } else { set.told_by_stack };
+            set.told_by_stack = before + u32::from(ours > 0);
+        }
     }
 
     /// The next of them.

@@ -12,7 +12,7 @@ use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
 use crate::world::{For, World};
 
-/// Every so many looks into a set the kernel's members come first: a busy connection must not starve a
+/// Every so many answers of a set the kernel's members come first: a busy connection must not starve a
 /// pipe.
 const LOOKS_BETWEEN: u32 = 4;
 /// What poll(2) tells whether asked for or not.
@@ -33,6 +33,9 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<usize, Errno> {
         // The kernel passes over what is negative: so its list keeps the places of the program's.
         let mut kernel = fds.to_vec();
+        for one in &mut kernel {
+            one.revents = 0;
+        }
         let mut ours = Vec::new();
         self.with(|world| {
             for (at, one) in fds.iter().enumerate() {
@@ -163,12 +166,12 @@ impl World {
         into: &mut [libc::epoll_event],
         (kernels, look): (Kernel, &mut Look<'_>),
     ) -> Result<usize, Errno> {
-        self.looks = self.looks.wrapping_add(1);
-        let is_kernels = self.looks.is_multiple_of(LOOKS_BETWEEN);
+        let is_kernels = self.sets.told_by_stack(set) >= LOOKS_BETWEEN;
         let first = if is_kernels { look(self, into)? } else { 0 };
-        let count = first + self.collect(set, &mut into[first..]);
+        let ours = self.collect(set, &mut into[first..]);
+        self.sets.note_told(set, is_kernels, ours);
         let asks = kernels == Kernel::Ask && !is_kernels;
-        if count == 0 && asks { look(self, into) } else { Ok(count) }
+        if first + ours == 0 && asks { look(self, into) } else { Ok(first + ours) }
     }
 
     /// What the stack's members of a set have to tell, oldest first.

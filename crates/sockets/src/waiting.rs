@@ -124,8 +124,9 @@ impl<O: Outside> Sockets<O> {
         loop {
             let left = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             // What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
-            let asks =
-                left == Some(Duration::ZERO) || wait.kernel.iter().any(|one| one.revents != 0);
+            let asks = left == Some(Duration::ZERO)
+                || wait.kernel.iter().any(|one| one.revents != 0)
+                || self.outside.was_interrupted();
             let kernels = if asks { Kernel::Ask } else { Kernel::Leave };
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let looked = self.with(|world| {

@@ -97,8 +97,7 @@ pub(crate) struct World {
     /// Octets that were given to the stack since, and in how many calls.
     pub(crate) given_bytes: usize,
     pub(crate) given_writes: u32,
-    /// Looks into sets.
-    pub(crate) looks: u32,
+    /// Looks of those who try before they sleep.
     glances: u32,
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
     pub(crate) mark: u64,
@@ -133,7 +132,6 @@ impl World {
             given_bytes: 0,
             given_writes: 0,
             asked: 0,
-            looks: 0,
             glances: 0,
             mark,
             seed,

@@ -227,6 +227,7 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
 
 /// A descriptor has come over a Unix socket.
 fn came(fd: c_int) {
+    stacked::places::is_new(fd);
     POSIX.inherited(fd);
     stacked::inherited(fd);
 }

@@ -219,6 +219,7 @@ pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(
     // SAFETY: the program's own call.
     let fd = unsafe { real::pidfd_getfd()(pidfd, target, flags) };
     if fd >= 0 {
+        stacked::places::is_new(fd);
         POSIX.inherited(fd);
     }
     fd

@@ -189,6 +189,7 @@ pub(crate) unsafe fn accept(
                 // SAFETY: as promised.
                 unsafe { tell(&name, peer, len) };
             }
+            places::is_new(fd);
             places::on_stack(fd, OnStack::Accepted);
             fd
         }
@@ -203,6 +204,7 @@ pub(crate) unsafe fn accept(
                 let _ = raw!(SYS_getpeername, fd, peer, len);
             }
             POSIX.accepted(fd, listener);
+            places::is_new(fd);
             places::kernels(fd, "it waited to be accepted by a process that has left its port");
             fd
         },
@@ -375,6 +377,7 @@ pub(super) fn forget(fd: c_int) {
     if let Some(byte) = table::state(fd) {
         byte.store(state::UNKNOWN, SeqCst);
     }
+    places::is_new(fd);
 }
 
 /// All descriptors from `first` to `last` are about to be closed.

@@ -10,6 +10,7 @@ use uncork_posix::report::{StackReport, StackSocket};
 use uncork_posix::whereabouts::{self, OnStack, Whereabouts};
 
 use super::{ON, state_of};
+use crate::POSIX;
 use crate::start::uncork_published;
 use crate::table::{self, DESCRIPTORS};
 
@@ -25,13 +26,18 @@ pub(super) fn publish() {
     publish_stack(&uncork_published, PLACES.as_ptr() as u64, &WHEREABOUTS);
 }
 
+/// Whether what happens here is this process's to tell: a child of vfork has its parent's memory.
+fn is_told() -> bool {
+    ON.load(Relaxed) && !POSIX.is_vfork_child()
+}
+
 fn place(fd: c_int) -> Option<&'static AtomicU8> {
     PLACES.get(usize::try_from(fd).ok()?)
 }
 
 /// A descriptor is new: nothing is known of it.
 pub(crate) fn is_new(fd: c_int) {
-    if ON.load(Relaxed)
+    if is_told()
         && let Some(place) = place(fd)
     {
         place.store(0, Relaxed);
@@ -54,9 +60,10 @@ pub(super) fn kernels(fd: c_int, why: &str) {
 
 /// The kernel's listener has given a connection: for the reason that the stack has no listener, if that is so.
 pub(crate) fn came_to_kernel(fd: c_int, listener: c_int) {
-    if !ON.load(Relaxed) {
+    if !is_told() {
         return;
     }
+    is_new(fd);
     if let (Some(own), Some(other)) = (place(fd), place(listener))
         && !WHEREABOUTS.kernels_likewise(own, other)
     {
@@ -89,7 +96,9 @@ pub(super) fn tell(fd: c_int, listens: Result<(), &str>) {
 
 /// A descriptor is a duplicate of another one.
 pub(crate) fn is_like(new: c_int, old: c_int) {
-    if let (Some(new), Some(old)) = (place(new), place(old)) {
+    if is_told()
+        && let (Some(new), Some(old)) = (place(new), place(old))
+    {
         new.store(old.load(Relaxed), Relaxed);
     }
 }
