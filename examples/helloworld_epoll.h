@@ -48,4 +48,25 @@ static inline void take_all(int set, int listener)
 		die("accept4");
 }
 
+/* Serves all that a listener brings, for ever. */
+static inline void serve_all(int listener, const char *by)
+{
+	int set = set_of();
+
+	watch(set, listener);
+	for (;;) {
+		struct epoll_event ready[EVENTS];
+		int count = wait_for(set, ready);
+
+		for (int at = 0; at < count; at++) {
+			int fd = ready[at].data.fd;
+
+			if (fd == listener)
+				take_all(set, listener);
+			else if (!answer(fd, by))
+				close(fd);
+		}
+	}
+}
+
 #endif

@@ -10,24 +10,10 @@ static int port;
 
 static void *serve(void *number)
 {
-	int listener = listen_at(port, SOCK_NONBLOCK), set = set_of();
 	char name[64];
 
 	snprintf(name, sizeof(name), "helloworld_stack_thread_socket %d", *(int *)number);
-	watch(set, listener);
-	for (;;) {
-		struct epoll_event ready[EVENTS];
-		int count = wait_for(set, ready);
-
-		for (int at = 0; at < count; at++) {
-			int fd = ready[at].data.fd;
-
-			if (fd == listener)
-				take_all(set, listener);
-			else if (!answer(fd, name))
-				close(fd);
-		}
-	}
+	serve_all(listen_at(port, SOCK_NONBLOCK), name);
 	return NULL;
 }
 

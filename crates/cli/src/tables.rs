@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use uncork_posix::report::{HeldTime, ProcessReport, SocketReport};
+use uncork_posix::report::{HeldTime, ProcessReport, SocketReport, StackReport};
 
 use crate::output::shown;
 
@@ -101,14 +101,8 @@ pub(crate) fn settings(report: &ProcessReport) -> String {
 
 /// What has become of sockets under `--stack`: how many were there, and why the others are the kernel's.
 fn stack(report: &ProcessReport) -> String {
-    let Some(stack) = &report.stack else { return String::new() };
-    let mut text = format!("{}\n", stack.sentence());
-    let mut kernel: Vec<_> = stack.kernel.iter().collect();
-    kernel.sort_by_key(|(_, sockets)| core::cmp::Reverse(**sockets));
-    for (why, sockets) in kernel {
-        text += &format!("{sockets} with the kernel: {}\n", shown(why));
-    }
-    text
+    let lines = report.stack.iter().flat_map(StackReport::lines);
+    lines.map(|line| shown(&line).into_owned() + "\n").collect()
 }
 
 /// What `uncork status` shows of a process: the open sockets and what is held in them.

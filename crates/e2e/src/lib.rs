@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod artifact;
+pub mod cpython;
 pub mod daemon;
 pub mod edge;
 pub mod hosts;

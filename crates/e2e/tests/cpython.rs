@@ -5,20 +5,16 @@
 //! that differs gets two more chances in both, because some are flaky by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use uncork_e2e::cpython::{self, Outcomes, PYTHON};
 use uncork_e2e::run::{run, tail};
 use uncork_e2e::skip::skip;
-use uncork_e2e::{Mode, artifact, beside_others, soak};
+use uncork_e2e::{Mode, beside_others, soak};
 
-const PYTHON: &str = "/usr/bin/python3";
 const LIMIT: Duration = Duration::from_secs(400);
 const TRIES: usize = 3;
-
-/// Test name to `ok`, `failure`, `error` or `skipped`.
-type Outcomes = BTreeMap<String, String>;
 
 macro_rules! suites {
     ($($test:ident: $module:literal $(with $resource:literal)?;)+) => {$(
@@ -43,7 +39,7 @@ suites! {
 }
 
 fn suite(module: &str, resource: Option<&str>) -> Result<()> {
-    if !installed() {
+    if !cpython::is_installed() {
         return skip("CPython's tests are not installed (Debian: libpython3-testsuite)");
     }
     let _shared = beside_others();
@@ -68,15 +64,6 @@ fn suite(module: &str, resource: Option<&str>) -> Result<()> {
     }
     ensure!(differences.is_empty(), "{module}:\n{differences}");
     Ok(())
-}
-
-fn installed() -> bool {
-    Path::new(PYTHON).exists()
-        && std::process::Command::new(PYTHON)
-            .args(["-c", "import test.support, test.test_socket"])
-            .stderr(std::process::Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
 }
 
 struct Suite<'a> {
@@ -105,14 +92,7 @@ impl Suite<'_> {
                 tail(&finished.stderr)
             );
         }
-        let mut reader = Mode::plain().command(PYTHON)?;
-        reader.arg(artifact::source("py/outcomes.py")).arg(&report);
-        let lines = run(&mut reader, LIMIT)?.successful()?.stdout;
-        Ok(lines
-            .lines()
-            .filter_map(|line| line.split_once('\t'))
-            .map(|(name, outcome)| (name.to_owned(), outcome.to_owned()))
-            .collect())
+        cpython::outcomes(&report)
     }
 
     /// Tests that never went in `mode` as they ever went plain, each with both stories.

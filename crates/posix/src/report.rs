@@ -54,7 +54,17 @@ impl StackReport {
         self.listening + self.accepted + self.connected > 0 || !self.kernel.is_empty()
     }
 
-    /// What was on the stack, for people.
+    /// What was on the stack, and why the rest was not, what holds for most first: a line each, for people.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut kernel: Vec<_> = self.kernel.iter().collect();
+        kernel.sort_by_key(|(_, sockets)| core::cmp::Reverse(**sockets));
+        let with_kernel =
+            kernel.iter().map(|(why, sockets)| format!("{sockets} with the kernel: {why}"));
+        core::iter::once(self.sentence()).chain(with_kernel).collect()
+    }
+
+    /// What was on the stack.
     #[must_use]
     pub fn sentence(&self) -> String {
         let some = |count: u64, one: &str, more: &str| match count {

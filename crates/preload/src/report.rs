@@ -101,11 +101,8 @@ fn human(report: &ProcessReport) -> String {
     for socket in &report.sockets {
         text.push_str(&human_socket(socket));
     }
-    if let Some(stack) = &report.stack {
-        let _ = writeln!(text, "uncork:   {}", stack.sentence());
-        for (why, sockets) in &stack.kernel {
-            let _ = writeln!(text, "uncork:   {sockets} with the kernel: {why}");
-        }
+    for line in report.stack.iter().flat_map(StackReport::lines) {
+        let _ = writeln!(text, "uncork:   {line}");
     }
     text
 }

@@ -2,13 +2,14 @@
 //! between which its packets go by the cable although both addresses are its own. The same ones pass, fail and are
 //! skipped on kernel sockets and on the stack.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use uncork_e2e::cpython::{self, Outcomes, PYTHON};
 use uncork_e2e::run::tail;
 use uncork_e2e::skip::skip;
 use uncork_e2e::{artifact, beside_others, run};
@@ -16,7 +17,6 @@ use uncork_netns::Namespace;
 
 use crate::{Scratch, lacks};
 
-const PYTHON: &str = "/usr/bin/python3";
 const LIMIT: Duration = Duration::from_secs(300);
 /// Some of these tests go by time, and each goes wrong by itself now and then.
 const TRIES: usize = 3;
@@ -27,9 +27,6 @@ const CLIENTS: [&str; 2] = ["10.97.0.2", "fd97::2"];
 /// No TCP; and servers that are looked for at localhost, wherever they listen, and wait for ever.
 const LEFT_OUT: [&str; 4] =
     ["*VSOCK*", "test_server_accept", "test_handshake_timeout", "*ThreadedTests.test_socketserver"];
-
-/// Test name to `ok`, `failure`, `error` or `skipped`.
-type Outcomes = BTreeMap<String, String>;
 
 /// A host with both ends of a cable. What it sends to itself goes over the cable: its local addresses are local for
 /// what has come by it, and out of the other end for what it sends.
@@ -102,12 +99,7 @@ impl Suite<'_> {
         if !report.exists() {
             bail!("no report ({})\n{}", finished.status, tail(&finished.stderr));
         }
-        let mut reader = Command::new(PYTHON);
-        reader.arg(artifact::source("py/outcomes.py")).arg(&report);
-        let lines = run(&mut reader, LIMIT)?.successful()?.stdout;
-        let outcomes = lines.lines().filter_map(|line| line.split_once('\t'));
-        let outcomes = outcomes.map(|(name, outcome)| (name.to_owned(), outcome.to_owned()));
-        Ok((outcomes.collect(), accepted(&stats)?))
+        Ok((cpython::outcomes(&report)?, accepted(&stats)?))
     }
 }
 
@@ -125,8 +117,7 @@ fn same_on_the_stack(module: &str) -> Result<()> {
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
-    let tests = ["-c", "import test.support, test.test_socket"];
-    if !Command::new(PYTHON).args(tests).output()?.status.success() {
+    if !cpython::is_installed() {
         return skip("CPython's tests are not installed (Debian: libpython3-testsuite)");
     }
     let _shared = beside_others();
@@ -141,7 +132,7 @@ fn same_on_the_stack(module: &str) -> Result<()> {
     let (with, accepted) = with;
     ensure!(plain.len() > 20, "{module}: {} tests were run", plain.len());
     ensure!(accepted > 5, "{module}: {accepted} connections were the stack's");
-    let names: std::collections::BTreeSet<_> = plain.keys().chain(with.keys()).collect();
+    let names: BTreeSet<_> = plain.keys().chain(with.keys()).collect();
     let mut differ: Vec<_> =
         names.into_iter().filter(|name| plain.get(*name) != with.get(*name)).collect();
     for _ in 1..TRIES {
@@ -156,27 +147,19 @@ fn same_on_the_stack(module: &str) -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn test_socket_ends_otherwise() -> Result<()> {
-    same_on_the_stack("test_socket")
+macro_rules! modules {
+    ($($test:ident: $module:literal;)+) => {$(
+        #[test]
+        fn $test() -> Result<()> {
+            same_on_the_stack($module)
+        }
+    )+};
 }
 
-#[test]
-fn test_ssl_ends_otherwise() -> Result<()> {
-    same_on_the_stack("test_ssl")
-}
-
-#[test]
-fn test_ftplib_ends_otherwise() -> Result<()> {
-    same_on_the_stack("test_ftplib")
-}
-
-#[test]
-fn test_httplib_ends_otherwise() -> Result<()> {
-    same_on_the_stack("test_httplib")
-}
-
-#[test]
-fn test_socketserver_ends_otherwise() -> Result<()> {
-    same_on_the_stack("test_socketserver")
+modules! {
+    test_ftplib_ends_otherwise: "test_ftplib";
+    test_httplib_ends_otherwise: "test_httplib";
+    test_socket_ends_otherwise: "test_socket";
+    test_socketserver_ends_otherwise: "test_socketserver";
+    test_ssl_ends_otherwise: "test_ssl";
 }

@@ -16,7 +16,7 @@ use uncork_guard::{Guard, Plan, devices};
 use uncork_guardian::VARIABLE;
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
-use uncork_posix::config::Hold;
+use uncork_posix::config::{Hold, variable};
 
 const NEAR: &str = "10.95.0.1";
 const FAR: &str = "10.95.0.2";
@@ -73,17 +73,16 @@ struct Told {
     places: String,
 }
 
-/// Runs `c/NAME.c` on the near host, on the stack or not.
-fn told(hosts: &Hosts, name: &str, on_stack: bool) -> Result<Told> {
+/// Runs `c/NAME.c` on the near host, on the stack unless the library is left out of it.
+fn told(hosts: &Hosts, name: &str, mode: &Mode) -> Result<Told> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("far").to_string_lossy().into_owned();
     let mut far = hosts.far.command(&compiled("far")?.to_string_lossy());
     let mut far = Guest(far.arg(&path).stdin(Stdio::null()).spawn()?);
     let mut command = hosts.near.command(&compiled(name)?.to_string_lossy());
     command.args([path.as_str(), NEAR, FAR]);
-    let mode = if on_stack { Mode::held(Hold::Kernel) } else { Mode::plain() };
     mode.apply(&mut command)?;
-    if on_stack {
+    if !mode.is_plain() {
         command.env(VARIABLE, hosts.guardian(far.0.id())?);
     }
     let finished = run(&mut command, LIMIT)?;
@@ -105,17 +104,21 @@ impl Drop for Guest {
     }
 }
 
-/// Runs `c/NAME.c` on kernel sockets and on the stack, and compares its lines and its exit status.
+/// Runs `c/NAME.c` on kernel sockets and on the stack, there without and with spinning, which takes other ways
+/// through each wait, and compares its lines and its exit status.
 pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
     if is_skipped(name) {
         return Ok(());
     }
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
-    let plain = told(&hosts, name, false).context("plain")?;
-    let with = told(&hosts, name, true).context("on the stack")?;
-    let differences = difference(&plain.facts, &with.facts);
-    ensure!(differences.is_empty(), "c/{name}.c\n{differences}");
-    ensure!(with.places.ends_with(" of the kernel: 0"), "not on the stack: {}", with.places);
+    let plain = told(&hosts, name, &Mode::plain()).context("plain")?;
+    let sleeping = Mode::held(Hold::Kernel);
+    for mode in [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")] {
+        let with = told(&hosts, name, &mode).with_context(|| format!("on the stack, {mode}"))?;
+        let differences = difference(&plain.facts, &with.facts);
+        ensure!(differences.is_empty(), "c/{name}.c, {mode}\n{differences}");
+        ensure!(with.places.ends_with(" of the kernel: 0"), "not on the stack: {}", with.places);
+    }
     ensure!(!plain.places.ends_with(" of the kernel: 0"), "not on the kernel: {}", plain.places);
     Ok(())
 }
