@@ -62,7 +62,7 @@ pub(crate) fn attempt(limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool
     if budget.is_zero() || is_off() {
         return Tried::Nothing;
     }
-    match spin((budget, GLANCES_A_TURN), || attempt().then_some(())) {
+    match spin(budget, GLANCES_A_TURN, || attempt().then_some(())) {
         Spun::Done(()) => Tried::Done,
         Spun::Signals(pending) if handled(pending).any(|_| true) => Tried::Interrupted,
         _ => Tried::Nothing,
@@ -80,10 +80,7 @@ enum Spun<T> {
 }
 
 /// Spins for `budget` on `try_now`, and offers the core to others between so many tries.
-fn spin<T>(
-    (budget, tries_a_turn): (Duration, u32),
-    mut try_now: impl FnMut() -> Option<T>,
-) -> Spun<T> {
+fn spin<T>(budget: Duration, tries_a_turn: u32, mut try_now: impl FnMut() -> Option<T>) -> Spun<T> {
     let adaptive = POSIX.settings().spin == Spin::Auto;
     if SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
         SPINNING.fetch_sub(1, Relaxed);
@@ -167,7 +164,7 @@ fn wait_spinning(
         learn(linux::now().since(begin));
         return ready;
     }
-    let spun = spin((budget, TRIES_A_TURN), || match try_now() {
+    let spun = spin(budget, TRIES_A_TURN, || match try_now() {
         0 => None,
         ready => Some((ready, linux::errno())),
     });
@@ -224,17 +221,15 @@ pub(crate) fn receive(
         return fail(Errno::EAGAIN);
     }
     let limit = linux::receive_timeout(fd);
-    let received =
-        match spin((limit.map_or(budget, |limit| budget.min(limit)), TRIES_A_TURN), try_now) {
-            Spun::Done(result) => libc_result(result),
-            Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
-            // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
-            // up is over, a longer one is overrun by a spell of spinning at most.
-            _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => {
-                fail(Errno::EAGAIN)
-            }
-            _ => call(),
-        };
+    let budget = limit.map_or(budget, |limit| budget.min(limit));
+    let received = match spin(budget, TRIES_A_TURN, try_now) {
+        Spun::Done(result) => libc_result(result),
+        Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
+        // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
+        // up is over, a longer one is overrun by a spell of spinning at most.
+        _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => fail(Errno::EAGAIN),
+        _ => call(),
+    };
     learn(linux::now().since(begin));
     received
 }
@@ -247,7 +242,7 @@ pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Resu
         return Ok(());
     }
     let ready = || linux::poll_one(fd, events, Some(Duration::ZERO)).ok().filter(|ready| *ready);
-    match spin((budget, TRIES_A_TURN), ready) {
+    match spin(budget, TRIES_A_TURN, ready) {
         Spun::Done(_) => Ok(()),
         Spun::Signals(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
         _ if limit == Some(budget) => Err(Errno::EAGAIN),
