@@ -113,6 +113,97 @@ static void ended_by_another(void)
     close(listener);
 }
 
+static void *selects(void *unused UNUSED)
+{
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(waits_on, &set);
+    int count = select(waits_on + 1, &set, NULL, NULL, &(struct timeval){2, 0});
+    snprintf(said, sizeof said, "%d %s", count, yes(FD_ISSET(waits_on, &set)));
+    return NULL;
+}
+
+enum { LONG = 8 << 20 };
+
+static void *writes(void *unused UNUSED)
+{
+    static char bytes[LONG];
+    size_t sent = 0;
+    far_pattern(bytes, 0, LONG);
+    while (sent < LONG) {
+        ssize_t count = write(waits_on, bytes + sent, LONG - sent);
+        if (count < 0)
+            break;
+        sent += (size_t)count;
+    }
+    snprintf(said, sizeof said, "%zu", sent);
+    return NULL;
+}
+
+/* A copy of a descriptor, as it comes to whom it is passed. */
+static int passed(int fd)
+{
+    int pair[2], copy;
+    char byte = 'x', room[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec piece = {&byte, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = room,
+                             .msg_controllen = sizeof room};
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(control), &fd, sizeof fd);
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) || sendmsg(pair[0], &message, 0) != 1 ||
+        recvmsg(pair[1], &message, 0) != 1)
+        fail("passing a descriptor");
+    memcpy(&copy, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof copy);
+    close(pair[0]);
+    close(pair[1]);
+    return copy;
+}
+
+/* A connection that another process gets, too, while a thread waits for it here. */
+static void shared_while_waiting(void)
+{
+    void *(*bodies[])(void *) = {reads, polls, selects, waits_for_set};
+    const char *names[] = {"recv", "poll", "select", "epoll_wait"};
+    for (int forks = 0; forks < 2; forks++)
+        for (int at = 0; at < 4; at++) {
+            int set = epoll_create1(0);
+            waits_on = near_accepted(0);
+            struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+            epoll_ctl(set, EPOLL_CTL_ADD, waits_on, &event);
+            pthread_t thread = start(bodies[at], (void *)(long)set);
+            if (forks) {
+                pid_t child = fork();
+                if (child == 0)
+                    _exit(write(waits_on, "c", 1) != 1);
+                waitpid(child, NULL, 0);
+            } else {
+                int copy = passed(waits_on);
+                write(copy, "c", 1);
+                close(copy);
+            }
+            sleep_ms(20);
+            printf("%s while %s: still waits %s", forks ? "forked" : "passed on", names[at],
+                   yes(!*said));
+            far_ok(far("put 0 x"));
+            pthread_join(thread, NULL);
+            printf(", then %s", said);
+            close(waits_on);
+            close(set);
+            printf(", it has %s\n", far("end 0"));
+        }
+    waits_on = near_accepted(0);
+    pthread_t thread = start(writes, NULL);
+    sleep_ms(100);
+    close(passed(waits_on));
+    printf("passed on while writing: still waits %s, arrives %s", yes(!*said), far("take 0 %d", LONG));
+    pthread_join(thread, NULL);
+    close(waits_on);
+    printf(", written %s, then %s\n", said, far("end 0"));
+}
+
 static volatile int handled;
 static void on_signal(int signal UNUSED) { handled++; }
 
@@ -201,6 +292,54 @@ static void signals_anywhere(void)
     pthread_join(thread, NULL);
     printf("signals at any time: hardly any was forgotten: %s\n", yes(forgotten <= FEW));
     fprintf(stderr, "forgotten: %d of %d\n", forgotten, ROUNDS);
+    close(fd);
+}
+
+enum { SHOTS = 400 };
+static atomic_int enters, returned, lost;
+
+/* A signal each time that the other thread enters a call, microseconds later. One that does not end the call has come
+ * too early, or was forgotten. */
+static void *shoots_early(void *thread)
+{
+    for (int shot = 0; shot < SHOTS; shot++) {
+        while (!atomic_exchange(&enters, 0))
+            ;
+        double begun = now_ms();
+        while (now_ms() - begun < shot % 20 * 0.001)
+            ;
+        pthread_kill((pthread_t)thread, SIGUSR1);
+        for (begun = now_ms(); !atomic_load(&returned);) {
+            if (now_ms() - begun < 20)
+                continue;
+            lost++;
+            begun = now_ms();
+            pthread_kill((pthread_t)thread, SIGUSR1);
+        }
+        atomic_store(&returned, 0);
+    }
+    return NULL;
+}
+
+/* Signals that come when a call has just begun. */
+static void early_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    int fd = near_accepted(0), interrupted = 0;
+    pthread_t shooter;
+    pthread_create(&shooter, NULL, shoots_early, (void *)pthread_self());
+    for (int shot = 0; shot < SHOTS; shot++) {
+        atomic_store(&enters, 1);
+        interrupted += recv(fd, &(char){0}, 1, 0) < 0 && errno == EINTR;
+        atomic_store(&returned, 1);
+        while (atomic_load(&returned))
+            ;
+    }
+    pthread_join(shooter, NULL);
+    if (lost > SHOTS / 40)
+        printf("signals of %d that were forgotten: %d\n", SHOTS, lost);
+    printf("signals as a call begins: all interrupt %s\n", yes(interrupted == SHOTS));
     close(fd);
 }
 
@@ -353,8 +492,10 @@ int main(int count, char **arguments)
     far_begin(count, arguments);
     waiting_beside();
     ended_by_another();
+    shared_while_waiting();
     signals();
     signals_anywhere();
+    early_signals();
     cancelled();
     copies();
     shared_port();

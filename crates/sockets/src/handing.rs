@@ -24,6 +24,10 @@ use crate::outside::Outside;
 use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
 
+/// What calls say that were made for the stack, and whose connection has become the kernel's by then, perhaps while
+/// they waited: they are to be made there. The kernel says it of none.
+pub const HANDED_OVER: Errno = Errno::ESTALE;
+
 /// The way to the process that has a connection.
 pub(crate) type Owner = Arc<UnixDatagram>;
 
@@ -229,11 +233,14 @@ impl World {
         let (link, now) = self.link(place)?;
         let detached = link.stack().detach(now, place.id).ok_or(Errno::EINVAL)?;
         link.unbind(place.id);
+        // Whoever waits for it goes on with the kernel's, when this is done.
+        self.note(slot);
         // The list of connections is kept by what the stack tells in a turn.
         let taken = self.host.hand_over(&detached, first, ipv6);
         let mut gone = None;
         for &fd in &fds {
             gone = self.table.unbind(fd).or(gone);
+            self.table.hand_over(fd);
         }
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);

@@ -60,7 +60,7 @@ use nix::errno::Errno;
 
 pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
-pub use handing::{HandedOver, Watched};
+pub use handing::{HANDED_OVER, HandedOver, Watched};
 pub use host::{Device, Host, Reason, Tell, Waiting};
 pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};

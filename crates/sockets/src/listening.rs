@@ -40,6 +40,13 @@ pub enum Accepted {
         /// The other end, as a struct sockaddr.
         peer: Vec<u8>,
     },
+    /// One of the kernel's listener.
+    Kernels {
+        /// Its descriptor.
+        fd: RawFd,
+        /// The other end, as a struct sockaddr.
+        peer: Vec<u8>,
+    },
     /// One of the kernel's, which another process was to accept.
     Passed(OwnedFd),
 }
@@ -66,12 +73,12 @@ impl<O: Outside> Sockets<O> {
         });
     }
 
-    /// accept4(2) from the stack. `Ok(None)`: the kernel's listener has a connection.
+    /// accept4(2), from the stack or from the kernel's listener, whichever has a connection.
     ///
     /// # Errors
     ///
     /// As the call has them.
-    pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Option<Accepted>, Errno> {
+    pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Accepted, Errno> {
         let (slot, waits, limit) = self.call(|world| {
             let (slot, socket) = world.table.find(fd)?;
             let (waits, limit) = (!socket.non_blocking, socket.asked.receive_timeout);
@@ -81,7 +88,7 @@ impl<O: Outside> Sockets<O> {
         self.need_keeper();
         let attempt = |world: &mut World| self.take(world, slot, flags).transpose();
         if let Some(done) = self.with(|world| attempt(world)).flatten() {
-            return done.map(Some);
+            return done;
         }
         if !waits {
             // What has just come may be it.
@@ -89,7 +96,7 @@ impl<O: Outside> Sockets<O> {
                 world.turn();
                 attempt(world)
             });
-            return done.flatten().transpose();
+            return done.flatten().unwrap_or_else(|| self.outside.accept(fd, flags));
         }
         let mut kernel = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
         let wait = Wait {
@@ -100,11 +107,22 @@ impl<O: Outside> Sockets<O> {
             restarts: true,
         };
         let accepted = self.wait(wait, &mut |world, kernels| match attempt(world) {
-            Some(done) => Some(done.map(Some)),
+            Some(done) => Some(done),
             None if kernels == Kernel::Leave => None,
-            None => self.is_ready(fd, libc::POLLIN).then_some(Ok(None)),
+            None => self.take_from_kernel(fd, flags).transpose(),
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))
+    }
+
+    /// The oldest connection of the kernel's listener, if it has one that no other process gets first.
+    fn take_from_kernel(&self, fd: RawFd, flags: i32) -> Result<Option<Accepted>, Errno> {
+        if !self.is_ready(fd, libc::POLLIN) {
+            return Ok(None);
+        }
+        match self.outside.accept_at_once(fd, flags) {
+            Err(Errno::EAGAIN) => Ok(None),
+            accepted => accepted.map(Some),
+        }
     }
 
     /// shutdown(2) of a listener has succeeded on the kernel's: the stack listens no more either, until

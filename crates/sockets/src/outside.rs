@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::handing::HandedOver;
+use crate::listening::Accepted;
 
 /// How a spell of trying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,17 +59,17 @@ pub trait Outside: Sync {
     /// How long a wait was, from its beginning to its answer.
     fn learn(&self, waited: Duration);
 
-    /// The calling thread begins to wait: what handlers of signals have run before does not count.
-    fn begin_wait(&self);
+    /// Handlers of signals that have run so far leave the calling thread waiting.
+    fn goes_on_waiting(&self);
 
-    /// Whether handlers have run since.
+    /// Whether handlers have run since, or since the program made its call.
     fn was_interrupted(&self) -> bool;
 
     /// A handler that runs while this thread is about to sleep makes this descriptor, an eventfd, readable; none: the
     /// thread does not sleep.
     fn wake_by(&self, bell: Option<RawFd>);
 
-    /// Whether handlers that have run since this thread began to wait end a call on a socket: those that were not
+    /// Whether handlers that have run since then end a call on a socket: those that were not
     /// installed with SA_RESTART do, or any if the call has a time limit (signal(7)).
     fn ends_calls(&self, limited: bool) -> bool;
 
@@ -82,6 +83,20 @@ pub trait Outside: Sync {
     ///
     /// EMFILE and its kin.
     fn stand_in(&self, flags: i32) -> Result<RawFd, Errno>;
+
+    /// accept4(2) of the kernel's listener, as the program has set it: without waiting, if it is non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    fn accept(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno>;
+
+    /// The same without waiting, on a listener that is a blocking one.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them; EAGAIN, too, while another process is at it.
+    fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno>;
 
     /// Children have asked for connections: calls [`crate::Sockets::answer_children`], and does what has to be done
     /// with what has become the kernel's.

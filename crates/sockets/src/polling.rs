@@ -1,12 +1,13 @@
 //! Many at once: poll(2), and with it select(2); epoll(7).
 
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use crate::Sockets;
 use crate::epoll::{Candidate, Happened};
+use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
@@ -26,6 +27,24 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the call has them.
     pub fn poll(
+        &self,
+        fds: &mut [libc::pollfd],
+        limit: Option<Duration>,
+        mask: Option<&libc::sigset_t>,
+    ) -> Result<usize, Errno> {
+        let begun = Instant::now();
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            // What has become the kernel's meanwhile is waited for there.
+            match self.poll_as_it_is(fds, left, mask) {
+                Err(HANDED_OVER) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// [`HANDED_OVER`] if one of them has become the kernel's.
+    fn poll_as_it_is(
         &self,
         fds: &mut [libc::pollfd],
         limit: Option<Duration>,
@@ -60,6 +79,9 @@ impl<O: Outside> Sockets<O> {
             for one in fds.iter_mut() {
                 one.revents = 0;
             }
+            if ours.iter().any(|&(at, _)| world.table.is_handed_over(fds[at].fd)) {
+                return Some(Err(HANDED_OVER));
+            }
             for &(at, slot) in &ours {
                 #[expect(clippy::cast_possible_truncation, reason = "poll's events are 16 bits")]
                 let ready = world.readiness(slot) as i16;
@@ -75,9 +97,9 @@ impl<O: Outside> Sockets<O> {
                 }
             }
             let count = fds.iter().filter(|one| one.revents != 0).count();
-            (count > 0).then_some(count)
+            (count > 0).then_some(Ok(count))
         })?;
-        Ok(found.unwrap_or(0))
+        found.unwrap_or(Ok(0))
     }
 
     /// Whether a set has members of the stack's.

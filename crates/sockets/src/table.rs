@@ -10,7 +10,7 @@ use uncork_stack::{ListenerId, SocketId};
 
 use crate::asked::Asked;
 use crate::epoll::Watch;
-use crate::handing::Owner;
+use crate::handing::{HANDED_OVER, Owner};
 use crate::host::Reason;
 
 /// Where a connection is: on which link, and its name there.
@@ -119,14 +119,19 @@ pub(crate) struct Slot(u32);
 pub(crate) struct Table {
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
-    /// By descriptor: one more than the place of its socket, zero for none.
+    /// By descriptor: one more than the place of its socket, zero for none, or [`KERNELS`].
     of: Vec<u32>,
 }
 
+/// Its connection has become the kernel's. That stays until the descriptor stands for another of the stack's.
+const KERNELS: u32 = u32::MAX;
+
 impl Table {
+    /// EBADF, or [`HANDED_OVER`].
     pub(crate) fn slot(&self, fd: RawFd) -> Result<Slot, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         match self.of.get(at) {
+            Some(&KERNELS) => Err(HANDED_OVER),
             Some(&place @ 1..) => Ok(Slot(place - 1)),
             _ => Err(Errno::EBADF),
         }
@@ -175,6 +180,17 @@ impl Table {
         }
         self.free.push(slot.0);
         Some((slot, self.sockets[slot.0 as usize].take()?))
+    }
+
+    /// `fd` stands for what has become the kernel's, as it is no longer bound: whoever waits there goes on with that.
+    pub(crate) fn hand_over(&mut self, fd: RawFd) {
+        if let Some(of) = usize::try_from(fd).ok().and_then(|at| self.of.get_mut(at)) {
+            *of = KERNELS;
+        }
+    }
+
+    pub(crate) fn is_handed_over(&self, fd: RawFd) -> bool {
+        self.slot(fd) == Err(HANDED_OVER)
     }
 
     /// Every socket.

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::sys::uio::pread;
 use uncork_stack::State;
 
+use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::table::{Place, Slot};
 use crate::waiting::Wait;
@@ -90,7 +91,8 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// Makes an attempt, and others for as long as the socket waits; one more if it does not.
+    /// Makes an attempt, and others for as long as the socket waits; one more if it does not. [`HANDED_OVER`] if it
+    /// has become the kernel's.
     fn transfer(
         &self,
         fd: RawFd,
@@ -98,6 +100,10 @@ impl<O: Outside> Sockets<O> {
         way: Way,
         attempt: &mut dyn FnMut(&mut World, Course) -> Attempt,
     ) -> Result<(), Errno> {
+        let mut attempt = |world: &mut World, course: Course| match attempt(world, course) {
+            Some(Err(_)) if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
+            tried => tried,
+        };
         let (course, first) = self.call(|world| {
             let course = world.course(fd, flags, way)?;
             let first = attempt(world, course);

@@ -69,7 +69,6 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut dyn FnMut(&mut World, Kernel) -> Option<T>,
     ) -> Result<Option<T>, Errno> {
         let begun = Instant::now();
-        self.outside.begin_wait();
         HAS_GIVEN.set(false);
         let looks_only = wait.limit == Some(Duration::ZERO);
         let tries = self.outside.tries();
@@ -180,7 +179,7 @@ impl<O: Outside> Sockets<O> {
                     if self.is_ended(&wait) {
                         return Err(Errno::EINTR);
                     }
-                    self.outside.begin_wait();
+                    self.outside.goes_on_waiting();
                 }
                 // By a signal whose handler is none of ours.
                 Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),

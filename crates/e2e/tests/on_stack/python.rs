@@ -1,13 +1,15 @@
 //! Python: asyncio, selectors and a thread for each connection, behind one socket for IPv4 and IPv6; clients by
 //! asyncio. What a client has sent is answered only behind his FIN.
 
+use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::{Daemon, Hosts, artifact, run};
@@ -17,6 +19,12 @@ use crate::{Scratch, lacks, noise, wait_until};
 const PORT: u16 = 7070;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 const LONG: Duration = Duration::from_secs(30);
+/// How long an answer may take, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections by loopback that all who wait are woken for.
+const ROUNDS: usize = 20;
+/// The library's own descriptors begin there.
+const OWN_DESCRIPTORS: u32 = 256;
 
 /// Debian's.
 fn python() -> PathBuf {
@@ -161,6 +169,59 @@ fn what_waits_is_reset_when_one_of_two_processes_listens_no_more() -> Result<()>
         }
         hosts.check_all_on_stack(before)?;
         server.stop(Signal::SIGTERM)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
+}
+
+/// Says something, and hears it again.
+fn is_echoed(mut stream: TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"!")?;
+    let mut heard = String::new();
+    stream.read_to_string(&mut heard)?;
+    ensure!(heard == "!", "instead of an echo: {heard:?}");
+    Ok(())
+}
+
+/// Whether the kernel's listener of a process is a blocking one.
+fn is_blocking(pid: u32) -> Result<bool> {
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let entry = entry?;
+        let is_socket = fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+        let fd = entry.file_name().to_string_lossy().into_owned();
+        if !is_socket || fd.parse::<u32>().is_ok_and(|fd| fd >= OWN_DESCRIPTORS) {
+            continue;
+        }
+        let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = i32::from_str_radix(flags.context("no flags")?.trim(), 8)?;
+        return Ok(!OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK));
+    }
+    bail!("process {pid} has no socket")
+}
+
+#[test]
+fn those_who_wait_in_accept_are_deaf_after_a_connection_by_loopback() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyaccept")?;
+    let scratch = Scratch::new()?;
+    for kind in ["processes", "threads"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/accept.py")).args([kind, &PORT.to_string()]);
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        for round in 0..ROUNDS {
+            let rounds = || format!("{kind}, round {round}");
+            // All wake for the first of these, and but one of them for nothing.
+            let near = end("127.0.0.1", PORT)?;
+            hosts.ours.within(move || is_echoed(TcpStream::connect(near)?)).with_context(rounds)?;
+            hosts.crowd(8, |_| is_echoed(hosts.connect(PORT)?)).with_context(rounds)?;
+        }
+        ensure!(is_blocking(server.pid())?, "{kind}: the listener has become a non-blocking one");
+        server.stop(Signal::SIGTERM).context(kind)?;
         hosts.check_nothing_left(PORT)?;
     }
     Ok(())

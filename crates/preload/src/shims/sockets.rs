@@ -82,9 +82,8 @@ pub(crate) unsafe extern "C-unwind" fn accept(
 ) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
-        let call = || real::accept()(listener, peer, len);
-        on_stack!(listener => stacked::accept(listener, peer, len, 0, call));
-        accepting(listener, call)
+        on_stack!(listener => stacked::accept(listener, peer, len, 0));
+        accepting(listener, || real::accept()(listener, peer, len))
     }
 }
 
@@ -98,9 +97,8 @@ pub(crate) unsafe extern "C-unwind" fn accept4(
 ) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
-        let call = || real::accept4()(listener, peer, len, flags);
-        on_stack!(listener => stacked::accept(listener, peer, len, flags, call));
-        accepting(listener, call)
+        on_stack!(listener => stacked::accept(listener, peer, len, flags));
+        accepting(listener, || real::accept4()(listener, peer, len, flags))
     }
 }
 

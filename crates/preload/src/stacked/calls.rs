@@ -1,7 +1,6 @@
 //! Sockets come and go, and their options.
 
 use std::net::SocketAddr;
-use std::os::fd::IntoRawFd as _;
 
 use core::slice;
 use core::sync::atomic::Ordering::SeqCst;
@@ -14,7 +13,7 @@ use uncork_posix::socket::flag;
 use uncork_posix::whereabouts::OnStack;
 use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
 
-use super::{SOCKETS, done, fail, has, is_on, many, mark, places};
+use super::{SOCKETS, accepting, done, fail, handlers, has, is_on, many, mark, places};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
@@ -95,7 +94,7 @@ fn local_of(fd: c_int) -> Option<(SocketAddr, bool)> {
     Some((name, i32::from(family) == libc::AF_INET6))
 }
 
-fn is_non_blocking(fd: c_int) -> bool {
+pub(super) fn is_non_blocking(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let flags = unsafe { raw!(SYS_fcntl, fd, libc::F_GETFL) };
     flags.is_ok_and(|flags| flags as c_int & libc::O_NONBLOCK != 0)
@@ -172,7 +171,7 @@ fn backlog_of(fd: c_int) -> Option<c_int> {
     backlog.filter(|backlog| *backlog > 0).or(Some(libc::SOMAXCONN))
 }
 
-/// accept4(2) on a listener that is on the stack as well. `kernel` is the program's own call.
+/// accept4(2) on a listener that is on the stack as well.
 ///
 /// # Safety
 /// `peer` and `len` as for accept4(2).
@@ -181,52 +180,30 @@ pub(crate) unsafe fn accept(
     peer: *mut sockaddr,
     len: *mut socklen_t,
     flags: c_int,
-    kernel: impl FnOnce() -> c_int,
 ) -> c_int {
-    match SOCKETS.accept(listener, flags) {
-        Ok(Some(Accepted::OnStack { fd, peer: name })) => {
-            if !peer.is_null() {
-                // SAFETY: as promised.
-                unsafe { tell(&name, peer, len) };
-            }
+    let (fd, name) = match SOCKETS.accept(listener, flags) {
+        Ok(Accepted::OnStack { fd, peer: name }) => {
             places::is_new(fd);
             places::on_stack(fd, OnStack::Accepted);
-            fd
+            (fd, name)
         }
-        // SAFETY: as promised.
-        Ok(Some(Accepted::Passed(connection))) => unsafe {
-            let fd = connection.into_raw_fd();
-            let cloexec = if flags & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 };
-            let _ = raw!(SYS_fcntl, fd, libc::F_SETFD, cloexec);
-            let waits = flags & libc::SOCK_NONBLOCK == 0;
-            let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, if waits { 0 } else { libc::O_NONBLOCK });
-            if !peer.is_null() {
-                let _ = raw!(SYS_getpeername, fd, peer, len);
-            }
+        Ok(Accepted::Kernels { fd, peer: name }) => {
+            POSIX.accepted(fd, listener);
+            places::came_to_kernel(fd, listener);
+            (fd, name)
+        }
+        Ok(Accepted::Passed(connection)) => {
+            let (fd, name) = accepting::passed(connection, flags);
             POSIX.accepted(fd, listener);
             places::is_new(fd);
             places::kernels(fd, "it waited to be accepted by a process that has left its port");
-            fd
-        },
-        // The kernel's own has one; between two threads it may be the other's, and then this one waits.
-        Ok(None) => from_kernel(listener, kernel),
-        Err(Errno::EAGAIN) => {
-            let waits = !is_non_blocking(listener);
-            if waits {
-                return fail(Errno::EAGAIN) as c_int;
-            }
-            from_kernel(listener, kernel)
+            (fd, name)
         }
-        Err(error) => fail(error) as c_int,
-    }
-}
-
-/// A connection of the kernel's listener.
-fn from_kernel(listener: c_int, accept: impl FnOnce() -> c_int) -> c_int {
-    let fd = accept();
-    if fd >= 0 {
-        POSIX.accepted(fd, listener);
-        places::came_to_kernel(fd, listener);
+        Err(error) => return fail(error) as c_int,
+    };
+    if !peer.is_null() {
+        // SAFETY: as promised.
+        unsafe { tell(&name, peer, len) };
     }
     fd
 }
@@ -254,6 +231,7 @@ pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t)
 /// # Safety
 /// As for connect(2).
 pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    handlers::begin();
     if has(fd) {
         return Some(done(finish_connect(fd).map_err(|error| match error {
             Errno::EINVAL => Errno::EISCONN,
@@ -350,6 +328,7 @@ pub(crate) fn closing(fd: c_int) {
         return;
     }
     if has(fd) {
+        handlers::begin();
         if is_on() && SOCKETS.is_last_of_shared(fd) {
             // A child has it, too, and goes on with it.
             let _ = super::hand_over(fd, "a child of fork goes on with it");

@@ -117,16 +117,14 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
         unsafe { put_off(signal, info, context.cast()) };
         return;
     }
-    RAN.set(true);
+    let at = usize::try_from(signal).unwrap_or(0).min(SIGNALS - 1);
+    let (handler, flags) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
+    let ends = ENDED.get() || flags & libc::SA_RESTART == 0;
+    has_run(ends);
     if let Some(bell) = BELL.get() {
         let once = 1_u64;
         // SAFETY: eight bytes that live as long as the call. What was in errno is the program's.
         let _ = unsafe { raw!(SYS_write, bell, &raw const once, 8) };
-    }
-    let at = usize::try_from(signal).unwrap_or(0).min(SIGNALS - 1);
-    let (handler, flags) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
-    if flags & libc::SA_RESTART == 0 {
-        ENDED.set(true);
     }
     if flags & libc::SA_RESETHAND != 0 {
         // SAFETY: an all-zero sigaction is the default.
@@ -149,6 +147,13 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
             handler(signal);
         }
     }
+    // Again, as the handler may have made calls of its own.
+    has_run(ends);
+}
+
+fn has_run(ends: bool) {
+    RAN.set(true);
+    ENDED.set(ENDED.get() || ends);
 }
 
 /// Has the signal come again when the thread has left the stack.
@@ -182,8 +187,10 @@ pub(super) fn let_come() {
     }
 }
 
-/// A call is about to wait: what handlers have run before does not count.
-pub(super) fn begin_wait() {
+/// The program makes a call that may wait: what handlers have run before does not count. Not only when it
+/// waits, or what has come in the call until then would be heard of behind the next thing that ends the wait.
+#[inline]
+pub(crate) fn begin() {
     RAN.set(false);
     ENDED.set(false);
 }

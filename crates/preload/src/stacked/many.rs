@@ -7,7 +7,7 @@ use core::time::Duration;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 
-use super::{SOCKETS, count, done, fail, has, has_set, is_on, mark, outside};
+use super::{SOCKETS, count, done, fail, handlers, has, has_set, is_on, mark, outside};
 use crate::raw::raw;
 use crate::{real, table};
 
@@ -53,6 +53,7 @@ pub(crate) unsafe fn poll(
 ) -> c_int {
     // SAFETY: as promised.
     let (all, mask) = unsafe { (slice::from_raw_parts_mut(fds, number as usize), mask.as_ref()) };
+    handlers::begin();
     show_sets(all);
     count(SOCKETS.poll(all, limit, mask)) as c_int
 }
@@ -135,6 +136,7 @@ pub(crate) unsafe fn select(
             polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
         }
     }
+    handlers::begin();
     show_sets(&polled);
     // SAFETY: as promised.
     if let Err(error) = SOCKETS.poll(&mut polled, limit, unsafe { mask.as_ref() }) {
@@ -259,6 +261,7 @@ pub(crate) unsafe fn wait_for_set(
     if events.is_null() {
         return fail(nix::errno::Errno::EFAULT) as c_int;
     }
+    handlers::begin();
     // SAFETY: as promised.
     let (into, mask) = unsafe { (slice::from_raw_parts_mut(events, most as usize), mask.as_ref()) };
     count(SOCKETS.wait_for_set(set, into, limit, mask)) as c_int

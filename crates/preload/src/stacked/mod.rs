@@ -4,6 +4,7 @@
 //! A descriptor whose state byte says STACK is one of these: the shims look at that byte and come here.
 //! Pointers become slices here, results become errno, and nothing is decided.
 
+mod accepting;
 mod calls;
 mod handing;
 pub(crate) mod handlers;
@@ -22,7 +23,7 @@ use nix::errno::Errno;
 use uncork_posix::kernel::state;
 use uncork_sockets::{Held, Sockets};
 
-use crate::{POSIX, table};
+use crate::{POSIX, linux, table};
 
 pub(crate) use calls::*;
 pub(crate) use handing::*;
@@ -99,6 +100,7 @@ pub(crate) fn flush() {
 /// The process ends. What children have, too, goes on without it.
 pub(crate) fn end() {
     if is_on() && !POSIX.is_other_process() {
+        handlers::begin();
         for fd in SOCKETS.shared_with_children() {
             let _ = hand_over(fd, "a child of fork has it, too, and goes on with it");
         }
@@ -127,14 +129,25 @@ macro_rules! on_stack {
     ($fd:expr => $call:expr) => {
         if $crate::stacked::has($fd) {
             if $crate::stacked::is_on() {
-                return $call;
+                $crate::stacked::handlers::begin();
+                let result = $call;
+                if result != -1 || !$crate::stacked::went_over() {
+                    return result;
+                }
+            } else {
+                return $crate::raw::fail(uncork_posix::Errno::EAGAIN) as _;
             }
-            return $crate::raw::fail(uncork_posix::Errno::EAGAIN) as _;
         }
         $crate::stacked::claim_if_parents($fd);
     };
 }
 pub(crate) use on_stack;
+
+/// Whether the call that has just failed is to be made on the kernel's socket: another thread has made the connection
+/// the kernel's meanwhile.
+pub(crate) fn went_over() -> bool {
+    linux::errno() == uncork_sockets::HANDED_OVER as i32
+}
 
 /// Sets errno and gives -1.
 fn fail(error: Errno) -> isize {

@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_posix::kernel::state;
-use uncork_sockets::{HandedOver, Outside, Tried};
+use uncork_sockets::{Accepted, HandedOver, Outside, Tried};
 
+use super::accepting;
 use crate::raw::raw;
 use crate::{linux, real, spin};
 
@@ -22,7 +23,7 @@ pub(super) const HIGH: c_int = 256;
 /// The socket of which accepted connections are duplicates, as far as the kernel sees.
 static SPARE: OnceLock<RawFd> = OnceLock::new();
 
-fn errno(error: uncork_posix::Errno) -> Errno {
+pub(super) fn errno(error: uncork_posix::Errno) -> Errno {
     Errno::from_raw(error.0)
 }
 
@@ -114,8 +115,8 @@ impl Outside for Process {
         spin::attempt(limit, attempt)
     }
 
-    fn begin_wait(&self) {
-        super::handlers::begin_wait();
+    fn goes_on_waiting(&self) {
+        super::handlers::begin();
     }
 
     fn was_interrupted(&self) -> bool {
@@ -160,6 +161,14 @@ impl Outside for Process {
             }
             result
         }
+    }
+
+    fn accept(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno> {
+        accepting::as_it_is(listener, flags)
+    }
+
+    fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno> {
+        accepting::at_once(listener, flags)
     }
 
     fn answer_children(&self) {
