@@ -19,6 +19,8 @@ pub(crate) struct Peer {
     /// The process that has connected; it may be one of another namespace, which cannot be seen. Its
     /// end is told by this even where a child of its has inherited the connection.
     pub(crate) process: Option<OwnedFd>,
+    /// Its number, if it can be seen.
+    pub(crate) pid: Option<u32>,
     pub(crate) since: Instant,
     /// Nothing until he has said the token.
     pub(crate) session: Option<Session>,
@@ -32,11 +34,12 @@ pub(crate) struct Heard {
 
 impl Peer {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        let process = getsockopt(&socket, sockopt::PeerCredentials)
+        let pid = getsockopt(&socket, sockopt::PeerCredentials)
             .ok()
-            .and_then(|peer| Pid::from_raw(peer.pid()))
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Self { socket, process, since: Instant::now(), session: None }
+            .and_then(|peer| Pid::from_raw(peer.pid()));
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+        Self { socket, process, pid, since: Instant::now(), session: None }
     }
 
     /// The next question; an error if he is gone, or talks what nobody understands.

@@ -6,6 +6,7 @@ mod common;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use common::{LONG, Link, OUR_V6, OURS, THEIRS, end, hosts, seen};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::af_packet::Port;
 use uncork_guard::{Error, devices};
-use uncork_guardian::{Client, Error as Refusal};
+use uncork_guardian::{Client, Error as Refusal, Place, look};
 use uncork_netns::testing::is_skipped;
 
 const PORT: u16 = 7200;
@@ -397,4 +398,38 @@ fn devices_that_will_not_do_are_told_with_what_would_mend_them() {
     ours.ip("link set eth0 down").unwrap();
     let error = find(&[]).unwrap_err();
     assert!(matches!(error, Error::NoDevices), "{error}");
+}
+
+#[test]
+fn who_asks_what_a_stack_does_is_passed_on_to_its_program_if_he_knows_the_token() {
+    if is_skipped("who_asks_what_a_stack_does_is_passed_on_to_its_program_if_he_knows_the_token") {
+        return;
+    }
+    let link = Link::new("look", &[]);
+    let place: Place = link.place.parse().unwrap();
+    let name = place.name();
+    let stranger: Place = format!("@{name}:{}", "0".repeat(32)).parse().unwrap();
+    let (mut asker, told) = UnixStream::pair().unwrap();
+    let look_at = |place: Place, pids: Vec<u32>| {
+        let told = told.try_clone().unwrap();
+        link.ours.within(move || Ok(look(&place, pids, told.as_fd()))).unwrap()
+    };
+    let nobody = refusal(look_at(place.clone(), vec![1]));
+    assert!(nobody.starts_with("no process of the program has waited"), "{nobody}");
+    let mut client = link.client();
+    let own = std::process::id();
+    let other = refusal(look_at(place.clone(), vec![1]));
+    assert!(other.ends_with(&format!("these of the same program have: {own}")), "{other}");
+    let wrong = refusal(look_at(stranger, vec![own]));
+    assert!(wrong.ends_with("the token is not the right one"), "{wrong}");
+    assert!(client.next_asker().is_none());
+    // By the number that another namespace has for it, too; and in the middle of other answers.
+    look_at(place, vec![4_000_000, own]).unwrap();
+    let _ = client.open(client.devices()[0].index).unwrap();
+    let mut stream = UnixStream::from(client.next_asker().unwrap());
+    stream.write_all(b"told").unwrap();
+    drop((stream, told));
+    let mut heard = String::new();
+    asker.read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "told");
 }

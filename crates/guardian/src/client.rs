@@ -28,8 +28,7 @@ pub struct Client {
     socket: OwnedFd,
     devices: Vec<Device>,
     table: Table,
-    /// What has come unasked.
-    passed: Passed,
+    unasked: Unasked,
     /// Number of the last question.
     last: u32,
 }
@@ -46,13 +45,13 @@ impl Client {
         let hello = Request::Hello { version: VERSION, token: place.token().to_owned() };
         let question = Question { id: 0, request: hello };
         ask(socket.as_fd(), &question, None)?;
-        let mut passed = Passed::new();
-        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0, &mut passed)?
+        let mut unasked = Unasked::default();
+        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0, &mut unasked)?
         else {
             return Err(Error::Language);
         };
         let table = Table::map(memory).map_err(Error::system("map the table of connections"))?;
-        Ok(Self { socket, devices, table, passed, last: 0 })
+        Ok(Self { socket, devices, table, unasked, last: 0 })
     }
 
     /// What a stack may use, as it was when the guardian began.
@@ -117,7 +116,12 @@ impl Client {
     /// A connection of the kernel's that another process had to accept and this one has now, with our end of it.
     /// They come when the descriptor is readable and [`Client::check`] is called, or in the middle of other questions.
     pub fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
-        self.passed.pop_front()
+        self.unasked.passed.pop_front()
+    }
+
+    /// The end of a stream where somebody wants to be told what the stack does. They come as those do.
+    pub fn next_asker(&mut self) -> Option<OwnedFd> {
+        self.unasked.askers.pop_front()
     }
 
     /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
@@ -189,7 +193,7 @@ impl Client {
     pub fn check(&mut self) -> Result<(), Error> {
         loop {
             match receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
-                Ok((answer, descriptor)) => keep_passed(&mut self.passed, answer, descriptor),
+                Ok((answer, descriptor)) => self.unasked.keep(answer, descriptor),
                 Err(Error::Slow(_)) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -211,7 +215,7 @@ impl Client {
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
         ask(self.socket.as_fd(), &question, descriptor)?;
-        hear(self.socket.as_fd(), question.id, &mut self.passed)
+        hear(self.socket.as_fd(), question.id, &mut self.unasked)
     }
 }
 
@@ -219,6 +223,22 @@ impl Client {
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Asks the guardian at a place to have a program tell, at the other end of a stream, what its stack does. `pids` is
+/// the program's process id, in each of its namespaces.
+///
+/// # Errors
+///
+/// [`Error::Refused`] if it has nothing on the stack, or another.
+pub fn look(place: &Place, pids: Vec<u32>, tell: BorrowedFd<'_>) -> Result<(), Error> {
+    let socket = connect_to(place.name())?;
+    let request = Request::Look { version: VERSION, token: place.token().to_owned(), pids };
+    ask(socket.as_fd(), &Question { id: 0, request }, Some(tell))?;
+    match hear(socket.as_fd(), 0, &mut Unasked::default())? {
+        (Reply::Done, _) => Ok(()),
+        _ => Err(Error::Language),
     }
 }
 
@@ -255,13 +275,23 @@ fn ask(
         .map_err(|error| failure("ask the guardian", error))
 }
 
-/// Connections to be accepted, each with our end of it.
-type Passed = VecDeque<(SocketAddr, OwnedFd)>;
+/// What has come unasked.
+#[derive(Debug, Default)]
+struct Unasked {
+    /// Connections to be accepted, each with our end of it.
+    passed: VecDeque<(SocketAddr, OwnedFd)>,
+    /// Where somebody wants to be told what the stack does.
+    askers: VecDeque<OwnedFd>,
+}
 
-/// What is said unasked is kept; an answer that comes now is too late.
-fn keep_passed(passed: &mut Passed, answer: Answer, descriptor: Option<OwnedFd>) {
-    if let (Reply::Passed { local }, Some(socket)) = (answer.reply, descriptor) {
-        passed.push_back((local, socket));
+impl Unasked {
+    /// An answer that comes now is too late.
+    fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
+        match (answer.reply, descriptor) {
+            (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),
+            (Reply::Asked, Some(stream)) => self.askers.push_back(stream),
+            _ => {}
+        }
     }
 }
 
@@ -269,7 +299,7 @@ fn keep_passed(passed: &mut Passed, answer: Answer, descriptor: Option<OwnedFd>)
 fn hear(
     socket: BorrowedFd<'_>,
     id: u32,
-    passed: &mut Passed,
+    unasked: &mut Unasked,
 ) -> Result<(Reply, Option<OwnedFd>), Error> {
     let asked = Instant::now();
     loop {
@@ -278,11 +308,12 @@ fn hear(
                 return Err(Error::Refused(why));
             }
             Ok((answer, descriptor))
-                if answer.id == id && !matches!(answer.reply, Reply::Passed { .. }) =>
+                if answer.id == id
+                    && !matches!(answer.reply, Reply::Passed { .. } | Reply::Asked) =>
             {
                 return Ok((answer.reply, descriptor));
             }
-            Ok((answer, descriptor)) => keep_passed(passed, answer, descriptor),
+            Ok((answer, descriptor)) => unasked.keep(answer, descriptor),
             // By a signal of the program's.
             Err(Error::System { error, .. }) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

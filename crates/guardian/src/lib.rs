@@ -19,7 +19,7 @@ mod message;
 mod place;
 pub mod table;
 
-pub use client::{Client, PATIENCE};
+pub use client::{Client, PATIENCE, look};
 pub use device::{Address, Device};
 pub use error::Error;
 pub use message::{Answer, Question, Reply, Request, VERSION};

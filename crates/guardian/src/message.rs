@@ -9,7 +9,7 @@ use uncork_stack::Snapshot;
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,16 @@ pub enum Request {
         version: u32,
         /// Of [`Place`](crate::Place).
         token: String,
+    },
+    /// Of somebody who is no program of the guardian's, with the end of a stream: a program is to tell there what its
+    /// stack does (crate `uncork-stat`). It gets [`Reply::Asked`], and the asker [`Reply::Done`].
+    Look {
+        /// [`VERSION`].
+        version: u32,
+        /// Of [`Place`](crate::Place).
+        token: String,
+        /// The program's process id, in each of its namespaces.
+        pids: Vec<u32>,
     },
     /// A packet socket on a device, by its number. [`Reply::Opened`], with the socket.
     Open {
@@ -111,6 +121,8 @@ pub enum Reply {
         /// Our end of it.
         local: SocketAddr,
     },
+    /// Unasked, with the end of a stream: somebody wants to know what the stack does.
+    Asked,
     /// It is not.
     Refused {
         /// One sentence.

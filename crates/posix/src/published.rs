@@ -19,7 +19,7 @@ use crate::whereabouts::Whereabouts;
 pub const SYMBOL: &str = "uncork_published";
 
 /// "uncork" and the layout's number.
-const MAGIC: u64 = u64::from_le_bytes(*b"uncork\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"uncork\0\x03");
 /// Words of the block.
 pub const WORDS: usize = 16;
 

@@ -43,6 +43,9 @@ pub struct StackReport {
     pub connected: u64,
     /// Sockets that stayed with the kernel, or became its, by why.
     pub kernel: BTreeMap<String, u64>,
+    /// Where the guardian of the stack is to be found. That is a secret: it stays in memory.
+    #[serde(skip)]
+    pub guardian: Option<String>,
     /// Those that are open.
     pub sockets: Vec<StackSocket>,
 }

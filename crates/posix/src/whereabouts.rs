@@ -78,6 +78,19 @@ impl Reason {
         self.state.store(WRITTEN, Release);
     }
 
+    /// What is written there.
+    fn text(&self) -> Option<String> {
+        match self.state.load(Acquire) {
+            EMPTY => None,
+            BEING_WRITTEN => Some(String::new()),
+            _ => {
+                let bytes = self.text_bytes.load(Relaxed) as usize;
+                let text = self.text.iter().take(bytes).map(|octet| octet.load(Relaxed));
+                Some(String::from_utf8_lossy(&text.collect::<Vec<_>>()).into_owned())
+            }
+        }
+    }
+
     fn says(&self, text: &str) -> bool {
         self.text_bytes.load(Relaxed) as usize == text.len()
             && self.text.iter().zip(text.bytes()).all(|(a, b)| a.load(Relaxed) == b)
@@ -94,6 +107,8 @@ pub struct Whereabouts {
     /// Sockets with reasons that there was no room for.
     others: AtomicU64,
     reasons: [Reason; REASONS],
+    /// Not a reason: where the guardian of the stack is to be found. Who may read this may do what the process may.
+    guardian: Reason,
 }
 
 impl Default for Whereabouts {
@@ -112,7 +127,13 @@ impl Whereabouts {
             connected: AtomicU64::new(0),
             others: AtomicU64::new(0),
             reasons: [const { Reason::new() }; REASONS],
+            guardian: Reason::new(),
         }
+    }
+
+    /// Where the guardian is to be found; said once.
+    pub fn guarded_at(&self, place: &str) {
+        self.guardian.write(cut(place, TEXT_BYTES));
     }
 
     /// A socket is on the stack; `byte` is its descriptor's.
@@ -210,21 +231,13 @@ impl Whereabouts {
             accepted: self.accepted.load(Relaxed),
             connected: self.connected.load(Relaxed),
             kernel,
+            guardian: self.guardian.text(),
             sockets: open.map(|(fd, byte)| socket(fd, byte, &texts)).collect(),
         }
     }
 
     fn texts(&self) -> Vec<String> {
-        let written = self.reasons.iter().map_while(|reason| match reason.state.load(Acquire) {
-            EMPTY => None,
-            BEING_WRITTEN => Some(String::new()),
-            _ => {
-                let bytes = reason.text_bytes.load(Relaxed) as usize;
-                let text = reason.text.iter().take(bytes).map(|octet| octet.load(Relaxed));
-                Some(String::from_utf8_lossy(&text.collect::<Vec<_>>()).into_owned())
-            }
-        });
-        written.collect()
+        self.reasons.iter().map_while(Reason::text).collect()
     }
 
     /// As it is in another process's memory.
@@ -242,7 +255,7 @@ impl Whereabouts {
         }
         let images =
             image.get(COUNTS_BYTES..).unwrap_or_default().chunks_exact(size_of::<Reason>());
-        for (reason, image) in own.reasons.iter().zip(images) {
+        for (reason, image) in own.reasons.iter().chain([&own.guardian]).zip(images) {
             let half = |at: usize| {
                 let bytes = image.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
                 bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
@@ -299,7 +312,7 @@ mod tests {
         for count in [&own.listening, &own.accepted, &own.connected, &own.others] {
             image.extend(count.load(Relaxed).to_ne_bytes());
         }
-        for reason in &own.reasons {
+        for reason in own.reasons.iter().chain([&own.guardian]) {
             image.extend(reason.state.load(Relaxed).to_ne_bytes());
             image.extend(reason.text_bytes.load(Relaxed).to_ne_bytes());
             image.extend(reason.sockets.load(Relaxed).to_ne_bytes());
@@ -312,6 +325,7 @@ mod tests {
     #[test]
     fn each_reason_is_kept_once_and_counted_and_can_be_read_from_outside() {
         let own = Whereabouts::new();
+        own.guarded_at("@somewhere");
         let bytes = [byte(), byte(), byte(), byte(), byte()];
         own.on_stack(&bytes[0], OnStack::Listens);
         own.on_stack(&bytes[1], OnStack::Accepted);
@@ -327,6 +341,7 @@ mod tests {
         let places: Vec<_> = report.sockets.iter().map(|one| one.place.as_str()).collect();
         assert_eq!(places, ["stack", "stack", "kernel", "kernel", "kernel"]);
         assert_eq!(report.sockets[4].why, "its way is another");
+        assert_eq!(report.guardian.as_deref(), Some("@somewhere"));
         assert_eq!(Whereabouts::from_image(&image_of(&own)).report(open()), report);
 
         own.restart(bytes.iter());

@@ -81,6 +81,9 @@ pub trait Host: Send {
     /// of it.
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)>;
 
+    /// The end of a stream where somebody wants to be told what the stack does.
+    fn next_asker(&mut self) -> Option<OwnedFd>;
+
     /// What comes from `remote` to `local` is the stack's from now on. `bound` is the kernel's descriptor that
     /// is bound to `local`.
     ///

@@ -127,6 +127,9 @@ impl<O: Outside> Sockets<O> {
                 }
                 (world.look_after(&mut seen), world.has_requests())
             });
+            if host_too {
+                self.answer_askers();
+            }
             let found = match looked {
                 Ok(Some((found, asked))) => {
                     if asked {
@@ -196,6 +199,7 @@ impl<O: Outside> Sockets<O> {
         bell::silence(&bell);
         self.with(World::hear_ways);
         self.with(World::look_at_host);
+        self.answer_askers();
     }
 }
 

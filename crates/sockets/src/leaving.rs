@@ -164,6 +164,10 @@ mod tests {
         fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
             self.0.lock().unwrap().comes.pop_front()
         }
+        fn next_asker(&mut self) -> Option<OwnedFd> {
+            None
+        }
+
         fn own_connection(&mut self, _: SocketAddr, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
             Ok(())
         }

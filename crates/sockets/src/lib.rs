@@ -44,6 +44,7 @@ mod outside;
 mod polling;
 mod settings;
 mod table;
+mod telling;
 mod tick;
 mod transfer;
 mod waiting;

@@ -1,6 +1,6 @@
 //! What is asked of the process around it: waiting, as the program's own libc waits, and a thread.
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -112,6 +112,9 @@ pub trait Outside: Sync {
 
     /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
     fn start_keeper(&self) -> bool;
+
+    /// Calls [`crate::Sockets::tell`] in a thread of its own that gets none of the program's signals.
+    fn start_telling(&self, to: OwnedFd);
 
     /// A connection is the kernel's now: its socket is to be what the program has made of the stack's. Nobody else
     /// gets on with these descriptors meanwhile.

@@ -135,7 +135,7 @@ impl<O: Outside> Sockets<O> {
                     None => Err(world.rest(bell, wait.waits_for.clone())),
                 }
             });
-            let rest = match looked {
+            let mut rest = match looked {
                 None => return Err(Errno::ENETDOWN),
                 Some(Ok(found)) => return Ok(Some(found)),
                 Some(Err(rest)) => rest,
@@ -145,6 +145,9 @@ impl<O: Outside> Sockets<O> {
                 return Ok(None);
             }
             let (ways, requests) = (rest.ways, rest.requests);
+            if let Some(asker) = rest.asker.take() {
+                self.outside.start_telling(asker);
+            }
             fds.clear();
             fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));

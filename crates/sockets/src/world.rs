@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(crate) struct Rest {
     pub(crate) host: Option<RawFd>,
     /// A child asks for a connection: [`crate::Sockets::answer_children`].
     pub(crate) requests: Option<RawFd>,
+    /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
+    pub(crate) asker: Option<OwnedFd>,
     /// How long it may sleep at most.
     pub(crate) limit: Option<Duration>,
 }
@@ -101,6 +103,8 @@ pub(crate) struct World {
     glances: u32,
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
     pub(crate) mark: u64,
+    /// When the process's stack began.
+    pub(crate) begun: std::time::Instant,
     seed: fn() -> [u8; 32],
     pub(crate) tell: Tell,
 }
@@ -134,6 +138,7 @@ impl World {
             asked: 0,
             glances: 0,
             mark,
+            begun: std::time::Instant::now(),
             seed,
             tell,
         }
@@ -305,6 +310,8 @@ impl World {
         }
         rest.requests = self.requests.as_ref().map(Requests::fd);
         rest.host = self.host.wakes();
+        // It may have come in the middle of an answer of the host's, which has been read.
+        rest.asker = self.host.next_asker();
         rest.ways = self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd());
         rest
     }
@@ -390,6 +397,7 @@ impl World {
         self.host = host;
         // Nothing of the parent's is undone by this: its descriptors here are copies.
         self.links = None;
+        self.begun = std::time::Instant::now();
         self.ways = None;
         self.opened.clear();
         self.leaving.clear();

@@ -188,13 +188,15 @@ const STAT_HELP: &str = "\
 Examples:
   uncork stack stat
   uncork stack stat 4711 --json
+  uncork stack stat $(pgrep -n -x nginx)
 
-Exit status: 0 it has answered, 1 none runs, or it has not answered, 2 the command line is wrong,
-3 it is another user's, 4 no stack runs in this process.";
+Exit status: 0 it has answered, 1 none runs, or it has not answered, 2 the command line is wrong, or the process has
+no stack of its own yet, 3 it is another user's, 4 no stack runs in this process.";
 
 /// Show each connection of a running stack, and why it is not sending
 ///
-/// Without PID and --socket: of the one that runs, or which ones do if there are several.
+/// Without PID and --socket: of the one of `uncork stack serve` or `connect` that runs, or which ones do if there are
+/// several. A program under `uncork run --stack` is asked by its PID, each of its processes for itself.
 #[derive(Debug, Args)]
 #[command(after_help = STAT_HELP)]
 pub(super) struct Stat {

@@ -1,6 +1,7 @@
 //! `uncork stack`: what is asked for, and what is said of it. What it does is `uncork-serve`'s.
 
 mod arguments;
+mod ask;
 mod table;
 mod why;
 
@@ -15,7 +16,6 @@ use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
 
 use crate::failure::Failure;
 use crate::output::{complain, print};
-use crate::status;
 
 const DONE: i32 = 0;
 /// By a signal, as a shell says it of SIGINT.
@@ -116,7 +116,13 @@ fn show(wanted: &Stat) -> Result<i32, Failure> {
         (None, Some(pid)) => stat::socket_of(pid),
         (None, None) => only_one()?,
     };
-    let report = stat::ask(&path).map_err(|error| unanswered(wanted.pid, &path, &error))?;
+    let report = match (stat::ask(&path), wanted.pid) {
+        (Err(error), Some(pid)) if is_nowhere(&error) => {
+            let told = ask::ask(pid)?;
+            told.ok_or_else(|| unanswered(wanted.pid, &path, &error))?
+        }
+        (told, pid) => told.map_err(|error| unanswered(pid, &path, &error))?,
+    };
     let text = if wanted.json {
         serde_json::to_string_pretty(&report).map_err(|error| Failure::left(error.to_string()))?
             + "\n"
@@ -130,7 +136,8 @@ fn show(wanted: &Stat) -> Result<i32, Failure> {
 fn only_one() -> Result<PathBuf, Failure> {
     match stat::running()[..] {
         [] => Err(Failure::left(
-            "no stack of this user runs: uncork stack serve --help, or name its --socket",
+            "no `uncork stack serve` or `connect` of this user runs: name its --socket, or the process of a program \
+             under `uncork run --stack`",
         )),
         [pid] => Ok(stat::socket_of(pid)),
         ref several => {
@@ -141,21 +148,14 @@ fn only_one() -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether a process runs under `uncork run --stack`.
-fn is_inline(pid: u32) -> bool {
-    let record = i32::try_from(pid).ok().and_then(status::record);
-    record.is_some_and(|record| record.stack.is_some())
+/// Whether nobody listens there.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match (error.kind(), pid) {
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) if is_inline(pid) => {
-            Failure::no_such_process(format!(
-                "process {pid} has its stack by `uncork run --stack`, and no place to ask it: \
-                 `uncork stack why {pid}` says where its sockets are"
-            ))
-        }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
             Failure::no_such_process(format!("no stack of this user runs in process {pid}"))
         }

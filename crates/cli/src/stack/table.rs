@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use uncork_serve::stat::{Acks, Connection, Report};
+use uncork_stat::{Acks, Connection, Report};
 
 use crate::output::shown;
 use crate::tables::{LISTED, Width, bytes, lines, table, time};
@@ -48,9 +48,16 @@ pub(super) fn report(report: Report, width: Width) -> String {
         return text + "no connections\n";
     }
     connections.sort_by_key(|one| (Reverse(one.held_bytes), Reverse(one.sent_bytes), one.remote));
-    let mut table = table(&HEADER, &[2, 3, 4, 5, 6, 9], width);
+    // Of programs that are not ours each has a descriptor.
+    let by_descriptor = connections.iter().any(|one| one.fd.is_some());
+    let own = usize::from(by_descriptor);
+    let header: Vec<_> = ["fd"][..own].iter().chain(&HEADER).copied().collect();
+    let numbers: Vec<_> = (0..own).chain([2, 3, 4, 5, 6, 9].map(|at| at + own)).collect();
+    let mut table = table(&header, &numbers, width);
     for one in connections.iter().take(LISTED) {
-        table.add_row(row(one));
+        let fd = one.fd.map_or_else(|| "-".to_owned(), |fd| fd.to_string());
+        let fd = by_descriptor.then_some(fd);
+        table.add_row(fd.into_iter().chain(row(one)));
     }
     text += &lines(&table);
     match connections.len().saturating_sub(LISTED) {

@@ -12,6 +12,7 @@ mod node;
 mod postgres;
 mod python;
 mod redis;
+mod stat;
 mod why;
 
 use std::fs;

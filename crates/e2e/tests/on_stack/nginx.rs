@@ -37,7 +37,12 @@ pub(crate) fn configuration(scratch: &Scratch, port: u16, workers: u32, sendfile
 
 const WORKERS: u32 = 4;
 
-fn serving(hosts: &Hosts, scratch: &Scratch, workers: u32, sendfile: &str) -> Result<Daemon> {
+pub(crate) fn serving(
+    hosts: &Hosts,
+    scratch: &Scratch,
+    workers: u32,
+    sendfile: &str,
+) -> Result<Daemon> {
     fs::write(scratch.path("nginx.conf"), configuration(scratch, PORT, workers, sendfile))?;
     let mut command = hosts.on_stack(find("nginx").context("no nginx")?)?;
     command.arg("-c").arg(scratch.path("nginx.conf")).arg("-p").arg(scratch.root());

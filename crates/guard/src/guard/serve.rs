@@ -11,7 +11,7 @@ use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
 
 use super::Guard;
-use crate::peer::Heard;
+use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::Session;
 use crate::steering::plain;
@@ -35,6 +35,9 @@ impl Guard {
             Request::Hello { version, token } => {
                 let done = self.introduce(at, version, &token);
                 return self.conclude(at, question.id, done);
+            }
+            Request::Look { version, token, pids } => {
+                self.look(version, &token, &pids, descriptor.as_ref())
             }
             _ if self.peers[at].session.is_none() => Err(UNKNOWN.to_owned()),
             Request::Open { device } => {
@@ -74,13 +77,7 @@ impl Guard {
         version: u32,
         token: &str,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
-        if !self.place.is_token(token) {
-            return Err(UNKNOWN.to_owned());
-        }
-        if version != VERSION {
-            let text = "uncork and libuncork.so are of different versions: install both anew";
-            return Err(text.to_owned());
-        }
+        self.check(version, token)?;
         if self.peers[at].session.is_some() {
             return Err("this connection has been introduced already".to_owned());
         }
@@ -91,6 +88,46 @@ impl Guard {
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
         self.peers[at].session = Some(Session::new(engine, table));
         Ok((Reply::Welcome { devices: self.plan.devices.clone() }, Some(theirs)))
+    }
+
+    /// Whether somebody may be served.
+    fn check(&self, version: u32, token: &str) -> Result<(), String> {
+        if !self.place.is_token(token) {
+            return Err(UNKNOWN.to_owned());
+        }
+        if version != VERSION {
+            let text = "uncork and libuncork.so are of different versions: install both anew";
+            return Err(text.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Somebody wants to be told by a program what its stack does.
+    fn look(
+        &self,
+        version: u32,
+        token: &str,
+        pids: &[u32],
+        stream: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        self.check(version, token)?;
+        let stream = stream.ok_or("there is no stream to tell it to")?;
+        let served = self.peers.iter().filter(|peer| peer.session.is_some());
+        let is_it = |peer: &&Peer| peer.pid.is_some_and(|pid| pids.contains(&pid));
+        let Some(peer) = served.clone().find(is_it) else {
+            let others: Vec<_> =
+                served.filter_map(|peer| peer.pid).map(|pid| pid.to_string()).collect();
+            return Err(match &others[..] {
+                [] => "no process of the program has waited for a connection yet, or opened one"
+                    .to_owned(),
+                others => format!(
+                    "it has no stack of its own; these of the same program have: {}",
+                    others.join(", ")
+                ),
+            });
+        };
+        let told = peer.answer(0, Reply::Asked, Some(stream));
+        told.map_err(|error| format!("it cannot be asked: {error}"))
     }
 
     fn open(&mut self, at: usize, device: i32) -> Result<(Reply, Option<OwnedFd>), String> {

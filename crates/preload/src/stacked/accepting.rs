@@ -41,11 +41,9 @@ struct Turn {
 impl Turn {
     /// EAGAIN if another process is at it.
     fn begin(listener: RawFd) -> Result<Self, Errno> {
-        match lock(listener, libc::F_WRLCK) {
-            // fcntl(2) has either.
-            Err(Errno::EAGAIN | Errno::EACCES) => return Err(Errno::EAGAIN),
-            // Where there can be none, it is done without.
-            Ok(()) | Err(_) => {}
+        // fcntl(2) has either. Where there can be no lock at all, it is done without.
+        if let Err(Errno::EAGAIN | Errno::EACCES) = lock(listener, libc::F_WRLCK) {
+            return Err(Errno::EAGAIN);
         }
         let blocks = !super::calls::is_non_blocking(listener);
         if blocks {

@@ -36,6 +36,10 @@ impl Guardian {
         Some(Self { place, client: None, entries: Vec::new(), free: Vec::new() })
     }
 
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
     fn client(&mut self) -> Result<&mut Client, Reason> {
         let client = match self.client.take() {
             Some(client) => client,
@@ -141,6 +145,10 @@ impl Host for Guardian {
 
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
         self.client.as_mut()?.next_passed()
+    }
+
+    fn next_asker(&mut self) -> Option<OwnedFd> {
+        self.client.as_mut()?.next_asker()
     }
 
     fn own_connection(

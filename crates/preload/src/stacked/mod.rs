@@ -75,8 +75,8 @@ fn mark(fd: c_int, what: u8) {
 /// Begins, if `uncork run --stack` has said where the privileged half is.
 pub(crate) fn start() {
     if let Some(host) = host::Guardian::of_environment() {
+        places::publish(host.place());
         SOCKETS.start(Box::new(host), seed, places::tell);
-        places::publish();
         ON.store(true, SeqCst);
     }
 }

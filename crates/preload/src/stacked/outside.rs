@@ -176,25 +176,32 @@ impl Outside for Process {
     }
 
     fn start_keeper(&self) -> bool {
-        // The new thread inherits the mask: none of the program's signals come to it.
-        let all = u64::MAX;
-        let mut before = 0_u64;
-        // SAFETY: signal sets of eight bytes.
-        unsafe {
-            let block = libc::SIG_BLOCK;
-            let _ = raw!(SYS_rt_sigprocmask, block, &raw const all, &raw mut before, 8);
-        }
-        let thread = std::thread::Builder::new().name("uncork-stack".into());
-        let started = thread.spawn(|| super::SOCKETS.keep()).is_ok();
-        // SAFETY: as above.
-        unsafe {
-            let set = libc::SIG_SETMASK;
-            let _ = raw!(SYS_rt_sigprocmask, set, &raw const before, 0, 8);
-        }
-        started
+        start_thread("uncork-stack", || super::SOCKETS.keep())
+    }
+
+    fn start_telling(&self, to: OwnedFd) {
+        let _ = start_thread("uncork-stat", move || super::SOCKETS.tell(to));
     }
 
     fn settle(&self, handed: &HandedOver) {
         super::handing::settle(handed);
     }
+}
+
+/// A thread of ours; whether there is one. It inherits the mask: none of the program's signals come to it.
+fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    let all = u64::MAX;
+    let mut before = 0_u64;
+    // SAFETY: signal sets of eight bytes.
+    unsafe {
+        let block = libc::SIG_BLOCK;
+        let _ = raw!(SYS_rt_sigprocmask, block, &raw const all, &raw mut before, 8);
+    }
+    let started = std::thread::Builder::new().name(name.into()).spawn(body).is_ok();
+    // SAFETY: as above.
+    unsafe {
+        let set = libc::SIG_SETMASK;
+        let _ = raw!(SYS_rt_sigprocmask, set, &raw const before, 0, 8);
+    }
+    started
 }

@@ -22,7 +22,8 @@ static WHEREABOUTS: Whereabouts = Whereabouts::new();
 const ANOTHER_WAY: &str =
     "it came to the kernel: not over one of the stack's devices, or before it listened there";
 
-pub(super) fn publish() {
+pub(super) fn publish(guardian: &str) {
+    WHEREABOUTS.guarded_at(guardian);
     publish_stack(&uncork_published, PLACES.as_ptr() as u64, &WHEREABOUTS);
 }
 

@@ -1,25 +1,17 @@
 //! The side that asks.
 
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, ErrorKind};
+use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
+use uncork_stat::Report;
 
-use super::document::{Connection, Report, Running};
 use super::{PREFIX, SUFFIX, directory};
 
 /// A stack answers within a turn; one that is stopped (SIGSTOP) does not.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Connection(Box<Connection>),
-    End { end: bool },
-}
 
 /// Process ids of this user's running stacks. What those that were killed have left is removed.
 #[must_use]
@@ -50,18 +42,7 @@ pub fn running() -> Vec<u32> {
 pub fn ask(socket: &Path) -> io::Result<Report> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().ok_or(ErrorKind::UnexpectedEof)?.map_err(timed_out)?;
-    let running: Running = serde_json::from_str(&first)?;
-    let mut connections = Vec::new();
-    for line in lines {
-        match serde_json::from_str(&line.map_err(timed_out)?)? {
-            Line::Connection(connection) => connections.push(*connection),
-            Line::End { end: true } => return Ok(Report { running, connections }),
-            Line::End { end: false } => break,
-        }
-    }
-    Err(ErrorKind::UnexpectedEof.into())
+    uncork_stat::read(BufReader::new(stream)).map_err(timed_out)
 }
 
 fn timed_out(error: io::Error) -> io::Error {

@@ -1,9 +1,6 @@
-//! What a running stack tells of its connections, over a Unix socket: one line of JSON for itself, one
-//! for each connection, and one that says that this was all. Lines are made as they are taken, so that a
-//! hundred thousand connections neither need their memory at once nor hold up a turn.
+//! What a running stack tells of its connections (`uncork-stat`), over a Unix socket.
 
 mod ask;
-mod document;
 mod responder;
 
 use std::fs::{self, DirBuilder};
@@ -12,7 +9,6 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 pub use ask::{ask, running};
-pub use document::{Acks, Connection, Counts, Report, Running};
 pub(crate) use responder::Responder;
 
 const PREFIX: &str = "stack-";

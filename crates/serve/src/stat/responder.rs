@@ -7,11 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde::Serialize;
 use uncork_engine::{Interest, Watch};
 use uncork_stack::{Instant, SocketId, Stack};
+use uncork_stat::{Connection, End, Running};
 
-use super::document::{Connection, Running};
 use super::make_directory;
 
 /// So many may ask at once; those that do not read what they asked for hold nobody else up.
@@ -39,11 +38,6 @@ struct Answer {
     gone: usize,
     /// The last line is among these.
     last: bool,
-}
-
-#[derive(Serialize)]
-struct End {
-    end: bool,
 }
 
 impl Responder {
@@ -114,7 +108,7 @@ impl Responder {
                 gone: 0,
                 last: false,
             };
-            answer.put(&self.about(stack, now));
+            uncork_stat::put(&mut answer.lines, &self.about(stack, now));
             answer.go_on(stack, now);
             self.answers.push(answer);
         }
@@ -139,12 +133,6 @@ impl Drop for Responder {
 }
 
 impl Answer {
-    fn put(&mut self, line: &impl Serialize) {
-        // Neither the values nor memory can fail to be written.
-        let _ = serde_json::to_writer(&mut self.lines, line);
-        self.lines.push(b'\n');
-    }
-
     fn is_done(&self) -> bool {
         self.last && self.gone == self.lines.len()
     }
@@ -181,11 +169,11 @@ impl Answer {
                 // It may have ended since.
                 Some(socket) => {
                     if let Some(info) = stack.info(now, socket) {
-                        self.put(&Connection::from(&info));
+                        uncork_stat::put(&mut self.lines, &Connection::from(&info));
                     }
                 }
                 None => {
-                    self.put(&End { end: true });
+                    uncork_stat::put(&mut self.lines, &End::new());
                     self.last = true;
                 }
             }

@@ -1,6 +1,7 @@
 //! What is told, in the words of the manual page.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,9 +22,9 @@ pub struct Report {
 pub struct Running {
     /// Its process.
     pub pid: u32,
-    /// What it does: `serve http`, `connect`.
+    /// What it does: `serve http`, `connect`; the name of a program of `uncork run --stack`.
     pub does: String,
-    /// Its device.
+    /// Its device; several of them with commas.
     pub device: String,
     /// Its addresses and ports.
     pub addresses: Vec<SocketAddr>,
@@ -34,7 +35,7 @@ pub struct Running {
 }
 
 /// Counts since the beginning.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that came.
     pub frames_in: u64,
@@ -60,6 +61,23 @@ pub struct Counts {
     pub throttled: u64,
     /// Frames that could not be read.
     pub malformed: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.frames_in += other.frames_in;
+        self.frames_out += other.frames_out;
+        self.segments_in += other.segments_in;
+        self.segments_out += other.segments_out;
+        self.retransmitted += other.retransmitted;
+        self.passive_opens += other.passive_opens;
+        self.active_opens += other.active_opens;
+        self.resets_out += other.resets_out;
+        self.listen_drops += other.listen_drops;
+        self.autocorked += other.autocorked;
+        self.throttled += other.throttled;
+        self.malformed += other.malformed;
+    }
 }
 
 impl From<&Counters> for Counts {
@@ -95,6 +113,9 @@ pub struct Acks {
 /// A connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
+    /// The program's descriptor, if it has one; not told by programs of `uncork stack`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fd: Option<i32>,
     /// This end.
     pub local: SocketAddr,
     /// The other end.
@@ -156,6 +177,7 @@ impl From<&Info> for Connection {
         };
         let arrived = info.sacked_segments + info.lost_segments;
         Self {
+            fd: None,
             local: info.local,
             remote: info.remote,
             state: state(info.state).to_owned(),

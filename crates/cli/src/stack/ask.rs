@@ -1,0 +1,87 @@
+//! A program of `uncork run --stack` is asked what its stack does: by its guardian, which passes the end of a stream
+//! on to it.
+
+use std::fs;
+use std::io::{self, BufReader, ErrorKind};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns};
+use uncork_guardian::{Error, Place, look};
+use uncork_posix::report::ProcessReport;
+use uncork_stat::Report;
+
+use crate::failure::Failure;
+use crate::output::shown;
+use crate::status;
+
+/// A process answers when one of its threads turns to waiting, or its keeper comes by: a moment. One that is stopped does
+/// not.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks a process. None if it does not run on the stack.
+pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
+    let record = i32::try_from(pid).ok().and_then(status::record);
+    let Some(ProcessReport { program, stack: Some(stack), .. }) = record else { return Ok(None) };
+    let Some(guardian) = stack.guardian else { return Ok(None) };
+    let place = guardian.parse().map_err(|error: Error| Failure::left(error.to_string()))?;
+    let (ours, theirs) = UnixStream::pair().map_err(|error| cannot_ask(pid, &error))?;
+    ours.set_read_timeout(Some(PATIENCE)).map_err(|error| cannot_ask(pid, &error))?;
+    let asked = beside(pid, move || pass_on(&place, pid, &theirs));
+    match asked.map_err(|error| cannot_ask(pid, &error))? {
+        Ok(()) => {}
+        Err(Error::Refused(why)) => {
+            let program = shown(&program);
+            return Err(Failure::unusable(format!("process {pid} ({program}): {why}")));
+        }
+        Err(error) => return Err(Failure::left(error.to_string())),
+    }
+    let told = uncork_stat::read(BufReader::new(ours));
+    told.map(Some).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::left(format!(
+            "process {pid} does not answer: it is stopped, or has no time; `uncork stack why {pid}` needs no answer"
+        )),
+        _ => Failure::left(format!("process {pid} has not told all: {error}")),
+    })
+}
+
+fn pass_on(place: &Place, pid: u32, theirs: &UnixStream) -> Result<(), Error> {
+    look(place, in_its_namespaces(pid), theirs.as_fd())
+}
+
+/// Its numbers in its process namespaces: the guardian may see another one than we.
+fn in_its_namespaces(pid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let all = line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok());
+    let mut all: Vec<u32> = all.collect();
+    if all.is_empty() {
+        all.push(pid);
+    }
+    all
+}
+
+/// Does something in the network namespace of a process, where its guardian is.
+fn beside<T: Send + 'static>(pid: u32, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let namespace = |of: &str| format!("/proc/{of}/ns/net");
+    let (its, ours) = (namespace(&pid.to_string()), namespace("self"));
+    if fs::read_link(&its)? == fs::read_link(&ours)? {
+        return Ok(work());
+    }
+    let its = fs::File::open(its)?;
+    let entered = thread::spawn(move || setns(its, CloneFlags::CLONE_NEWNET).map(|()| work()));
+    let entered = entered.join().map_err(|_| io::Error::other("a thread has panicked"))?;
+    entered.map_err(Into::into)
+}
+
+fn cannot_ask(pid: u32, error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::PermissionDenied => Failure::no_permission(format!(
+            "process {pid} is in another network namespace, and only root may go there to ask it"
+        )),
+        ErrorKind::NotFound => Failure::no_such_process(format!("process {pid} has ended")),
+        _ => Failure::left(format!("process {pid} cannot be asked: {error}")),
+    }
+}

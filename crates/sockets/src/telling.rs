@@ -1,0 +1,102 @@
+//! What is told to `uncork stack stat`, over a stream that the guardian has passed on.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use uncork_stack::SocketId;
+use uncork_stat::{Connection, Counts, End, Running};
+
+use crate::Sockets;
+use crate::outside::Outside;
+use crate::table::{Kind, Place};
+use crate::world::World;
+
+/// How long whoever has asked may take to read what he is told.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that are looked at while the stack is locked: some ten microseconds.
+const AT_ONCE: usize = 16;
+
+impl<O: Outside> Sockets<O> {
+    /// Somebody wants to be told, perhaps.
+    pub(crate) fn answer_askers(&self) {
+        while let Some(asker) = self.with(|world| world.host.next_asker()).flatten() {
+            self.outside.start_telling(asker);
+        }
+    }
+
+    /// Tells everything. It takes as long as the other end takes to read it, and holds nobody else up.
+    pub fn tell(&self, to: OwnedFd) {
+        // Who has asked may be gone, or may not read: that is his affair. (SIGPIPE is blocked in this thread.)
+        let _ = self.tell_all(UnixStream::from(to));
+    }
+
+    fn tell_all(&self, mut to: UnixStream) -> io::Result<()> {
+        to.set_write_timeout(Some(PATIENCE))?;
+        let mut lines = Vec::new();
+        let Some((running, places)) = self.with(|world| (world.about(), world.connections()))
+        else {
+            return Ok(());
+        };
+        uncork_stat::put(&mut lines, &running);
+        for places in places.chunks(AT_ONCE) {
+            self.with(|world| {
+                for connection in places.iter().filter_map(|place| world.connection(*place)) {
+                    uncork_stat::put(&mut lines, &connection);
+                }
+            });
+            to.write_all(&lines)?;
+            lines.clear();
+        }
+        uncork_stat::put(&mut lines, &End::new());
+        to.write_all(&lines)
+    }
+}
+
+impl World {
+    fn about(&mut self) -> Running {
+        let age = self.begun.elapsed();
+        let listens = |kind: &Kind| match kind {
+            Kind::Listener(listener) if !listener.on.is_empty() => Some(listener.local),
+            _ => None,
+        };
+        let addresses = self.table.iter().filter_map(|(_, socket)| listens(&socket.kind)).collect();
+        let mut counts = Counts::default();
+        for link in self.links() {
+            counts += Counts::from(link.stack().counters());
+        }
+        let devices: Vec<_> = self.links().iter().map(|link| link.name.clone()).collect();
+        Running {
+            pid: std::process::id(),
+            does: name(),
+            device: devices.join(", "),
+            addresses,
+            age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            counts,
+        }
+    }
+
+    fn connections(&mut self) -> Vec<Place> {
+        let places =
+            |(link, ids): (usize, Vec<SocketId>)| ids.into_iter().map(move |id| Place { link, id });
+        let links = self.links().iter_mut().map(|link| link.stack().sockets().collect());
+        links.enumerate().flat_map(places).collect()
+    }
+
+    /// It may have ended since.
+    fn connection(&mut self, place: Place) -> Option<Connection> {
+        let (link, now) = self.link(place).ok()?;
+        let slot = link.slot(place.id);
+        let mut told = Connection::from(&link.stack().info(now, place.id)?);
+        told.fd = slot.and_then(|slot| self.table.descriptor(slot));
+        Some(told)
+    }
+}
+
+/// Of the program.
+fn name() -> String {
+    fs::read_to_string("/proc/self/comm")
+        .map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned())
+}
