@@ -12,6 +12,7 @@ mod node;
 mod postgres;
 mod python;
 mod redis;
+mod ssh;
 mod stat;
 mod why;
 
