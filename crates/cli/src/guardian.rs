@@ -35,6 +35,13 @@ pub(crate) fn begin(devices: &[String], ports: &[u16]) -> Result<String, Failure
     }
 }
 
+/// The devices that one was begun with.
+pub(crate) fn devices(named: &[String]) -> Vec<String> {
+    // It has said by then if there were none.
+    let found = devices::find(named).unwrap_or_default();
+    found.into_iter().map(|device| device.name).collect()
+}
+
 fn not_started(error: io::Error) -> Failure {
     Failure::own(format!("the guardian of the stack cannot be started: {error}"))
 }

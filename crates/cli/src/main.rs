@@ -23,6 +23,7 @@ mod library;
 mod loader;
 mod output;
 mod page;
+mod placement;
 mod run;
 mod stack;
 mod stats;

@@ -13,7 +13,7 @@ use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
 use crate::inspect::{SHELL, inspect};
-use crate::{command, fstack, guardian, library, output, stats};
+use crate::{command, fstack, guardian, library, output, placement, stats};
 
 /// Runs the program. Returns only with `--stats`, or on failure.
 pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
         environment.set(uncork_guardian::VARIABLE, place);
         // Not the guardian, which runs where there is room.
         placement.map_or(Ok(()), Placement::settle)?;
-        if let Some(note) = fstack::note(&environment) {
+        let slow = placement::warnings(&guardian::devices(&arguments.dev));
+        for note in fstack::note(&environment).into_iter().chain(slow) {
             output::complain(note);
         }
     }

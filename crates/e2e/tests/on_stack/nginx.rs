@@ -2,19 +2,22 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use uncork_e2e::hosts::{OUR_V6, end};
 use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts};
+use uncork_e2e::{Daemon, Hosts, run};
 
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const MEGABYTE: usize = 1 << 20;
+const LONG: Duration = Duration::from_secs(20);
 const HUGE: usize = 100_000_000;
 const NEEDED: [(&str, &str); 1] = [("nginx", "nginx-light")];
 
@@ -159,6 +162,72 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
     let status = server.wait(Duration::from_secs(20))?;
     let log = log(&scratch)?;
     ensure!(status.success() && !log.contains("exited on signal"), "{status}\n{log}");
+    hosts.check_nothing_left(PORT)
+}
+
+/// The number of a process, once it stands in a file of nginx's.
+fn pid_in(path: &Path) -> Result<Pid> {
+    wait_until(&path.display().to_string(), || {
+        Ok(fs::metadata(path).is_ok_and(|file| file.len() > 0))
+    })?;
+    Ok(Pid::from_raw(fs::read_to_string(path)?.trim().parse()?))
+}
+
+#[test]
+fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("nginxbinary")?;
+    let scratch = Scratch::new()?;
+    for (name, length) in [("small", 602), ("big", 20 * MEGABYTE)] {
+        scratch.file(name, length)?;
+    }
+    let (small, big) = (whole(&scratch, "small")?, whole(&scratch, "big")?);
+    // In the foreground nginx does not do that, and the new master has of the environment what the configuration names.
+    let configuration = configuration(&scratch, PORT, 2, "on").replace("daemon off;", "");
+    let configuration = format!("env LD_PRELOAD; env UNCORK_STACK;\n{configuration}");
+    fs::write(scratch.path("nginx.conf"), configuration)?;
+    let mut command = hosts.on_stack(find("nginx").context("no nginx")?)?;
+    command.arg("-c").arg(scratch.path("nginx.conf")).arg("-p").arg(scratch.root());
+    command.arg("-e").arg(scratch.path("log"));
+    run(&mut command, LONG)?.successful()?;
+    let old = pid_in(&scratch.path("pid"))?;
+    wait_until("connections are the stack's", || {
+        let before = hosts.counted()?;
+        let answers = hosts.http(PORT)?.get("/small")? == small;
+        Ok(answers && hosts.opened_since(before)? == 0)
+    })?;
+    let mut slow = hosts.http(PORT)?;
+    slow.request("/big", "")?;
+    let mut kept = hosts.http(PORT)?;
+    ensure!(kept.get("/small")? == small, "before");
+
+    // As nginx's manual has it: a new master with the old one's listeners, then the old one ends.
+    kill(old, Signal::SIGUSR2)?;
+    let still = pid_in(&scratch.path("pid.oldbin"))?;
+    let new = pid_in(&scratch.path("pid"))?;
+    ensure!(still == old && new != old, "{old}, {still}, {new}");
+    for round in 0..20 {
+        ensure!(get_anew(&hosts, "/small")? == small, "both are there, round {round}");
+    }
+    ensure!(kept.get("/small")? == small, "the old one's connection");
+    kill(old, Signal::SIGQUIT)?;
+    for round in 0..20 {
+        ensure!(get_anew(&hosts, "/small")? == small, "the old one ends, round {round}");
+    }
+    ensure!(slow.answer()? == big, "the download from the old one");
+    wait_until("the old one ends", || Ok(kill(old, None).is_err()))?;
+    let before = hosts.counted()?;
+    for round in 0..20 {
+        ensure!(get_anew(&hosts, "/small")? == small, "the new one alone, round {round}");
+    }
+    let opened = hosts.opened_since(before)?;
+    ensure!(opened == 0, "{opened} of the new one's connections are the kernel's");
+    kill(new, Signal::SIGQUIT)?;
+    wait_until("the new one ends", || Ok(kill(new, None).is_err()))?;
+    let log = log(&scratch)?;
+    ensure!(!log.contains("exited on signal"), "{log}");
     hosts.check_nothing_left(PORT)
 }
 
