@@ -102,6 +102,7 @@ soak: setup-test ## the tests of real programs at length: about half an hour
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork --test tune
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-engine --test interop
+	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-guard --test malice
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)

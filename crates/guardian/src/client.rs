@@ -20,6 +20,8 @@ use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSI
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Who may wait to be told what the stack does. More hear nothing.
+const ASKERS: usize = 16;
 
 /// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
 /// wants one, and drops this.
@@ -289,7 +291,9 @@ impl Unasked {
     fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
         match (answer.reply, descriptor) {
             (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),
-            (Reply::Asked, Some(stream)) => self.askers.push_back(stream),
+            (Reply::Asked, Some(stream)) if self.askers.len() < ASKERS => {
+                self.askers.push_back(stream);
+            }
             _ => {}
         }
     }

@@ -1,0 +1,353 @@
+//! A program that knows the token and means harm: it says what it likes, with whatever descriptors, and writes over its
+//! table. The guardian goes on, and nobody else loses or gets anything by it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OUR_V6, OURS, THEIR_V6, THEIRS, end, seen};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, sendmsg, socket_with,
+};
+use uncork_driver::af_packet::Port;
+use uncork_guardian::{Answer, Client, Place, Question, Reply, Request, VERSION, channel};
+use uncork_netns::testing::is_skipped;
+use uncork_stack::{Snapshot, SnapshotState};
+
+/// The victim's, the kernel's, and the one that the program has.
+const PORT: u16 = 7300;
+const KERNELS: u16 = 7301;
+const OWN: u16 = 7302;
+const SHORT: Duration = Duration::from_millis(100);
+/// Messages, and after how many it is looked at the others.
+const MESSAGES: usize = 1000;
+const MESSAGES_OF_A_SOAK: usize = 50_000;
+const LOOKS: usize = 250;
+
+/// xorshift64*: the same for the same seed.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() >> 33).unwrap() % bound
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    fn number(&mut self) -> u32 {
+        let wild = u32::try_from(self.next() >> 32).unwrap();
+        self.of(&[0, 1, 2, 3, 80, 1448, u32::from(u16::MAX), u32::MAX, wild, wild])
+    }
+
+    fn end(&mut self) -> SocketAddr {
+        let ip = self.of(&[
+            OURS,
+            OURS,
+            OUR_V6,
+            THEIRS,
+            THEIR_V6,
+            "0.0.0.0",
+            "::",
+            "127.0.0.1",
+            "::ffff:10.93.0.1",
+            "8.8.8.8",
+        ]);
+        let wild = u16::try_from(self.next() >> 48).unwrap();
+        let port = self.of(&[PORT, PORT, KERNELS, OWN, OWN, 0, wild]);
+        SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        use SnapshotState::{CloseWait, Established, LastAck};
+        Snapshot {
+            local: self.end(),
+            remote: self.end(),
+            state: self.of(&[Established, CloseWait, LastAck]),
+            fin_sent: self.one_in(2),
+            reading_shut: self.one_in(2),
+            send_first: self.number(),
+            unacknowledged_bytes: self.number(),
+            unsent_bytes: self.number(),
+            receive_first: self.number(),
+            unread_bytes: self.number(),
+            window_seq: self.number(),
+            send_window_bytes: self.number(),
+            largest_send_window_bytes: self.number(),
+            acknowledged: self.number(),
+            receive_window_bytes: self.number(),
+            segment_bytes: u16::try_from(self.number() & 0xffff).unwrap(),
+            window_shifts: self
+                .one_in(2)
+                .then(|| (self.of(&[0, 7, 14, 15, 255]), self.of(&[0, 7, 14, 15, 255]))),
+            sack: self.one_in(2),
+            timestamp: self.one_in(2).then(|| self.number()),
+        }
+    }
+
+    fn request(&mut self, token: &str, device: i32) -> Request {
+        let wild = i32::from_ne_bytes(self.number().to_ne_bytes());
+        match self.below(11) {
+            0 => Request::Hello { version: self.number() % 8, token: token.to_owned() },
+            1 => Request::Look {
+                version: VERSION,
+                token: token.to_owned(),
+                pids: vec![std::process::id(), self.number()],
+            },
+            2 => Request::Open { device: self.of(&[device, device, wild]) },
+            3 | 4 => Request::Own { local: self.end() },
+            5 => Request::Disown { local: self.end() },
+            6 => Request::OwnConnection { local: self.end(), remote: self.end() },
+            7 => Request::DisownConnection { local: self.end(), remote: self.end() },
+            8 => Request::PassOn { local: self.end() },
+            9 => Request::Repair { snapshot: self.snapshot(), inet6: self.one_in(2) },
+            _ => Request::Release { snapshot: self.snapshot() },
+        }
+    }
+
+    /// Something that is said: mostly what is understood.
+    fn words(&mut self, token: &str, device: i32) -> Vec<u8> {
+        let id = self.number();
+        let question = Question { id, request: self.request(token, device) };
+        let mut words = serde_json::to_vec(&question).unwrap();
+        match self.below(40) {
+            0 => {
+                let at = self.below(words.len());
+                words[at] ^= 1 << self.below(8);
+            }
+            1 => words.truncate(self.below(words.len())),
+            2 => words = (0..self.below(70_000)).map(|_| self.next() as u8).collect(),
+            _ => {}
+        }
+        words
+    }
+}
+
+/// Whatever may be passed.
+struct Descriptors(Vec<OwnedFd>);
+
+impl Descriptors {
+    fn new(link: &Link) -> Self {
+        let made = link.ours.within(|| {
+            let listener = TcpListener::bind(end("::", OWN))?;
+            let stream = TcpStream::connect(end("127.0.0.1", OWN))?;
+            let (accepted, _) = listener.accept()?;
+            let (one, other) = UnixStream::pair()?;
+            let any = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            Ok(vec![
+                OwnedFd::from(listener.try_clone()?),
+                listener.into(),
+                stream.into(),
+                accepted.into(),
+                UdpSocket::bind(end(OURS, OWN))?.into(),
+                any.into(),
+                one.into(),
+                other.into(),
+                File::open("/dev/null")?.into(),
+                File::open("/proc/self/status")?.into(),
+            ])
+        });
+        Self(made.unwrap())
+    }
+
+    fn any(&self, chance: &mut Chance) -> Option<BorrowedFd<'_>> {
+        (!chance.one_in(4)).then(|| self.0[chance.below(self.0.len())].as_fd())
+    }
+}
+
+/// The program: introduced, unless it has just begun anew.
+struct Program {
+    socket: OwnedFd,
+    table: Option<File>,
+}
+
+impl Program {
+    fn connect(link: &Link, introduced: bool) -> Self {
+        let place: Place = link.place.parse().unwrap();
+        let name = place.name().to_owned();
+        let socket = link.ours.within(move || {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(LONG))?;
+            connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+            Ok(socket)
+        });
+        let mut program = Self { socket: socket.unwrap(), table: None };
+        if introduced {
+            let request = Request::Hello { version: VERSION, token: place.token().to_owned() };
+            let question = Question { id: 0, request };
+            channel::send(program.socket.as_fd(), &question, None, SendFlags::empty()).unwrap();
+            let welcome = channel::receive(program.socket.as_fd(), RecvFlags::empty()).unwrap();
+            let answer: Answer = serde_json::from_slice(&welcome.bytes).unwrap();
+            assert!(matches!(answer.reply, Reply::Welcome { .. }), "{answer:?}");
+            program.table = welcome.descriptor.map(File::from);
+            set_socket_timeout(&program.socket, Timeout::Recv, Some(SHORT)).unwrap();
+        }
+        program
+    }
+
+    /// Whether the guardian still hears it.
+    fn say(&self, words: &[u8], descriptor: Option<BorrowedFd<'_>>) -> bool {
+        let passed = descriptor.as_slice();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !passed.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(passed)));
+        }
+        sendmsg(&self.socket, &[IoSlice::new(words)], &mut beside, SendFlags::NOSIGNAL).is_ok()
+    }
+
+    /// Hears what has been answered by now, and what it was. Somebody who does not is to be taken for gone, not
+    /// waited for.
+    fn hear(&self, granted: &mut BTreeMap<&'static str, u32>) {
+        let mut flags = RecvFlags::empty();
+        while let Ok(came) = channel::receive(self.socket.as_fd(), flags)
+            && let Ok(Answer { reply, .. }) = serde_json::from_slice(&came.bytes)
+        {
+            let what = match reply {
+                Reply::Opened { .. } => "opened",
+                Reply::Done => "done",
+                Reply::Refused { .. } => "refused",
+                _ => "other",
+            };
+            *granted.entry(what).or_default() += 1;
+            flags = RecvFlags::DONTWAIT;
+        }
+    }
+
+    fn scribble(&self, chance: &mut Chance) {
+        let Some(table) = &self.table else { return };
+        let words: Vec<u8> = (0..400).map(|_| chance.next() as u8).collect();
+        let at = chance.of(&[0, 0, 1, 40, 4000, 40 << 20]);
+        // Where the table ends it cannot be made longer.
+        let _ = table.write_at(&words, at);
+    }
+}
+
+/// Those who shall notice nothing.
+struct Others {
+    client: Client,
+    port: Port,
+    /// The one of the client's, the kernel's, and one who talks with the kernel.
+    _listener: TcpListener,
+    kernels: TcpListener,
+    talks: (TcpStream, TcpStream),
+}
+
+impl Others {
+    fn new(link: &Link) -> Self {
+        let bind =
+            |port| link.ours.within(move || Ok(TcpListener::bind(end("::", port))?)).unwrap();
+        let (listener, kernels) = (bind(PORT), bind(KERNELS));
+        let mut client = link.client();
+        let index = client.devices()[0].index;
+        let port = Port::adopt(client.open(index).unwrap()).unwrap();
+        client.own(end("::", PORT), listener.as_fd()).unwrap();
+        let to = end(OURS, KERNELS);
+        let there = link.theirs.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
+        let (here, _) = kernels.accept().unwrap();
+        Self { client, port, _listener: listener, kernels, talks: (there, here) }
+    }
+
+    /// What comes to the client's port is the client's, and what is the kernel's the kernel's, new and old.
+    fn are_well(&mut self, link: &Link) {
+        self.client.check().unwrap();
+        // The two are one process here: whoever asks for the one may get the other.
+        while self.client.next_asker().is_some() {}
+        let _ = seen(std::slice::from_mut(&mut self.port), Duration::ZERO);
+        let knock = |port| {
+            let to = end(OURS, port);
+            let short = TcpStream::connect_timeout;
+            link.theirs.within(move || Ok(short(&to, SHORT).is_ok())).unwrap()
+        };
+        assert!(!knock(PORT), "the kernel has answered at the client's port");
+        let came = seen(std::slice::from_mut(&mut self.port), SHORT);
+        assert!(!came[0].is_empty(), "nothing has come to the client");
+        assert!(knock(KERNELS), "the kernel's port does not answer");
+        self.kernels.accept().unwrap();
+        let (there, here) = &mut self.talks;
+        there.set_read_timeout(Some(LONG)).unwrap();
+        here.write_all(b"well").unwrap();
+        let mut said = [0; 4];
+        there.read_exact(&mut said).unwrap();
+    }
+}
+
+/// Of this process, the guardian's among them.
+fn descriptors_held() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_program_that_means_harm_does_none() {
+    if is_skipped("a_program_that_means_harm_does_none") {
+        return;
+    }
+    let soak = std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1");
+    let seed = std::env::var("UNCORK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(0x9e37_79b9_7f4a_7c15_u64);
+    println!("UNCORK_TEST_SEED={seed}");
+    let mut chance = Chance(seed);
+    let link = Link::new("malice", &[]);
+    let mut others = Others::new(&link);
+    let device = others.client.devices()[0].index;
+    let place: Place = link.place.parse().unwrap();
+    let descriptors = Descriptors::new(&link);
+    others.are_well(&link);
+    let held = descriptors_held();
+    let mut program = Program::connect(&link, true);
+    let mut granted = BTreeMap::new();
+    for message in 1..=if soak { MESSAGES_OF_A_SOAK } else { MESSAGES } {
+        let words = chance.words(place.token(), device);
+        let said = program.say(&words, descriptors.any(&mut chance));
+        if !chance.one_in(20) {
+            program.hear(&mut granted);
+        }
+        if chance.one_in(8) {
+            program.scribble(&mut chance);
+        }
+        if !said || chance.one_in(100) {
+            let introduced = !chance.one_in(5);
+            program = Program::connect(&link, introduced);
+        }
+        if message % LOOKS == 0 {
+            others.are_well(&link);
+        }
+    }
+    drop(program);
+    // Connections that it has given away are kept for others for a while.
+    let until = Instant::now() + LONG;
+    while descriptors_held() > held {
+        assert!(Instant::now() < until, "{held} descriptors before, {} now", descriptors_held());
+        thread::sleep(SHORT);
+    }
+    others.are_well(&link);
+    // It was not refused everything, or nothing would have been tried.
+    let enough =
+        ["opened", "done", "refused"].map(|what| granted.get(what).is_some_and(|n| *n > 10));
+    assert_eq!(enough, [true; 3], "{granted:?}");
+}
