@@ -218,7 +218,10 @@ impl Guard {
 
     fn look_after(&mut self) {
         let begun = Instant::now();
-        self.peers.retain(|peer| peer.session.is_some() || peer.since.elapsed() < INTRODUCTION);
+        // Who has said it and was not heard yet, as the machine is busy, is heard next.
+        self.peers.retain(|peer| {
+            peer.session.is_some() || peer.since.elapsed() < INTRODUCTION || peer.has_spoken()
+        });
         let sessions: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
         // What cannot be taken out now can be the next time.
         let _ = self.steering.tidy(&sessions);

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use nix::sys::socket::{getsockopt, sockopt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use uncork_guardian::channel;
@@ -40,6 +41,13 @@ impl Peer {
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
         Self { socket, process, pid, since: Instant::now(), session: None }
+    }
+
+    /// Whether something of his has come that was not heard yet.
+    pub(crate) fn has_spoken(&self) -> bool {
+        let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut asked, Some(&now)).is_ok_and(|_| asked[0].revents() == PollFlags::IN)
     }
 
     /// The next question; an error if he is gone, or talks what nobody understands.
