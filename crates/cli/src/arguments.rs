@@ -279,6 +279,8 @@ pub(crate) enum GuardianPart {
     Begin(Guarded),
     /// The guardian
     Serve(Guarded),
+    /// Who waits for the guardian's end, at the other end of the socket that is the standard input
+    Inherit,
 }
 
 /// What a guardian is for.

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use uncork_guard::{Guard, Plan, devices, seclude};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use uncork_guard::{Guard, Plan, devices, heir, seclude};
 
 use crate::arguments::{Guarded, Guardian, GuardianPart};
 use crate::failure::Failure;
@@ -55,7 +57,22 @@ pub(crate) fn guardian(arguments: &Guardian) -> Result<i32, Failure> {
             command.stdin(Stdio::null()).spawn().map(|_| 0).map_err(not_started)
         }
         GuardianPart::Serve(guarded) => Ok(serve(guarded)),
+        GuardianPart::Inherit => Ok(inherit().map_or(Failure::OWN, |()| 0)),
     }
+}
+
+/// The life of the guardian's heir.
+fn inherit() -> io::Result<()> {
+    seclude()?;
+    heir::inherit(rustix::stdio::stdin().try_clone_to_owned()?)
+}
+
+fn begin_heir() -> io::Result<(OwnedFd, Child)> {
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (own, other) = socketpair(kind.0, kind.1, kind.2, None)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("uncork").args(["guardian", "inherit"]).stdin(other);
+    Ok((own, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
 }
 
 fn own_program(part: &str, program: u32, devices: &[String], ports: &[u16]) -> Command {
@@ -85,7 +102,7 @@ fn serve(guarded: &Guarded) -> i32 {
         crate::output::complain(format!("the guardian cannot let go of its output: {error}"));
         return Failure::OWN;
     }
-    guard.run().map_or(Failure::OWN, |()| 0)
+    guard.with_heir(Box::new(begin_heir)).run().map_or(Failure::OWN, |()| 0)
 }
 
 fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {

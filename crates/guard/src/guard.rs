@@ -19,8 +19,10 @@ use uncork_guardian::{Device, Place};
 
 use crate::Error;
 use crate::capabilities;
+use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::reset::Prober;
+use crate::session::Session;
 use crate::steering::Steering;
 use crate::watch::Watch;
 
@@ -55,6 +57,7 @@ pub struct Guard {
     program: Option<OwnedFd>,
     steering: Steering,
     prober: Prober,
+    heir: Option<Heir>,
     peers: Vec<Peer>,
     engines: NonZeroU32,
     watch: Watch,
@@ -97,6 +100,7 @@ impl Guard {
             program,
             steering,
             prober,
+            heir: None,
             peers: Vec::new(),
             engines: NonZeroU32::MIN,
             watch: Watch::default(),
@@ -105,6 +109,13 @@ impl Guard {
             kept: Vec::new(),
             kept_looked: Instant::now(),
         })
+    }
+
+    /// It is to have an heir.
+    #[must_use]
+    pub fn with_heir(mut self, begin: Begin) -> Self {
+        self.heir = Some(Heir::new(begin, self.steering.addresses()));
+        self
     }
 
     /// Where it is to be found.
@@ -119,6 +130,9 @@ impl Guard {
     ///
     /// If the kernel does not let it wait.
     pub fn run(mut self) -> io::Result<()> {
+        if let Some(heir) = &mut self.heir {
+            heir.begin(&[]);
+        }
         loop {
             self.turn()?;
             if self.steering.is_settling() {
@@ -140,7 +154,9 @@ impl Guard {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let Some(Ready { strangers, program_ended, peers }) = self.wait()? else { return Ok(()) };
+        let Some(Ready { strangers, program_ended, heir_ended, peers }) = self.wait()? else {
+            return Ok(());
+        };
         if program_ended {
             self.program = None;
         }
@@ -153,6 +169,9 @@ impl Guard {
         }
         if strangers {
             self.take_in();
+        }
+        if heir_ended && let Some(heir) = &mut self.heir {
+            heir.replace(&sessions(&self.peers));
         }
         Ok(())
     }
@@ -180,6 +199,8 @@ impl Guard {
             asked.push(PollFd::new(&peer.socket, PollFlags::IN));
             asked.extend(peer.process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
         }
+        let heir = self.heir.as_ref().and_then(Heir::ends);
+        asked.extend(heir.map(|heir| PollFd::from_borrowed_fd(heir, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
@@ -194,7 +215,8 @@ impl Guard {
             PeerReady { spoke, died: peer.process.is_some() && next() }
         });
         let peers = peers.collect();
-        Ok(Some(Ready { strangers, program_ended, peers }))
+        let heir_ended = heir.is_some() && next();
+        Ok(Some(Ready { strangers, program_ended, heir_ended, peers }))
     }
 
     fn has_strangers(&self) -> bool {
@@ -232,7 +254,7 @@ impl Guard {
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
         let Some(session) = self.peers.remove(at).session else { return };
-        let left: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
+        let left = sessions(&self.peers);
         let connections = session.connections();
         // What fails here, the kernel has no memory for, say: the rest is done all the same.
         for ends in &connections {
@@ -248,13 +270,22 @@ impl Guard {
                 self.prober.probe(local, remote, device);
             }
         }
+        if let Some(heir) = &mut self.heir {
+            heir.went(session.engine);
+        }
     }
+}
+
+/// All programs that are served.
+fn sessions(peers: &[Peer]) -> Vec<&Session> {
+    peers.iter().filter_map(|peer| peer.session.as_ref()).collect()
 }
 
 /// Who has something to say.
 struct Ready {
     strangers: bool,
     program_ended: bool,
+    heir_ended: bool,
     /// One each, in the order of the peers.
     peers: Vec<PeerReady>,
 }

@@ -3,7 +3,11 @@
 //! Only a reset with the right sequence number counts there (RFC 5961 §3), and the stack has taken that with it. So the
 //! peer is made to say it: whatever segment is not acceptable, it answers with an ACK (RFC 9293 §3.10.7.4).
 //! That comes to the kernel, which knows of no such connection, and whose reset has the number that the ACK
-//! asked for. Two ACKs with no data leave, half of the sequence space apart, as one alone may be acceptable.
+//! asked for. Two segments with no data leave, half of the sequence space apart, as one alone may be acceptable.
+//!
+//! Each has a FIN. Bare ACKs that are not acceptable Linux answers once in half a second only (tcp_invalid_ratelimit), and
+//! the last may have been a probe of the stack's own, into a window that is shut or by keepalive; what takes up sequence
+//! space it answers each time.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -19,6 +23,7 @@ use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
 
 const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;
+const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
 
 /// Sends what makes peers say their numbers.
 #[derive(Debug)]
@@ -44,7 +49,7 @@ impl Prober {
         let _ = getrandom(&mut chance[..], GetRandomFlags::empty());
         let first = u32::from_ne_bytes(chance);
         for seq in [first, first.wrapping_add(HALF_OF_SPACE)] {
-            let Some(packet) = acknowledgment(local, remote, SeqNumber(seq)) else { return };
+            let Some(packet) = unacceptable(local, remote, SeqNumber(seq)) else { return };
             // What is not sent leaves the peer to its own timers, as without us.
             let _ = match (remote, &self.v6) {
                 (SocketAddr::V4(to), _) => {
@@ -62,14 +67,14 @@ impl Prober {
     }
 }
 
-/// A packet with an ACK of nothing in particular. None for two versions of IP.
-fn acknowledgment(local: SocketAddr, remote: SocketAddr, seq: SeqNumber) -> Option<Vec<u8>> {
+/// A packet with a FIN at this number and an ACK of nothing in particular. None for two versions of IP.
+fn unacceptable(local: SocketAddr, remote: SocketAddr, seq: SeqNumber) -> Option<Vec<u8>> {
     let fields = Fields {
         source_port: local.port(),
         destination_port: remote.port(),
         seq,
         ack: SeqNumber(0),
-        flags: Flags::ACK,
+        flags: FIN_ACK,
         window: 0,
     };
     let bytes = tcp::HEADER_BYTES as u16;
@@ -111,10 +116,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_is_a_bare_acknowledgment_with_a_good_checksum() {
+    fn what_leaves_takes_up_sequence_space_and_has_a_good_checksum() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let packet =
-            acknowledgment(end("10.0.0.1:80"), end("10.0.0.2:4711"), SeqNumber(7)).unwrap();
+        let packet = unacceptable(end("10.0.0.1:80"), end("10.0.0.2:4711"), SeqNumber(7)).unwrap();
         let (ip, segment) = ipv4::Header::read(&packet).unwrap();
         let mut sum = Sum::default();
         sum.add_pseudo_v4(ip.source, ip.destination, 6, 20);
@@ -122,14 +126,14 @@ mod tests {
         assert!(sum.is_good());
         let header = Header::read(segment, segment.len()).unwrap();
         assert_eq!((header.source_port(), header.destination_port()), (80, 4711));
-        assert_eq!((header.seq(), header.flags()), (SeqNumber(7), Flags::ACK));
+        assert_eq!((header.seq(), header.flags()), (SeqNumber(7), FIN_ACK));
         let packet =
-            acknowledgment(end("[fd00::1]:80"), end("[fd00::2]:4711"), SeqNumber(7)).unwrap();
+            unacceptable(end("[fd00::1]:80"), end("[fd00::2]:4711"), SeqNumber(7)).unwrap();
         let (ip, segment) = ipv6::Header::read(&packet).unwrap();
         let mut sum = Sum::default();
         sum.add_pseudo_v6(ip.source, ip.destination, 6, 20);
         sum.add(segment);
         assert!(sum.is_good());
-        assert_eq!(acknowledgment(end("10.0.0.1:80"), end("[fd00::2]:1"), SeqNumber(7)), None);
+        assert_eq!(unacceptable(end("10.0.0.1:80"), end("[fd00::2]:1"), SeqNumber(7)), None);
     }
 }

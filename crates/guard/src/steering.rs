@@ -64,6 +64,11 @@ impl Steering {
         self.owned.filter_for(engine)
     }
 
+    /// Addresses of the devices, each with the number of its device.
+    pub(crate) fn addresses(&self) -> Vec<(IpAddr, u32)> {
+        self.addresses.iter().map(|(address, device)| (*address, *device)).collect()
+    }
+
     /// Number of the device that has this address.
     pub(crate) fn device_of(&self, address: IpAddr) -> Option<u32> {
         self.addresses.get(&address).copied()

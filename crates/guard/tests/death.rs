@@ -5,16 +5,21 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
-use std::process::Child;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 use nix::sys::socket::{setsockopt, sockopt};
-use socket2::{Domain, Socket, Type};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use socket2::{Domain, Protocol, Socket, Type};
+use uncork_guard::{Guard, Plan, devices, heir};
 use uncork_guardian::Client;
 use uncork_netns::testing::is_skipped;
+use uncork_wire::checksum::Sum;
+use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
+use uncork_wire::{SeqNumber, ipv4};
 
 const PORT: u16 = 7100;
 /// So long a peer may take to hear of it.
@@ -35,7 +40,7 @@ fn have_a_connection(part: &str) {
     // Somebody else holds the connection to the guardian, too, as a child does that was not told.
     let mut child = (part == "forked").then(|| {
         let shared = client.as_fd().try_clone_to_owned().unwrap();
-        std::process::Command::new("sleep").arg("5").stdin(shared).spawn().unwrap()
+        Command::new("sleep").arg("5").stdin(shared).spawn().unwrap()
     });
     println!("has one");
     let _ = std::io::stdin().read(&mut [0]);
@@ -72,12 +77,6 @@ impl Program {
     fn hear(&mut self, wanted: &str) {
         assert!(self.said.any(|line| line.unwrap() == wanted), "it ended before it {wanted}");
     }
-
-    fn kill(&mut self) {
-        // SIGKILL.
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
 }
 
 fn connect(link: &Link, to: SocketAddr) -> TcpStream {
@@ -87,15 +86,23 @@ fn connect(link: &Link, to: SocketAddr) -> TcpStream {
 }
 
 /// What the peer hears after the program was killed, and when.
-fn hear_of_death(mut stream: TcpStream, mut program: Program) -> (ErrorKind, Duration) {
+fn hear_of_death(stream: TcpStream, mut program: Program) -> (ErrorKind, Duration) {
+    hear_of_deaths(stream, &mut [&mut program.child])
+}
+
+/// The same after several were killed, in this order.
+fn hear_of_deaths(mut stream: TcpStream, victims: &mut [&mut Child]) -> (ErrorKind, Duration) {
     stream.set_nonblocking(true).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "too early");
     stream.set_nonblocking(false).unwrap();
     let killed = Instant::now();
-    program.child.kill().unwrap();
+    // SIGKILL.
+    victims.iter_mut().for_each(|victim| victim.kill().unwrap());
     let kind = stream.read(&mut [0]).unwrap_err().kind();
     let took = killed.elapsed();
-    program.kill();
+    for victim in victims {
+        victim.wait().unwrap();
+    }
     (kind, took)
 }
 
@@ -139,6 +146,111 @@ fn the_peers_of_a_killed_program_are_reset_at_once() {
     let to = end(OURS, PORT);
     let connect = move || Ok(TcpStream::connect_timeout(&to, LONG).unwrap_err().kind());
     assert_eq!(link.theirs.within(connect).unwrap(), ErrorKind::ConnectionRefused);
+}
+
+/// Sends the peer two ACKs of which he cannot accept one, as a stack does that looks whether a window is open again, or
+/// whether the peer is still there.
+fn ask_for_an_answer(link: &Link, peer: &TcpStream) {
+    let ends = [peer.peer_addr().unwrap(), peer.local_addr().unwrap()];
+    let [(ours, our_port), (theirs, their_port)] = ends.map(|end| match end.ip() {
+        IpAddr::V4(ip) => (ip, end.port()),
+        IpAddr::V6(ip) => (ip.to_ipv4_mapped().unwrap(), end.port()),
+    });
+    let protocol = uncork_wire::Protocol::TCP;
+    let bytes = (ipv4::HEADER_BYTES + tcp::HEADER_BYTES) as u16;
+    for seq in [7, 7 + (1 << 31)] {
+        let mut packet = vec![0; bytes.into()];
+        ipv4::Header::whole(protocol, ours, theirs, bytes).emit(&mut packet);
+        let mut sum = Sum::default();
+        sum.add_pseudo_v4(ours, theirs, protocol.0, tcp::HEADER_BYTES as u32);
+        let fields = Fields {
+            source_port: our_port,
+            destination_port: their_port,
+            seq: SeqNumber(seq),
+            ack: SeqNumber(0),
+            flags: Flags::ACK,
+            window: 0,
+        };
+        let segment = &mut packet[ipv4::HEADER_BYTES..];
+        fields.emit_summed(&OptionSet::default(), segment, &mut sum);
+        segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
+        let raw = move || {
+            let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255)))?;
+            Ok(raw.send_to(&packet, &SocketAddr::from((theirs, 0)).into())?)
+        };
+        link.ours.within(raw).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_that_has_just_answered_a_probe_is_not_reset() {
+    const TEST: &str = "a_peer_that_has_just_answered_a_probe_is_not_reset";
+    if let Ok(part) = std::env::var("UNCORK_TEST_PART") {
+        return have_a_connection(&part);
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let link = Link::new("deathprobed", &[]);
+    soon(|| {
+        let mut program = Program::start(&link, TEST, "four");
+        let stream = connect(&link, end(OURS, PORT));
+        program.hear("has one");
+        ask_for_an_answer(&link, &stream);
+        hear_of_death(stream, program)
+    });
+}
+
+/// The guardian's part: it has an heir, and says where it is to be found.
+fn be_the_guardian(test: &'static str) {
+    let begin = move || {
+        let kind = SocketType::SEQPACKET;
+        let (own, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let mut heir = Command::new(std::env::current_exe()?);
+        heir.args(["--exact", test]).env("UNCORK_TEST_PART", "heir").stdin(other);
+        heir.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok((own, heir.spawn()?))
+    };
+    let program = std::process::id();
+    let plan = Plan { devices: devices::find(&[]).unwrap(), ports: Vec::new(), program };
+    let guard = Guard::new(plan).unwrap().with_heir(Box::new(begin));
+    println!("\n{}", guard.place().to_variable());
+    println!("guards");
+    guard.run().unwrap();
+}
+
+#[test]
+fn the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever() {
+    const TEST: &str = "the_peers_of_a_program_that_is_killed_with_its_guardian_wait_for_ever";
+    match std::env::var("UNCORK_TEST_PART").as_deref() {
+        Ok("guardian") => return be_the_guardian(TEST),
+        Ok("heir") => {
+            let socket: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+            return heir::inherit(socket).unwrap();
+        }
+        Ok(part) => return have_a_connection(part),
+        Err(_) => {}
+    }
+    if is_skipped(TEST) {
+        return;
+    }
+    let mut link = Link::new("deathboth", &[]);
+    for guardian_first in [false, true] {
+        soon(|| {
+            let mut guardian = link.play(TEST, "guardian").spawn().unwrap();
+            let mut said = BufReader::new(guardian.stdout.take().unwrap()).lines();
+            let place = said.by_ref().map(Result::unwrap).find(|line| line.starts_with('@'));
+            link.place = place.unwrap();
+            let mut program = Program::start(&link, TEST, "six");
+            let stream = connect(&link, end(OUR_V6, PORT));
+            program.hear("has one");
+            let mut victims = [&mut program.child, &mut guardian];
+            if guardian_first {
+                victims.reverse();
+            }
+            hear_of_deaths(stream, &mut victims)
+        });
+    }
 }
 
 #[test]

@@ -86,7 +86,10 @@ impl Guard {
         let theirs = table.try_clone().map_err(memory)?;
         let engine = Engine(self.engines);
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        self.peers[at].session = Some(Session::new(engine, table));
+        let session = self.peers[at].session.insert(Session::new(engine, table));
+        if let Some(heir) = &mut self.heir {
+            heir.came(session);
+        }
         Ok((Reply::Welcome { devices: self.plan.devices.clone() }, Some(theirs)))
     }
 

@@ -1,0 +1,176 @@
+//! What is left to be done when the guardian itself is killed, and who does it.
+//!
+//! A program hears of its guardian's end and resets its connections, as long as it lives. One that is killed together
+//! with its guardian, a moment before or after, does not, and its peers would wait for ever. So the guardian has an heir:
+//! a process that does nothing but wait for its end, and then makes the peers of all programs say their numbers
+//! ([`crate::reset`]). The filters have gone with the guardian, so the kernel hears those and resets.
+//!
+//! The heir has each program's table of connections. That of all the places in there only those with an address of the
+//! devices count is all that it knows of grants; it sends two segments without data for each, once, and only then.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use serde::{Deserialize, Serialize};
+use uncork_bpf::owned::Engine;
+use uncork_guardian::{channel, table};
+
+use crate::reset::Prober;
+use crate::session::Session;
+
+/// Who has lived so long and is gone is replaced; who has not, cannot do it here.
+const TRIAL: Duration = Duration::from_secs(1);
+/// How long the kernel may take to put away a guardian that was killed.
+const BURIAL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Starts an heir: a process that calls [`inherit`] with the other end of this socket.
+pub type Begin = Box<dyn Fn() -> io::Result<(OwnedFd, Child)> + Send>;
+
+/// What an heir is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum News {
+    /// The first, with a descriptor of the guardian's process: addresses of the devices, with their numbers.
+    Devices { addresses: Vec<(IpAddr, u32)> },
+    /// A program has come, whose table this is.
+    Table { engine: u32 },
+    /// It is dead, and was looked after.
+    Over { engine: u32 },
+}
+
+/// The heir, as the guardian knows it.
+pub(crate) struct Heir {
+    begin: Begin,
+    addresses: Vec<(IpAddr, u32)>,
+    living: Option<Living>,
+}
+
+struct Living {
+    socket: OwnedFd,
+    process: Child,
+    since: Instant,
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        // With its socket it would go by itself; here it is waited for, and must not be waited for in vain.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Heir {
+    pub(crate) fn new(begin: Begin, addresses: Vec<(IpAddr, u32)>) -> Self {
+        Self { begin, addresses, living: None }
+    }
+
+    /// Readable when it is gone: it never says anything.
+    pub(crate) fn ends(&self) -> Option<BorrowedFd<'_>> {
+        self.living.as_ref().map(|living| living.socket.as_fd())
+    }
+
+    /// Starts one that knows these. Without an heir all goes on, but for what the heir is for.
+    pub(crate) fn begin(&mut self, all: &[&Session]) {
+        let Ok((socket, process)) = (self.begin)() else { return };
+        self.living = Some(Living { socket, process, since: Instant::now() });
+        let Ok(own) = pidfd_open(getpid(), PidfdFlags::empty()) else { return };
+        self.tell(&News::Devices { addresses: self.addresses.clone() }, Some(own.as_fd()));
+        all.iter().for_each(|session| self.came(session));
+    }
+
+    /// It is gone.
+    pub(crate) fn replace(&mut self, all: &[&Session]) {
+        let lived = self.living.take().is_some_and(|living| living.since.elapsed() >= TRIAL);
+        if lived {
+            self.begin(all);
+        }
+    }
+
+    pub(crate) fn came(&mut self, session: &Session) {
+        self.tell(&News::Table { engine: session.engine.0.get() }, Some(session.table.as_fd()));
+    }
+
+    pub(crate) fn went(&mut self, engine: Engine) {
+        self.tell(&News::Over { engine: engine.0.get() }, None);
+    }
+
+    /// Who does not listen is no heir, which shows at its end.
+    fn tell(&mut self, news: &News, descriptor: Option<BorrowedFd<'_>>) {
+        if let Some(living) = &self.living {
+            let _ = channel::send(living.socket.as_fd(), news, descriptor, SendFlags::DONTWAIT);
+        }
+    }
+}
+
+/// What an heir has.
+#[derive(Debug, Default)]
+struct Estate {
+    guardian: Option<OwnedFd>,
+    addresses: HashMap<IpAddr, u32>,
+    tables: HashMap<u32, OwnedFd>,
+}
+
+/// The life of an heir: until the guardian at the other end of this socket is gone, and what is left is done.
+///
+/// # Errors
+///
+/// If the kernel does not let it do that.
+pub fn inherit(socket: OwnedFd) -> io::Result<()> {
+    let prober = Prober::open()?;
+    let mut estate = Estate::default();
+    loop {
+        match channel::receive(socket.as_fd(), RecvFlags::empty()) {
+            Ok(came) if came.bytes.is_empty() => break,
+            Ok(came) => estate.hear(serde_json::from_slice(&came.bytes)?, came.descriptor),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    estate.settle(&prober)
+}
+
+impl Estate {
+    fn hear(&mut self, news: News, descriptor: Option<OwnedFd>) {
+        match news {
+            News::Devices { addresses } => {
+                self.addresses = addresses.into_iter().collect();
+                self.guardian = descriptor;
+            }
+            News::Table { engine } => {
+                self.tables.extend(descriptor.map(|table| (engine, table)));
+            }
+            News::Over { engine } => drop(self.tables.remove(&engine)),
+        }
+    }
+
+    fn settle(&self, prober: &Prober) -> io::Result<()> {
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        // A peer says its number once in half a second: not before the kernel hears it.
+        if let Some(guardian) = &self.guardian {
+            poll(&mut [PollFd::new(guardian, PollFlags::IN)], Some(&BURIAL))?;
+        }
+        for table in self.tables.values() {
+            for (local, remote) in self.connections(table)? {
+                let device = self.addresses.get(&local.ip()).copied().unwrap_or_default();
+                prober.probe(local, remote, device);
+            }
+        }
+        Ok(())
+    }
+
+    /// What of a table may be true. A program may write there what it likes.
+    fn connections(&self, table: &OwnedFd) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+        let mut found = table::read(table.as_fd())?;
+        found.retain(|(local, _)| self.addresses.contains_key(&local.ip()));
+        Ok(found)
+    }
+}
