@@ -26,7 +26,7 @@ use crate::reset::Prober;
 use crate::session::Session;
 
 /// Who has lived so long and is gone is replaced; who has not, cannot do it here.
-const TRIAL: Duration = Duration::from_secs(1);
+const TRIAL: Duration = Duration::from_millis(100);
 /// How long the kernel may take to put away a guardian that was killed.
 const BURIAL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 

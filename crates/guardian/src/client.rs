@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
@@ -17,6 +17,9 @@ use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
 use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSION};
+
+/// Above most descriptors of a program's.
+const HIGH: RawFd = 256;
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -254,6 +257,9 @@ fn connect_to(name: &str) -> Result<OwnedFd, Error> {
             .map_err(Error::system(setting_up))?;
     }
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| Error::Place)?;
+    // When a process is killed the kernel closes the descriptors with the highest numbers first, and a packet socket
+    // takes it some ten milliseconds: the guardian is to hear of the end before that.
+    let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
     match connect(&socket, &address) {
         Ok(()) => {}
         Err(Errno::CONNREFUSED) => return Err(Error::Gone),
