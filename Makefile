@@ -96,7 +96,7 @@ bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, ove
 	"$(RELEASE)/uncork-bench" run --only $(BENCH_STACK) --json out/bench-stack.json $(BENCH_ARGS) || status=$$?; \
 	exit $$status
 
-soak: setup-test ## the tests of real programs at length: about half an hour
+soak: setup-test ## the tests of real programs at length: about an hour
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-e2e

@@ -1,6 +1,6 @@
 """Python's own http.server with keep-alive: headers and body leave in two writes.
 
-http11.py PORT DIRECTORY; also takes PUT, which answers with the length and sum of what came."""
+http11.py PORT DIRECTORY [ADDRESS]; also takes PUT, which answers with the length and sum of what came."""
 import functools
 import hashlib
 import http.server
@@ -26,4 +26,5 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 port, directory = int(sys.argv[1]), sys.argv[2]
 handler = functools.partial(Handler, directory=directory)
-http.server.ThreadingHTTPServer(("127.0.0.1", port), handler).serve_forever()
+address = sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"
+http.server.ThreadingHTTPServer((address, port), handler).serve_forever()

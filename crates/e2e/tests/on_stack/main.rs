@@ -6,6 +6,8 @@ mod cpython;
 mod examples;
 mod haproxy;
 mod iperf;
+mod kills;
+mod many_connections;
 mod memcached;
 mod nginx;
 mod node;

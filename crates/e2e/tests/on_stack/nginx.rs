@@ -34,7 +34,8 @@ pub(crate) fn configuration(scratch: &Scratch, port: u16, workers: u32, sendfile
          events {{ worker_connections 256; }}\n\
          http {{ access_log off; {temporary} sendfile {sendfile}; tcp_nopush on;\n\
          keepalive_requests 100000; client_max_body_size 8m;\n\
-         server {{ listen {port}; listen [::]:{port}; root {directory}; }} }}\n"
+         server {{ listen {port}; listen [::]:{port}; root {directory};\n\
+         location = /pid {{ return 200 $pid; }} }} }}\n"
     )
 }
 

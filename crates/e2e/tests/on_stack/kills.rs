@@ -1,0 +1,256 @@
+//! SIGKILL of what serves on the stack: of the program, of one of its workers, of the guardian, in any order and at any
+//! instant, with peers connected who talk, download, rest, or have only connected.
+//!
+//! Whoever loses his connection by it hears of that at once, the others are served on, nothing is left, and the next
+//! start works.
+
+mod dice;
+mod heard;
+mod lane;
+mod peers;
+mod remains;
+mod strike;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::hosts::{OURS, end};
+use uncork_e2e::skip::note;
+use uncork_e2e::{Daemon, alone, soak};
+
+use crate::{lacks, wait_until};
+use dice::Dice;
+use heard::Heard;
+use lane::{Lane, PORT, Server};
+use peers::{Peer, Watch, come_and_go};
+use remains::{Process, Remains, processes};
+use strike::{Deaths, VICTIMS, Victim, strike, strike_program};
+
+const NEEDED: [(&str, &str); 3] =
+    [("nginx", "nginx-light"), ("redis-server", "redis-server"), ("python3", "python3")];
+/// Names the seed of all that is random here; without it each run has another one.
+const SEED: &str = "UNCORK_E2E_SEED";
+/// Guardians stay for some seconds after their programs; meanwhile others are killed on other hosts.
+const LANES: usize = 7;
+/// Whoever has heard nothing by then never will: no timer of TCP's is that long here.
+const NEVER: Duration = Duration::from_secs(5);
+/// Load before the kill, at the most.
+const LOAD: Duration = Duration::from_millis(100);
+/// How long those who have lost nothing are watched behind it.
+const AFTER: Duration = Duration::from_millis(50);
+
+/// The seed of a run, and what it has found so far.
+struct Run {
+    seed: u64,
+    heard: Mutex<Heard>,
+    /// What is measured is not the business of other rounds.
+    alone: Mutex<()>,
+}
+
+#[test]
+fn a_kill_leaves_peers_waiting_or_something_behind() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let _alone = alone();
+    let kills = if soak() { 500 } else { 7 };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let named = std::env::var(SEED).ok().map(|seed| seed.parse()).transpose()?;
+    let seed = named.unwrap_or_else(|| u64::from(now.subsec_nanos()));
+    let run = Run { seed, heard: Mutex::default(), alone: Mutex::default() };
+    let (next, failed) = (&AtomicU64::new(0), &AtomicBool::new(false));
+    let lane = |number: usize| {
+        let lane = Lane::new(number)?;
+        loop {
+            let round = next.fetch_add(1, Relaxed);
+            if round >= kills || failed.load(Relaxed) {
+                return Ok(());
+            }
+            run.round(&lane, round).inspect_err(|_| failed.store(true, Relaxed))?;
+        }
+    };
+    let outcomes: Vec<Result<()>> = thread::scope(|scope| {
+        let lane = &lane;
+        let lanes: Vec<_> = (0..LANES).map(|number| scope.spawn(move || lane(number))).collect();
+        let join = |lane: thread::ScopedJoinHandle<'_, _>| {
+            lane.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+        };
+        lanes.into_iter().map(join).collect()
+    });
+    let heard = run.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
+    note(&heard.to_string());
+    outcomes.into_iter().collect::<Result<()>>()?;
+    heard.check()
+}
+
+impl Run {
+    fn round(&self, lane: &Lane, number: u64) -> Result<()> {
+        let mut dice = Dice::new(self.seed, number);
+        let server = dice.pick(&[Server::Nginx, Server::Nginx, Server::Redis, Server::Python]);
+        let victim = VICTIMS[usize::try_from(number)? % VICTIMS.len()];
+        let what = || format!("round {number} of {SEED}={}: {server:?}, {victim:?}", self.seed);
+        let mut remains = Remains::default();
+        {
+            let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+            let scene = Scene { lane, server, victim, heard: &self.heard };
+            scene.play(&mut dice, &mut remains).with_context(what)?;
+            scene.start_again(&mut remains).with_context(what)?;
+        }
+        remains.check(&lane.hosts, PORT).with_context(what)
+    }
+}
+
+/// One kill.
+struct Scene<'a> {
+    lane: &'a Lane,
+    server: Server,
+    victim: Victim,
+    heard: &'a Mutex<Heard>,
+}
+
+impl Scene<'_> {
+    fn play(&self, dice: &mut Dice, remains: &mut Remains) -> Result<()> {
+        let daemon = self.lane.start(self.server)?;
+        let mut peers = self.lane.peers(self.server, &daemon)?;
+        remains.note(&self.lane.hosts)?;
+        let (watch, over) = (Watch::of(&peers)?, AtomicBool::new(false));
+        thread::scope(|scope| {
+            let watching = scope.spawn(|| watch.look(&over));
+            let done = self.play_before(&watch, &daemon, &mut peers, dice);
+            over.store(true, Relaxed);
+            watching.join().map_err(|_| anyhow!("a thread panicked"))??;
+            done
+        })
+    }
+
+    /// The kill, what is left of the program, and its end.
+    fn play_before(
+        &self,
+        watch: &Watch,
+        daemon: &Daemon,
+        peers: &mut [Peer],
+        dice: &mut Dice,
+    ) -> Result<()> {
+        let mut deaths = self.strike_under_load(watch, daemon, peers, dice)?;
+        if self.goes_on() {
+            for (at, peer) in peers.iter_mut().enumerate() {
+                if watch.ends()[at].is_none() {
+                    let what = format!("a peer who {:?}, of {:?}", peer.does, peer.owner);
+                    peer.is_served(&self.lane.wanted).context(what)?;
+                }
+            }
+            let new = self.lane.talk(self.server)?.get("small", &self.lane.wanted);
+            new.context("one who comes after the kill")?;
+        }
+        let (before, hosts) = (watch.ends(), &self.lane.hosts);
+        if self.victim == Victim::Heir {
+            // There is another one, which is as good.
+            let is_there = || Ok(processes(hosts)?.iter().any(Process::is_heir));
+            wait_until("the guardian has another heir", is_there)?;
+            deaths = strike(hosts, daemon, Victim::ProgramThenGuardian, dice)?;
+        }
+        strike_program(hosts, dice, &mut deaths)?;
+        let all: Vec<_> = (0..peers.len()).collect();
+        watch.wait(&all, NEVER);
+        let left = all.into_iter().filter(|at| before[*at].is_none());
+        self.judge(watch, peers, left, &deaths)
+    }
+
+    /// Kills while all do what they do, and waits until those have heard who are to.
+    fn strike_under_load(
+        &self,
+        watch: &Watch,
+        daemon: &Daemon,
+        peers: &mut [Peer],
+        dice: &mut Dice,
+    ) -> Result<Deaths> {
+        let owners: Vec<_> = peers.iter().map(|peer| peer.owner).collect();
+        let (stop, hosts, wanted) = (AtomicBool::new(false), &self.lane.hosts, &self.lane.wanted);
+        let to = end(OURS, PORT)?;
+        let (deaths, talked, came) = thread::scope(|scope| {
+            let talk = |peer| scope.spawn(|| Peer::go_on(peer, wanted, &stop));
+            let talks: Vec<_> = peers.iter_mut().map(talk).collect();
+            let comes = scope.spawn(|| come_and_go(hosts, to, &stop));
+            thread::sleep(dice.time(LOAD));
+            let deaths = strike(hosts, daemon, self.victim, dice);
+            if let Ok(deaths) = &deaths {
+                let all = owners.iter().enumerate();
+                let doomed = all.filter(|(_, owner)| deaths.doom(**owner).is_some());
+                watch.wait(&doomed.map(|(at, _)| at).collect::<Vec<_>>(), NEVER);
+                thread::sleep(AFTER);
+            }
+            stop.store(true, Relaxed);
+            let talked: Vec<_> = talks.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            (deaths, talked, comes.join())
+        });
+        let deaths = deaths?;
+        came.map_err(|_| anyhow!("a thread panicked"))??;
+        let ends = watch.ends();
+        let mut over = Vec::new();
+        for ((at, peer), talked) in peers.iter().enumerate().zip(talked) {
+            let talked = talked.map_err(|_| anyhow!("a thread panicked"))?;
+            // Whose the connections are of those who have said nothing yet is known by their end only.
+            if deaths.doom(peer.owner).is_some() || (peer.owner.is_none() && ends[at].is_some()) {
+                over.push(at);
+            } else {
+                talked.context("a connection that nobody has killed")?;
+                ensure!(ends[at].is_none(), "a connection has ended that nobody has killed");
+            }
+        }
+        self.judge(watch, peers, over, &deaths)?;
+        Ok(deaths)
+    }
+
+    /// Whether the kill leaves somebody who serves.
+    fn goes_on(&self) -> bool {
+        match self.victim {
+            Victim::Worker | Victim::Master => self.server == Server::Nginx,
+            Victim::Guardian | Victim::Heir => true,
+            _ => false,
+        }
+    }
+
+    /// Fails if one of these peers has not heard, or has heard before there was anything to be heard.
+    fn judge(
+        &self,
+        watch: &Watch,
+        peers: &[Peer],
+        which: impl IntoIterator<Item = usize>,
+        deaths: &Deaths,
+    ) -> Result<()> {
+        let ends = watch.ends();
+        let mut wrong = Vec::new();
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        for at in which {
+            let Peer { does, owner, talk } = &peers[at];
+            let doom = deaths.doom(*owner).or(deaths.first()).context("nobody was killed")?;
+            let took = ends[at].map(|end| (end.at.checked_duration_since(doom), end.is_reset));
+            match took {
+                // It may have been one of several deaths: when the peer heard of it is known, not how soon.
+                Some((Some(_), _)) if deaths.doom(*owner).is_none() => {}
+                Some((Some(took), is_reset)) => heard.note(self.victim, *does, took, is_reset),
+                Some((None, _)) => wrong.push(format!("{does:?}, of {owner:?}: too early")),
+                None => wrong.push(format!("{does:?}, of {owner:?}: never, {:?}", talk.stream())),
+            }
+        }
+        ensure!(wrong.is_empty(), "peers have heard of the kill:\n{}", wrong.join("\n"));
+        Ok(())
+    }
+
+    fn start_again(&self, remains: &mut Remains) -> Result<()> {
+        let daemon = self.lane.start(self.server).context("the next start")?;
+        let mut talk = self.lane.talk(self.server)?;
+        talk.get("small", &self.lane.wanted)?;
+        self.lane.hosts.check_on_stack(talk.stream())?;
+        remains.note(&self.lane.hosts)?;
+        // It would wait for this one's FIN.
+        drop(talk);
+        daemon.stop(Signal::SIGTERM)?;
+        Ok(())
+    }
+}

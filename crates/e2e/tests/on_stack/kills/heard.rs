@@ -1,0 +1,60 @@
+//! How long peers took to hear of a kill.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::peers::Does;
+use super::strike::Victim;
+
+/// So long a peer may take to hear of it.
+const SOON: Duration = Duration::from_millis(100);
+
+/// All times, by what was killed.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    times: BTreeMap<Victim, Vec<(Duration, Does)>>,
+    resets: usize,
+    ends: usize,
+}
+
+impl Heard {
+    pub(super) fn note(&mut self, victim: Victim, does: Does, took: Duration, is_reset: bool) {
+        self.times.entry(victim).or_default().push((took, does));
+        if is_reset {
+            self.resets += 1;
+        } else {
+            self.ends += 1;
+        }
+    }
+
+    /// Fails if the usual peer has not heard in time. A single one may be late because the machine was busy with
+    /// something else; who never hears has failed his round already.
+    pub(super) fn check(&self) -> Result<()> {
+        for (victim, times) in &self.times {
+            let mut times: Vec<_> = times.iter().map(|(took, _)| *took).collect();
+            times.sort_unstable();
+            let median = times[times.len() / 2];
+            ensure!(median < SOON, "{victim:?}: half of the peers heard of it after {median:?}");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} resets and {} FINs", self.resets, self.ends)?;
+        for (victim, times) in &self.times {
+            let mut times = times.clone();
+            times.sort_unstable_by_key(|(took, _)| *took);
+            let part = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+            let late = times.iter().filter(|(took, _)| *took >= SOON).count();
+            write!(f, "\n  {victim:?}: {} peers, ", times.len())?;
+            write!(f, "p50 {:?}, p99 {:?}, max {:?}", part(50).0, part(99).0, part(100))?;
+            write!(f, ", {late} later than {SOON:?}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! Who is connected when something is killed, and how and when he hears of it.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use uncork_e2e::Hosts;
+use uncork_e2e::http::{Answer, Connection};
+
+use super::NEVER;
+
+/// How often the watch looks whether it is to stop, in milliseconds.
+const LOOKS: u8 = 20;
+/// What a peer asks for while he talks: in turns, so that he is in the middle of either.
+const TALKED_OF: [&str; 3] = ["small", "small", "big"];
+
+/// What a peer does when somebody is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Asks and reads, again and again.
+    Talks,
+    /// Has asked for much, and reads none of it: the window is shut.
+    Downloads,
+    /// Has had an answer, and wants nothing.
+    Rests,
+    /// Has connected, and said nothing.
+    Listens,
+}
+
+pub(super) const ALL: [Does; 4] = [Does::Talks, Does::Downloads, Does::Rests, Does::Listens];
+
+/// What is served, by its names.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Wanted {
+    fn bytes(&self, name: &str) -> Result<&[u8]> {
+        let found = self.files.iter().find(|(other, _)| *other == name);
+        Ok(&found.context("no such file")?.1)
+    }
+}
+
+/// A conversation, by HTTP or as redis has it.
+#[derive(Debug)]
+pub(super) enum Talk {
+    Http(Connection),
+    Redis(BufReader<TcpStream>),
+}
+
+impl Talk {
+    pub(super) fn stream(&self) -> &TcpStream {
+        match self {
+            Self::Http(connection) => connection.stream(),
+            Self::Redis(reader) => reader.get_ref(),
+        }
+    }
+
+    pub(super) fn ask(&mut self, name: &str) -> Result<()> {
+        match self {
+            Self::Http(connection) => connection.request(&format!("/{name}"), ""),
+            Self::Redis(reader) => Ok(write!(reader.get_mut(), "get {name}\r\n")?),
+        }
+    }
+
+    fn hear(&mut self, name: &str, wanted: &Wanted) -> Result<()> {
+        let bytes = wanted.bytes(name)?;
+        let is_it = match self {
+            Self::Http(connection) => connection.answer()? == Answer::of(200, bytes),
+            Self::Redis(reader) => {
+                let mut head = String::new();
+                reader.read_line(&mut head)?;
+                let mut got = vec![0; bytes.len() + 2];
+                reader.read_exact(&mut got)?;
+                head == format!("${}\r\n", bytes.len()) && got.strip_suffix(b"\r\n") == Some(bytes)
+            }
+        };
+        ensure!(is_it, "another answer than {name}");
+        Ok(())
+    }
+
+    pub(super) fn get(&mut self, name: &str, wanted: &Wanted) -> Result<()> {
+        self.ask(name)?;
+        self.hear(name, wanted)
+    }
+}
+
+/// One who is connected.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) does: Does,
+    /// The process that has his connection, if that is known.
+    pub(super) owner: Option<u32>,
+    pub(super) talk: Talk,
+}
+
+impl Peer {
+    /// Does what he does until the end, or until he is to stop.
+    pub(super) fn go_on(&mut self, wanted: &Wanted, stop: &AtomicBool) -> Result<()> {
+        if self.does == Does::Talks {
+            let mut names = TALKED_OF.iter().cycle().take_while(|_| !stop.load(Relaxed));
+            names.try_for_each(|name| self.talk.get(name, wanted))?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless he is served as if nobody had been killed.
+    pub(super) fn is_served(&mut self, wanted: &Wanted) -> Result<()> {
+        if self.does == Does::Downloads {
+            self.talk.hear("huge", wanted)?;
+            self.does = Does::Rests;
+        }
+        self.talk.get("small", wanted)
+    }
+}
+
+/// How a connection has ended at the peer, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) at: Instant,
+    pub(super) is_reset: bool,
+}
+
+/// Tells of each of the connections when it ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    set: Epoll,
+    /// Or the set would forget a connection with the peer's own descriptor.
+    _streams: Vec<TcpStream>,
+    ends: Mutex<Vec<Option<End>>>,
+}
+
+impl Watch {
+    pub(super) fn of(peers: &[Peer]) -> Result<Self> {
+        let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let streams = peers.iter().map(|peer| peer.talk.stream().try_clone());
+        let streams: Vec<_> = streams.collect::<io::Result<_>>()?;
+        // Of a FIN and of errors, each once; what has come and was not read hides neither.
+        let told = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT;
+        for (at, stream) in (0..).zip(&streams) {
+            set.add(stream, EpollEvent::new(told, at))?;
+        }
+        Ok(Self { set, _streams: streams, ends: Mutex::new(vec![None; peers.len()]) })
+    }
+
+    pub(super) fn ends(&self) -> Vec<Option<End>> {
+        self.ends.lock().map(|ends| ends.clone()).unwrap_or_default()
+    }
+
+    /// Watches until it is to stop.
+    pub(super) fn look(&self, stop: &AtomicBool) -> Result<()> {
+        let mut told = [EpollEvent::empty(); 64];
+        while !stop.load(Relaxed) {
+            let count = match self.set.wait(&mut told, LOOKS) {
+                // Of a machine that was stopped for a while.
+                Err(Errno::EINTR) => continue,
+                waited => waited?,
+            };
+            let at = Instant::now();
+            let mut ends = self.ends.lock().map_err(|_| anyhow!("a thread panicked"))?;
+            for told in &told[..count] {
+                let is_reset = told.events().contains(EpollFlags::EPOLLERR);
+                ends[usize::try_from(told.data())?] = Some(End { at, is_reset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until these have ended, at most for so long.
+    pub(super) fn wait(&self, which: &[usize], limit: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            let ends = self.ends();
+            if which.iter().all(|at| ends[*at].is_some()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Connects and closes, again and again: somebody is in the middle of that when others are killed. Whoever is neither
+/// served nor refused in time is an error; how often he was not served is told.
+pub(super) fn come_and_go(hosts: &Hosts, to: SocketAddr, stop: &AtomicBool) -> Result<usize> {
+    let once = move || {
+        let mut stream = TcpStream::connect_timeout(&to, NEVER)?;
+        stream.set_read_timeout(Some(NEVER))?;
+        // Whatever the server speaks, it says something to that.
+        stream.write_all(b"GET /small HTTP/1.0\r\n\r\n")?;
+        stream.read_exact(&mut [0])
+    };
+    let mut failures = 0;
+    while !stop.load(Relaxed) {
+        match hosts.theirs.within(move || Ok(once()))? {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                return Err(anyhow!(error).context("one who comes hears nothing"));
+            }
+            Err(_) => {
+                failures += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+    Ok(failures)
+}

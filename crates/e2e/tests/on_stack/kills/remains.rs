@@ -1,0 +1,141 @@
+//! What the processes of a program on the stack have of the kernel's, and whether it is gone when they are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use uncork_e2e::Hosts;
+
+/// How long the kernel may take to put away what nobody has any more: it does so behind grace periods.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A process of our host.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) line: String,
+}
+
+impl Process {
+    pub(super) fn is_guardian(&self) -> bool {
+        self.line.starts_with("uncork guardian serve ")
+    }
+
+    /// The guardian's heir.
+    pub(super) fn is_heir(&self) -> bool {
+        self.line.starts_with("uncork guardian inherit")
+    }
+
+    pub(super) fn is_programs(&self) -> bool {
+        !self.is_guardian() && !self.is_heir()
+    }
+
+    pub(super) fn is_worker(&self) -> bool {
+        self.line.starts_with("nginx: worker")
+    }
+}
+
+/// Those that live.
+pub(super) fn processes(hosts: &Hosts) -> Result<Vec<Process>> {
+    let listed = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let process = |pid: &str| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        // A zombie has none.
+        let line = line.replace('\0', " ");
+        (!line.is_empty()).then_some(Process { pid: pid.parse().ok()?, line })
+    };
+    Ok(listed.split_whitespace().filter_map(process).collect())
+}
+
+/// What is to be gone, by the kernel's numbers.
+#[derive(Debug, Default)]
+pub(super) struct Remains {
+    programs: BTreeSet<u32>,
+    maps: BTreeSet<u32>,
+    links: BTreeSet<u32>,
+    /// Inodes of shared memory.
+    tables: BTreeSet<u64>,
+}
+
+impl Remains {
+    /// Adds what the processes of our host have at the moment.
+    pub(super) fn note(&mut self, hosts: &Hosts) -> Result<()> {
+        for process in processes(hosts)? {
+            for entry in fs::read_dir(format!("/proc/{}/fdinfo", process.pid))?.flatten() {
+                let told = fs::read_to_string(entry.path()).unwrap_or_default();
+                self.programs.extend(number(&told, "prog_id:"));
+                self.maps.extend(number(&told, "map_id:"));
+                self.links.extend(number(&told, "link_id:"));
+            }
+            self.tables.extend(tables_of(process.pid));
+        }
+        // Filters of packet sockets have no descriptor of their own, and are known by the maps that they use.
+        for program in ProgInfoIter::default() {
+            if program.map_ids.iter().any(|map| self.maps.contains(map)) {
+                self.programs.insert(program.id);
+            }
+        }
+        ensure!(!self.maps.is_empty() && !self.links.is_empty(), "the guardian has no filters");
+        ensure!(!self.tables.is_empty(), "the guardian has no table of connections");
+        Ok(())
+    }
+
+    /// Fails unless all of it is gone.
+    pub(super) fn check(&self, hosts: &Hosts, port: u16) -> Result<()> {
+        hosts.check_nothing_left(port)?;
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < patience, "left behind: {}", left.join(", "));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn left(&self) -> Vec<String> {
+        let programs = ProgInfoIter::default().map(|one| one.id);
+        let maps = MapInfoIter::default().map(|one| one.id);
+        let links = LinkInfoIter::default().map(|one| one.id);
+        let programs = programs.filter(|id| self.programs.contains(id));
+        let maps = maps.filter(|id| self.maps.contains(id));
+        let links = links.filter(|id| self.links.contains(id));
+        let tables = all_tables().filter(|(_, inode)| self.tables.contains(inode));
+        let programs = programs.map(|id| format!("program {id}"));
+        programs
+            .chain(maps.map(|id| format!("map {id}")))
+            .chain(links.map(|id| format!("link {id}")))
+            .chain(tables.map(|(pid, inode)| format!("table {inode} in process {pid}")))
+            .collect()
+    }
+}
+
+/// The number behind a word, where a file of fdinfo has it (proc_pid_fdinfo(5)).
+fn number(told: &str, word: &str) -> Option<u32> {
+    told.lines().find_map(|line| line.strip_prefix(word))?.trim().parse().ok()
+}
+
+/// Tables of connections that a process has open.
+fn tables_of(pid: u32) -> Vec<u64> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_table = |entry: &fs::DirEntry| {
+        let to = fs::read_link(entry.path()).unwrap_or_default();
+        to.to_string_lossy().starts_with("/memfd:uncork-connections")
+    };
+    let inode = |entry: fs::DirEntry| Some(fs::metadata(entry.path()).ok()?.ino());
+    entries.filter(is_table).filter_map(inode).collect()
+}
+
+/// The same of all processes, with whose they are.
+fn all_tables() -> impl Iterator<Item = (u32, u64)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.flat_map(|pid| tables_of(pid).into_iter().map(move |inode| (pid, inode)))
+}
