@@ -123,7 +123,11 @@ impl Connection {
         let mut buffer = vec![0; 65_536];
         while left > 0 {
             let wanted = left.min(buffer.len());
-            let got = self.reader.read(&mut buffer[..wanted])?;
+            let got = match self.reader.read(&mut buffer[..wanted]) {
+                // Of a machine that was stopped for a while (signal(7), of sockets with a timeout).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
             ensure!(got > 0, "the body ended {left} bytes early");
             body.add(&buffer[..got]);
             left -= got;

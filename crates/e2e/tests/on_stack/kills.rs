@@ -228,11 +228,13 @@ impl Scene<'_> {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         for at in which {
             let Peer { does, owner, talk } = &peers[at];
-            let doom = deaths.doom(*owner).or(deaths.first()).context("nobody was killed")?;
+            // It may have been any of several deaths: that the peer has heard of one is known then, not how soon.
+            let is_known = owner.is_some() || self.victim == Victim::Guardian;
+            let doom = if is_known { deaths.doom(*owner) } else { deaths.first() };
+            let doom = doom.context("nobody was killed")?;
             let took = ends[at].map(|end| (end.at.checked_duration_since(doom), end.is_reset));
             match took {
-                // It may have been one of several deaths: when the peer heard of it is known, not how soon.
-                Some((Some(_), _)) if deaths.doom(*owner).is_none() => {}
+                Some((Some(_), _)) if !is_known => {}
                 Some((Some(took), is_reset)) => heard.note(self.victim, *does, took, is_reset),
                 Some((None, _)) => wrong.push(format!("{does:?}, of {owner:?}: too early")),
                 None => wrong.push(format!("{does:?}, of {owner:?}: never, {:?}", talk.stream())),

@@ -131,7 +131,7 @@ impl Lane {
         }
         if does == Does::Downloads {
             talk.ask("huge")?;
-            talk.stream().peek(&mut [0])?;
+            talk.wait()?;
         }
         Ok(Peer { does, owner, talk })
     }

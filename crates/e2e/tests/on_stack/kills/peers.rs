@@ -71,6 +71,17 @@ impl Talk {
         }
     }
 
+    /// Waits until something has come, and leaves it there.
+    pub(super) fn wait(&self) -> Result<()> {
+        loop {
+            match self.stream().peek(&mut [0]) {
+                // Of a machine that was stopped for a while.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                came => return Ok(came.map(drop)?),
+            }
+        }
+    }
+
     fn hear(&mut self, name: &str, wanted: &Wanted) -> Result<()> {
         let bytes = wanted.bytes(name)?;
         let is_it = match self {
