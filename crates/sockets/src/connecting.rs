@@ -59,6 +59,16 @@ impl<O: Outside> Sockets<O> {
         Ok(())
     }
 
+    /// Whether a connection from here to there would be refused, as the stack has had one that is not over yet.
+    pub fn is_taken(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.with(|world| world.opened.contains(&(local, remote))).unwrap_or(false)
+    }
+
+    /// Whether there are connections that this process has opened, those in TIME-WAIT among them.
+    pub fn has_opened(&self) -> bool {
+        self.with(|world| !world.opened.is_empty()).unwrap_or(false)
+    }
+
     /// The address to connect to `remote` from.
     ///
     /// # Errors
@@ -234,6 +244,10 @@ impl World {
         asked: &Asked,
     ) -> Result<Place, Reason> {
         let at = self.link_of(local).ok_or("its device is out of use")?;
+        if self.opened.contains(&(local, remote)) {
+            // What is owned already is not to be disowned for this.
+            return Err("a connection of the same ends is not over yet".to_owned());
+        }
         self.own_connection(local, remote, fd)?;
         let begun = self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
             let now = link.now();

@@ -21,6 +21,7 @@ use uncork_e2e::run::tail;
 use uncork_e2e::skip::{find, note};
 use uncork_e2e::{Daemon, Hosts, alone, artifact, run, soak};
 use uncork_guardian::table;
+use uncork_netns::Namespace;
 
 use crate::{Scratch, kernel_nginx, lacks, nginx, noise, wait_until};
 
@@ -30,7 +31,7 @@ const CLIENTS: usize = 16;
 const BODY: usize = 602;
 const LONG: Duration = Duration::from_secs(20);
 /// Local ports of the client's host. So few that each comes again many times, while the connection that had it before is in
-/// TIME-WAIT at the server; and what those take is there when the warming up is over.
+/// TIME-WAIT; and what those take is there when the warming up is over.
 const PORTS: RangeInclusive<u16> = 20_000..=23_999;
 /// How often it is looked at the processes.
 const LOOKS: Duration = Duration::from_millis(250);
@@ -155,6 +156,13 @@ fn guardian(processes: &[(String, u32)]) -> Result<u32> {
     Ok(found.context("no guardian")?.1)
 }
 
+/// This host has no other ports to connect from.
+fn take_ports(host: &Namespace) -> Result<()> {
+    let file = "/proc/sys/net/ipv4/ip_local_port_range";
+    let set = format!("echo {} {} >{file}", PORTS.start(), PORTS.end());
+    uncork_netns::run(host.command("sh").args(["-c", &set]))
+}
+
 /// One connection, until its server ends it.
 fn once(to: SocketAddr, body: &[u8]) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&to, LONG).context("connecting")?;
@@ -191,9 +199,7 @@ fn server_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     let hosts = Hosts::new("manyserver")?;
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
-    let set =
-        format!("echo {} {} >/proc/sys/net/ipv4/ip_local_port_range", PORTS.start(), PORTS.end());
-    uncork_netns::run(hosts.theirs.command("sh").args(["-c", &set]))?;
+    take_ports(&hosts.theirs)?;
     let configuration = nginx::configuration(&scratch, PORT, WORKERS, "on");
     fs::write(scratch.path("nginx.conf"), configuration)?;
     let mut command = hosts.on_stack(find("nginx").context("no nginx")?)?;
@@ -223,7 +229,8 @@ fn server_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     let rate = total as f64 / took.as_secs_f64();
     note(&format!("{total} connections, {rate:.0} a second{}", sizes.told()));
     sizes.check()?;
-    ensure!(hosts.opened_since(before)? == 0, "connections were the kernel's");
+    let kernels = hosts.opened_since(before)?;
+    ensure!(kernels == 0, "{kernels} connections were the kernel's");
     check_over(&all)?;
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
@@ -291,6 +298,7 @@ fn client_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
     let server = kernel_nginx(&hosts, &scratch, PORT)?;
+    take_ports(&hosts.ours)?;
     let before = hosts.counted()?;
     let trial = Duration::from_secs(2);
     let (requests, mut sizes) = wrk(&hosts, &scratch, trial)?;
@@ -301,7 +309,8 @@ fn client_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     }
     note(&format!("{told} connections{}", sizes.told()));
     sizes.check()?;
-    ensure!(hosts.opened_since(before)? == 0, "connections were the kernel's");
+    let kernels = hosts.opened_since(before)?;
+    ensure!(kernels == 0, "{kernels} connections were the kernel's");
     server.stop(Signal::SIGTERM)?;
     wait_until("all is over", || Ok(hosts.check_nothing_left(PORT).is_ok()))
 }

@@ -1,6 +1,6 @@
 //! Sockets come and go, and their options.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use core::slice;
 use core::sync::atomic::Ordering::SeqCst;
@@ -259,7 +259,10 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         Err(why) => return kernels(&why),
     };
     // The kernel reserves the port.
-    let Some(local) = bind(fd, SocketAddr::new(source, bound.port()), bound, ipv6) else {
+    let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
+    let port = free_port(source, remote, bound, ipv6);
+    // Somebody else may have taken that by now.
+    let Some(local) = from(port).or_else(|| from(bound.port())) else {
         return kernels("the kernel does not reserve a port for it");
     };
     let non_blocking = is_non_blocking(fd);
@@ -296,6 +299,29 @@ fn finish_connect(fd: c_int) -> Result<(), Errno> {
         super::handing::settle(&given);
     }
     result
+}
+
+/// The port to connect from, or 0 for any that the kernel likes.
+///
+/// When a connection is closed its port is the kernel's to give away, and in TIME-WAIT the stack still has it: the same
+/// ends once more it would refuse. On kernel sockets another port is taken, too. A socket can be bound once only, so one
+/// that is for nothing else asks for a port.
+fn free_port(source: IpAddr, remote: SocketAddr, bound: SocketAddr, ipv6: bool) -> u16 {
+    /// Where so many ports in a row are taken, nearly all are.
+    const TRIES: usize = 16;
+    if bound.port() != 0 || !SOCKETS.has_opened() {
+        return bound.port();
+    }
+    let any = SocketAddr::new(source, 0);
+    let one = || {
+        let asks = super::outside::new_socket(ipv6).ok()?.into_raw_fd();
+        let given = bind(asks, any, any, ipv6);
+        // SAFETY: no pointers; it is nobody else's.
+        let _ = unsafe { raw!(SYS_close, asks) };
+        given
+    };
+    let given = (0..TRIES).map_while(|_| one()).find(|local| !SOCKETS.is_taken(*local, remote));
+    given.map_or(0, |local| local.port())
 }
 
 /// Binds a descriptor, unless it is bound, and gives the end that it is bound to.
