@@ -1,6 +1,7 @@
 //! Sockets come and go, and their options.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::IntoRawFd as _;
 
 use core::slice;
 use core::sync::atomic::Ordering::SeqCst;
