@@ -14,8 +14,9 @@ const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
 const SLACK: Micros = Micros::from_millis(2);
 
 impl Connection {
-    /// Does what is due.
+    /// The wheel has come up: does what is due.
     pub(crate) fn handle_timers(&mut self, cx: &mut Context<'_>) {
+        self.timers.come_up();
         while let Some(timer) = self.timers.expire(cx.now) {
             match timer {
                 Timer::Loss => self.on_loss_timer(cx),

@@ -9,7 +9,7 @@ use super::receive::window::LARGEST_SHIFT;
 const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
 
 /// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5).
-const STALE_STAMP_SECONDS: u64 = 24 * 24 * 3600;
+const STALE_STAMP_SECONDS: u32 = 24 * 24 * 3600;
 
 /// Octets of the timestamp option with its padding.
 pub(crate) const TIMESTAMP_BYTES: u32 = 12;
@@ -35,9 +35,9 @@ pub(crate) struct Peer {
     pub(crate) echoes_congestion: bool,
     /// The window was cut for an echo; the next new data says so.
     pub(crate) owes_cwr: bool,
-    /// Latest timestamp to be echoed (TS.Recent), and when it came, in milliseconds.
+    /// Latest timestamp to be echoed (TS.Recent), and when it came, in seconds.
     pub(crate) recent: u32,
-    recent_millis: u64,
+    recent_seconds: u32,
     has_recent: bool,
     /// Where our timestamp clock began.
     pub(crate) stamp_offset: u32,
@@ -66,14 +66,14 @@ impl Peer {
     /// Remembers a timestamp to be echoed.
     pub(crate) fn note_stamp(&mut self, value: u32, now: Instant) {
         self.recent = value;
-        self.recent_millis = now.as_millis();
+        self.recent_seconds = seconds(now);
         self.has_recent = true;
     }
 
     /// Whether a segment with this timestamp is older than what has come already
     /// (PAWS, RFC 7323 §5.3 rule R1).
     pub(crate) fn is_old_stamp(&self, value: u32, now: Instant) -> bool {
-        let age = || now.as_millis().saturating_sub(self.recent_millis) / 1000;
+        let age = || seconds(now).saturating_sub(self.recent_seconds);
         self.has_recent
             && value.wrapping_sub(self.recent).cast_signed() < 0
             && age() < STALE_STAMP_SECONDS
@@ -89,6 +89,11 @@ impl Peer {
     pub(crate) fn stamps_option(&self, now: Instant) -> Option<(u32, u32)> {
         self.stamps.then(|| (self.stamp(now), if self.has_recent { self.recent } else { 0 }))
     }
+}
+
+/// For a comparison of days; 136 years of them.
+fn seconds(now: Instant) -> u32 {
+    u32::try_from(now.as_millis() / 1000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

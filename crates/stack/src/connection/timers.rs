@@ -39,19 +39,30 @@ pub(crate) enum LossTimer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
     deadlines: [Instant; COUNT],
+    /// When the wheel comes back to this connection, which is asked here and not there: its entry would be
+    /// one more line of memory for each segment.
+    entered: Instant,
+    /// One was set to before that.
+    early: bool,
     /// What the first of them is for.
     pub(crate) loss: LossTimer,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { deadlines: [Instant::NEVER; COUNT], loss: LossTimer::None }
+        Self {
+            deadlines: [Instant::NEVER; COUNT],
+            entered: Instant::NEVER,
+            early: false,
+            loss: LossTimer::None,
+        }
     }
 }
 
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, deadline: Instant) {
         self.deadlines[timer as usize] = deadline;
+        self.early |= deadline < self.entered;
     }
 
     pub(crate) fn set_loss(&mut self, kind: LossTimer, deadline: Instant) {
@@ -67,7 +78,7 @@ impl Timers {
     }
 
     pub(crate) fn stop_all(&mut self) {
-        *self = Self::default();
+        *self = Self { entered: self.entered, ..Self::default() };
     }
 
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
@@ -78,9 +89,26 @@ impl Timers {
         self.deadline(timer).is_some()
     }
 
-    /// The earliest, or never.
-    pub(crate) fn earliest(&self) -> Instant {
-        self.deadlines.into_iter().min().unwrap_or(Instant::NEVER)
+    /// When the wheel has to come back, if that is before it would.
+    #[inline]
+    pub(crate) fn to_enter(&mut self) -> Option<Instant> {
+        if self.early { self.earlier() } else { None }
+    }
+
+    /// What was set may have been stopped since.
+    fn earlier(&mut self) -> Option<Instant> {
+        self.early = false;
+        let earliest = self.deadlines.into_iter().min()?;
+        (earliest < self.entered).then(|| {
+            self.entered = earliest;
+            earliest
+        })
+    }
+
+    /// The wheel has come back, and has no entry any more.
+    pub(crate) fn come_up(&mut self) {
+        self.entered = Instant::NEVER;
+        self.early = true;
     }
 
     /// Stops a timer that is due, and says which it was. For [`Timer::Loss`] what it was for is left

@@ -1,43 +1,75 @@
 //! After something has happened to a connection: who has to know?
 
+use std::collections::VecDeque;
+
 use uncork_packet::Instant;
 
 use super::{News, Stack};
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::event::Change;
+use crate::timer::Wheel;
 
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
     pub(super) fn settle(&mut self, place: u32) {
-        let Some(mut connection) = self.connections.get_mut(place) else { return };
-        if connection.listener.is_some() {
-            self.settle_with_listener(place);
-            let Some(settled) = self.connections.get_mut(place) else { return };
-            connection = settled;
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.listener.is_none() && connection.state != State::Closed {
+            Self::settle_open(
+                connection,
+                place,
+                &mut self.wheel,
+                (&mut self.news, &mut self.ready),
+            );
+        } else {
+            self.settle_other(place);
         }
-        if connection.is_gone() {
-            self.remove(place);
-            return;
+    }
+
+    /// One that has come to no listener, or was accepted, and is not over.
+    #[inline]
+    pub(super) fn settle_open(
+        connection: &mut Connection,
+        place: u32,
+        wheel: &mut Wheel,
+        (news, ready): (&mut VecDeque<News>, &mut VecDeque<u32>),
+    ) {
+        if let Some(deadline) = connection.timers.to_enter() {
+            wheel.ensure(place, deadline);
         }
-        self.wheel.ensure(place, connection.timers.earliest());
         let user = &mut connection.user;
-        if user.attached && !user.news.is_empty() && !user.in_news {
+        if !user.news.is_empty() && user.attached && !user.in_news {
             user.in_news = true;
-            self.news.push_back(News::Socket(place));
+            news.push_back(News::Socket(place));
         }
         if !connection.user.in_ready && connection.has_output() {
             connection.user.in_ready = true;
-            self.ready.push_back(place);
+            ready.push_back(place);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_other(&mut self, place: u32) {
+        self.settle_with_listener(place);
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.is_gone() {
+            self.remove(place);
+        } else {
+            Self::settle_open(
+                connection,
+                place,
+                &mut self.wheel,
+                (&mut self.news, &mut self.ready),
+            );
         }
     }
 
     /// The same after a frame has left: it has no news, and is where it belongs in the queue.
     pub(super) fn settle_sent(&mut self, place: u32) {
-        let Some(connection) = self.connections.get(place) else { return };
+        let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.is_gone() {
             self.remove(place);
-        } else {
-            self.wheel.ensure(place, connection.timers.earliest());
+        } else if let Some(deadline) = connection.timers.to_enter() {
+            self.wheel.ensure(place, deadline);
         }
     }
 
@@ -45,6 +77,9 @@ impl Stack {
     #[inline(never)]
     fn settle_with_listener(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
+        if connection.listener.is_none() {
+            return;
+        }
         if connection.fast.has(Fast::CHILD) {
             self.settle_fast_child(place);
             return;

@@ -81,11 +81,10 @@ impl Stack {
                     connection.note_blocked(&mut cx, blocked);
                     self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
-                    self.leave_queue();
-                    let earliest = self.connections.get(place).map(|one| one.timers.earliest());
-                    if let Some(earliest) = earliest {
-                        self.wheel.ensure(place, earliest);
+                    if let Some(deadline) = connection.timers.to_enter() {
+                        self.wheel.ensure(place, deadline);
                     }
+                    self.leave_queue();
                 }
             }
         }
