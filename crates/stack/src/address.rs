@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// What stands before an IPv4 address where it is kept as IPv6 has it (RFC 4291 §2.5.5.2).
 const MAPPED: u64 = 0xffff_0000_0000;
 
+/// Where that stands, in the machine's order.
+const PREFIX: u64 = (!(u32::MAX as u64)).to_be();
+
 /// An IP address, IPv4 as IPv6 has it. The words are in the machine's order of its octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -24,9 +27,18 @@ impl Address {
             .then(|| Ipv4Addr::from_bits(bits))
     }
 
+    /// The same of one that is known to be.
+    #[inline]
+    pub(crate) fn low_v4(self) -> Ipv4Addr {
+        debug_assert!(!self.is_ipv6());
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is the address")]
+        let bits = u64::from_be(self.back) as u32;
+        Ipv4Addr::from_bits(bits)
+    }
+
     #[inline]
     pub(crate) fn is_ipv6(self) -> bool {
-        self.as_v4().is_none()
+        self.front != 0 || self.back & PREFIX != MAPPED.to_be()
     }
 
     #[inline]

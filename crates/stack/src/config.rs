@@ -62,6 +62,9 @@ pub struct Config {
     pub udp_send_bytes: u32,
     /// Bytes of storage that are kept for the next connection that needs some.
     pub kept_storage_bytes: usize,
+    /// Whether segments of a conversation in which nothing is amiss take a short way in (header prediction) and
+    /// out. To be switched off to see that nobody can tell.
+    pub short_ways: bool,
     /// Whether timestamps are offered, and granted to a peer that offers them (tcp_timestamps).
     pub timestamps: bool,
     /// The same for selective acknowledgments (tcp_sack).
@@ -121,6 +124,7 @@ impl Default for Config {
             udp_receive_bytes: 212_992,
             udp_send_bytes: 212_992,
             kept_storage_bytes: 64 << 20,
+            short_ways: true,
             timestamps: true,
             sack: true,
             restart_after_idle: true,

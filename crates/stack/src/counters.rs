@@ -15,6 +15,8 @@ pub struct Counters {
     pub segments_in: u64,
     /// Of those, that were joined to the one before.
     pub joined: u64,
+    /// Of those, that were what their connection was to go on with (TCPHPHits).
+    pub predicted: u64,
     /// TCP segments that were sent, those of trains counted one by one.
     pub segments_out: u64,
     /// Segments that were sent again.

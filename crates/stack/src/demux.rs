@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use uncork_wire::plain::Plain;
+
 use crate::address::Address;
 use crate::hash::{self, Key};
 
@@ -22,6 +24,17 @@ impl Tuple {
             remote_address: remote.ip().into(),
             local_port: local.port(),
             remote_port: remote.port(),
+        }
+    }
+
+    /// That a segment which has come belongs to.
+    #[inline]
+    pub(crate) fn of_plain(segment: &Plain) -> Self {
+        Self {
+            local_address: segment.destination.into(),
+            remote_address: segment.source.into(),
+            local_port: segment.fields.destination_port,
+            remote_port: segment.fields.source_port,
         }
     }
 

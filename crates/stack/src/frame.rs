@@ -9,9 +9,6 @@ use uncork_wire::{Protocol, ipv4, ipv6};
 
 use crate::address::Address;
 
-/// What an IP header begins with here (RFC 1700's recommendation, and Linux's default).
-const HOPS: u8 = 64;
-
 /// The link-layer part of a way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
@@ -57,7 +54,7 @@ impl Packet {
         protocol: Protocol,
     ) -> Self {
         let (source, destination) = (source.into(), destination.into());
-        Self { source, destination, protocol, tos: 0, hops: HOPS }
+        Self { source, destination, protocol, tos: 0, hops: ipv4::HOPS }
     }
 
     /// Writes link and IP headers in front of `payload_bytes` octets; gives the length of both.

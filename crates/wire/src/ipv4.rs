@@ -9,6 +9,9 @@ use crate::{Malformed, Protocol, Unread, checksum};
 /// Octets of a header without options.
 pub const HEADER_BYTES: usize = 20;
 
+/// Hops that a packet may take (RFC 1700's recommendation, and Linux's default).
+pub const HOPS: u8 = 64;
+
 /// An IPv4 header without its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -36,7 +39,7 @@ pub struct Header {
 
 impl Header {
     /// Of a packet that is never fragmented, so that its identification means nothing (RFC 6864
-    /// §4.1), with the 64 hops that RFC 1700 recommends.
+    /// §4.1), with [`HOPS`].
     #[must_use]
     pub fn whole(
         protocol: Protocol,
@@ -51,7 +54,7 @@ impl Header {
             dont_fragment: true,
             more_fragments: false,
             fragment_offset: 0,
-            ttl: 64,
+            ttl: HOPS,
             protocol,
             source,
             destination,

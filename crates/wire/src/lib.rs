@@ -14,6 +14,7 @@
 //! ```text
 //! ethernet ─▶ arp
 //!          ─▶ ipv4, ipv6 ─▶ icmpv4, icmpv6, udp, tcp (Fields, OptionSet)      checksum
+//!          ─▶ plain (both headers of what nearly all packets are)
 //! ```
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod link;
+pub mod plain;
 #[cfg(test)]
 mod round_trip;
 mod segment;

@@ -79,6 +79,12 @@ impl Peer {
             && age() < STALE_STAMP_SECONDS
     }
 
+    /// Whether a segment of a conversation may have this timestamp.
+    #[inline]
+    pub(crate) fn predicts(&self, value: u32, now: Instant) -> bool {
+        self.stamps && self.sacks && !self.is_old_stamp(value, now)
+    }
+
     /// Our timestamp clock: milliseconds.
     #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
     pub(crate) fn stamp(&self, now: Instant) -> u32 {
@@ -87,7 +93,19 @@ impl Peer {
 
     /// The option for a segment that leaves now.
     pub(crate) fn stamps_option(&self, now: Instant) -> Option<(u32, u32)> {
-        self.stamps.then(|| (self.stamp(now), if self.has_recent { self.recent } else { 0 }))
+        self.stamps.then(|| self.stamps_now(now))
+    }
+
+    /// What it says.
+    #[inline]
+    pub(crate) fn stamps_now(&self, now: Instant) -> (u32, u32) {
+        (self.stamp(now), if self.has_recent { self.recent } else { 0 })
+    }
+
+    /// Whether a segment of new data has timestamps, and nothing to say of congestion.
+    #[inline]
+    pub(crate) fn sends_plain(&self) -> bool {
+        self.stamps && !self.echoes_congestion && !self.owes_cwr
     }
 }
 

@@ -70,6 +70,18 @@ pub(crate) enum Frame<'a> {
 }
 
 impl Interface {
+    /// What is behind the header of the link, if that says that the frame is for us alone and has IPv4 in it.
+    #[inline]
+    pub(crate) fn packet_v4<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        if self.device.medium == Medium::Ip {
+            return Some(frame);
+        }
+        let (head, packet) = frame.split_first_chunk::<{ ethernet::HEADER_BYTES }>()?;
+        let &[a, b, c, d, e, f, .., high, low] = head;
+        let ours = [a, b, c, d, e, f] == self.mac.0;
+        (ours && u16::from_be_bytes([high, low]) == EtherType::IPV4.0).then_some(packet)
+    }
+
     /// Reads a frame, and answers it if that needs no connection.
     #[inline]
     pub(crate) fn arrive<'a>(

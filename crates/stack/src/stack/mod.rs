@@ -7,6 +7,7 @@ mod fast_open;
 pub(crate) mod join;
 mod listen;
 mod open;
+mod predict;
 mod readiness;
 mod settle;
 mod shared;
@@ -170,6 +171,9 @@ impl Stack {
     /// Takes a frame in. What it leads to is asked for later.
     pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
         self.shared.counters.frames_in += 1;
+        if self.arrive_predicted(now, frame) {
+            return;
+        }
         if self.arrive(now, frame).is_err() {
             self.shared.counters.malformed += 1;
         }

@@ -3,6 +3,7 @@
 mod ack;
 mod checks;
 mod data;
+mod predicted;
 mod syn_sent;
 
 use uncork_wire::SeqNumber;

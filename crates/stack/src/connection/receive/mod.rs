@@ -96,6 +96,22 @@ impl Receiver {
         self.gaps.is_some() || self.duplicate.is_some()
     }
 
+    /// Whether there is neither a gap, nor a report, nor an end.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.has_gaps() && self.fin.is_none()
+    }
+
+    /// Takes data that is next, where nothing waits behind it.
+    #[inline]
+    pub(crate) fn take_next(&mut self, data: &[u8], pool: &mut Pool) {
+        debug_assert!(self.gaps.is_none());
+        #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
+        let bytes = data.len() as u32;
+        self.buffer.push(data, pool);
+        self.nxt += bytes;
+    }
+
     pub(crate) fn gaps(&self) -> Option<&Reassembly> {
         self.gaps.as_deref()
     }

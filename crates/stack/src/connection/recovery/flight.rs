@@ -74,7 +74,7 @@ impl Record {
     }
 
     /// What has passed between two ACKs, if the later one is of this.
-    fn passed(&self) -> Passed {
+    pub(crate) fn passed(&self) -> Passed {
         let waited = u64::from(self.waited) << WAITED_SHIFT;
         let since = Instant::from_nanos(self.sent_at.as_nanos().saturating_sub(waited));
         Passed { segments: self.ahead, end: self.end, since }
@@ -162,6 +162,25 @@ impl Flight {
     /// Segments that are believed to be on their way (pipe in RFC 6675 §4).
     pub(crate) fn in_flight(&self) -> u32 {
         (self.out + self.retransmitted).saturating_sub(self.sacked + self.lost)
+    }
+
+    /// Whether it is one transmission at most, sent once, of which nothing was told yet.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        match self.records.len() {
+            0 => true,
+            1 => self.first().is_some_and(|only| only.marks == 0),
+            _ => false,
+        }
+    }
+
+    /// Takes that one: it has arrived.
+    #[inline]
+    pub(crate) fn take_plain(&mut self) -> Option<Record> {
+        let only = self.records.pop_front()?;
+        debug_assert!(self.records.is_empty() && self.out == u32::from(only.segments));
+        self.out = 0;
+        Some(only)
     }
 
     #[cfg(test)]

@@ -89,6 +89,15 @@ impl Recovery {
         matches!(self.phase, Phase::Recovery | Phase::Loss)
     }
 
+    /// Whether nothing is amiss, nothing is tried, and nothing may have to be taken back.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.phase == Phase::Open
+            && self.duplicates == 0
+            && self.probe.is_none()
+            && self.before.is_none()
+    }
+
     /// Losses are proven: the window comes down, and what is lost goes out again.
     pub(crate) fn enter(
         &mut self,

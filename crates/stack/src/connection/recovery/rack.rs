@@ -102,6 +102,16 @@ impl Rack {
         }
     }
 
+    /// The same of what was sent last, is all that was under way, and was sent once.
+    #[inline]
+    pub(crate) fn deliver_next(&mut self, record: &Record, took: Micros) {
+        self.begin_ack();
+        self.forward = record.end;
+        self.rtt = took;
+        self.started = true;
+        (self.sent_at, self.end) = (record.sent_at, record.end);
+    }
+
     /// The peer says that it got something twice: what was thought lost was late. Wait longer, once a
     /// round trip (step 4).
     pub(crate) fn duplicate_reported(&mut self) {

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::frame::{Packet, TcpFrame};
 
 /// ECN's codepoint for "this transport understands" (ECT(0), RFC 3168 §5).
-const ECT0: u8 = 0b10;
+pub(super) const ECT0: u8 = 0b10;
 
 /// What is special about one segment.
 struct Segment {
@@ -36,6 +36,9 @@ impl Connection {
         slot: &mut [u8],
     ) -> Result<Transmit, Blocked> {
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        if let Some(bytes) = self.decide_plain(cx, room) {
+            return Ok(self.transmit_plain(cx, bytes, link_bytes, slot));
+        }
         self.restart_if_idle(cx);
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
@@ -199,7 +202,8 @@ impl Connection {
     }
 
     /// Chooses the window to announce, and remembers it.
-    fn offer_window(&mut self) -> u16 {
+    #[inline]
+    pub(super) fn offer_window(&mut self) -> u16 {
         let shift = self.peer.receive_shift;
         let window = self.receiver.window_to_offer(self.ack.segment_bytes(), shift);
         self.receiver.acknowledged = self.receiver.nxt;
@@ -234,12 +238,7 @@ impl Connection {
             }
             self.on_sent_new(cx, plan, tail_probe);
         }
-        let frame_bytes = plan.bytes + u32::from(plan.segments) * self.header_bytes();
-        let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
-        self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
-        self.counts.bytes_sent += u64::from(plan.bytes);
-        self.counts.data_segments_out += u64::from(plan.segments);
-        self.ack.on_data_sent(cx.now);
+        self.note_data_sent(cx, plan, self.header_bytes());
         Segment {
             seq: plan.seq,
             flags,
@@ -255,7 +254,19 @@ impl Connection {
         }
     }
 
-    fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
+    /// Data leaves, with so many octets of headers in each segment.
+    #[inline]
+    pub(super) fn note_data_sent(&mut self, cx: &Context<'_>, plan: DataPlan, header_bytes: u32) {
+        let frame_bytes = plan.bytes + u32::from(plan.segments) * header_bytes;
+        let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
+        self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
+        self.counts.bytes_sent += u64::from(plan.bytes);
+        self.counts.data_segments_out += u64::from(plan.segments);
+        self.ack.on_data_sent(cx.now);
+    }
+
+    #[inline]
+    pub(super) fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
         if self.sender.flight.is_empty() {
             self.congestion.on_restart(cx.now.since(self.counts.last_sent));
         }
@@ -305,6 +316,12 @@ impl Connection {
         self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
     }
 
+    /// Nothing was sent for more than a timeout.
+    #[inline]
+    pub(super) fn is_idle(&self, cx: &Context<'_>) -> bool {
+        cx.now > self.counts.last_sent + self.rtt.base_timeout(cx.timeouts)
+    }
+
     /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
     /// anything is sent in the old one.
     fn restart_if_idle(&mut self, cx: &Context<'_>) {
@@ -313,8 +330,7 @@ impl Connection {
             return;
         }
         let timeout = self.rtt.base_timeout(cx.timeouts);
-        let idles = cx.now > self.counts.last_sent + timeout;
-        if idles && cx.config.restart_after_idle && self.counts.data_segments_out > 0 {
+        if self.is_idle(cx) && cx.config.restart_after_idle && self.counts.data_segments_out > 0 {
             let idle = cx.now.since(self.counts.last_sent);
             let timeouts = idle.as_micros() / timeout.as_duration().as_micros().max(1);
             let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);
@@ -322,7 +338,8 @@ impl Connection {
         }
     }
 
-    fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {
+    #[inline]
+    pub(super) fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {
         self.ack.on_ack_sent(segments, cx.config.quick_ack_counting);
         self.timers.stop(Timer::Ack);
         self.receiver.acknowledged = self.receiver.nxt;

@@ -6,6 +6,7 @@ pub(crate) mod device_queue;
 pub(crate) mod emit;
 pub(crate) mod ends;
 pub(crate) mod pacer;
+mod plain;
 
 use uncork_wire::SeqNumber;
 
@@ -98,6 +99,14 @@ impl Sender {
     pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
         self.pushed.after(seq) && !self.pushed.after(end)
             || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))
+    }
+
+    /// Octets that can leave at once, as far as the user is concerned: he says neither that there is more, nor
+    /// where they end, nor that they are the last.
+    #[inline]
+    pub(crate) fn plain_bytes(&self) -> u32 {
+        let plain = !self.more && !self.fin_queued && self.ends.is_none();
+        if plain { self.unsent_bytes() } else { 0 }
     }
 
     /// Whether `bytes` more are so many that PSH may have to be said before their end.

@@ -1,0 +1,92 @@
+//! Header prediction (Jacobson, 1990; Linux's `tcp_rcv_established`): the segment that a conversation goes on
+//! with. It is next in order, acknowledges all that was sent, says nothing of the window that was not known, and
+//! nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
+//! then known before.
+
+use uncork_packet::Instant;
+use uncork_wire::plain::Plain;
+
+use crate::connection::congestion::Round;
+use crate::connection::recovery::Record;
+use crate::connection::timers::Timer;
+use crate::connection::{Connection, State};
+use crate::context::Context;
+use crate::event::Ready;
+use crate::units::Micros;
+
+impl Connection {
+    /// Whether that is such a segment, with so many octets of data.
+    #[inline]
+    pub(crate) fn predicts(&self, segment: &Plain, bytes: u32, now: Instant) -> bool {
+        let Self { sender, receiver, peer, .. } = self;
+        let fields = &segment.fields;
+        self.state == State::Established
+            && fields.seq == receiver.nxt
+            && fields.ack == sender.nxt
+            && u32::from(fields.window) << peer.send_shift == sender.window
+            && bytes <= receiver.window_left()
+            && receiver.is_plain()
+            && peer.predicts(segment.timestamps.0, now)
+            && self.user.attached
+            && self.listener.is_none()
+            && !self.user.wants_room
+            && !sender.fin_queued
+            && sender.unsent_bytes() == 0
+            && sender.flight.is_plain()
+            && self.recovery.is_quiet()
+    }
+
+    /// Takes it in.
+    #[inline]
+    pub(crate) fn take_predicted(&mut self, cx: &mut Context<'_>, segment: &Plain, data: &[u8]) {
+        let fields = &segment.fields;
+        self.counts.segments_in += 1;
+        self.counts.last_heard = cx.now;
+        self.counts.unanswered = 0;
+        // RFC 7323 §4.3, as `note_timestamp` has it.
+        if !fields.seq.after(self.receiver.acknowledged) {
+            self.peer.note_stamp(segment.timestamps.0, cx.now);
+        }
+        (self.sender.window_seq, self.sender.window_ack) = (fields.seq, fields.ack);
+        if let Some(record) = self.sender.flight.take_plain() {
+            self.take_whole_ack(cx, &record);
+        }
+        self.note_idleness(cx.now);
+        #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
+        let bytes = data.len() as u32;
+        self.receiver.take_next(data, cx.pool);
+        self.counts.bytes_received += u64::from(bytes);
+        self.counts.data_segments_in += 1;
+        self.user.news |= Ready::READABLE;
+        self.acknowledge_joined(cx, bytes, true);
+    }
+
+    /// All that was under way has arrived: one transmission, sent once.
+    #[inline]
+    fn take_whole_ack(&mut self, cx: &mut Context<'_>, record: &Record) {
+        let segments = u32::from(record.segments);
+        let took = Micros::between(record.sent_at, cx.now);
+        let mss = self.segment_bytes();
+        self.counts.bytes_acked += u64::from((record.end - self.sender.una).unsigned_abs());
+        self.counts.delivered += u64::from(segments);
+        self.sender.more = false;
+        self.sender.acknowledge(record.end, cx.pool);
+        self.recovery.timeouts = 0;
+        self.recovery.silent_since.clear();
+        self.recovery.progress_at = cx.now;
+        self.recovery.rack.deliver_next(record, took);
+        self.rtt.sample(took);
+        self.rtt.backoff = 0;
+        self.pacer.observe(record.passed(), mss, record.end, cx.now);
+        self.congestion.watch_slow_start(Round {
+            now: cx.now,
+            took: Some(took),
+            una: record.end,
+            nxt: record.end,
+            paced: cx.config.pacing,
+        });
+        self.congestion.on_ack(segments, cx.now, &self.rtt);
+        self.pacer.update(&self.congestion, 0, mss, self.rtt.smoothed());
+        self.timers.stop(Timer::Loss);
+    }
+}

@@ -1,0 +1,58 @@
+//! The short way in, for the segments that conversations are made of (`connection/arrival/predicted.rs`).
+//!
+//! All questions come first and change nothing. If one is answered with no, the frame goes the general way
+//! ([`Stack::arrive`]) from its beginning, so that only that way knows what to do about anything unusual.
+
+use uncork_packet::{Instant, Received, Trust};
+use uncork_wire::plain::{HEADER_BYTES, Plain};
+use uncork_wire::tcp::Flags;
+
+use super::Stack;
+use crate::demux::Tuple;
+
+/// A write ends in it. Data without PSH has more behind it, and is joined ([`super::join`]).
+const FLAGS: Flags = Flags::ACK.with(Flags::PSH);
+
+impl Stack {
+    /// Takes a frame in, if it is such a segment; whether it was.
+    #[inline]
+    pub(super) fn arrive_predicted(&mut self, now: Instant, frame: &Received<'_>) -> bool {
+        if self.joined.is_some() || frame.segment_bytes.is_some() {
+            return false;
+        }
+        let Some((segment, packet)) = self.interface.packet_v4(frame.bytes).and_then(Plain::read)
+        else {
+            return false;
+        };
+        let data = &packet[HEADER_BYTES..];
+        let marked = segment.tos & 3 == 3;
+        if segment.fields.flags != FLAGS || data.is_empty() || marked {
+            return false;
+        }
+        // Whose two addresses were good when the connection was opened.
+        let tuple = Tuple::of_plain(&segment);
+        let Some(place) = self.demux.latest(&tuple).or_else(|| self.look_up(&tuple)) else {
+            return false;
+        };
+        let Some(connection) = self.connections.get_mut(place) else { return false };
+        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if !self.shared.config.short_ways
+            || !connection.predicts(&segment, bytes, now)
+            || !Plain::is_good(packet, frame.trust == Trust::Unknown)
+        {
+            return false;
+        }
+        self.shared.counters.segments_in += 1;
+        self.shared.counters.predicted += 1;
+        let before = connection.sender.una;
+        let mut cx = self.shared.context(&self.interface.device, now);
+        connection.take_predicted(&mut cx, &segment, data);
+        if connection.sender.una != before
+            && let Some(neighbour) = connection.path.neighbour
+        {
+            self.interface.neighbours.confirm(neighbour, now);
+        }
+        Self::settle_open(connection, place, &mut self.wheel, (&mut self.news, &mut self.ready));
+        true
+    }
+}
