@@ -1,9 +1,10 @@
 //! A hierarchical timer wheel (Varghese and Lauck, 1987): setting, moving and cancelling take a
 //! constant number of steps, however many timers there are.
 //!
-//! A place has one entry. A connection keeps the deadlines of its own few timers and enters the
-//! earliest; one that moves to later is left where it is, and looked at again when its old time
-//! has come, so that an acknowledgment that moves a retransmission costs no work here.
+//! A place has one entry, which is not here but with what is at the place ([`Entries`]): to set a timer is
+//! then no look at memory that nobody else looks at. A connection keeps the deadlines of its own few timers
+//! and enters the earliest; one that moves to later is left where it is, and looked at again when its old
+//! time has come, so that an acknowledgment that moves a retransmission costs no work here.
 
 use uncork_packet::Instant;
 
@@ -20,133 +21,141 @@ const LEVELS: usize = 8;
 /// its time begins.
 const MOST_LOOKS: usize = 16;
 
-const NOWHERE: u32 = u32::MAX;
+/// Places that a slot keeps room for when it is gone through.
+const KEPT_PLACES: usize = 1024;
 
 /// Which entries are due when.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// Ticks that have been gone through.
     elapsed: u64,
-    heads: [[u32; SLOTS]; LEVELS],
+    /// Places by level and slot, in no order. Lists that go from entry to entry would make the processor wait
+    /// for each of them: where a million connections have timers, none is in a cache when its slot's time begins.
+    slots: [[Vec<u32>; SLOTS]; LEVELS],
     /// Which slots of a level have an entry.
     occupied: [u64; LEVELS],
-    nodes: Vec<Node>,
     /// See [`Wheel::next`], which is asked for in every turn. Too early while entries that are due are
     /// being popped.
     next: Option<Instant>,
 }
 
+/// Of one place: when it is due, and where the place is.
 #[derive(Debug, Clone, Copy)]
-struct Node {
+pub(crate) struct Entry {
     deadline: Instant,
-    next: u32,
-    previous: u32,
+    index: u32,
     /// Level and slot that it is in; a level that does not exist if it is in none.
     level: u8,
     slot: u8,
 }
 
-const IDLE: Node =
-    Node { deadline: Instant::NEVER, next: NOWHERE, previous: NOWHERE, level: u8::MAX, slot: 0 };
+impl Default for Entry {
+    fn default() -> Self {
+        Self { deadline: Instant::NEVER, index: 0, level: u8::MAX, slot: 0 }
+    }
+}
+
+impl Entry {
+    /// When it comes up, or never.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+/// Those who keep the entries.
+pub(crate) trait Entries {
+    /// The one of a place, if somebody is there.
+    fn entry(&mut self, place: u32) -> Option<&mut Entry>;
+}
 
 impl Wheel {
     pub(crate) const fn new() -> Self {
-        Self {
-            elapsed: 0,
-            heads: [[NOWHERE; SLOTS]; LEVELS],
-            occupied: [0; LEVELS],
-            nodes: Vec::new(),
-            next: None,
-        }
+        let slots = [const { [const { Vec::new() }; SLOTS] }; LEVELS];
+        Self { elapsed: 0, slots, occupied: [0; LEVELS], next: None }
     }
 
     /// Sees to it that the entry of `place` comes up at `deadline` or before; an earlier one that
     /// stands is left as it is.
-    #[inline]
-    pub(crate) fn ensure(&mut self, place: u32, deadline: Instant) {
-        let standing = self.nodes.get(place as usize).map_or(Instant::NEVER, |node| node.deadline);
-        if deadline < standing {
-            self.set(place, deadline);
+    pub(crate) fn ensure(&mut self, entries: &mut impl Entries, place: u32, deadline: Instant) {
+        if entries.entry(place).is_none_or(|entry| entry.deadline <= deadline) {
+            return;
         }
-    }
-
-    #[cold]
-    fn set(&mut self, place: u32, deadline: Instant) {
-        if self.nodes.len() <= place as usize {
-            self.nodes.resize(place as usize + 1, IDLE);
-        }
-        self.take_out(place);
-        self.nodes[place as usize].deadline = deadline;
-        self.enter(place);
+        self.take_out(entries, place);
+        self.enter(entries, place, deadline);
         // It has only moved to earlier.
         self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
     }
 
     /// Takes the entry of `place` out, if there is one.
-    pub(crate) fn cancel(&mut self, place: u32) {
-        let standing = self.nodes.get(place as usize).map(|node| node.deadline);
-        self.take_out(place);
+    pub(crate) fn cancel(&mut self, entries: &mut impl Entries, place: u32) {
+        let standing = entries.entry(place).map(|entry| entry.deadline);
+        self.take_out(entries, place);
         if standing == self.next || self.occupied == [0; LEVELS] {
-            self.next = self.find_next();
+            self.next = self.find_next(entries);
         }
     }
 
-    fn take_out(&mut self, place: u32) {
-        let Some(&node) = self.nodes.get(place as usize) else { return };
-        let (level, slot) = (usize::from(node.level), usize::from(node.slot));
-        if level >= LEVELS {
-            return;
+    fn take_out(&mut self, entries: &mut impl Entries, place: u32) {
+        let Some(entry) = entries.entry(place) else { return };
+        let Entry { index, level, slot, .. } = std::mem::take(entry);
+        let (level, slot) = (usize::from(level), usize::from(slot));
+        let Some(places) = self.slots.get_mut(level).map(|slots| &mut slots[slot]) else { return };
+        places.swap_remove(index as usize);
+        // Whoever was the last stands there now.
+        if let Some(entry) = places.get(index as usize).and_then(|&moved| entries.entry(moved)) {
+            entry.index = index;
         }
-        match node.previous {
-            NOWHERE => self.heads[level][slot] = node.next,
-            previous => self.nodes[previous as usize].next = node.next,
-        }
-        if node.next != NOWHERE {
-            self.nodes[node.next as usize].previous = node.previous;
-        }
-        if self.heads[level][slot] == NOWHERE {
+        if places.is_empty() {
             self.occupied[level] &= !(1 << slot);
         }
-        self.nodes[place as usize] = IDLE;
     }
 
     /// Takes out an entry that is due, if there is one.
-    pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
-        let due = self.take_due(now);
+    pub(crate) fn pop(&mut self, entries: &mut impl Entries, now: Instant) -> Option<u32> {
+        let due = self.take_due(entries, now);
         if due.is_none() {
-            self.next = self.find_next();
+            self.next = self.find_next(entries);
         }
         due
     }
 
-    fn take_due(&mut self, now: Instant) -> Option<u32> {
+    fn take_due(&mut self, entries: &mut impl Entries, now: Instant) -> Option<u32> {
         loop {
             let (level, slot, start) = self.first_slot()?;
             if Instant::from_nanos(start << TICK) > now {
                 return None;
             }
             self.elapsed = self.elapsed.max(start);
-            let mut place = self.heads[level][slot];
             if level == 0 {
-                while place != NOWHERE {
-                    let node = self.nodes[place as usize];
-                    if node.deadline <= now {
-                        self.take_out(place);
-                        return Some(place);
-                    }
-                    place = node.next;
-                }
-                return None;
+                let mut places = self.slots[level][slot].iter().copied();
+                let due = places.find(|&place| deadline_of(entries, place) <= now)?;
+                self.take_out(entries, due);
+                return Some(due);
             }
-            // The slot's time has begun: its entries move to finer levels.
-            while place != NOWHERE {
-                let deadline = self.nodes[place as usize].deadline;
-                let next = self.nodes[place as usize].next;
-                self.take_out(place);
-                self.nodes[place as usize].deadline = deadline;
-                self.enter(place);
-                place = next;
+            self.refine(entries, level, slot);
+        }
+    }
+
+    /// The slot's time has begun: its entries move to finer levels.
+    #[cold]
+    fn refine(&mut self, entries: &mut impl Entries, level: usize, slot: usize) {
+        let mut places = std::mem::take(&mut self.slots[level][slot]);
+        self.occupied[level] &= !(1 << slot);
+        for some in places.chunks(MOST_LOOKS) {
+            // None of them may be in a cache, and none says where another is: with nothing else in between the
+            // processor waits for all of them at once.
+            for &place in some {
+                std::hint::black_box(deadline_of(entries, place));
             }
+            for &place in some {
+                let deadline = deadline_of(entries, place);
+                self.enter(entries, place, deadline);
+            }
+        }
+        if places.capacity() <= KEPT_PLACES {
+            places.clear();
+            self.slots[level][slot] = places;
         }
     }
 
@@ -157,21 +166,13 @@ impl Wheel {
         self.next
     }
 
-    fn find_next(&self) -> Option<Instant> {
+    fn find_next(&self, entries: &mut impl Entries) -> Option<Instant> {
         let (level, slot, start) = self.first_slot()?;
-        let mut earliest = Instant::NEVER;
-        let mut place = self.heads[level][slot];
-        let mut looked = 0;
-        while place != NOWHERE {
-            let node = &self.nodes[place as usize];
-            earliest = earliest.min(node.deadline);
-            place = node.next;
-            looked += 1;
-            if looked > MOST_LOOKS && level > 0 {
-                return Some(Instant::from_nanos(start << TICK));
-            }
+        let places = &self.slots[level][slot];
+        if places.len() > MOST_LOOKS && level > 0 {
+            return Some(Instant::from_nanos(start << TICK));
         }
-        Some(earliest)
+        places.iter().map(|&place| deadline_of(entries, place)).min()
     }
 
     /// The slot whose time comes first, and the tick at which it begins.
@@ -194,9 +195,10 @@ impl Wheel {
         None
     }
 
-    fn enter(&mut self, place: u32) {
+    /// Of a place that is in no list.
+    fn enter(&mut self, entries: &mut impl Entries, place: u32, deadline: Instant) {
         // A deadline that has passed comes up in the current tick.
-        let tick = (self.nodes[place as usize].deadline.as_nanos() >> TICK).max(self.elapsed);
+        let tick = (deadline.as_nanos() >> TICK).max(self.elapsed);
         // The level is that of the highest bit in which the deadline differs from now.
         let differs = (tick ^ self.elapsed) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / BITS).min(LEVELS as u32 - 1) as usize;
@@ -204,16 +206,17 @@ impl Wheel {
         let horizon = (SLOTS as u64 - 1) << (BITS * (LEVELS as u32 - 1));
         let tick = tick.min(self.elapsed.saturating_add(horizon));
         let slot = ((tick >> (BITS * level as u32)) % SLOTS as u64) as usize;
-        let next = self.heads[level][slot];
-        if next != NOWHERE {
-            self.nodes[next as usize].previous = place;
-        }
-        let node = &mut self.nodes[place as usize];
-        (node.next, node.previous) = (next, NOWHERE);
-        (node.level, node.slot) = (level as u8, slot as u8);
-        self.heads[level][slot] = place;
+        let Some(entry) = entries.entry(place) else { return };
+        let places = &mut self.slots[level][slot];
+        let index = places.len() as u32;
+        *entry = Entry { deadline, index, level: level as u8, slot: slot as u8 };
+        places.push(place);
         self.occupied[level] |= 1 << slot;
     }
+}
+
+fn deadline_of(entries: &mut impl Entries, place: u32) -> Instant {
+    entries.entry(place).map_or(Instant::NEVER, |entry| entry.deadline)
 }
 
 #[cfg(test)]
@@ -224,29 +227,44 @@ mod tests {
     use proptest::prelude::*;
     use uncork_packet::Instant;
 
-    use super::Wheel;
+    use super::{Entries, Entry, Wheel};
+
+    struct Places(Vec<Entry>);
+
+    impl Places {
+        fn new() -> Self {
+            Self(vec![Entry::default(); 20])
+        }
+    }
+
+    impl Entries for Places {
+        fn entry(&mut self, place: u32) -> Option<&mut Entry> {
+            self.0.get_mut(place as usize)
+        }
+    }
 
     #[test]
     fn an_entry_comes_up_when_it_is_due_and_not_before() {
-        let mut wheel = Wheel::new();
+        let (mut wheel, mut places) = (Wheel::new(), Places::new());
         let due = Instant::from_millis(40);
-        wheel.ensure(3, due);
-        wheel.ensure(3, Instant::from_millis(90));
-        assert_eq!(wheel.pop(Instant::from_nanos(due.as_nanos() - 1)), None);
+        wheel.ensure(&mut places, 3, due);
+        wheel.ensure(&mut places, 3, Instant::from_millis(90));
+        assert_eq!(wheel.pop(&mut places, Instant::from_nanos(due.as_nanos() - 1)), None);
         assert_eq!(wheel.next(), Some(due));
-        assert_eq!(wheel.pop(due), Some(3));
-        assert_eq!((wheel.pop(due), wheel.next()), (None, None));
+        assert_eq!(wheel.pop(&mut places, due), Some(3));
+        assert_eq!((wheel.pop(&mut places, due), wheel.next()), (None, None));
     }
 
     #[test]
     fn a_cancelled_entry_does_not_come_up() {
-        let mut wheel = Wheel::new();
+        let (mut wheel, mut places) = (Wheel::new(), Places::new());
         for place in 0..4 {
-            wheel.ensure(place, Instant::from_millis(1));
+            wheel.ensure(&mut places, place, Instant::from_millis(1));
         }
-        wheel.cancel(1);
-        wheel.cancel(7);
-        let mut due: Vec<_> = std::iter::from_fn(|| wheel.pop(Instant::from_millis(1))).collect();
+        wheel.cancel(&mut places, 1);
+        wheel.cancel(&mut places, 7);
+        let mut due: Vec<_> =
+            std::iter::from_fn(|| wheel.pop(&mut places, Instant::from_millis(1))).collect();
         due.sort_unstable();
         assert_eq!(due, [0, 2, 3]);
     }
@@ -257,16 +275,16 @@ mod tests {
             steps in proptest::collection::vec(
                 (0u32..20, 0u64..1 << 45, 0u64..1 << 40, any::<bool>()), 1..80),
         ) {
-            let mut wheel = Wheel::new();
+            let (mut wheel, mut places) = (Wheel::new(), Places::new());
             let mut model: BTreeMap<u32, Instant> = BTreeMap::new();
             let mut now = Instant::ZERO;
             for (place, ahead, pass, cancel) in steps {
                 if cancel {
-                    wheel.cancel(place);
+                    wheel.cancel(&mut places, place);
                     model.remove(&place);
                 } else {
                     let deadline = now + Duration::from_nanos(ahead);
-                    wheel.ensure(place, deadline);
+                    wheel.ensure(&mut places, place, deadline);
                     let standing = model.entry(place).or_insert(deadline);
                     *standing = deadline.min(*standing);
                 }
@@ -281,7 +299,7 @@ mod tests {
                     }
                     let Some(wake) = next.filter(|next| *next <= target) else { break };
                     now = now.max(wake);
-                    while let Some(place) = wheel.pop(now) {
+                    while let Some(place) = wheel.pop(&mut places, now) {
                         let deadline = model.remove(&place);
                         prop_assert!(deadline.is_some_and(|deadline| deadline <= now));
                     }

@@ -81,6 +81,10 @@ fn request_response() {
     }
 }
 
+fn numbers_of(words: &[String]) -> Vec<usize> {
+    words.iter().filter_map(|word| word.parse().ok()).collect()
+}
+
 fn main() {
     // What cargo bench adds.
     let wanted: Vec<String> =
@@ -96,15 +100,17 @@ fn main() {
     if wants("idle") {
         idle::run();
     }
-    // One of the two alone, so many times, for whoever wants to see where its time goes.
-    if let [name, rounds] = wanted.as_slice()
-        && let Ok(rounds) = rounds.parse()
+    // One of the two alone, so many times, on one connection or so many, for whoever wants to see where its
+    // time goes.
+    if let [name, numbers @ ..] = wanted.as_slice()
+        && let [rounds, connections @ ..] = numbers_of(numbers).as_slice()
     {
+        let connections = connections.first().copied().unwrap_or(1);
         let mut ours = ours::Pair::default();
-        let mut smol = smol::Pair::new(1);
+        let mut smol = smol::Pair::new(connections);
         let bed: &mut dyn Bed = if name == "ours" { &mut ours } else { &mut smol };
-        bed.connect(1);
-        println!("{:.0} ns", nanos_each(bed, 1, rounds));
+        bed.connect(connections);
+        println!("{:.0} ns", nanos_each(bed, connections, *rounds));
     }
     println!("in {:.0} s", began.elapsed().as_secs_f64());
 }

@@ -79,7 +79,7 @@ impl Connection {
     }
 
     fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
-        let limit = self.options.user_timeout.zip(self.recovery.silent_since.get());
+        let limit = self.options.user_timeout().zip(self.recovery.silent_since.get());
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
     }
 
@@ -124,7 +124,7 @@ impl Connection {
         let silent = &mut self.recovery.silent_since;
         let since = silent.get().unwrap_or(self.recovery.progress_at);
         silent.set(since);
-        match self.options.user_timeout {
+        match self.options.user_timeout() {
             Some(timeout) => cx.now.since(since) >= timeout,
             None => self.recovery.timeouts >= retries,
         }
@@ -205,7 +205,7 @@ impl Connection {
             self.recovery.timeouts = 0;
             self.recovery.silent_since.clear();
         }
-        if self.options.user_timeout.is_some() && self.is_given_up(cx, u8::MAX) {
+        if self.options.user_timeout().is_some() && self.is_given_up(cx, u8::MAX) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
@@ -264,7 +264,7 @@ impl Connection {
             self.timers.set(Timer::Idle, deadline);
             return;
         }
-        let given_up = match self.options.user_timeout {
+        let given_up = match self.options.user_timeout() {
             Some(timeout) => self.counts.unanswered > 0 && silence >= timeout,
             None => self.counts.unanswered >= keep_alive.probes,
         };

@@ -71,7 +71,7 @@ pub(crate) struct Options {
     pub(crate) not_sent_low_water: Option<u32>,
     /// Boxed, as most connections have none.
     pub(crate) keep_alive: Option<Box<KeepAlive>>,
-    pub(crate) user_timeout: Option<Duration>,
+    pub(crate) user_timeout: Option<Box<Duration>>,
     pub(crate) syn_retries: Option<u8>,
 }
 
@@ -82,6 +82,13 @@ const SEGMENT_BYTES: (u16, u16) = (88, 32_767);
 
 /// Nobody is asked more often whether he is there (TCP_KEEPIDLE and TCP_KEEPINTVL count in seconds).
 const LEAST_SILENCE: Duration = Duration::from_secs(1);
+
+impl Options {
+    /// How long sent data may stay unacknowledged.
+    pub(crate) fn user_timeout(&self) -> Option<Duration> {
+        self.user_timeout.as_deref().copied()
+    }
+}
 
 impl Connection {
     /// Sets an option. Values out of range are taken to its end, as Linux does for buffers.
@@ -120,7 +127,7 @@ impl Connection {
                 });
                 self.arm_idle_timer(cx);
             }
-            SocketOption::UserTimeout(timeout) => options.user_timeout = timeout,
+            SocketOption::UserTimeout(timeout) => options.user_timeout = timeout.map(Box::new),
             SocketOption::MaxSegment(bytes) => {
                 options.most_segment_bytes = Some(bytes.clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1));
                 self.resize_segment();

@@ -2,6 +2,8 @@
 
 use uncork_packet::Instant;
 
+use crate::timer::Entry;
+
 /// A timer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
@@ -39,10 +41,9 @@ pub(crate) enum LossTimer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
     deadlines: [Instant; COUNT],
-    /// When the wheel comes back to this connection, which is asked here and not there: its entry would be
-    /// one more line of memory for each segment.
-    entered: Instant,
-    /// One was set to before that.
+    /// In the wheel.
+    entry: Entry,
+    /// A timer was set to before that.
     early: bool,
     /// What the first of them is for.
     pub(crate) loss: LossTimer,
@@ -52,7 +53,7 @@ impl Default for Timers {
     fn default() -> Self {
         Self {
             deadlines: [Instant::NEVER; COUNT],
-            entered: Instant::NEVER,
+            entry: Entry::default(),
             early: false,
             loss: LossTimer::None,
         }
@@ -62,7 +63,7 @@ impl Default for Timers {
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, deadline: Instant) {
         self.deadlines[timer as usize] = deadline;
-        self.early |= deadline < self.entered;
+        self.early |= deadline < self.entry.deadline();
     }
 
     pub(crate) fn set_loss(&mut self, kind: LossTimer, deadline: Instant) {
@@ -78,7 +79,7 @@ impl Timers {
     }
 
     pub(crate) fn stop_all(&mut self) {
-        *self = Self { entered: self.entered, ..Self::default() };
+        *self = Self { entry: self.entry, ..Self::default() };
     }
 
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
@@ -99,16 +100,17 @@ impl Timers {
     fn earlier(&mut self) -> Option<Instant> {
         self.early = false;
         let earliest = self.deadlines.into_iter().min()?;
-        (earliest < self.entered).then(|| {
-            self.entered = earliest;
-            earliest
-        })
+        (earliest < self.entry.deadline()).then_some(earliest)
     }
 
-    /// The wheel has come back, and has no entry any more.
+    /// The wheel has come up, and has no entry any more: whatever runs is to be entered.
     pub(crate) fn come_up(&mut self) {
-        self.entered = Instant::NEVER;
         self.early = true;
+    }
+
+    /// Where the wheel keeps its entry.
+    pub(crate) fn entry(&mut self) -> &mut Entry {
+        &mut self.entry
     }
 
     /// Stops a timer that is due, and says which it was. For [`Timer::Loss`] what it was for is left

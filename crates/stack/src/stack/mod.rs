@@ -205,7 +205,7 @@ impl Stack {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.finish_joining();
-        while let Some(place) = self.wheel.pop(now) {
+        while let Some(place) = self.wheel.pop(&mut self.connections, now) {
             if let Some(connection) = self.connections.get_mut(place) {
                 let mut cx = self.shared.context(&self.interface.device, now);
                 connection.handle_timers(&mut cx);

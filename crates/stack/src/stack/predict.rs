@@ -8,6 +8,7 @@ use uncork_wire::plain::{HEADER_BYTES, Plain};
 use uncork_wire::tcp::Flags;
 
 use super::Stack;
+use super::settle::settle_open;
 use crate::demux::Tuple;
 
 /// A write ends in it. Data without PSH has more behind it, and is joined ([`super::join`]).
@@ -52,7 +53,8 @@ impl Stack {
         {
             self.interface.neighbours.confirm(neighbour, now);
         }
-        Self::settle_open(connection, place, &mut self.wheel, (&mut self.news, &mut self.ready));
+        let early = settle_open(connection, place, &mut self.news, &mut self.ready);
+        self.enter_timers(place, early);
         true
     }
 }

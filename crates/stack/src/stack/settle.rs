@@ -7,59 +7,38 @@ use uncork_packet::Instant;
 use super::{News, Stack};
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::event::Change;
-use crate::timer::Wheel;
+use crate::memory::Slab;
+use crate::timer::{Entries, Entry};
 
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
     pub(super) fn settle(&mut self, place: u32) {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.listener.is_none() && connection.state != State::Closed {
-            Self::settle_open(
-                connection,
-                place,
-                &mut self.wheel,
-                (&mut self.news, &mut self.ready),
-            );
+            let early = settle_open(connection, place, &mut self.news, &mut self.ready);
+            self.enter_timers(place, early);
         } else {
             self.settle_other(place);
         }
     }
 
-    /// One that has come to no listener, or was accepted, and is not over.
+    /// The wheel is to come back to it by then.
     #[inline]
-    pub(super) fn settle_open(
-        connection: &mut Connection,
-        place: u32,
-        wheel: &mut Wheel,
-        (news, ready): (&mut VecDeque<News>, &mut VecDeque<u32>),
-    ) {
-        if let Some(deadline) = connection.timers.to_enter() {
-            wheel.ensure(place, deadline);
-        }
-        let user = &mut connection.user;
-        if !user.news.is_empty() && user.attached && !user.in_news {
-            user.in_news = true;
-            news.push_back(News::Socket(place));
-        }
-        if !connection.user.in_ready && connection.has_output() {
-            connection.user.in_ready = true;
-            ready.push_back(place);
+    pub(super) fn enter_timers(&mut self, place: u32, early: Option<Instant>) {
+        if let Some(deadline) = early {
+            self.wheel.ensure(&mut self.connections, place, deadline);
         }
     }
 
     #[inline(never)]
-    fn settle_other(&mut self, place: u32) {
+    pub(super) fn settle_other(&mut self, place: u32) {
         self.settle_with_listener(place);
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.is_gone() {
             self.remove(place);
         } else {
-            Self::settle_open(
-                connection,
-                place,
-                &mut self.wheel,
-                (&mut self.news, &mut self.ready),
-            );
+            let early = settle_open(connection, place, &mut self.news, &mut self.ready);
+            self.enter_timers(place, early);
         }
     }
 
@@ -68,8 +47,9 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(place) else { return };
         if connection.is_gone() {
             self.remove(place);
-        } else if let Some(deadline) = connection.timers.to_enter() {
-            self.wheel.ensure(place, deadline);
+        } else {
+            let early = connection.timers.to_enter();
+            self.enter_timers(place, early);
         }
     }
 
@@ -103,7 +83,7 @@ impl Stack {
 
     #[cold]
     fn remove(&mut self, place: u32) {
-        self.wheel.cancel(place);
+        self.wheel.cancel(&mut self.connections, place);
         let Some(mut connection) = self.connections.remove(place) else { return };
         self.waiting -= u32::from(connection.device.is_waiting());
         let hash = connection.tuple.hash(self.shared.secrets.table);
@@ -135,6 +115,35 @@ impl Stack {
             connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
         }
         self.settle(place);
+    }
+}
+
+/// Of one that has come to no listener, or was accepted, and is not over. When the wheel is to come back, if that
+/// is before it would.
+#[inline]
+pub(super) fn settle_open(
+    connection: &mut Connection,
+    place: u32,
+    news: &mut VecDeque<News>,
+    ready: &mut VecDeque<u32>,
+) -> Option<Instant> {
+    let user = &mut connection.user;
+    if !user.news.is_empty() && user.attached && !user.in_news {
+        user.in_news = true;
+        news.push_back(News::Socket(place));
+    }
+    if !connection.user.in_ready && connection.has_output() {
+        connection.user.in_ready = true;
+        ready.push_back(place);
+    }
+    connection.timers.to_enter()
+}
+
+/// The wheel's entries are the connections' own.
+impl Entries for Slab<Connection> {
+    #[inline]
+    fn entry(&mut self, place: u32) -> Option<&mut Entry> {
+        self.get_mut(place).map(|connection| connection.timers.entry())
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use uncork_packet::Instant;
 
 use super::Stack;
-use crate::connection::{Connection, ConnectionError, Info, RecvError, SendError, SocketOption};
+use super::settle::settle_open;
+use crate::connection::{
+    Connection, ConnectionError, Info, RecvError, SendError, SocketOption, State,
+};
 use crate::context::Context;
 use crate::demux::Tuple;
 use crate::handle::SocketId;
@@ -310,7 +313,12 @@ impl Stack {
         }
         let mut cx = self.shared.context(&self.interface.device, now);
         let result = act(connection, &mut cx);
-        self.settle(socket.place);
+        if connection.listener.is_none() && connection.state != State::Closed {
+            let early = settle_open(connection, socket.place, &mut self.news, &mut self.ready);
+            self.enter_timers(socket.place, early);
+        } else {
+            self.settle_other(socket.place);
+        }
         Some(result)
     }
 }

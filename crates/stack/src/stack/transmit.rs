@@ -81,9 +81,8 @@ impl Stack {
                     connection.note_blocked(&mut cx, blocked);
                     self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
-                    if let Some(deadline) = connection.timers.to_enter() {
-                        self.wheel.ensure(place, deadline);
-                    }
+                    let early = connection.timers.to_enter();
+                    self.enter_timers(place, early);
                     self.leave_queue();
                 }
             }

@@ -31,30 +31,47 @@ pub(crate) struct Round {
 }
 
 /// State since slow start began.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct HyStart {
     /// The end was found.
     found: bool,
+    /// A round has begun.
+    measures: bool,
     samples: u8,
     /// Where this round ends, and when it began.
     end: SeqNumber,
     began: Instant,
     last_ack: Instant,
     /// Shortest round trip of this round, and of all.
-    round: Option<Micros>,
-    shortest: Option<Micros>,
+    round: Micros,
+    shortest: Micros,
+}
+
+impl Default for HyStart {
+    fn default() -> Self {
+        Self {
+            found: false,
+            measures: false,
+            samples: 0,
+            end: SeqNumber(0),
+            began: Instant::ZERO,
+            last_ack: Instant::ZERO,
+            round: Micros::MAX,
+            shortest: Micros::MAX,
+        }
+    }
 }
 
 impl HyStart {
     /// An ACK has come in slow start. Whether to leave it.
     pub(super) fn leaves(&mut self, window: u32, round: Round) -> bool {
         let Some(took) = round.took else { return false };
-        let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
-        self.shortest = Some(shortest);
+        let shortest = self.shortest.min(took);
+        self.shortest = shortest;
         if self.found || window < LEAST_WINDOW {
             return false;
         }
-        if self.round.is_none() || round.una.after(self.end) {
+        if !self.measures || round.una.after(self.end) {
             self.begin(round);
         }
         self.found = self.is_train_long(shortest, round) || self.is_delay_long(shortest, took);
@@ -71,7 +88,8 @@ impl HyStart {
         self.began = round.now;
         self.last_ack = round.now;
         self.samples = 0;
-        self.round = Some(Micros::MAX);
+        self.round = Micros::MAX;
+        self.measures = true;
     }
 
     fn is_train_long(&mut self, shortest: Micros, round: Round) -> bool {
@@ -85,8 +103,8 @@ impl HyStart {
     }
 
     fn is_delay_long(&mut self, shortest: Micros, took: Micros) -> bool {
-        let least = self.round.map_or(took, |least| least.min(took));
-        self.round = Some(least);
+        let least = self.round.min(took);
+        self.round = least;
         if self.samples < SAMPLES {
             self.samples += 1;
             return false;

@@ -36,10 +36,10 @@ impl Connection {
         slot: &mut [u8],
     ) -> Result<Transmit, Blocked> {
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        self.restart_if_idle(cx);
         if let Some(bytes) = self.decide_plain(cx, room) {
             return Ok(self.transmit_plain(cx, bytes, link_bytes, slot));
         }
-        self.restart_if_idle(cx);
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
@@ -316,12 +316,6 @@ impl Connection {
         self.recovery.probe = Some(Probe { end: self.sender.nxt, repeats });
     }
 
-    /// Nothing was sent for more than a timeout.
-    #[inline]
-    pub(super) fn is_idle(&self, cx: &Context<'_>) -> bool {
-        cx.now > self.counts.last_sent + self.rtt.base_timeout(cx.timeouts)
-    }
-
     /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
     /// anything is sent in the old one.
     fn restart_if_idle(&mut self, cx: &Context<'_>) {
@@ -330,7 +324,8 @@ impl Connection {
             return;
         }
         let timeout = self.rtt.base_timeout(cx.timeouts);
-        if self.is_idle(cx) && cx.config.restart_after_idle && self.counts.data_segments_out > 0 {
+        let idles = cx.now > self.counts.last_sent + timeout;
+        if idles && cx.config.restart_after_idle && self.counts.data_segments_out > 0 {
             let idle = cx.now.since(self.counts.last_sent);
             let timeouts = idle.as_micros() / timeout.as_duration().as_micros().max(1);
             let timeouts = u32::try_from(timeouts).unwrap_or(u32::MAX);

@@ -33,7 +33,6 @@ impl Connection {
             && bytes <= self.sender.window_room()
             && bytes + HEADERS <= slot_bytes
             && !(cx.config.pacing && self.pacer.wait_until(cx.now).is_some())
-            && !self.is_idle(cx)
             && cx.config.short_ways;
         debug_assert!(!plain || self.decide(cx, slot_bytes) == Ok(Action::Data(self.plan(bytes))));
         plain.then_some(bytes)
