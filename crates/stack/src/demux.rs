@@ -135,8 +135,11 @@ impl Demux {
     }
 
     /// Remembers where a connection in the table is.
-    pub(crate) fn remember(&mut self, tuple: Tuple, place: u32) {
-        self.latest = Some((tuple, place));
+    #[inline]
+    pub(crate) fn remember(&mut self, tuple: &Tuple, place: u32) {
+        if self.latest.is_none_or(|(_, latest)| latest != place) {
+            self.latest = Some((*tuple, place));
+        }
     }
 
     /// Adds a place, which must not be in the table.
@@ -223,7 +226,7 @@ mod tests {
         let mut table = Demux::new();
         let hash = name(80).hash(Key(1, 2));
         table.insert(hash, 7);
-        table.remember(name(80), 7);
+        table.remember(&name(80), 7);
         assert_eq!((table.latest(&name(80)), table.latest(&name(81))), (Some(7), None));
         // Another connection may have the place next.
         table.remove(hash, 7);

@@ -11,8 +11,8 @@ use super::Stack;
 use super::settle::settle_open;
 use crate::demux::Tuple;
 
-/// A write ends in it. Data without PSH has more behind it, and is joined ([`super::join`]).
-const FLAGS: Flags = Flags::ACK.with(Flags::PSH);
+/// Of data in which a write ends. What has no PSH has more behind it, and is joined ([`super::join`]).
+const DATA: Flags = Flags::ACK.with(Flags::PSH);
 
 impl Stack {
     /// Takes a frame in, if it is such a segment; whether it was.
@@ -26,8 +26,9 @@ impl Stack {
             return false;
         };
         let data = &packet[HEADER_BYTES..];
+        let expected = if data.is_empty() { Flags::ACK } else { DATA };
         let marked = segment.tos & 3 == 3;
-        if segment.fields.flags != FLAGS || data.is_empty() || marked {
+        if segment.fields.flags != expected || marked {
             return false;
         }
         // Whose two addresses were good when the connection was opened.

@@ -65,6 +65,8 @@ impl Stack {
             let outcome = connection.transmit(&mut cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
+                    // Who is asked answers, in most conversations: what comes next belongs there.
+                    self.demux.remember(&connection.tuple, place);
                     // Everybody gets a frame before anybody gets a second one.
                     self.ready.pop_front();
                     if connection.has_output() {

@@ -1,6 +1,6 @@
 //! Header prediction (Jacobson, 1990; Linux's `tcp_rcv_established`): the segment that a conversation goes on
-//! with. It is next in order, acknowledges all that was sent, says nothing of the window that was not known, and
-//! nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
+//! with, data or an ACK. It is next in order, acknowledges all that was sent, says nothing of the window that was
+//! not known, and nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
 //! then known before.
 
 use uncork_packet::Instant;
@@ -15,7 +15,7 @@ use crate::event::Ready;
 use crate::units::Micros;
 
 impl Connection {
-    /// Whether that is such a segment, with so many octets of data.
+    /// Whether that is such a segment, with so many octets of data. Without any it says something.
     #[inline]
     pub(crate) fn predicts(&self, segment: &Plain, bytes: u32, now: Instant) -> bool {
         let Self { sender, receiver, peer, .. } = self;
@@ -33,6 +33,7 @@ impl Connection {
             && !sender.fin_queued
             && sender.unsent_bytes() == 0
             && sender.flight.is_plain()
+            && (bytes > 0 || !sender.flight.is_empty())
             && self.recovery.is_quiet()
     }
 
@@ -52,6 +53,9 @@ impl Connection {
             self.take_whole_ack(cx, &record);
         }
         self.note_idleness(cx.now);
+        if data.is_empty() {
+            return;
+        }
         #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
         let bytes = data.len() as u32;
         self.receiver.take_next(data, cx.pool);

@@ -1,6 +1,7 @@
 //! A request or a response leaves: all that there is to be sent fits into one segment, nothing is under way, and
 //! nothing is amiss. Then nothing can hold it back, and its headers are those of nearly every segment
-//! ([`uncork_wire::plain`]), so that neither has to be found out step by step.
+//! ([`uncork_wire::plain`]), so that neither has to be found out step by step. So it is with an ACK when there is
+//! nothing to be sent.
 
 use uncork_packet::{Checksum, Owner, Transmit};
 use uncork_wire::plain::{HEADER_BYTES, Plain};
@@ -14,28 +15,45 @@ use crate::context::Context;
 const HEADERS: u32 = HEADER_BYTES as u32;
 
 impl Connection {
-    /// Octets of the segment that leaves next, if that is such a one: then [`Connection::decide`] says the same.
+    /// Octets of the segment that leaves next, if that is such a one, none for an ACK: then
+    /// [`Connection::decide`] says the same.
     #[inline]
     pub(super) fn decide_plain(&self, cx: &Context<'_>, slot_bytes: u32) -> Option<u32> {
-        let bytes = self.sender.plain_bytes();
-        let plain = bytes > 0
-            && bytes <= self.segment_bytes()
-            && self.sender.flight.is_empty()
+        let plain = self.sender.flight.is_empty()
             && self.state == State::Established
             && self.owed.is_empty()
             && !self.user.held
-            && !self.options.cork
             && self.peer.sends_plain()
             && !self.tuple.is_ipv6()
             && !self.receiver.has_gaps()
+            && cx.config.short_ways;
+        if !plain {
+            return None;
+        }
+        let bytes = self.sender.plain_bytes();
+        let leaves = if bytes > 0 {
+            self.lets_out(cx, bytes, slot_bytes)
+        } else {
+            self.ack.is_demanded() && self.sender.unsent_bytes() == 0 && !self.sender.fin_queued
+        };
+        debug_assert!(!leaves || self.decide(cx, slot_bytes) == Ok(self.plain_action(bytes)));
+        leaves.then_some(bytes)
+    }
+
+    /// Whether so many octets, which are all, may leave at once.
+    #[inline]
+    fn lets_out(&self, cx: &Context<'_>, bytes: u32, slot_bytes: u32) -> bool {
+        bytes <= self.segment_bytes()
+            && !self.options.cork
             && self.recovery.is_quiet()
             && self.congestion.window > 0
             && bytes <= self.sender.window_room()
             && bytes + HEADERS <= slot_bytes
             && !(cx.config.pacing && self.pacer.wait_until(cx.now).is_some())
-            && cx.config.short_ways;
-        debug_assert!(!plain || self.decide(cx, slot_bytes) == Ok(Action::Data(self.plan(bytes))));
-        plain.then_some(bytes)
+    }
+
+    fn plain_action(&self, bytes: u32) -> Action {
+        if bytes > 0 { Action::Data(self.plan(bytes)) } else { Action::Ack }
     }
 
     #[inline]
@@ -53,16 +71,20 @@ impl Connection {
         slot: &mut [u8],
     ) -> Transmit {
         let plan = self.plan(bytes);
-        let pushes = self.sender.pushes(plan.seq, plan.seq + bytes);
-        self.on_sent_new(cx, plan, false);
-        self.note_data_sent(cx, plan, HEADERS);
+        let mut flags = Flags::ACK;
+        if bytes > 0 {
+            if self.sender.pushes(plan.seq, plan.seq + bytes) {
+                flags = flags.with(Flags::PSH);
+            }
+            self.on_sent_new(cx, plan, false);
+            self.note_data_sent(cx, plan, HEADERS);
+        }
         let window = self.offer_window();
-        let flags = if pushes { Flags::ACK.with(Flags::PSH) } else { Flags::ACK };
         let transmit = self.write_plain(cx, plan, (flags, window), (link_bytes, slot));
         cx.counters.segments_out += 1;
         self.counts.segments_out += 1;
         self.on_ack_sent(cx, 1);
-        if cx.device.reports_completions {
+        if bytes > 0 && cx.device.reports_completions {
             self.device.add(transmit.frame_bytes);
         }
         transmit
@@ -77,8 +99,9 @@ impl Connection {
         (link_bytes, slot): (usize, &mut [u8]),
     ) -> Transmit {
         let tuple = &self.tuple;
+        let capable = self.peer.ecn && plan.bytes > 0;
         let headers = Plain {
-            tos: self.options.tos & !3 | if self.peer.ecn { super::emit::ECT0 } else { 0 },
+            tos: self.options.tos & !3 | if capable { super::emit::ECT0 } else { 0 },
             source: tuple.local_address.low_v4(),
             destination: tuple.remote_address.low_v4(),
             fields: Fields {
@@ -103,7 +126,7 @@ impl Connection {
         };
         #[expect(clippy::cast_possible_truncation, reason = "one header is short")]
         let frame_bytes = link_bytes as u32 + HEADERS + plan.bytes;
-        let owner = Some(Owner(self.id.as_u64()));
+        let owner = (plan.bytes > 0).then(|| Owner(self.id.as_u64()));
         Transmit { frame_bytes, checksum, segmentation: None, owner }
     }
 }
