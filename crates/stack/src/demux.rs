@@ -134,6 +134,12 @@ impl Demux {
         self.latest.filter(|(latest, _)| latest == tuple).map(|(_, place)| place)
     }
 
+    /// Whether that is what was remembered.
+    #[inline]
+    pub(crate) fn is_latest(&self, place: u32) -> bool {
+        self.latest.is_some_and(|(_, latest)| latest == place)
+    }
+
     /// Remembers where a connection in the table is.
     #[inline]
     pub(crate) fn remember(&mut self, tuple: &Tuple, place: u32) {

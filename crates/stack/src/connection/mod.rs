@@ -205,6 +205,20 @@ impl Connection {
         connection
     }
 
+    /// Asks for what is looked at late when something is sent or has come. Of a connection that was quiet
+    /// nothing is in a cache: what is asked for at once is waited for once.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        std::hint::black_box((
+            self.recovery.progress_at,
+            self.counts.bytes_sent,
+            self.counts.last_heard,
+            self.congestion.window,
+            self.rtt.backoff,
+            self.timers.loss,
+        ));
+    }
+
     /// Takes the way that `cause` leads, if it leads anywhere.
     pub(crate) fn change_state(&mut self, cause: Cause) -> bool {
         let Some(next) = self.state.after(cause) else { return false };

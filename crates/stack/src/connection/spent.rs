@@ -36,16 +36,22 @@ impl Spent {
         if self.on == to {
             return;
         }
-        self.totals = self.totals(now);
+        self.count(now);
         (self.on, self.since) = (to, now);
     }
 
-    fn totals(&self, now: Instant) -> [Micros; 3] {
-        let mut totals = self.totals;
-        if let Some(total) = (self.on as usize).checked_sub(1).and_then(|at| totals.get_mut(at)) {
+    /// Adds the time that has passed to what it was spent on.
+    fn count(&mut self, now: Instant) {
+        if let Some(total) =
+            (self.on as usize).checked_sub(1).and_then(|at| self.totals.get_mut(at))
+        {
             *total = total.saturating_add(Micros::between(self.since, now));
         }
-        totals
+    }
+
+    fn totals(mut self, now: Instant) -> [Micros; 3] {
+        self.count(now);
+        self.totals
     }
 
     /// Busy in all, and of that: limited by the peer's window, and by the send buffer.

@@ -27,8 +27,17 @@ impl Ring {
     }
 
     /// Puts bytes behind the last one.
+    #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut Pool) {
-        self.write_ahead(0, bytes, pool);
+        if self.storage.is_empty() && !bytes.is_empty() {
+            self.storage = pool.take(bytes.len());
+        }
+        // Mostly there is room for them in one piece.
+        let from = self.start as usize + self.bytes as usize;
+        match self.storage.get_mut(from..from + bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.write_ahead(0, bytes, pool),
+        }
         self.bytes += length(bytes);
     }
 

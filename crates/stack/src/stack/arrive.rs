@@ -80,6 +80,7 @@ impl Stack {
     /// Finds a connection, and remembers where it is for the next segment.
     pub(super) fn look_up(&mut self, tuple: &Tuple) -> Option<u32> {
         let place = self.find(tuple)?;
+        self.connections.get(place)?.fetch();
         self.demux.remember(tuple, place);
         Some(place)
     }

@@ -311,6 +311,9 @@ impl Stack {
         if connection.id != socket || !connection.user.attached {
             return None;
         }
+        if !self.demux.is_latest(socket.place) {
+            connection.fetch();
+        }
         let mut cx = self.shared.context(&self.interface.device, now);
         let result = act(connection, &mut cx);
         if connection.listener.is_none() && connection.state != State::Closed {

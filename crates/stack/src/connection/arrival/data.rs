@@ -88,15 +88,15 @@ impl Connection {
     }
 
     fn note_arrival(&mut self, cx: &Context<'_>, each: u32, pushed: bool) {
-        self.ack.on_data(Arrival {
+        let arrival = Arrival {
             now: cx.now,
             segment_bytes: each,
             pushed,
             window: self.receiver.window,
-            timeout: self.rtt.timeout(cx.timeouts),
             most_bytes: self.path.mtu,
             credits: cx.config.quick_acks,
-        });
+        };
+        self.ack.on_data(arrival, || self.rtt.timeout(cx.timeouts));
     }
 
     /// Whether data that is next in order has nothing to set off but an ACK.
@@ -126,8 +126,11 @@ impl Connection {
         let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();
         // While the window is wide an ACK helps the sender on; when it closes because nobody reads, the
         // reading will send one (__tcp_ack_snd_check).
-        let offer = receiver.window_to_offer(self.ack.segment_bytes(), self.peer.receive_shift);
-        let moved = offer >= receiver.window.min(receiver.limit / 2);
+        let segment_bytes = self.ack.segment_bytes();
+        let moved = || {
+            let offer = receiver.window_to_offer(segment_bytes, self.peer.receive_shift);
+            offer >= receiver.window.min(receiver.limit / 2)
+        };
         let standing = self.timers.deadline(Timer::Ack);
         let smoothed = self.rtt.smoothed();
         let deadline = self.ack.decide(unacknowledged, moved, cx.now, smoothed, standing);

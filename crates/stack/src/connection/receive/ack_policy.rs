@@ -72,8 +72,6 @@ pub(crate) struct Arrival {
     pub(crate) pushed: bool,
     /// The receive window that the peer has.
     pub(crate) window: u32,
-    /// Retransmission timeout in force.
-    pub(crate) timeout: Micros,
     /// Largest segment that was announced.
     pub(crate) most_bytes: u16,
     /// Credits that may be given.
@@ -94,8 +92,9 @@ impl AckPolicy {
         self.segment_bytes.into()
     }
 
-    /// New data has come, in order or not.
-    pub(crate) fn on_data(&mut self, arrival: Arrival) {
+    /// New data has come, in order or not. `timeout` reckons the retransmission timeout in force.
+    #[inline]
+    pub(crate) fn on_data(&mut self, arrival: Arrival, timeout: impl Fn() -> Micros) {
         self.scheduled = true;
         self.measure(arrival);
         let gap = Micros::between(self.received_at, arrival.now);
@@ -108,10 +107,10 @@ impl AckPolicy {
                 self.delay = Some(Micros(delay.0 / 2 + SHORTEST.0 / 2));
             }
             Some(delay) if gap < delay => {
-                self.delay = Some(Micros(delay.0 / 2).saturating_add(gap).min(arrival.timeout));
+                self.delay = Some(Micros(delay.0 / 2).saturating_add(gap).min(timeout()));
             }
             // So long a gap means that the sender has begun with a small window again.
-            Some(_) if gap > arrival.timeout => self.grant(arrival),
+            Some(_) if gap > timeout() => self.grant(arrival),
             Some(_) => {}
         }
         self.received_at = arrival.now;
@@ -201,12 +200,12 @@ impl AckPolicy {
     }
 
     /// Data has come. Decides: now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
-    /// received since the last ACK; `window_moved` says that an ACK would open the window again,
+    /// received since the last ACK; `window_moved` says whether an ACK would open the window again,
     /// without which the program's reading sends one soon.
     pub(crate) fn decide(
         &mut self,
         unacknowledged: u32,
-        window_moved: bool,
+        window_moved: impl FnOnce() -> bool,
         now: Instant,
         smoothed: Option<Micros>,
         standing: Option<Instant>,
@@ -215,7 +214,7 @@ impl AckPolicy {
             return None;
         }
         // RFC 9293 §3.8.6.3: at least every second full segment.
-        if unacknowledged > u32::from(self.segment_bytes) && window_moved || self.is_quick() {
+        if unacknowledged > u32::from(self.segment_bytes) && window_moved() || self.is_quick() {
             self.now = true;
             return None;
         }
@@ -309,16 +308,16 @@ mod tests {
     }
 
     fn arrive(policy: &mut AckPolicy, now: Instant, segment_bytes: u32) -> Option<Instant> {
-        policy.on_data(Arrival {
+        let arrival = Arrival {
             pushed: false,
             now,
             segment_bytes,
             window: 65_535,
-            timeout: Micros::from_millis(200),
             most_bytes: 1460,
             credits: 16,
-        });
-        policy.decide(segment_bytes, true, now, None, None)
+        };
+        policy.on_data(arrival, || Micros::from_millis(200));
+        policy.decide(segment_bytes, || true, now, None, None)
     }
 
     /// One segment of 100 octets is asked and answered with `answer` segments, ten times; gives
@@ -363,16 +362,16 @@ mod tests {
         // RFC 9293 §3.8.6.3, RFC 5681 §4.2.
         let mut policy = AckPolicy { delay: Some(SHORTEST), ..AckPolicy::default() };
         assert!(arrive(&mut policy, at(1), 1460).is_some());
-        policy.on_data(Arrival {
+        let arrival = Arrival {
             pushed: false,
             now: at(1),
             segment_bytes: 1460,
             window: 65_535,
-            timeout: Micros::from_millis(200),
             most_bytes: 1460,
             credits: 16,
-        });
-        assert_eq!(policy.decide(2920, true, at(1), None, None), None);
+        };
+        policy.on_data(arrival, || Micros::from_millis(200));
+        assert_eq!(policy.decide(2920, || true, at(1), None, None), None);
         assert!(policy.is_demanded());
     }
 
