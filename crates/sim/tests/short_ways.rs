@@ -52,7 +52,7 @@ fn setup(seed: u64, dice: &mut Dice, short_ways: bool) -> Setup {
     };
     let mut device = || if dice.hits(0.3) { train } else { Capabilities::plain(Medium::Ip, 1500) };
     let devices = [device(), device()];
-    let batch = 1 + usize::try_from(dice.below(4)).unwrap();
+    let batch = 1 + dice.below(4) as usize;
     Setup { configs: [config.clone(), config], devices, ways, batch, seed, ipv6: false }
 }
 
@@ -99,7 +99,7 @@ fn converse(seed: u64, short_ways: bool) -> Seen {
 
 fn say(pair: &mut Pair, (side, end): (usize, SocketId), sent: &mut usize, dice: &mut Dice) {
     let most = if dice.hits(0.9) { 400 } else { 20_000 };
-    let count = 1 + usize::try_from(dice.below(most)).unwrap();
+    let count = 1 + dice.below(most) as usize;
     let more = dice.hits(0.05);
     let said = pair.hosts[side].stack.send(pair.now, end, bytes(*sent, count), more);
     *sent += said.unwrap_or(0);

@@ -153,9 +153,10 @@ impl Wheel {
                 self.enter(entries, place, deadline);
             }
         }
-        if places.capacity() <= KEPT_PLACES {
+        let left = &mut self.slots[level][slot];
+        if left.is_empty() && places.capacity() <= KEPT_PLACES {
             places.clear();
-            self.slots[level][slot] = places;
+            *left = places;
         }
     }
 

@@ -92,7 +92,7 @@ impl Timers {
 
     /// When the wheel has to come back, if that is before it would.
     #[inline]
-    pub(crate) fn to_enter(&mut self) -> Option<Instant> {
+    pub(crate) fn take_early(&mut self) -> Option<Instant> {
         if self.early { self.earlier() } else { None }
     }
 

@@ -48,7 +48,7 @@ impl Stack {
         if connection.is_gone() {
             self.remove(place);
         } else {
-            let early = connection.timers.to_enter();
+            let early = connection.timers.take_early();
             self.enter_timers(place, early);
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn settle_open(
         connection.user.in_ready = true;
         ready.push_back(place);
     }
-    connection.timers.to_enter()
+    connection.timers.take_early()
 }
 
 /// The wheel's entries are the connections' own.

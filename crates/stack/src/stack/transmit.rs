@@ -83,7 +83,7 @@ impl Stack {
                     connection.note_blocked(&mut cx, blocked);
                     self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
-                    let early = connection.timers.to_enter();
+                    let early = connection.timers.take_early();
                     self.enter_timers(place, early);
                     self.leave_queue();
                 }
