@@ -270,6 +270,8 @@ impl Guard {
                 self.prober.probe(local, remote, device);
             }
         }
+        // Or whoever connects from there again would be steered to the dead.
+        let _ = self.steering.forget_all_of(session.engine);
         if let Some(heir) = &mut self.heir {
             heir.went(session.engine);
         }

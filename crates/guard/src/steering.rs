@@ -187,6 +187,13 @@ impl Steering {
         self.owned.disown(ours(ends)).map_err(|error| error.to_string())
     }
 
+    /// Nothing is said of what an engine had any more.
+    pub(crate) fn forget_all_of(&mut self, engine: Engine) -> Result<(), String> {
+        let all = self.pinned.iter().filter(|(_, other)| **other == engine);
+        let all: Vec<Ends> = all.map(|(ends, _)| *ends).collect();
+        all.into_iter().try_for_each(|ends| self.forget(ends))
+    }
+
     /// This connection is the kernel's from now on: an engine is dead that had it.
     pub(crate) fn give_back(&mut self, ends: Ends) -> Result<(), String> {
         self.pinned.remove(&ends);

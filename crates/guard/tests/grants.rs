@@ -433,3 +433,30 @@ fn who_asks_what_a_stack_does_is_passed_on_to_its_program_if_he_knows_the_token(
     asker.read_to_string(&mut heard).unwrap();
     assert_eq!(heard, "told");
 }
+
+#[test]
+fn who_connects_from_where_the_dead_had_a_connection_comes_to_the_living() {
+    if is_skipped("who_connects_from_where_the_dead_had_a_connection_comes_to_the_living") {
+        return;
+    }
+    let link = Link::new("pinned", &[]);
+    let listener = listen(&link, end("::", PORT));
+    let (mut dies, mut lives) = (link.client(), link.client());
+    let _rings = open(&mut dies);
+    let mut port = open(&mut lives);
+    let (local, remote) = (end(OURS, PORT), end(THEIRS, 41_000));
+    dies.own(end("::", PORT), listener.as_fd()).unwrap();
+    let entry = dies.connections().enter(local, remote).unwrap();
+    // What the first has stays its, and is over when it dies, without a word.
+    lives.own(end("::", PORT), listener.as_fd()).unwrap();
+    dies.connections().remove(entry);
+    drop(dies);
+    let until = Instant::now() + LONG;
+    loop {
+        knock_from(&link, &[remote.port()], local);
+        if seen(std::slice::from_mut(&mut port), SHORT)[0].contains(&remote.port()) {
+            break;
+        }
+        assert!(Instant::now() < until, "what it sends comes to nobody");
+    }
+}

@@ -112,6 +112,11 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 }
 
 impl<O: Outside> Sockets<O> {
+    /// Each connection gets a socket of the kernel's of its own behind its descriptors, for whoever may go on with it.
+    pub fn give_each_its_own(&self) {
+        self.with(|world| world.give_each_its_own(&self.outside, |_| {}));
+    }
+
     /// Makes a connection the kernel's, and says why.
     ///
     /// # Errors
@@ -252,19 +257,21 @@ impl World {
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever
     /// will go on with it.
     pub(crate) fn share_with_child(&mut self, outside: &impl Outside) {
+        let has_some = self.give_each_its_own(outside, |socket| socket.forked = true);
+        if has_some && self.requests.is_none() {
+            self.requests = Requests::new().ok();
+        }
+    }
+
+    /// Whether there are any; `given` is told of each that has one.
+    fn give_each_its_own(&mut self, outside: &impl Outside, given: impl Fn(&mut Socket)) -> bool {
         let slots: Vec<Slot> = self
             .table
             .iter()
             .filter(|(_, socket)| matches!(socket.kind, Kind::Connection { .. }))
             .map(|(slot, _)| slot)
             .collect();
-        if slots.is_empty() {
-            return;
-        }
-        if self.requests.is_none() {
-            self.requests = Requests::new().ok();
-        }
-        for slot in slots {
+        for &slot in &slots {
             let fds = self.table.descriptors_of(slot);
             let Some(socket) = self.table.get(slot) else { continue };
             if socket.stand_in && outside.give_own(&fds, socket.ipv6).is_err() {
@@ -272,8 +279,9 @@ impl World {
                 continue;
             }
             socket.stand_in = false;
-            socket.forked = true;
+            given(socket);
         }
+        !slots.is_empty()
     }
 
     /// In the child: what was the parent's is somewhere else.

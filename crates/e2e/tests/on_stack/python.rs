@@ -226,3 +226,36 @@ fn those_who_wait_in_accept_are_deaf_after_a_connection_by_loopback() -> Result<
     }
     Ok(())
 }
+
+#[test]
+fn a_connection_that_a_program_gets_as_its_standard_input_is_lost() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyinetd")?;
+    let scratch = Scratch::new()?;
+    // Each begins to listen where the one before it has left connections in TIME-WAIT.
+    for how in ["greets", "fork", "greets", "vfork", "spawn"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/inetd.py")).args([how, &PORT.to_string()]);
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        let octets = if how == "greets" { 1_000 } else { 300_000 };
+        let crowd = hosts.crowd(4, |who| {
+            for round in 0..5 {
+                let mut stream = hosts.connect(PORT)?;
+                let sent = noise(octets + who);
+                stream.write_all(&sent)?;
+                if how != "greets" {
+                    stream.shutdown(Shutdown::Write)?;
+                }
+                let mut heard = Vec::new();
+                stream.read_to_end(&mut heard).with_context(|| format!("round {round}"))?;
+                ensure!(heard == sent, "{} of {} octets, round {round}", heard.len(), sent.len());
+            }
+            Ok(())
+        });
+        crowd.with_context(|| format!("{how}\n{}", server.said()))?;
+        server.stop(Signal::SIGTERM)?;
+    }
+    hosts.check_nothing_left(PORT)
+}

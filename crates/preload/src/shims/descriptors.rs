@@ -68,6 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
 }
 
 fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    stacked::duplicating(old);
     POSIX.sharing(old, Call::Dup);
     let new = call();
     if new >= 0 {
@@ -90,6 +91,7 @@ fn replacing(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: no pointers.
     let open = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) }.is_ok();
     if open && old != new {
+        stacked::duplicating(old);
         POSIX.sharing(old, Call::Dup2);
         stacked::closing(new);
         POSIX.closing(new, Call::Dup2);

@@ -3,6 +3,7 @@
 
 #![allow(non_snake_case)]
 
+use libc::c_int;
 use uncork_posix::Call;
 
 use crate::jump::passing_shim;
@@ -76,7 +77,13 @@ fn before_popen(_: Args) {
 }
 
 fn before_vfork(_: Args) {
+    stacked::before_vfork();
     POSIX.before_vfork();
+}
+
+/// The program that is started gets this descriptor as another one.
+fn before_spawn_dup([_, fd, ..]: Args) {
+    stacked::hand_over_if_ours(fd as c_int, "a program that was started has it, too (posix_spawn)");
 }
 
 fn before_exec(_: Args) {
@@ -88,6 +95,7 @@ fn before_exec(_: Args) {
 passing_shim! {
     posix_spawn => before_spawn;
     posix_spawnp => before_spawn;
+    posix_spawn_file_actions_adddup2 => before_spawn_dup;
     system => before_system;
     popen => before_popen;
     vfork => before_vfork;

@@ -58,6 +58,9 @@ pub(crate) unsafe extern "C-unwind" fn clone(
     // SAFETY: the program's own call, or the same with a beginning of ours in the child.
     unsafe {
         if flags & libc::CLONE_VM != 0 {
+            if flags & libc::CLONE_VFORK != 0 {
+                stacked::before_vfork();
+            }
             POSIX.before_vfork();
             return real::clone()(entry, stack, flags, argument, parent_thread, tls, child_thread);
         }

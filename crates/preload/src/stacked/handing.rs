@@ -1,5 +1,6 @@
 //! Connections that become the kernel's.
 
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 
 use libc::c_int;
@@ -37,6 +38,10 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
 pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches, why } = handed;
     let Some(&fd) = fds.first() else { return };
+    // The end of repair has taken that away, which an accepted socket has of its listener (and one that was opened is
+    // not harmed by): in TIME-WAIT it would keep the port from who starts anew.
+    let reuse: c_int = 1;
+    set_all(fd, &[(libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse.to_ne_bytes().to_vec())]);
     set_all(fd, options);
     // SAFETY: a flag.
     unsafe {
@@ -65,6 +70,20 @@ pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
         let _ = hand_over(fd, why);
     }
     claim_if_parents(fd);
+}
+
+/// A descriptor is about to be duplicated. In a child that is how another program gets a connection (inetd's way), and the
+/// duplicate would stand for nothing: so the connection becomes the kernel's. A child of vfork does that in its
+/// parent's memory, where it is known.
+pub(crate) fn duplicating(fd: c_int) {
+    let child = POSIX.is_vfork_child() && super::ON.load(Relaxed) && !uncork_sockets::is_inside();
+    match state_of(fd) {
+        Some(state::STACK_OF_PARENT) if child || is_on() => claim(fd),
+        Some(state::STACK) if child && !SOCKETS.is_listener(fd) => {
+            let _ = hand_over(fd, "a program that was started has it, too (vfork)");
+        }
+        _ => {}
+    }
 }
 
 /// Has the parent make a connection that this process inherited the kernel's.

@@ -178,6 +178,13 @@ pub(crate) fn before_fork() {
     }
 }
 
+/// A child of vfork has a copy of the descriptors, where nothing can be put behind one of its parent's any more.
+pub(crate) fn before_vfork() {
+    if is_on() {
+        SOCKETS.give_each_its_own();
+    }
+}
+
 pub(crate) fn after_fork_in_parent() {
     FORKING.set(None);
 }
