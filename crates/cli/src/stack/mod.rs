@@ -136,8 +136,8 @@ fn show(wanted: &Stat) -> Result<i32, Failure> {
 fn only_one() -> Result<PathBuf, Failure> {
     match stat::running()[..] {
         [] => Err(Failure::left(
-            "no `uncork stack serve` or `connect` of this user runs: name its --socket, or the process of a program \
-             under `uncork run --stack`",
+            "no stack of this user runs: uncork stack serve --help, or name its --socket, or the process of a \
+             program under uncork run --stack",
         )),
         [pid] => Ok(stat::socket_of(pid)),
         ref several => {
