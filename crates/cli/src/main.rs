@@ -23,6 +23,7 @@ mod library;
 mod loader;
 mod output;
 mod page;
+mod pids;
 mod placement;
 mod run;
 mod stack;

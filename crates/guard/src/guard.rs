@@ -136,8 +136,7 @@ impl Guard {
         loop {
             self.turn()?;
             if self.steering.is_settling() {
-                let all = self.peers.iter().filter_map(|peer| peer.session.as_ref());
-                self.steering.settle(&all.collect::<Vec<_>>());
+                self.steering.settle(&sessions(&self.peers));
             }
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
@@ -244,9 +243,8 @@ impl Guard {
         self.peers.retain(|peer| {
             peer.session.is_some() || peer.since.elapsed() < INTRODUCTION || peer.has_spoken()
         });
-        let sessions: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
         // What cannot be taken out now can be the next time.
-        let _ = self.steering.tidy(&sessions);
+        let _ = self.steering.tidy(&sessions(&self.peers));
         self.looked = Instant::now();
         self.rests = ROUND.max(begun.elapsed() * SHARE);
     }

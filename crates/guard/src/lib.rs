@@ -8,9 +8,9 @@
 //! | nothing any more, as it is dead | takes all that away, and lets the kernel reset its connections ([`reset`]) |
 //!
 //! It is one process with one loop ([`guard`]) and no files: what it has attached goes with its descriptors,
-//! whatever ends it. Another one waits for its end, and resets what it cannot reset any more ([`heir`]). It believes a program nothing: whoever knows the token may have a port that he has from
-//! the kernel, and of his table of connections nothing counts but what was granted; for each of those, at
-//! most two segments without data leave.
+//! whatever ends it. Another one waits for its end, and resets what it cannot reset any more ([`heir`]). It believes a
+//! program nothing: whoever knows the token may have a port that he has from the kernel, and of his table of
+//! connections nothing counts but what was granted; for each of those, at most two segments without data leave.
 #![forbid(unsafe_code)]
 
 mod capabilities;

@@ -64,6 +64,12 @@ pub(crate) fn set_repair(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR, &[u32::from(on)])
 }
 
+/// SO_REUSEADDR, which the end of the repair mode takes away (do_tcp_setsockopt) and an accepted socket has of its
+/// listener: without, its TIME-WAIT would keep the port from a server that starts anew.
+pub(crate) fn allow_reuse(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &[1])
+}
+
 pub(crate) fn set_queue(socket: BorrowedFd<'_>, queue: Queue) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, &[queue as u32])
 }

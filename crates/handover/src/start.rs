@@ -7,7 +7,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use uncork_stack::{Snapshot, SnapshotState};
 
 use crate::error::Error;
-use crate::options::{Queue, Window, set_queue, set_repair, set_window, state};
+use crate::options::{Queue, Window, allow_reuse, set_queue, set_repair, set_window, state};
 use crate::segment::{Said, pretend};
 
 // net/tcp_states.h
@@ -38,6 +38,7 @@ pub fn start(socket: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     end(socket, snapshot)?;
     set_queue(socket, Queue::None)
         .and_then(|()| set_repair(socket, false))
+        .and_then(|()| allow_reuse(socket))
         .map_err(Error::doing("let the connection go"))
 }
 

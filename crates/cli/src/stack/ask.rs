@@ -1,21 +1,20 @@
 //! A program of `uncork run --stack` is asked what its stack does: by its guardian, which passes the end of a stream
 //! on to it.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, BufReader, ErrorKind};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::thread;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns};
 use uncork_guardian::{Error, Place, look};
 use uncork_posix::report::ProcessReport;
 use uncork_stat::Report;
+use uncork_tune::netns::entered;
 
 use crate::failure::Failure;
 use crate::output::shown;
-use crate::status;
+use crate::{pids, status};
 
 /// A process answers when one of its threads turns to waiting, or its keeper comes by: a moment. One that is stopped does
 /// not.
@@ -26,10 +25,13 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
     let record = i32::try_from(pid).ok().and_then(status::record);
     let Some(ProcessReport { program, stack: Some(stack), .. }) = record else { return Ok(None) };
     let Some(guardian) = stack.guardian else { return Ok(None) };
-    let place = guardian.parse().map_err(|error: Error| Failure::left(error.to_string()))?;
+    let place: Place = guardian.parse().map_err(|error: Error| Failure::left(error.to_string()))?;
     let (ours, theirs) = UnixStream::pair().map_err(|error| cannot_ask(pid, &error))?;
     ours.set_read_timeout(Some(PATIENCE)).map_err(|error| cannot_ask(pid, &error))?;
-    let asked = beside(pid, move || pass_on(&place, pid, &theirs));
+    let asked = File::open(format!("/proc/{pid}/ns/net"))
+        .and_then(|its| entered(&its, || look(&place, pids::in_namespaces(pid), theirs.as_fd())));
+    // Whoever is asked has it by now.
+    drop(theirs);
     match asked.map_err(|error| cannot_ask(pid, &error))? {
         Ok(()) => {}
         Err(Error::Refused(why)) => {
@@ -45,35 +47,6 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
         )),
         _ => Failure::left(format!("process {pid} has not told all: {error}")),
     })
-}
-
-fn pass_on(place: &Place, pid: u32, theirs: &UnixStream) -> Result<(), Error> {
-    look(place, in_its_namespaces(pid), theirs.as_fd())
-}
-
-/// Its numbers in its process namespaces: the guardian may see another one than we.
-fn in_its_namespaces(pid: u32) -> Vec<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let all = line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok());
-    let mut all: Vec<u32> = all.collect();
-    if all.is_empty() {
-        all.push(pid);
-    }
-    all
-}
-
-/// Does something in the network namespace of a process, where its guardian is.
-fn beside<T: Send + 'static>(pid: u32, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    let namespace = |of: &str| format!("/proc/{of}/ns/net");
-    let (its, ours) = (namespace(&pid.to_string()), namespace("self"));
-    if fs::read_link(&its)? == fs::read_link(&ours)? {
-        return Ok(work());
-    }
-    let its = fs::File::open(its)?;
-    let entered = thread::spawn(move || setns(its, CloneFlags::CLONE_NEWNET).map(|()| work()));
-    let entered = entered.join().map_err(|_| io::Error::other("a thread has panicked"))?;
-    entered.map_err(Into::into)
 }
 
 fn cannot_ask(pid: u32, error: &io::Error) -> Failure {

@@ -10,7 +10,7 @@ use uncork_guardian::{Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
 
-use super::Guard;
+use super::{Guard, sessions};
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::Session;
@@ -175,9 +175,7 @@ impl Guard {
         }
         let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
         let (engine, new) = (session.engine, session.grant(local, places));
-        let others = self.peers.iter().filter_map(|peer| peer.session.as_ref());
-        let others: Vec<_> = others.collect();
-        let done = self.steering.join(engine, &new, &others);
+        let done = self.steering.join(engine, &new, &sessions(&self.peers));
         match done {
             Ok(()) => self.give_kept(),
             Err(_) => {
@@ -191,8 +189,7 @@ impl Guard {
         let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
         let engine = session.engine;
         let places = session.release(local).ok_or_else(|| format!("{local} was not owned"))?;
-        let all: Vec<_> = self.peers.iter().filter_map(|peer| peer.session.as_ref()).collect();
-        self.steering.leave(engine, &places, &all)
+        self.steering.leave(engine, &places, &sessions(&self.peers))
     }
 
     fn own_connection(

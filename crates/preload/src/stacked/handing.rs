@@ -38,10 +38,6 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
 pub(super) fn settle(handed: &HandedOver) {
     let HandedOver { fds, non_blocking, options, watches, why } = handed;
     let Some(&fd) = fds.first() else { return };
-    // The end of repair has taken that away, which an accepted socket has of its listener (and one that was opened is
-    // not harmed by): in TIME-WAIT it would keep the port from who starts anew.
-    let reuse: c_int = 1;
-    set_all(fd, &[(libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse.to_ne_bytes().to_vec())]);
     set_all(fd, options);
     // SAFETY: a flag.
     unsafe {

@@ -176,8 +176,13 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     found.map(|entry| entry.path())
 }
 
-/// A thread of its own, which ends with the work: none that comes after is in the wrong place.
-fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+/// Does something in a network namespace, by its file. A thread of its own, which ends with the work: none that comes
+/// after is in the wrong place.
+///
+/// # Errors
+///
+/// If it cannot be entered.
+pub fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let same = fs::metadata(OWN)?.ino() == file.metadata()?.ino();
     if same {
         return Ok(work());

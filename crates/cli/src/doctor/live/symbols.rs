@@ -11,6 +11,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol a
 
 use super::unwind::Tables;
 use crate::output::shown;
+use crate::pids;
 
 /// A larger file is not read for its symbols.
 const LARGEST_BYTES: u64 = 512 << 20;
@@ -107,11 +108,9 @@ fn mapping(line: &str) -> Option<Mapping> {
 /// The map that programs with code of their own write for perf (perf-PID.map; `python -X perf`,
 /// `node --perf-basic-prof`). Like perf, it trusts none that another user has written.
 fn made(pid: u32) -> Vec<(u64, u64, String)> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    // The number that the process knows itself by is the last one.
-    let own = ids.and_then(|ids| ids.split_ascii_whitespace().last()).map(str::to_owned);
-    let path = format!("/proc/{pid}/root/tmp/perf-{}.map", own.unwrap_or_else(|| pid.to_string()));
+    // By the number that the process knows itself by.
+    let own = pids::in_namespaces(pid).last().copied().unwrap_or(pid);
+    let path = format!("/proc/{pid}/root/tmp/perf-{own}.map");
     let owner =
         |path: &str| fs::metadata(path).map(|meta| (meta.uid(), meta.len(), meta.is_file()));
     let (Ok((uid, ..)), Ok((writer, octets, true))) =

@@ -1,0 +1,26 @@
+//! The numbers of a process.
+
+use std::fs;
+
+/// In each of its process namespaces, ours first; the one that it knows itself by is the last.
+pub(crate) fn in_namespaces(pid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let mut all: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    if all.is_empty() {
+        all.push(pid);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_a_number_at_least_one() {
+        let own = std::process::id();
+        assert!(in_namespaces(own).contains(&own));
+        assert_eq!(in_namespaces(u32::MAX), [u32::MAX], "one that is not there");
+    }
+}
