@@ -1,0 +1,98 @@
+//! Segments that the short way in has to leave to the general one: whatever a peer may send that is a little other than
+//! what a conversation goes on with. What becomes of it is the same with the short way and without.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use common::Lab;
+use uncork_stack::{Config, RecvError, State};
+
+/// What a peer, the user and whoever counts can see of a connection.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    answers: Vec<Vec<String>>,
+    read: Result<usize, RecvError>,
+    state: State,
+    info: String,
+    segments_in: u64,
+}
+
+/// A request and its answer, then these segments; and how many of all were predicted.
+fn hear(segments: &[&str], short_ways: bool) -> (Seen, u64) {
+    let receive_buffer_bytes = (4096, 4096);
+    let config = Config { short_ways, receive_buffer_bytes, ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted("mss 1460,sackOK,ts 100 0");
+    lab.send("P. 1:0(100) ack 1 win 65535 <ts 201 0>");
+    assert_eq!(lab.read(socket), Ok(100));
+    lab.write(socket, 50);
+    lab.take();
+    lab.wait(5);
+    lab.send("P. 101:0(100) ack 51 win 65535 <ts 206 1>");
+    assert_eq!(lab.read(socket), Ok(100));
+    lab.take();
+    let answers = segments.iter().map(|segment| {
+        lab.send(segment);
+        lab.take()
+    });
+    let answers = answers.collect();
+    lab.wait(300);
+    let seen = Seen {
+        answers,
+        read: lab.read(socket),
+        state: lab.state(socket),
+        info: format!("{:?}", lab.stack.info(lab.now, socket)),
+        segments_in: lab.stack.counters().segments_in,
+    };
+    (seen, lab.stack.counters().predicted)
+}
+
+#[test]
+fn what_is_unusual_goes_the_general_way() {
+    // Each with how many of its own segments are predicted, beside the two before.
+    let all: [(&[&str], u64); 14] = [
+        (&["P. 201:0(100) ack 51 win 65535 <ts 207 1>"], 1),
+        // More than there is room for, of which a part fits; and an octet more.
+        (
+            &[
+                "P. 201:0(1000) ack 51 win 65535 <ts 207 1>",
+                "P. 1201:0(1000) ack 51 win 65535 <ts 207 1>",
+                "P. 2201:0(1000) ack 51 win 65535 <ts 207 1>",
+                "P. 3201:0(1000) ack 51 win 65535 <ts 207 1>",
+                "P. 4201:0(1000) ack 51 win 65535 <ts 207 1>",
+            ],
+            4,
+        ),
+        (
+            &[
+                "P. 201:0(1400) ack 51 win 65535 <ts 207 1>",
+                "P. 1601:0(1400) ack 51 win 65535 <ts 207 1>",
+                "P. 3001:0(1297) ack 51 win 65535 <ts 207 1>",
+            ],
+            2,
+        ),
+        // Once more, ahead of its turn, of a past that is over.
+        (&["P. 101:0(100) ack 51 win 65535 <ts 207 1>"], 0),
+        (&["P. 301:0(100) ack 51 win 65535 <ts 207 1>"], 0),
+        (&["P. 201:0(100) ack 51 win 65535 <ts 150 1>"], 0),
+        // It acknowledges less, and what was never sent.
+        (&["P. 201:0(100) ack 1 win 65535 <ts 207 1>"], 0),
+        (&["P. 201:0(100) ack 5000 win 65535 <ts 207 1>"], 0),
+        (&["P. 201:0(100) ack 51 win 1000 <ts 207 1>"], 0),
+        (&["P. 201:0(100) ack 51 win 65535"], 0),
+        (&["FP. 201:0(100) ack 51 win 65535 <ts 207 1>"], 0),
+        (&["R. 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
+        (&["S. 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
+        // Says nothing.
+        (&[". 201:0(0) ack 51 win 65535 <ts 207 1>"], 0),
+    ];
+    let (_, before) = hear(&[], true);
+    assert!(before > 0, "nothing is predicted at all");
+    for (segments, predicted) in all {
+        let (short, counted) = hear(segments, true);
+        let (general, none) = hear(segments, false);
+        assert_eq!(short, general, "{segments:?}");
+        assert_eq!((counted - before, none), (predicted, 0), "{segments:?}");
+    }
+}
