@@ -32,6 +32,7 @@ const ASKERS: usize = 16;
 pub struct Client {
     socket: OwnedFd,
     devices: Vec<Device>,
+    attaches: bool,
     table: Table,
     unasked: Unasked,
     /// Number of the last question.
@@ -46,17 +47,72 @@ impl Client {
     /// [`Error`] says which.
     pub fn connect(place: &str) -> Result<Self, Error> {
         let place: Place = place.parse()?;
+        let token = place.token().to_owned();
+        Self::introduce(&place, Request::Hello { version: VERSION, token })
+    }
+
+    /// The same for an instance: a process with a stack that programs attach to. `token` is that of this instance,
+    /// which the guardian has made for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn serve(place: &str, token: &str) -> Result<Self, Error> {
+        let token = token.to_owned();
+        Self::introduce(&place.parse()?, Request::Serve { version: VERSION, token })
+    }
+
+    fn introduce(place: &Place, request: Request) -> Result<Self, Error> {
         let socket = connect_to(place.name())?;
-        let hello = Request::Hello { version: VERSION, token: place.token().to_owned() };
-        let question = Question { id: 0, request: hello };
-        ask(socket.as_fd(), &question, None)?;
+        ask(socket.as_fd(), &Question { id: 0, request }, None)?;
         let mut unasked = Unasked::default();
-        let (Reply::Welcome { devices }, Some(memory)) = hear(socket.as_fd(), 0, &mut unasked)?
-        else {
+        let heard = hear(socket.as_fd(), 0, &mut unasked)?;
+        let (Reply::Welcome { devices, attaches }, Some(memory)) = heard else {
             return Err(Error::Language);
         };
         let table = Table::map(memory).map_err(Error::system("map the table of connections"))?;
-        Ok(Self { socket, devices, table, unasked, last: 0 })
+        Ok(Self { socket, devices, attaches, table, unasked, last: 0 })
+    }
+
+    /// Whether this program's stack is to be an instance's ([`Client::attach`]), and it may have none of its own.
+    #[must_use]
+    pub fn attaches(&self) -> bool {
+        self.attaches
+    }
+
+    /// Attaches this program to an instance: that of this number, or the one with the fewest programs. Gives its
+    /// number, and one end of a pair of sockets (SOCK_SEQPACKET) whose other end it has. Again only when the
+    /// instance is gone, and with it all that the program had there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if there is none, or another.
+    pub fn attach(&mut self, wanted: Option<u32>) -> Result<(u32, OwnedFd), Error> {
+        match self.request(Request::Attach { wanted }, None)? {
+            (Reply::Attached { instance }, Some(socket)) => Ok((instance, socket)),
+            _ => Err(Error::Language),
+        }
+    }
+
+    /// Of an instance: a program that is attached to it may give this connection to the kernel
+    /// ([`Client::repair`], [`Client::release`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn give(
+        &mut self,
+        program: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        self.done(Request::Give { program, local, remote }, None)
+    }
+
+    /// Of an instance: what the guardian has said of the programs that are attached to it, in the order in which it was
+    /// said. It comes as [`Client::next_passed`] does.
+    pub fn next_word(&mut self) -> Option<Word> {
+        self.unasked.words.pop_front()
     }
 
     /// What a stack may use, as it was when the guardian began.
@@ -283,6 +339,44 @@ fn ask(
         .map_err(|error| failure("ask the guardian", error))
 }
 
+/// What an instance is told of the programs that are attached to it, each by its number.
+#[derive(Debug)]
+pub enum Word {
+    /// One has come.
+    Guest {
+        /// Its number: no other has it again.
+        program: u32,
+        /// Its process id, as the guardian sees it.
+        pid: Option<u32>,
+        /// This instance's end of a pair of sockets, of which the program has the other.
+        socket: OwnedFd,
+    },
+    /// New connections to this port are for this program, or others that have it. It may have it several times.
+    Granted {
+        /// The program.
+        program: u32,
+        /// The port, of one address or all.
+        local: SocketAddr,
+    },
+    /// The opposite. The connections that there are stay.
+    Revoked {
+        /// The program.
+        program: u32,
+        /// As it was granted.
+        local: SocketAddr,
+    },
+    /// This program is about to open this connection: [`Client::disown_connection`] when it is over, be it that the
+    /// program never comes to it.
+    GrantedConnection {
+        /// The program.
+        program: u32,
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
+}
+
 /// What has come unasked.
 #[derive(Debug, Default)]
 struct Unasked {
@@ -290,6 +384,8 @@ struct Unasked {
     passed: VecDeque<(SocketAddr, OwnedFd)>,
     /// Where somebody wants to be told what the stack does.
     askers: VecDeque<OwnedFd>,
+    /// What an instance is told of its programs.
+    words: VecDeque<Word>,
 }
 
 impl Unasked {
@@ -300,9 +396,21 @@ impl Unasked {
             (Reply::Asked, Some(stream)) if self.askers.len() < ASKERS => {
                 self.askers.push_back(stream);
             }
-            _ => {}
+            (reply, descriptor) => self.words.extend(word(reply, descriptor)),
         }
     }
+}
+
+fn word(reply: Reply, descriptor: Option<OwnedFd>) -> Option<Word> {
+    Some(match (reply, descriptor) {
+        (Reply::Guest { program, pid }, Some(socket)) => Word::Guest { program, pid, socket },
+        (Reply::Granted { program, local }, _) => Word::Granted { program, local },
+        (Reply::Revoked { program, local }, _) => Word::Revoked { program, local },
+        (Reply::GrantedConnection { program, local, remote }, _) => {
+            Word::GrantedConnection { program, local, remote }
+        }
+        _ => return None,
+    })
 }
 
 /// The answer to a question. Earlier ones, which have come too late, are passed over.
@@ -317,10 +425,7 @@ fn hear(
             Ok((Answer { reply: Reply::Refused { why }, id: its }, _)) if its == id => {
                 return Err(Error::Refused(why));
             }
-            Ok((answer, descriptor))
-                if answer.id == id
-                    && !matches!(answer.reply, Reply::Passed { .. } | Reply::Asked) =>
-            {
+            Ok((answer, descriptor)) if answer.id == id && !answer.reply.is_unasked() => {
                 return Ok((answer.reply, descriptor));
             }
             Ok((answer, descriptor)) => unasked.keep(answer, descriptor),

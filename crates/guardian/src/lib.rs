@@ -6,6 +6,9 @@
 //! so of one network namespace): one message a datagram, JSON, descriptors beside them (SCM_RIGHTS). Each
 //! process has one connection; its end is taken for the process's.
 //!
+//! Where programs attach to instances (`uncork stack start`), the stack is in processes of its own, which are served as a
+//! program with a stack of its own is; what their programs ask for is theirs.
+//!
 //! The program's half ([`Client`]) never waits longer than [`PATIENCE`], raises no signal, and does not
 //! panic. It makes its system calls itself, so that it can be used inside of functions that a preloaded
 //! library has put in front of them.
@@ -19,9 +22,9 @@ mod message;
 mod place;
 pub mod table;
 
-pub use client::{Client, PATIENCE, look};
+pub use client::{Client, PATIENCE, Word, look};
 pub use device::{Address, Device};
 pub use error::Error;
 pub use message::{Answer, Question, Reply, Request, VERSION};
-pub use place::{Place, VARIABLE};
+pub use place::{INSTANCE_VARIABLE, Place, Token, VARIABLE};
 pub use table::{Entry, Table};

@@ -9,7 +9,7 @@ use uncork_stack::Snapshot;
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,13 @@ pub enum Request {
         /// Of [`Place`](crate::Place).
         token: String,
     },
+    /// The first of an instance: a process with a stack that programs attach to. [`Reply::Welcome`], as a program gets.
+    Serve {
+        /// [`VERSION`].
+        version: u32,
+        /// Of this instance alone: another than that of [`Place`](crate::Place).
+        token: String,
+    },
     /// Of somebody who is no program of the guardian's, with the end of a stream: a program is to tell there what its
     /// stack does (crate `uncork-stat`). It gets [`Reply::Asked`], and the asker [`Reply::Done`].
     Look {
@@ -40,6 +47,13 @@ pub enum Request {
         token: String,
         /// The program's process id, in each of its namespaces.
         pids: Vec<u32>,
+    },
+    /// Of a program: its stack is to be an instance's. [`Reply::Attached`], with one end of a pair of sockets, whose
+    /// other end the instance gets ([`Reply::Guest`]). The ports and connections that the program asks for are
+    /// the instance's from then on, for this program.
+    Attach {
+        /// Number of the instance; without it, that with the fewest programs.
+        wanted: Option<u32>,
     },
     /// A packet socket on a device, by its number. [`Reply::Opened`], with the socket.
     Open {
@@ -76,6 +90,16 @@ pub enum Request {
         /// Our end of it.
         local: SocketAddr,
     },
+    /// Of an instance: this connection of its is about to be the kernel's, and a program that is attached to it may
+    /// see to that ([`Request::Repair`], [`Request::Release`]).
+    Give {
+        /// Number of the program.
+        program: u32,
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
     /// With the kernel's socket that is to take it: this connection was the stack's, and is about to be the
     /// kernel's. The socket is in repair mode then; its queues are the program's to fill.
     Repair {
@@ -108,6 +132,13 @@ pub enum Reply {
     Welcome {
         /// That the program may use.
         devices: Vec<Device>,
+        /// Whether programs attach to instances here, and have no stack of their own.
+        attaches: bool,
+    },
+    /// With one end of a pair of sockets: the other is this instance's.
+    Attached {
+        /// Its number.
+        instance: u32,
     },
     /// Here it is.
     Opened {
@@ -123,11 +154,57 @@ pub enum Reply {
     },
     /// Unasked, with the end of a stream: somebody wants to know what the stack does.
     Asked,
+    /// Unasked, to an instance, with one end of a pair of sockets: a program is attached to it.
+    Guest {
+        /// Its number: no other has it again.
+        program: u32,
+        /// Its process id, as the guardian sees it.
+        pid: Option<u32>,
+    },
+    /// Unasked, to an instance: new connections to this port are for this program, or others that have it.
+    Granted {
+        /// Number of the program.
+        program: u32,
+        /// The port, of one address or all.
+        local: SocketAddr,
+    },
+    /// Unasked, to an instance: the opposite.
+    Revoked {
+        /// Number of the program.
+        program: u32,
+        /// As it was granted.
+        local: SocketAddr,
+    },
+    /// Unasked, to an instance: a connection that this program opens. It is the instance's, which says when it
+    /// is over ([`Request::DisownConnection`]).
+    GrantedConnection {
+        /// Number of the program.
+        program: u32,
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
     /// It is not.
     Refused {
         /// One sentence.
         why: String,
     },
+}
+
+impl Reply {
+    /// Whether it answers no question, whatever number it comes with.
+    pub(crate) fn is_unasked(&self) -> bool {
+        matches!(
+            self,
+            Self::Passed { .. }
+                | Self::Asked
+                | Self::Guest { .. }
+                | Self::Granted { .. }
+                | Self::Revoked { .. }
+                | Self::GrantedConnection { .. }
+        )
+    }
 }
 
 #[cfg(test)]

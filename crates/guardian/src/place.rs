@@ -7,6 +7,8 @@ use crate::Error;
 
 /// The variable of the environment that names the place.
 pub const VARIABLE: &str = "UNCORK_STACK";
+/// The variable of the environment that names an instance by its number, where programs attach to one.
+pub const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
 
 /// Octets of a token: 128 bits.
 const TOKEN_BYTES: usize = 16;
@@ -16,16 +18,49 @@ const TOKEN_BYTES: usize = 16;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     name: String,
-    token: String,
+    token: Token,
+}
+
+/// A secret that the guardian wants to hear. Whoever knows it is served, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Of random octets.
+    #[must_use]
+    pub fn new(octets: [u8; TOKEN_BYTES]) -> Self {
+        Self(hex(&octets))
+    }
+
+    /// What is to be said.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is it. It takes as long to see of any other of its length that it is not.
+    #[must_use]
+    pub fn is(&self, said: &str) -> bool {
+        let differences = said.bytes().zip(self.0.bytes()).map(|(ours, theirs)| ours ^ theirs);
+        said.len() == self.0.len() && differences.fold(0, |all, one| all | one) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").finish_non_exhaustive()
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 impl Place {
     /// Of two lots of random octets.
     #[must_use]
     pub fn new(name: [u8; 8], token: [u8; TOKEN_BYTES]) -> Self {
-        let hex = |octets: &[u8]| octets.iter().map(|octet| format!("{octet:02x}")).collect();
-        let name: String = hex(&name);
-        Self { name: format!("uncork-{name}"), token: hex(&token) }
+        Self { name: format!("uncork-{}", hex(&name)), token: Token::new(token) }
     }
 
     /// Name of the socket.
@@ -37,20 +72,19 @@ impl Place {
     /// What the guardian wants to hear.
     #[must_use]
     pub fn token(&self) -> &str {
-        &self.token
+        self.token.as_str()
     }
 
-    /// Whether this is the token. It takes as long to see of any other of its length that it is not.
+    /// Whether this is the token.
     #[must_use]
     pub fn is_token(&self, said: &str) -> bool {
-        let differences = said.bytes().zip(self.token.bytes()).map(|(ours, theirs)| ours ^ theirs);
-        said.len() == self.token.len() && differences.fold(0, |all, one| all | one) == 0
+        self.token.is(said)
     }
 
     /// As the variable says it.
     #[must_use]
     pub fn to_variable(&self) -> String {
-        format!("@{}:{}", self.name, self.token)
+        format!("@{}:{}", self.name, self.token())
     }
 }
 
@@ -64,7 +98,7 @@ impl FromStr for Place {
         if name.is_empty() || token.len() != 2 * TOKEN_BYTES || !token.bytes().all(is_hex) {
             return Err(Error::Place);
         }
-        Ok(Self { name: name.to_owned(), token: token.to_owned() })
+        Ok(Self { name: name.to_owned(), token: Token(token.to_owned()) })
     }
 }
 

@@ -36,6 +36,7 @@ impl Guard {
                 let done = self.introduce(at, version, &token);
                 return self.conclude(at, question.id, done);
             }
+            Request::Serve { .. } => Err(UNKNOWN.to_owned()),
             Request::Look { version, token, pids } => {
                 self.look(version, &token, &pids, descriptor.as_ref())
             }
@@ -43,6 +44,9 @@ impl Guard {
             Request::Open { device } => {
                 let done = self.open(at, device);
                 return self.conclude(at, question.id, done);
+            }
+            Request::Attach { .. } | Request::Give { .. } => {
+                Err("there are no instances here".to_owned())
             }
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
@@ -90,7 +94,8 @@ impl Guard {
         if let Some(heir) = &mut self.heir {
             heir.came(session);
         }
-        Ok((Reply::Welcome { devices: self.plan.devices.clone() }, Some(theirs)))
+        let devices = self.plan.devices.clone();
+        Ok((Reply::Welcome { devices, attaches: false }, Some(theirs)))
     }
 
     /// Whether somebody may be served.
