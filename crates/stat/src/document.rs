@@ -182,7 +182,7 @@ impl From<&Info> for Connection {
             remote: info.remote,
             state: state(info.state).to_owned(),
             phase: phase(info.phase).to_owned(),
-            congestion: info.congestion.to_owned(),
+            congestion: info.congestion.to_string(),
             cwnd: info.window_segments,
             ssthresh: info.threshold_segments,
             segment_bytes: info.segment_bytes,

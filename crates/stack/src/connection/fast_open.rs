@@ -3,6 +3,7 @@
 //! Whatever goes wrong ends in an ordinary handshake: a SYN that is sent again has neither cookie nor
 //! data, and data that the SYN-ACK does not acknowledge is sent again at once.
 
+use serde::{Deserialize, Serialize};
 use uncork_wire::SeqNumber;
 use uncork_wire::tcp::{Flags, OptionSet};
 
@@ -63,7 +64,7 @@ impl Fast {
 }
 
 /// Why data in a SYN did not work (tcpi_fastopen_client_fail).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum FastOpenFailure {
     /// It did, or was not tried (TFO_STATUS_UNSPEC).
     #[default]

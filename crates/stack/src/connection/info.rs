@@ -1,13 +1,16 @@
 //! What can be seen of a connection (TCP_INFO, ss(8), `uncork stack stat`).
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::{Blocked, Connection, Fast, FastOpenFailure, Phase, State};
 use crate::context::Context;
 
 /// A connection at one moment. Segments are counted as Linux counts them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Info {
     /// This end.
     pub local: SocketAddr,
@@ -20,7 +23,7 @@ pub struct Info {
     /// Why it is not sending; none if it is about to.
     pub blocked: Option<Blocked>,
     /// Congestion controller.
-    pub congestion: &'static str,
+    pub congestion: Cow<'static, str>,
     /// Congestion window, in segments (tcpi_snd_cwnd).
     pub window_segments: u32,
     /// Slow start threshold, in segments; none before there is one (tcpi_snd_ssthresh).
@@ -143,7 +146,7 @@ impl Connection {
             state: self.state,
             phase: self.recovery.phase,
             blocked: self.blocked(cx),
-            congestion: self.congestion.name(),
+            congestion: self.congestion.name().into(),
             window_segments: self.congestion.window,
             threshold_segments: (threshold != u32::MAX).then_some(threshold),
             announced_segment_bytes: self.announced_segment_bytes(),

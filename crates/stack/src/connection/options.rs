@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Connection, State};
 use crate::config::Algorithm;
 use crate::context::Context;
 
 /// When to ask a silent peer whether it is still there (SO_KEEPALIVE and its three settings).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepAlive {
     /// Silence before the first probe (TCP_KEEPIDLE).
     pub idle: Duration,
@@ -25,7 +27,7 @@ impl Default for KeepAlive {
 }
 
 /// An option to be set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketOption {
     /// Nagle's algorithm is off (TCP_NODELAY). Switching it off sends what it held.
     NoDelay(bool),

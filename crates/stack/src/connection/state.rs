@@ -1,8 +1,10 @@
 //! The states of a connection and what leads from one to another (RFC 9293 §3.3.2, figure 5).
 
+use serde::{Deserialize, Serialize};
+
 /// A state of a connection (RFC 9293 §3.3.2). LISTEN is no state of a connection here: a listener
 /// is not one, and a connection begins when a SYN has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum State {
     /// There is no connection, or it is over.
     Closed,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::send::ends::Course;
@@ -10,7 +11,7 @@ use crate::context::Context;
 use crate::event::Ready;
 
 /// Why a connection is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Serialize, Deserialize)]
 pub enum ConnectionError {
     /// A reset answered the SYN: nobody listens there.
     #[error("the peer refused the connection")]
@@ -146,7 +147,7 @@ impl Connection {
         self.send_limit(cx).saturating_sub(self.sender.queued_bytes())
     }
 
-    fn send_room(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn send_room(&self, cx: &Context<'_>) -> u32 {
         let room = self.free_bytes(cx);
         match self.options.not_sent_low_water {
             // Trains are begun while there is less than that, and filled (tcp_sendmsg and

@@ -287,6 +287,15 @@ impl Stack {
         self.get(socket).is_none_or(Connection::is_readable)
     }
 
+    /// Octets that [`Stack::send`] would take now.
+    #[must_use]
+    pub fn sendable_bytes(&mut self, now: Instant, socket: SocketId) -> u32 {
+        let Some(connection) = self.connections.get(socket.place) else { return 0 };
+        let cx = self.shared.context(&self.interface.device, now);
+        let takes = connection.id == socket && connection.state.may_send();
+        if takes { connection.send_room(&cx) } else { 0 }
+    }
+
     /// Whether sending would not have to wait.
     #[must_use]
     pub fn is_writable(&mut self, now: Instant, socket: SocketId) -> bool {

@@ -10,6 +10,7 @@ pub(crate) mod prr;
 pub(crate) mod rack;
 pub(crate) mod rtt;
 
+use serde::{Deserialize, Serialize};
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
@@ -24,7 +25,7 @@ use super::congestion::Congestion;
 use crate::units::MaybeInstant;
 
 /// What the sender believes of its path. The names are Linux's (tcp_ca_state).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phase {
     /// Nothing is amiss.
     #[default]

@@ -1,6 +1,7 @@
 //! What leaves next, or why nothing does. Everything that can hold bytes back is in this one
 //! function, which changes nothing: asking it is how `uncork stack stat` knows.
 
+use serde::{Deserialize, Serialize};
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
@@ -8,7 +9,7 @@ use crate::connection::{Connection, Owed};
 use crate::context::Context;
 
 /// Why a connection is not sending.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Blocked {
     /// The user has given nothing that was not sent.
     Application,

@@ -1,0 +1,112 @@
+//! The two questions that are waited for: what the stack knows of a connection, and the connection itself.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant as Clock;
+
+use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
+
+use super::Attached;
+use crate::terms::{PATIENCE, wait};
+use crate::{Command, Header, News};
+
+/// Answers, as they come.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// The connection whose answer is waited for; others are of who has lost his patience.
+    number: Option<u32>,
+    bytes: Vec<u8>,
+    /// What was given away, and how many octets it has.
+    snapshot: Option<(Snapshot, usize)>,
+    is_over: bool,
+}
+
+impl Heard {
+    fn begin(&mut self, number: u32) {
+        *self = Self { number: Some(number), ..Self::default() };
+    }
+
+    pub(super) fn take(&mut self, news: News, header: Header, bytes: &[u8]) {
+        if self.number != Some(header.number) {
+            return;
+        }
+        match news {
+            News::Detached => match serde_json::from_slice::<Snapshot>(bytes) {
+                Ok(snapshot) => {
+                    let counts = [
+                        snapshot.unread_bytes,
+                        snapshot.unacknowledged_bytes,
+                        snapshot.unsent_bytes,
+                    ];
+                    let octets = counts.into_iter().map(|count| count as usize).sum();
+                    self.is_over = octets == 0;
+                    self.snapshot = Some((snapshot, octets));
+                }
+                Err(_) => self.is_over = true,
+            },
+            News::Octets => {
+                self.bytes.extend(bytes);
+                self.is_over =
+                    self.snapshot.as_ref().is_some_and(|(_, octets)| self.bytes.len() >= *octets);
+            }
+            _ => {
+                self.bytes.extend(bytes);
+                self.is_over = header.extra == 1;
+            }
+        }
+    }
+}
+
+impl Attached {
+    /// Everything about a connection (TCP_INFO), as its instance knows it.
+    pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
+        let number = self.number(id)?;
+        let heard = self.ask(Command::AskInfo, number)?;
+        let mut info: Info = serde_json::from_slice(&heard.bytes).ok()?;
+        let readable = self.get(id)?.incoming.len();
+        // What has come to the program is no less unread for that.
+        info.readable_bytes += u32::try_from(readable).unwrap_or(u32::MAX);
+        Some(info)
+    }
+
+    /// Gives a connection away, and forgets it (`Stack::detach`).
+    pub fn detach(&mut self, _: Instant, id: SocketId) -> Option<Detached> {
+        let number = self.number(id)?;
+        let Some(heard) = self.ask(Command::Detach, number) else {
+            // It may be gone, or about to: nobody here can go on with it.
+            if let Some(mirror) = self.mirror_at(number) {
+                mirror.lose();
+                self.note(number);
+            }
+            return None;
+        };
+        let (mut snapshot, _) = heard.snapshot?;
+        let mirror = self.seats.get_mut(number as usize)?.mirror.take()?;
+        let (front, back) = mirror.incoming.as_slices();
+        let unread = u32::try_from(mirror.incoming.len()).ok()?;
+        snapshot.unread_bytes += unread;
+        snapshot.receive_first = snapshot.receive_first.wrapping_sub(unread);
+        Detached::new(snapshot, [front, back, &heard.bytes].concat())
+    }
+
+    /// Asks, and waits for the answer; none if the instance gives none.
+    fn ask(&mut self, command: Command, number: u32) -> Option<Heard> {
+        self.heard.begin(number);
+        self.command(command, number, &[]);
+        let until = Clock::now() + PATIENCE;
+        while !self.heard.is_over {
+            // Its error is told by the next turn of everybody's.
+            self.turn().ok()?;
+            let left = until.saturating_duration_since(Clock::now());
+            if left.is_zero() {
+                self.heard = Heard::default();
+                return None;
+            }
+            if !self.heard.is_over {
+                let (_, limit) = self.rest();
+                let fds = [self.end.sleeper.as_fd(), self.end.control.as_fd()];
+                wait(fds, Some(limit.unwrap_or(left).min(left))).ok()?;
+            }
+        }
+        Some(std::mem::take(&mut self.heard))
+    }
+}

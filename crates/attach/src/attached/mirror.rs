@@ -1,0 +1,125 @@
+//! What the program's half keeps of a connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use uncork_stack::{ConnectionError, Ready, RecvError, State};
+
+use crate::WINDOW_BYTES;
+use crate::record::Ends;
+
+/// Memory that is kept for what comes, when there is nothing.
+const KEPT_BYTES: usize = 64 << 10;
+/// What was read is reported when there is so much of it.
+const REPORTED_BYTES: u32 = WINDOW_BYTES / 4;
+
+/// A connection as its program sees it.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    pub(super) ends: Ends,
+    pub(super) state: State,
+    pub(super) incoming: VecDeque<u8>,
+    /// The peer has sent its last.
+    pub(super) ended: bool,
+    /// shutdown(2), each way.
+    pub(super) closed_reading: bool,
+    pub(super) closed_writing: bool,
+    pub(super) error: Option<ConnectionError>,
+    pub(super) linger_seconds: Option<u16>,
+    /// Octets that were given to be sent, and that may ever be.
+    pub(super) written: u64,
+    pub(super) allowed: u64,
+    /// Sending was refused, and nobody has said yet that it may go on.
+    pub(super) wants_room: bool,
+    /// Octets read that the instance does not know of.
+    pub(super) unreported: u32,
+}
+
+impl Mirror {
+    pub(super) fn new(local: SocketAddr, remote: SocketAddr, opened: bool) -> Self {
+        Self {
+            ends: Ends { local, remote },
+            state: if opened { State::SynSent } else { State::Established },
+            incoming: VecDeque::new(),
+            ended: false,
+            closed_reading: false,
+            closed_writing: false,
+            error: None,
+            linger_seconds: None,
+            written: 0,
+            allowed: 0,
+            wants_room: false,
+            unreported: 0,
+        }
+    }
+
+    /// Octets that may be sent now.
+    pub(super) fn room(&self) -> usize {
+        usize::try_from(self.allowed.saturating_sub(self.written)).unwrap_or(usize::MAX)
+    }
+
+    /// Takes what has come; zero at its end. Then the octets that the instance is to be told of.
+    pub(super) fn receive(
+        &mut self,
+        into: &mut [u8],
+        look: bool,
+    ) -> Result<(usize, Option<u32>), RecvError> {
+        if self.incoming.is_empty() {
+            return self.nothing_to_read().map(|end| (end, None));
+        }
+        let (front, back) = self.incoming.as_slices();
+        let first = front.len().min(into.len());
+        into[..first].copy_from_slice(&front[..first]);
+        let second = back.len().min(into.len() - first);
+        into[first..first + second].copy_from_slice(&back[..second]);
+        let taken = first + second;
+        if look {
+            return Ok((taken, None));
+        }
+        self.incoming.drain(..taken);
+        if self.incoming.is_empty() && self.incoming.capacity() > KEPT_BYTES {
+            self.incoming = VecDeque::new();
+        }
+        self.unreported = self.unreported.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
+        let tells = self.unreported >= REPORTED_BYTES || self.incoming.is_empty();
+        Ok((taken, tells.then(|| std::mem::take(&mut self.unreported))))
+    }
+
+    fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        if let Some(error) = self.error.take() {
+            return Err(error.into());
+        }
+        let over = self.ended || self.closed_reading || self.state == State::Closed;
+        if over { Ok(0) } else { Err(RecvError::WouldBlock) }
+    }
+
+    /// What holds, as the stack says it of a connection of its own (`Stack::readiness`).
+    pub(super) fn readiness(&mut self) -> Ready {
+        let failed = if self.error.is_some() { Ready::ERROR } else { Ready::default() };
+        if !self.state.is_synchronised() && self.state != State::Closed {
+            return failed;
+        }
+        let over = self.state == State::Closed;
+        let ended_out = over || self.closed_writing || !self.state.may_send();
+        let ended_in = over || self.ended || self.closed_reading;
+        let writable = ended_out || self.room() > 0;
+        self.wants_room |= !writable;
+        let holds = [
+            (Ready::READABLE, ended_in || !self.incoming.is_empty()),
+            (Ready::WRITABLE, writable),
+            (Ready::CONNECTED, !over),
+            (Ready::PEER_CLOSED, ended_in),
+            (Ready::CLOSED, ended_in && ended_out),
+            (Ready::DRAINED, matches!(self.state, State::FinWait2 | State::TimeWait)),
+        ];
+        holds.into_iter().filter(|(_, holds)| *holds).fold(failed, |ready, (one, _)| ready | one)
+    }
+
+    /// The instance is gone, and with it the connection.
+    pub(super) fn lose(&mut self) {
+        if !matches!(self.state, State::Closed | State::TimeWait) {
+            self.error = self.error.or(Some(ConnectionError::Reset));
+        }
+        self.state = State::Closed;
+    }
+}

@@ -1,0 +1,385 @@
+//! The program's half of an attachment: what a stack does for who has one of his own ([`uncork_stack::Stack`]), done
+//! by an instance. The operations have the same names and mean the same.
+//!
+//! Nothing here waits, but for [`Attached::info`] and [`Attached::detach`]. What is done is for the instance to see
+//! with the next [`Attached::turn`], so that it comes there in one go.
+
+mod asking;
+mod mirror;
+mod operations;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::time::{Duration, Instant as Clock};
+
+use serde::Serialize;
+use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, State};
+
+use crate::record::{Ends, state_of};
+use crate::terms::{ProgramEnd, is_gone};
+use crate::{Command, Damaged, Header, News};
+use asking::Heard;
+use mirror::Mirror;
+
+/// How often a program that never sleeps looks whether its instance lives.
+const LOOKS_AFTER: Duration = Duration::from_millis(1);
+
+/// A number for a connection, and who has it.
+#[derive(Debug, Default)]
+struct Seat {
+    /// How often the number was given: who has an old name shall not mean the new connection.
+    generation: u32,
+    mirror: Option<Mirror>,
+    /// The program gave it to a connection of which the instance still has something.
+    is_ours: bool,
+}
+
+impl Seat {
+    fn take(&mut self, mirror: Mirror) {
+        self.generation = self.generation.wrapping_add(1);
+        self.mirror = Some(mirror);
+    }
+}
+
+/// A listener.
+#[derive(Debug)]
+struct Listener {
+    number: u32,
+    /// Connections that have come.
+    waiting: VecDeque<u32>,
+}
+
+/// A stack that is another process's.
+#[derive(Debug)]
+pub struct Attached {
+    end: ProgramEnd,
+    seats: Vec<Seat>,
+    /// Numbers of ours that nobody has.
+    free: Vec<u32>,
+    listeners: Vec<Listener>,
+    /// Of the next listener. None is given twice.
+    next_listener: u32,
+    /// What there was no room for.
+    queue: VecDeque<(Header, Vec<u8>)>,
+    events: VecDeque<Event>,
+    changes: VecDeque<Change>,
+    heard: Heard,
+    /// Room for a record.
+    record: Vec<u8>,
+    config: Config,
+    counters: Counters,
+    begun: Clock,
+    looked: Clock,
+    /// Somebody was refused as the ring is full.
+    starves: bool,
+    /// Why nothing more is said to the instance.
+    failed: Option<Damaged>,
+}
+
+impl Attached {
+    /// With nothing on it yet.
+    #[must_use]
+    pub fn new(end: ProgramEnd) -> Self {
+        let now = Clock::now();
+        Self {
+            end,
+            seats: Vec::new(),
+            free: Vec::new(),
+            listeners: Vec::new(),
+            next_listener: 0,
+            queue: VecDeque::new(),
+            events: VecDeque::new(),
+            changes: VecDeque::new(),
+            heard: Heard::default(),
+            record: Vec::new(),
+            config: Config::default(),
+            counters: Counters::default(),
+            begun: now,
+            looked: now,
+            starves: false,
+            failed: None,
+        }
+    }
+
+    /// The time, as connections of this stack are told it.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + self.begun.elapsed()
+    }
+
+    /// Takes in what the instance has said, and shows it what was done; whether anything has happened.
+    ///
+    /// # Errors
+    ///
+    /// The instance is gone, or says what cannot be: all connections are over.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let slept = self.end.sleeper.get_up();
+        let heard = self.hear()?;
+        let said = self.say()?;
+        if slept || self.looked.elapsed() >= LOOKS_AFTER {
+            self.looked = Clock::now();
+            if is_gone(self.end.control.as_fd()) {
+                // What it has said before is not lost.
+                self.hear()?;
+                return Err(self.lose(io::ErrorKind::ConnectionReset.into()));
+            }
+        }
+        Ok(heard || said)
+    }
+
+    /// Whether a turn would find nothing to do.
+    pub fn is_idle(&mut self) -> bool {
+        let unsaid = self.end.commands.has_unshown() || !self.queue.is_empty();
+        !unsaid && self.events.is_empty() && !self.end.news.has_some().unwrap_or(true)
+    }
+
+    /// What happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Connections that the program has opened and that have gone.
+    pub fn poll_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
+    /// may.
+    pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
+        self.end.sleeper.lie_down();
+        let busy = !self.is_idle();
+        (self.descriptors(), busy.then_some(Duration::ZERO))
+    }
+
+    /// Its own descriptors.
+    #[must_use]
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.end.sleeper.as_fd().as_raw_fd(), self.end.control.as_fd().as_raw_fd()]
+    }
+
+    /// The instance is not to be believed any more, or gone.
+    fn lose(&mut self, error: io::Error) -> io::Error {
+        self.failed = self.failed.or(Some(Damaged("nothing: it is gone")));
+        self.queue.clear();
+        for number in (0..).take(self.seats.len()) {
+            if let Some(mirror) = self.seats[number as usize].mirror.as_mut() {
+                mirror.lose();
+                self.note(number);
+            }
+        }
+        error
+    }
+
+    fn damaged(&mut self, damaged: Damaged) -> io::Error {
+        self.failed = Some(damaged);
+        self.lose(io::Error::other(damaged))
+    }
+
+    /// Takes in all that there is; whether there was anything.
+    fn hear(&mut self) -> io::Result<bool> {
+        let mut record = std::mem::take(&mut self.record);
+        let mut any = false;
+        let heard = loop {
+            match self.end.news.next(&mut record) {
+                Ok(Some(header)) => {
+                    any = true;
+                    if let Err(damaged) = self.take(header, &record) {
+                        break Err(damaged);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(damaged) => break Err(damaged),
+            }
+        };
+        self.record = record;
+        if any && self.end.news.give_room() {
+            self.end.waker.wake();
+        }
+        heard.map(|()| any).map_err(|damaged| self.damaged(damaged))
+    }
+
+    fn take(&mut self, header: Header, bytes: &[u8]) -> Result<(), Damaged> {
+        let Header { number, extra, .. } = header;
+        let news = News::of(header).ok_or(Damaged("news of no kind"))?;
+        match news {
+            News::Incoming => return self.come(number, extra, bytes),
+            News::Refused => {
+                self.listeners.retain(|listener| listener.number != number);
+                return Ok(());
+            }
+            News::Gone => return self.forget(number),
+            News::Info | News::Detached | News::Octets => {
+                self.heard.take(news, header, bytes);
+                return Ok(());
+            }
+            News::State | News::Room | News::Data | News::End | News::Failed => {}
+        }
+        // Of one that was closed meanwhile.
+        let Some(mirror) = self.mirror_at(number) else { return Ok(()) };
+        match news {
+            News::State => mirror.state = state_of(extra).ok_or(Damaged("no state"))?,
+            News::Room => {
+                let octets = bytes.try_into().map_err(|_| Damaged("no count"))?;
+                mirror.allowed = u64::from_ne_bytes(octets);
+                if !std::mem::take(&mut mirror.wants_room) {
+                    return Ok(());
+                }
+            }
+            News::Data => mirror.incoming.extend(bytes),
+            News::End => mirror.ended = true,
+            _ => {
+                mirror.error = Some(serde_json::from_slice(bytes).map_err(|_| Damaged("no error"))?);
+                mirror.state = State::Closed;
+            }
+        }
+        self.note(number);
+        Ok(())
+    }
+
+    /// Nothing is left of a connection that the program had opened, and closed.
+    fn forget(&mut self, number: u32) -> Result<(), Damaged> {
+        let seat = self.seats.get_mut(number as usize);
+        let seat = seat.filter(|seat| seat.is_ours && seat.mirror.is_none());
+        seat.ok_or(Damaged("the end of what was none"))?.is_ours = false;
+        self.free.push(number);
+        self.changes.push_back(Change::Went { place: number });
+        Ok(())
+    }
+
+    /// A connection has come to a listener.
+    fn come(&mut self, number: u32, listener: u32, bytes: &[u8]) -> Result<(), Damaged> {
+        let Ends { local, remote } =
+            serde_json::from_slice(bytes).map_err(|_| Damaged("no ends"))?;
+        // Even ones are the instance's to give, one behind the other.
+        if number % 2 == 1 || number as usize > self.seats.len() + 2 {
+            return Err(Damaged("a number that is not the instance's"));
+        }
+        let seat = self.seat(number);
+        if seat.mirror.is_some() {
+            return Err(Damaged("a number that was given already"));
+        }
+        seat.take(Mirror::new(local, remote, false));
+        match self.listeners.iter_mut().find(|one| one.number == listener) {
+            Some(listener) => {
+                listener.waiting.push_back(number);
+                let id = uncork_stack::ListenerId::from_u64(listener.number.into());
+                self.events.push_back(Event::Incoming(id));
+            }
+            // It came while the listener was about to leave.
+            None => self.give_back(number),
+        }
+        Ok(())
+    }
+
+    /// Nobody accepts it here.
+    fn give_back(&mut self, number: u32) {
+        self.seat(number).mirror = None;
+        self.command(Command::Return, number, &[]);
+    }
+
+    /// Something has happened to a connection.
+    fn note(&mut self, number: u32) {
+        let id = self.id(number);
+        self.events.push_back(Event::Socket(id, Ready::default()));
+    }
+
+    fn seat(&mut self, number: u32) -> &mut Seat {
+        let at = number as usize;
+        if self.seats.len() <= at {
+            self.seats.resize_with(at + 1, Seat::default);
+        }
+        &mut self.seats[at]
+    }
+
+    fn mirror_at(&mut self, number: u32) -> Option<&mut Mirror> {
+        self.seats.get_mut(number as usize)?.mirror.as_mut()
+    }
+
+    fn id(&self, number: u32) -> SocketId {
+        let generation = self.seats.get(number as usize).map_or(0, |seat| seat.generation);
+        SocketId::from_u64(u64::from(generation) << 32 | u64::from(number))
+    }
+
+    /// The number that a name stands for.
+    #[expect(clippy::cast_possible_truncation, reason = "two halves")]
+    fn number(&self, id: SocketId) -> Option<u32> {
+        let (generation, number) = ((id.as_u64() >> 32) as u32, id.as_u64() as u32);
+        let seat = self.seats.get(number as usize)?;
+        (seat.generation == generation && seat.mirror.is_some()).then_some(number)
+    }
+
+    fn get(&self, id: SocketId) -> Option<&Mirror> {
+        self.seats.get(self.number(id)? as usize)?.mirror.as_ref()
+    }
+
+    fn get_mut(&mut self, id: SocketId) -> Option<(u32, &mut Mirror)> {
+        let number = self.number(id)?;
+        Some((number, self.seats.get_mut(number as usize)?.mirror.as_mut()?))
+    }
+
+    fn command(&mut self, command: Command, number: u32, bytes: &[u8]) {
+        self.order(command.of_number(number), bytes);
+    }
+
+    fn command_of(&mut self, command: Command, number: u32, what: &impl Serialize) {
+        // What is said is made of numbers: it can always be written.
+        let bytes = serde_json::to_vec(what).unwrap_or_default();
+        self.command(command, number, &bytes);
+    }
+
+    /// Says something, now or when there is room again.
+    fn order(&mut self, header: Header, bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        let written = self.queue.is_empty().then(|| self.end.commands.write(header, bytes));
+        match written {
+            Some(Ok(true)) => {}
+            Some(Err(damaged)) => self.failed = Some(damaged),
+            _ => self.queue.push_back((header, bytes.to_vec())),
+        }
+    }
+
+    /// Shows the instance what was said; whether there was anything.
+    fn say(&mut self) -> io::Result<bool> {
+        if let Some(damaged) = self.failed {
+            return Err(self.damaged(damaged));
+        }
+        let tried = self.write_queue();
+        let shown = self.end.commands.show();
+        if shown {
+            self.end.waker.wake();
+        }
+        let starves = self.starves && tried.is_ok();
+        if starves && self.end.commands.room().is_ok_and(|room| room > 0) {
+            self.starves = false;
+            self.feed();
+        }
+        tried.map(|()| shown).map_err(|damaged| self.damaged(damaged))
+    }
+
+    fn write_queue(&mut self) -> Result<(), Damaged> {
+        while let Some((header, bytes)) = self.queue.front() {
+            if !self.end.commands.write(*header, bytes)? {
+                self.end.commands.wait_for_room();
+                if !self.end.commands.write(*header, bytes)? {
+                    break;
+                }
+            }
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Whoever was refused may try again.
+    fn feed(&mut self) {
+        for number in (0..).take(self.seats.len()) {
+            let Some(mirror) = self.seats[number as usize].mirror.as_mut() else { continue };
+            if mirror.wants_room && mirror.room() > 0 {
+                mirror.wants_room = false;
+                self.note(number);
+            }
+        }
+    }
+}

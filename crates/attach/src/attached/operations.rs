@@ -1,0 +1,334 @@
+//! What can be done with connections and listeners, as with a stack of one's own.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uncork_stack::{
+    Change, Config, ConnectError, ConnectionError, Counters, Instant, ListenError, ListenerId,
+    Listening, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption, State,
+};
+
+use super::mirror::Mirror;
+use super::{Attached, Listener};
+use crate::ring::MOST_BYTES;
+use crate::{Command, record};
+
+impl Attached {
+    /// See [`uncork_stack::Stack`] for this and what follows.
+    #[must_use]
+    pub fn state(&self, id: SocketId) -> Option<State> {
+        self.get(id).map(|mirror| mirror.state)
+    }
+
+    /// Both ends, this one first.
+    #[must_use]
+    pub fn ends(&self, id: SocketId) -> Option<(SocketAddr, SocketAddr)> {
+        self.get(id).map(|mirror| (mirror.ends.local, mirror.ends.remote))
+    }
+
+    /// Begins a connection.
+    ///
+    /// # Errors
+    ///
+    /// Its local end has to be named; what else is wrong with it is told later.
+    pub fn connect(
+        &mut self,
+        _: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<SocketId, ConnectError> {
+        let local = local.filter(|local| local.port() != 0).ok_or(ConnectError::NoPort)?;
+        let number = self.number_of_ours();
+        let seat = self.seat(number);
+        seat.take(Mirror::new(local, remote, true));
+        seat.is_ours = true;
+        self.command_of(Command::Connect, number, &record::Ends { local, remote });
+        self.changes.push_back(Change::Came { place: number, local, remote });
+        Ok(self.id(number))
+    }
+
+    /// An odd one that nobody has.
+    fn number_of_ours(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            let next = u32::try_from(self.seats.len()).unwrap_or(u32::MAX);
+            next | 1
+        })
+    }
+
+    /// Gives octets to be sent; how many were taken.
+    ///
+    /// # Errors
+    ///
+    /// As the stack has them.
+    pub fn send(
+        &mut self,
+        _: Instant,
+        id: SocketId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
+        let ring = if self.queue.is_empty() { self.end.commands.room().unwrap_or(0) } else { 0 };
+        let Some((number, mirror)) = self.get_mut(id) else { return Err(SendError::NoSocket) };
+        if let Some(error) = mirror.error.take() {
+            return Err(error.into());
+        }
+        if mirror.closed_writing || !mirror.state.may_send() {
+            return Err(SendError::Closed);
+        }
+        let wanted = bytes.len().min(mirror.room());
+        let taken = self.give(number, &bytes[..wanted], ring, more)?;
+        let Some(mirror) = self.mirror_at(number) else { return Err(SendError::NoSocket) };
+        mirror.written += taken as u64;
+        let refused = taken < bytes.len();
+        mirror.wants_room = refused;
+        self.starves |= refused && taken < wanted;
+        if self.starves {
+            // Should he have read just now, the next turn finds that.
+            self.end.commands.wait_for_room();
+        }
+        if taken == 0 && refused { Err(SendError::WouldBlock) } else { Ok(taken) }
+    }
+
+    /// Writes octets into the ring, as many as it takes.
+    fn give(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        mut ring: usize,
+        more: bool,
+    ) -> Result<usize, SendError> {
+        let mut taken = 0;
+        while taken < bytes.len() && ring > 0 {
+            let piece = &bytes[taken..][..(bytes.len() - taken).min(ring).min(MOST_BYTES)];
+            let goes_on = more || taken + piece.len() < bytes.len();
+            let flags = if goes_on { record::MORE } else { 0 };
+            let header = Command::Send.of_number(number).flagged(flags);
+            match self.end.commands.write(header, piece) {
+                Ok(true) => taken += piece.len(),
+                Ok(false) => break,
+                Err(damaged) => {
+                    self.failed = Some(damaged);
+                    return Err(ConnectionError::Reset.into());
+                }
+            }
+            ring = self.end.commands.room().unwrap_or(0);
+        }
+        Ok(taken)
+    }
+
+    /// The latest octet given ends a record.
+    pub fn end_record(&mut self, id: SocketId) {
+        let Some(number) = self.number(id) else { return };
+        let flags = record::END_OF_RECORD;
+        self.order(Command::Send.of_number(number).flagged(flags), &[]);
+    }
+
+    /// Receives octets; zero when the peer has sent its last.
+    ///
+    /// # Errors
+    ///
+    /// As the stack has them.
+    pub fn recv(
+        &mut self,
+        _: Instant,
+        id: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        let Some((number, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
+        let (taken, read) = mirror.receive(into, false)?;
+        if let Some(extra) = read {
+            self.order(Command::Read.of_number(number).and(extra), &[]);
+        }
+        Ok(taken)
+    }
+
+    /// The same, and leaves them to be received again.
+    ///
+    /// # Errors
+    ///
+    /// As the stack has them.
+    pub fn peek(
+        &mut self,
+        _: Instant,
+        id: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        let Some((_, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
+        mirror.receive(into, true).map(|(taken, _)| taken)
+    }
+
+    /// Octets that can be read at once.
+    #[must_use]
+    pub fn readable_bytes(&self, id: SocketId) -> u32 {
+        let bytes = self.get(id).map_or(0, |mirror| mirror.incoming.len());
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// What holds now.
+    pub fn readiness(&mut self, _: Instant, id: SocketId) -> Ready {
+        self.get_mut(id).map_or_else(Ready::default, |(_, mirror)| mirror.readiness())
+    }
+
+    /// Why it has failed, told once.
+    pub fn take_error(&mut self, id: SocketId) -> Option<ConnectionError> {
+        self.get_mut(id)?.1.error.take()
+    }
+
+    /// Ends one direction or both.
+    pub fn shutdown(&mut self, _: Instant, id: SocketId, how: Shutdown) {
+        let Some((number, mirror)) = self.get_mut(id) else { return };
+        let mut flags = 0;
+        if how != Shutdown::Write {
+            mirror.closed_reading = true;
+            flags |= record::SHUT_READ;
+        }
+        if how != Shutdown::Read {
+            mirror.closed_writing = true;
+            flags |= record::SHUT_WRITE;
+        }
+        self.order(Command::Shutdown.of_number(number).flagged(flags), &[]);
+    }
+
+    /// For who waits when he closes.
+    pub fn begin_close(&mut self, _: Instant, id: SocketId) -> Option<Duration> {
+        let (number, mirror) = self.get_mut(id)?;
+        let seconds = mirror.linger_seconds.filter(|&seconds| seconds > 0)?;
+        if !mirror.incoming.is_empty() {
+            return None;
+        }
+        mirror.closed_writing = true;
+        let waits = !matches!(mirror.state, State::Closed | State::FinWait2 | State::TimeWait);
+        self.command(Command::BeginClose, number, &[]);
+        waits.then(|| Duration::from_secs(seconds.into()))
+    }
+
+    /// Whether [`Attached::close`] would reset it.
+    #[must_use]
+    pub fn close_resets(&self, id: SocketId) -> bool {
+        self.get(id).is_some_and(|mirror| {
+            let gives_up = !mirror.incoming.is_empty() || mirror.linger_seconds == Some(0);
+            mirror.state.is_synchronised() && gives_up
+        })
+    }
+
+    /// Gives the name back.
+    pub fn close(&mut self, _: Instant, id: SocketId) {
+        let Some(number) = self.number(id) else { return };
+        let Some(mirror) = self.seat(number).mirror.take() else { return };
+        let flags = if mirror.incoming.is_empty() { 0 } else { record::UNREAD };
+        self.order(Command::Close.of_number(number).flagged(flags), &[]);
+    }
+
+    /// Ends it with a reset. The name stays until it is closed.
+    pub fn abort(&mut self, _: Instant, id: SocketId) {
+        let Some((number, mirror)) = self.get_mut(id) else { return };
+        mirror.error = Some(ConnectionError::Aborted);
+        mirror.state = State::Closed;
+        self.command(Command::Abort, number, &[]);
+        self.note(number);
+    }
+
+    /// Ends all connections with a reset.
+    pub fn abort_all(&mut self, now: Instant) {
+        let all: Vec<_> = self.sockets().collect();
+        for id in all {
+            self.abort(now, id);
+        }
+    }
+
+    /// Whether the instance has been told all: what peers still wait for is its affair.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.failed.is_some() || self.queue.is_empty() && !self.end.commands.has_unshown()
+    }
+
+    /// Sets an option.
+    pub fn set_option(&mut self, _: Instant, id: SocketId, option: SocketOption) -> bool {
+        let Some((number, mirror)) = self.get_mut(id) else { return false };
+        if mirror.state == State::Closed {
+            return false;
+        }
+        if let SocketOption::Linger(seconds) = option {
+            mirror.linger_seconds = seconds;
+        }
+        self.command_of(Command::Option, number, &option);
+        true
+    }
+
+    /// Listens. That the guardian has said yes is to be known before the next turn.
+    ///
+    /// # Errors
+    ///
+    /// None: the instance says later if it cannot be.
+    pub fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        listening: Listening,
+    ) -> Result<ListenerId, ListenError> {
+        let number = self.next_listener;
+        self.next_listener = self.next_listener.wrapping_add(1);
+        let Listening { backlog, v6_only, .. } = listening;
+        self.command_of(Command::Listen, number, &record::Place { local, backlog, v6_only });
+        self.listeners.push(Listener { number, waiting: VecDeque::new() });
+        Ok(ListenerId::from_u64(number.into()))
+    }
+
+    /// Sets an option of all connections that will come to it.
+    pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) {
+        if let Some(number) = self.listener(id).map(|listener| listener.number) {
+            self.command_of(Command::ListenerOption, number, &option);
+        }
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn accept_waiting(&mut self, id: ListenerId) -> usize {
+        self.listener(id).map_or(0, |listener| listener.waiting.len())
+    }
+
+    /// One of them.
+    pub fn accept(&mut self, id: ListenerId) -> Option<SocketId> {
+        let number = self.listener(id)?.waiting.pop_front()?;
+        self.command(Command::Accept, number, &[]);
+        Some(self.id(number))
+    }
+
+    /// Listens no more. Those that wait are for others who listen there; without any they are reset.
+    pub fn leave_listener(&mut self, id: ListenerId) {
+        let Some(listener) = self.listener(id) else { return };
+        let (number, waiting) = (listener.number, std::mem::take(&mut listener.waiting));
+        self.listeners.retain(|listener| listener.number != number);
+        self.command(Command::LeaveListener, number, &[]);
+        for connection in waiting {
+            self.give_back(connection);
+        }
+    }
+
+    /// The same.
+    pub fn close_listener(&mut self, _: Instant, id: ListenerId) {
+        self.leave_listener(id);
+    }
+
+    fn listener(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        self.listeners.iter_mut().find(|one| u64::from(one.number) == id.as_u64())
+    }
+
+    /// All connections that have a name.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketId> {
+        let numbers = (0..).take(self.seats.len());
+        let named = numbers.filter(|&number| self.seats[number as usize].mirror.is_some());
+        named.map(|number| self.id(number))
+    }
+
+    /// What a stack of one's own would begin with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Of this program's, which only its instance counts.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,197 @@
+//! How the two get to know each other: the instance sends three descriptors over the socket that the guardian has
+//! given both of them, and then that socket only says whether the other one still lives.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, SendFlags, recv};
+use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
+use uncork_guardian::channel;
+
+use crate::bell::{self, Sleeper, Waker};
+use crate::memory::Memory;
+use crate::ring::{RING_BYTES, Reader, Way, Writer};
+
+/// How long the other side is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Changes with the meaning of what is shared.
+const VERSION: u32 = 1;
+const MEMORY_BYTES: usize = 2 * RING_BYTES;
+
+/// Why there is no attachment.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel says so.
+    #[error("the memory that is shared with the instance cannot be set up: {0}")]
+    System(#[from] io::Error),
+    /// The instance has gone, or does not answer.
+    #[error("the instance of the stack does not answer: see what `uncork stack start` says")]
+    Silent,
+    /// It says something else.
+    #[error("uncork and libuncork.so are of different versions: install both anew")]
+    Language,
+}
+
+/// With each of the descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct Term {
+    version: u32,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum What {
+    Memory,
+    InstancesBell,
+    ProgramsBell,
+}
+
+const ALL: [What; 3] = [What::Memory, What::InstancesBell, What::ProgramsBell];
+
+/// The instance's end.
+#[derive(Debug)]
+pub struct InstanceEnd {
+    /// What the program says.
+    pub commands: Reader,
+    /// What it is told.
+    pub news: Writer,
+    sleeper: Sleeper,
+    waker: Waker,
+    control: OwnedFd,
+}
+
+/// The program's.
+#[derive(Debug)]
+pub struct ProgramEnd {
+    pub(crate) news: Reader,
+    pub(crate) commands: Writer,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) waker: Waker,
+    pub(crate) control: OwnedFd,
+}
+
+/// The instance's side: makes memory for a program at the other end of a socket.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn offer(control: OwnedFd) -> Result<InstanceEnd, Error> {
+    let file = Memory::create(MEMORY_BYTES)?;
+    let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
+    let (ours, theirs) = (bell::create()?, bell::create()?);
+    for (what, descriptor) in ALL.into_iter().zip([&file, &ours, &theirs]) {
+        let term = Term { version: VERSION, what };
+        channel::send(control.as_fd(), &term, Some(descriptor.as_fd()), SendFlags::DONTWAIT)?;
+    }
+    Ok(InstanceEnd {
+        commands: Reader::new(Arc::clone(&memory), Way::Commands),
+        news: Writer::new(Arc::clone(&memory), Way::News),
+        sleeper: Sleeper::new(Arc::clone(&memory), Way::Commands, ours),
+        waker: Waker::new(memory, Way::News, theirs),
+        control,
+    })
+}
+
+/// The program's side: takes what it offers.
+///
+/// # Errors
+///
+/// [`Error`] says which.
+pub fn accept(control: OwnedFd) -> Result<ProgramEnd, Error> {
+    let until = Instant::now() + PATIENCE;
+    let [file, theirs, ours] = [
+        term(control.as_fd(), ALL[0], until)?,
+        term(control.as_fd(), ALL[1], until)?,
+        term(control.as_fd(), ALL[2], until)?,
+    ];
+    let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
+    Ok(ProgramEnd {
+        news: Reader::new(Arc::clone(&memory), Way::News),
+        commands: Writer::new(Arc::clone(&memory), Way::Commands),
+        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, ours),
+        waker: Waker::new(memory, Way::Commands, theirs),
+        control,
+    })
+}
+
+fn term(control: BorrowedFd<'_>, what: What, until: Instant) -> Result<OwnedFd, Error> {
+    wait([control], Some(until.saturating_duration_since(Instant::now())))?;
+    let came = channel::receive(control, RecvFlags::DONTWAIT).map_err(|_| Error::Silent)?;
+    if came.bytes.is_empty() {
+        return Err(Error::Silent);
+    }
+    let term: Term = serde_json::from_slice(&came.bytes).map_err(|_| Error::Language)?;
+    if (term.version, term.what) != (VERSION, what) {
+        return Err(Error::Language);
+    }
+    came.descriptor.ok_or(Error::Language)
+}
+
+/// Waits until one of them can be read.
+pub(crate) fn wait<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    limit: Option<Duration>,
+) -> io::Result<()> {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let limit = limit.map(|limit| Timespec::try_from(limit).unwrap_or_default());
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the process at the other end of a socket is gone.
+pub(crate) fn is_gone(control: BorrowedFd<'_>) -> bool {
+    let mut octet = [0; 1];
+    // Nobody says anything there any more: what is there is the end.
+    recv(control, &mut octet, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+        .map_or_else(|error| error != rustix::io::Errno::AGAIN, |_| true)
+}
+
+impl InstanceEnd {
+    /// It is about to sleep; look for commands once more.
+    pub fn lie_down(&mut self) {
+        self.sleeper.lie_down();
+    }
+
+    /// It sleeps no more.
+    pub fn get_up(&mut self) {
+        self.sleeper.get_up();
+    }
+
+    /// What was written is for the program to see, and it is woken if it sleeps.
+    pub fn show(&mut self) {
+        if self.news.show() {
+            self.waker.wake();
+        }
+    }
+
+    /// Commands were read: who waits for room to write some is woken.
+    pub fn give_room(&mut self) {
+        if self.commands.give_room() {
+            self.waker.wake();
+        }
+    }
+
+    /// Readable when there are commands, if it was asleep.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.sleeper.as_fd()
+    }
+
+    /// Readable when the program is gone.
+    #[must_use]
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        is_gone(self.control.as_fd())
+    }
+}
