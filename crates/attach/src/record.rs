@@ -180,7 +180,7 @@ pub struct Place {
 }
 
 /// Between which a connection is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ends {
     /// This one.
     pub local: SocketAddr,

@@ -217,7 +217,7 @@ impl<D: Driver> Engine<D> {
 
     /// What wakes whoever sleeps on it, and how long he may sleep at most: for who does not let the
     /// engine sleep for him.
-    pub fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+    pub fn rest(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
         let now = (self.clock)();
         let due = self.stack.poll_timeout().map(|due| due.since(now));
         let again = self.full.then_some(LOOK_AGAIN_AFTER);

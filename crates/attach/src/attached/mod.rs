@@ -229,7 +229,8 @@ impl Attached {
             News::Data => mirror.incoming.extend(bytes),
             News::End => mirror.ended = true,
             _ => {
-                mirror.error = Some(serde_json::from_slice(bytes).map_err(|_| Damaged("no error"))?);
+                mirror.error =
+                    Some(serde_json::from_slice(bytes).map_err(|_| Damaged("no error"))?);
                 mirror.state = State::Closed;
             }
         }

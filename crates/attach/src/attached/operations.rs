@@ -129,12 +129,7 @@ impl Attached {
     /// # Errors
     ///
     /// As the stack has them.
-    pub fn recv(
-        &mut self,
-        _: Instant,
-        id: SocketId,
-        into: &mut [u8],
-    ) -> Result<usize, RecvError> {
+    pub fn recv(&mut self, _: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError> {
         let Some((number, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
         let (taken, read) = mirror.receive(into, false)?;
         if let Some(extra) = read {
@@ -148,12 +143,7 @@ impl Attached {
     /// # Errors
     ///
     /// As the stack has them.
-    pub fn peek(
-        &mut self,
-        _: Instant,
-        id: SocketId,
-        into: &mut [u8],
-    ) -> Result<usize, RecvError> {
+    pub fn peek(&mut self, _: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError> {
         let Some((_, mirror)) = self.get_mut(id) else { return Err(RecvError::NoSocket) };
         mirror.receive(into, true).map(|(taken, _)| taken)
     }

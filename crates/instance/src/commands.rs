@@ -1,0 +1,279 @@
+//! What a guest says, done.
+
+use serde::de::DeserializeOwned;
+use serde_json as json;
+use uncork_attach::record::{END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, UNREAD};
+use uncork_attach::{Command, Damaged, Header, News};
+use uncork_stack::{ConnectionError, Detached, SendError, Shutdown, SocketId, State};
+
+use crate::floor::Floor;
+use crate::guest::Seat;
+use crate::link::Owner;
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
+    json::from_slice(bytes).map_err(|_| Damaged("a command that is not understood"))
+}
+
+impl Floor {
+    /// Does what guest `at` has said.
+    pub(crate) fn command(
+        &mut self,
+        at: usize,
+        header: Header,
+        bytes: &[u8],
+    ) -> Result<(), Damaged> {
+        let Header { flags, number, extra, .. } = header;
+        match Command::of(header).ok_or(Damaged("a command of no kind"))? {
+            Command::Listen => self.listen(at, number, parse(bytes)?),
+            Command::ListenerOption => self.set_listener_option(at, number, parse(bytes)?),
+            Command::LeaveListener => {
+                self.leave_desk(at, number);
+                Ok(())
+            }
+            Command::Accept => self.accepted(at, number),
+            Command::Return => self.take_back(at, number, bytes, flags & MORE != 0),
+            Command::Connect => self.connect(at, number, parse(bytes)?),
+            Command::Send => self.send(at, number, bytes, flags),
+            Command::Read => self.read(at, number, extra),
+            Command::Close => self.close(at, number, flags & UNREAD != 0),
+            Command::AskInfo => self.tell_info(at, number),
+            Command::Detach => self.detach(at, number),
+            Command::Shutdown => self.shutdown(at, number, flags),
+            Command::BeginClose => self.with(at, number, |link, id| {
+                let now = link.now();
+                link.stack().begin_close(now, id);
+            }),
+            Command::Abort => self.with(at, number, |link, id| {
+                let now = link.now();
+                link.stack().abort(now, id);
+            }),
+            Command::Option => {
+                let option = parse(bytes)?;
+                self.with(at, number, |link, id| {
+                    let now = link.now();
+                    link.stack().set_option(now, id, option);
+                })
+            }
+        }
+    }
+
+    /// Does something with a connection, if there is something to be done it with.
+    fn with(
+        &mut self,
+        at: usize,
+        number: u32,
+        act: impl FnOnce(&mut crate::Link, SocketId),
+    ) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let seat = guest.open_seat(number)?;
+        if let Some((link, id)) = seat.at {
+            guest.note(number);
+            act(&mut self.links[link], id);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, at: usize, number: u32, ends: Ends) -> Result<(), Damaged> {
+        /// More than there are ports for one destination, times a few.
+        const MOST: u32 = 1 << 20;
+        if number.is_multiple_of(2) || number > MOST {
+            return Err(Damaged("a number that is not the program's"));
+        }
+        let granted =
+            |floor: &mut Self| floor.guest(at).is_some_and(|guest| guest.connections.remove(&ends));
+        if !granted(self) {
+            // The guardian has said so before the program was told.
+            self.hear_words();
+            if !granted(self) {
+                return Err(Damaged("a connection that was not granted"));
+            }
+        }
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        if guest.seat(number).is_some() {
+            return Err(Damaged("a number that was given already"));
+        }
+        let begun = self.link_of(ends.local).and_then(|link_at| {
+            let (link, now) = self.link(link_at);
+            let id = link.stack().connect(now, Some(ends.local), ends.remote).ok()?;
+            link.bind(id, Owner { guest: at, number });
+            Some((link_at, id))
+        });
+        if begun.is_some() {
+            self.opened.insert(ends);
+        } else {
+            self.host.disown(ends);
+        }
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        guest.put(number, Seat::new(begun, ends, State::SynSent));
+        if begun.is_none() {
+            let error = ConnectionError::Unreachable;
+            guest.tell_of(News::Failed.of_number(number), &error);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, number: u32, bytes: &[u8], flags: u8) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let seat = guest.open_seat(number)?;
+        let given = seat.given + bytes.len() as u64;
+        if given > seat.allowed {
+            return Err(Damaged("more was sent than there is room for"));
+        }
+        seat.given = given;
+        seat.pending.extend(bytes);
+        guest.note(number);
+        self.push(at, number, flags & MORE != 0);
+        if flags & END_OF_RECORD != 0 {
+            self.with(at, number, |link, id| link.stack().end_record(id))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the stack what a guest has given.
+    pub(crate) fn push(&mut self, at: usize, number: u32, more: bool) {
+        let Some(seat) =
+            self.guests.get_mut(at).and_then(Option::as_mut).and_then(|guest| guest.seat(number))
+        else {
+            return;
+        };
+        let Some((link, id)) = seat.at else {
+            seat.pending.clear();
+            return;
+        };
+        let link = &mut self.links[link];
+        let now = link.now();
+        while !seat.pending.is_empty() {
+            let (front, back) = seat.pending.as_slices();
+            let more = more || !back.is_empty();
+            match link.stack().send(now, id, front, more) {
+                Ok(taken) => drop(seat.pending.drain(..taken)),
+                // It goes on when the stack has room.
+                Err(SendError::WouldBlock) => return,
+                Err(error) => {
+                    seat.pending.clear();
+                    if let SendError::Failed(error) = error {
+                        self.tell_failure(at, number, error);
+                    }
+                    return;
+                }
+            }
+        }
+        if seat.closed {
+            self.finish_close(at, number);
+        }
+    }
+
+    fn read(&mut self, at: usize, number: u32, bytes: u32) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let seat = guest.open_seat(number)?;
+        let left = seat.unread_bytes.checked_sub(bytes);
+        seat.unread_bytes = left.ok_or(Damaged("more was read than has come"))?;
+        guest.note(number);
+        Ok(())
+    }
+
+    fn shutdown(&mut self, at: usize, number: u32, flags: u8) -> Result<(), Damaged> {
+        let how = match (flags & SHUT_READ != 0, flags & SHUT_WRITE != 0) {
+            (true, true) => Shutdown::Both,
+            (true, false) => Shutdown::Read,
+            (false, true) => Shutdown::Write,
+            (false, false) => return Err(Damaged("a shutdown of nothing")),
+        };
+        self.with(at, number, |link, id| {
+            let now = link.now();
+            link.stack().shutdown(now, id, how);
+        })
+    }
+
+    fn close(&mut self, at: usize, number: u32, unread: bool) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let seat = guest.open_seat(number)?;
+        seat.closed = true;
+        let unread = unread || !seat.returned.is_empty();
+        let waits = !seat.pending.is_empty() && !unread;
+        let Some((link, id)) = seat.at else {
+            guest.vacate(number);
+            return Ok(());
+        };
+        if unread {
+            let (link, now) = self.link(link);
+            link.stack().abort(now, id);
+        }
+        if !waits {
+            self.finish_close(at, number);
+        }
+        Ok(())
+    }
+
+    /// All that was given is the stack's: it may close.
+    fn finish_close(&mut self, at: usize, number: u32) {
+        let Some(guest) = self.guest(at) else { return };
+        let Some((link_at, id)) = guest.seat(number).and_then(|seat| seat.at) else { return };
+        // A number of the guest's own it has again when nothing is left, TIME-WAIT included.
+        if number.is_multiple_of(2) {
+            guest.vacate(number);
+            self.links[link_at].unbind(id);
+        }
+        let (link, now) = self.link(link_at);
+        link.stack().close(now, id);
+    }
+
+    fn tell_info(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let place = guest.open_seat(number)?.at;
+        let info = place.and_then(|(link, id)| {
+            let (link, now) = self.link(link);
+            link.stack().info(now, id)
+        });
+        let told = info.map_or_else(Vec::new, |info| json::to_vec(&info).unwrap_or_default());
+        if let Some(guest) = self.guest(at) {
+            guest.tell_long(News::Info.of_number(number), &told);
+        }
+        Ok(())
+    }
+
+    /// A guest wants to give a connection to the kernel.
+    fn detach(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let program = guest.program;
+        let seat = guest.open_seat(number)?;
+        let (place, ends) = (seat.at, seat.ends);
+        let detached = place.and_then(|(link, id)| {
+            if !self.host.give(program, ends) {
+                return None;
+            }
+            let (link, now) = self.link(link);
+            link.stack().detach(now, id)
+        });
+        let Some(guest) = self.guest(at) else { return Ok(()) };
+        let Some(detached) = detached else {
+            guest.tell(News::Detached.of_number(number), &[]);
+            return Ok(());
+        };
+        let seat = guest.open_seat(number)?;
+        seat.closed = true;
+        let detached = whole(detached, seat);
+        guest.tell_of(News::Detached.of_number(number), &detached.snapshot);
+        if !detached.bytes().is_empty() {
+            guest.tell_long(News::Octets.of_number(number), detached.bytes());
+        }
+        if number.is_multiple_of(2)
+            && let Some((link, id)) = place
+        {
+            guest.vacate(number);
+            self.links[link].unbind(id);
+        }
+        Ok(())
+    }
+}
+
+/// With what was here, and not in the stack.
+fn whole(detached: Detached, seat: &mut Seat) -> Detached {
+    let count = |queue: &std::collections::VecDeque<u8>| u32::try_from(queue.len()).unwrap_or(0);
+    let mut snapshot = detached.snapshot.clone();
+    snapshot.unread_bytes += count(&seat.returned);
+    snapshot.receive_first = snapshot.receive_first.wrapping_sub(count(&seat.returned));
+    snapshot.unsent_bytes += count(&seat.pending);
+    let bytes = [seat.returned.make_contiguous(), detached.bytes(), seat.pending.make_contiguous()];
+    Detached::new(snapshot, bytes.concat()).unwrap_or(detached)
+}

@@ -1,0 +1,358 @@
+//! Everything that an instance has, and a turn of it.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use uncork_attach::record::Ends;
+use uncork_attach::{Damaged, Error};
+use uncork_engine::Instant;
+use uncork_guardian::{Entry, Word};
+use uncork_stack::{Change, Event, Found, SocketId};
+
+use crate::desks::Desk;
+use crate::guest::Guest;
+use crate::link::{Link, Listed};
+
+/// Records of one guest that are done before the next one has his turn.
+const COMMANDS_A_TURN: usize = 512;
+
+/// The privileged half, as an instance knows it.
+pub trait Host {
+    /// The stack has this connection, for whoever has to end it if this process dies.
+    fn enter(&mut self, ends: Ends) -> Option<Entry>;
+
+    /// It has it no more.
+    fn leave(&mut self, entry: Entry);
+
+    /// A connection that was opened from here is over.
+    fn disown(&mut self, ends: Ends);
+
+    /// This program is about to give this connection to the kernel; whether it may.
+    fn give(&mut self, program: u32, ends: Ends) -> bool;
+
+    /// What was said of programs since.
+    fn words(&mut self) -> Vec<Word>;
+
+    /// Something has to be told to whoever looks after the instance.
+    fn say(&mut self, what: &str);
+}
+
+/// Everything.
+pub struct Floor {
+    pub(crate) links: Vec<Link>,
+    pub(crate) guests: Vec<Option<Guest>>,
+    pub(crate) desks: Vec<Desk>,
+    pub(crate) host: Box<dyn Host>,
+    /// Connections that guests have opened, which are owned one by one.
+    pub(crate) opened: HashSet<Ends>,
+    /// Addresses whose way is asked for.
+    asked: Vec<IpAddr>,
+    events: Vec<(usize, Event)>,
+    record: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl std::fmt::Debug for Floor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Floor").field("links", &self.links).finish_non_exhaustive()
+    }
+}
+
+impl Floor {
+    /// With nobody on it.
+    #[must_use]
+    pub fn new(links: Vec<Link>, host: Box<dyn Host>) -> Self {
+        Self {
+            links,
+            guests: Vec::new(),
+            desks: Vec::new(),
+            host,
+            opened: HashSet::new(),
+            asked: Vec::new(),
+            events: Vec::new(),
+            record: Vec::new(),
+            scratch: vec![0; uncork_attach::MOST_BYTES],
+        }
+    }
+
+    /// Its devices.
+    pub fn links(&mut self) -> &mut [Link] {
+        &mut self.links
+    }
+
+    /// Everything once; whether anything has happened.
+    ///
+    /// # Errors
+    ///
+    /// A device is gone.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let mut happened = self.obey_all();
+        happened |= self.turn_links()?;
+        happened |= self.tell_all();
+        Ok(happened)
+    }
+
+    fn turn_links(&mut self) -> io::Result<bool> {
+        let mut happened = false;
+        let mut events = Vec::new();
+        for at in 0..self.links.len() {
+            happened |= self.links[at].turn(&mut events)?;
+            self.events.extend(events.drain(..).map(|event| (at, event)));
+            while let Some(change) = self.links[at].next_change() {
+                self.keep_list(at, change);
+            }
+        }
+        let mut events = std::mem::take(&mut self.events);
+        for (at, event) in events.drain(..) {
+            match event {
+                Event::Socket(id, _) => self.note(at, id),
+                Event::Incoming(listener) => self.serve_desk_of(at, listener),
+                Event::Neighbour(remote) => self.asked.push(remote),
+                Event::Udp(..) => {}
+            }
+        }
+        self.events = events;
+        Ok(happened)
+    }
+
+    /// Addresses whose way is to be asked for.
+    pub(crate) fn take_asked(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.asked)
+    }
+
+    pub(crate) fn set_neighbour(&mut self, device: usize, remote: IpAddr, found: Found) {
+        let link = &mut self.links[device];
+        let now = link.now();
+        link.stack().set_neighbour(now, remote, found);
+    }
+
+    /// Something has happened to a connection: its guest is told of it.
+    fn note(&mut self, link: usize, id: SocketId) {
+        let Some(owner) = self.links[link].owner(id) else { return };
+        if let Some(guest) = self.guest(owner.guest) {
+            guest.note(owner.number);
+        }
+    }
+
+    fn keep_list(&mut self, at: usize, change: Change) {
+        let (place, listed) = match change {
+            Change::Came { place, local, remote } => {
+                let ends = Ends { local, remote };
+                (place, Some(Listed { ends, entry: self.host.enter(ends) }))
+            }
+            Change::Went { place } => {
+                // A number of the guest's may be given again now.
+                if let Some(owner) = self.links[at].owner_at(place)
+                    && let Some(guest) = self.guest(owner.guest)
+                {
+                    guest.vacate(owner.number);
+                }
+                (place, None)
+            }
+        };
+        let Some(Listed { ends, entry }) = self.links[at].list(place, listed) else { return };
+        if let Some(entry) = entry {
+            self.host.leave(entry);
+        }
+        // Those that came to a listener are owned with its port.
+        if self.opened.remove(&ends) {
+            self.host.disown(ends);
+        }
+    }
+
+    pub(crate) fn guest(&mut self, at: usize) -> Option<&mut Guest> {
+        self.guests.get_mut(at)?.as_mut()
+    }
+
+    /// A connection's link and time.
+    pub(crate) fn link(&mut self, at: usize) -> (&mut Link, Instant) {
+        let link = &mut self.links[at];
+        let now = link.now();
+        (link, now)
+    }
+
+    pub(crate) fn link_of(&self, local: SocketAddr) -> Option<usize> {
+        self.links.iter().position(|link| link.has(local.ip()))
+    }
+
+    /// A program attaches: the other end of `control` is its.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for it.
+    pub fn admit(&mut self, program: u32, control: OwnedFd) -> Result<(), Error> {
+        let guest = Guest::new(program, control)?;
+        match self.guests.iter_mut().find(|guest| guest.is_none()) {
+            Some(empty) => *empty = Some(guest),
+            None => self.guests.push(Some(guest)),
+        }
+        Ok(())
+    }
+
+    /// What the guardian has said.
+    pub(crate) fn hear_words(&mut self) {
+        for word in self.host.words() {
+            match word {
+                Word::Guest { program, socket, .. } => {
+                    if let Err(error) = self.admit(program, socket) {
+                        self.host.say(&format!("a program could not attach: {error}"));
+                    }
+                }
+                Word::Granted { program, local } => {
+                    if let Some(guest) = self.guest_of(program) {
+                        guest.ports.push(local);
+                    }
+                }
+                Word::Revoked { program, local } => {
+                    if let Some(guest) = self.guest_of(program)
+                        && let Some(at) = guest.ports.iter().position(|port| *port == local)
+                    {
+                        guest.ports.swap_remove(at);
+                    }
+                }
+                Word::GrantedConnection { program, local, remote } => {
+                    let ends = Ends { local, remote };
+                    match self.guest_of(program) {
+                        Some(guest) => drop(guest.connections.insert(ends)),
+                        None => self.host.disown(ends),
+                    }
+                }
+            }
+        }
+    }
+
+    fn guest_of(&mut self, program: u32) -> Option<&mut Guest> {
+        self.guests.iter_mut().flatten().find(|guest| guest.program == program)
+    }
+
+    /// Does what guests have said; whether there was anything.
+    fn obey_all(&mut self) -> bool {
+        let mut any = false;
+        for at in 0..self.guests.len() {
+            match self.obey(at) {
+                Ok(obeyed) => any |= obeyed,
+                Err(damaged) => self.expel(at, damaged),
+            }
+        }
+        any
+    }
+
+    fn obey(&mut self, at: usize) -> Result<bool, Damaged> {
+        let mut record = std::mem::take(&mut self.record);
+        let mut count = 0;
+        let obeyed = loop {
+            let Some(guest) = self.guest(at) else { break Ok(()) };
+            match guest.end.commands.next(&mut record) {
+                Ok(Some(header)) => {
+                    count += 1;
+                    if let Err(damaged) = self.command(at, header, &record) {
+                        break Err(damaged);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(damaged) => break Err(damaged),
+            }
+            if count >= COMMANDS_A_TURN {
+                break Ok(());
+            }
+        };
+        self.record = record;
+        if count > 0
+            && let Some(guest) = self.guest(at)
+        {
+            guest.end.give_room();
+        }
+        obeyed.map(|()| count > 0)
+    }
+
+    /// A guest has broken the rules.
+    fn expel(&mut self, at: usize, damaged: Damaged) {
+        if let Some(program) = self.guest(at).map(|guest| guest.program) {
+            self.host.say(&format!("program {program} is no longer served: {damaged}"));
+        }
+        self.bid_farewell(at, true);
+    }
+
+    /// Looks which programs are gone.
+    pub fn look_for_the_dead(&mut self) {
+        for at in 0..self.guests.len() {
+            if self.guest(at).is_some_and(|guest| guest.end.is_gone()) {
+                // What it has said before it went is done: to be sent, first of all.
+                while self.obey(at).unwrap_or(false) {}
+                self.bid_farewell(at, false);
+            }
+        }
+    }
+
+    /// A guest is gone: its connections are closed, as the kernel does it, or reset.
+    fn bid_farewell(&mut self, at: usize, resets: bool) {
+        let Some(mut guest) = self.guests.get_mut(at).and_then(Option::take) else { return };
+        self.leave_desks(at);
+        for ends in guest.connections.drain() {
+            self.host.disown(ends);
+        }
+        for seat in guest.seats.into_iter().flatten() {
+            if seat.listener.is_some() && !resets {
+                self.pass_on(seat);
+                continue;
+            }
+            let Some((link, id)) = seat.at else { continue };
+            let unread = seat.unread_bytes > 0 || !seat.returned.is_empty();
+            let (link, now) = self.link(link);
+            link.unbind(id);
+            if resets || unread && !seat.closed {
+                link.stack().abort(now, id);
+            }
+            link.stack().close(now, id);
+        }
+    }
+
+    /// Everybody's connections end with a reset.
+    pub(crate) fn abort_all(&mut self) {
+        for link in &mut self.links {
+            let now = link.now();
+            link.stack().abort_all(now);
+        }
+        let _ = self.turn_links();
+        self.guests.clear();
+    }
+
+    /// Programs that are attached.
+    #[must_use]
+    pub fn guest_count(&self) -> usize {
+        self.guests.iter().flatten().count()
+    }
+
+    /// It is about to sleep; whether it may, as there is nothing to do.
+    pub(crate) fn lie_down(&mut self) -> bool {
+        let mut busy = false;
+        for guest in self.guests.iter_mut().flatten() {
+            guest.end.lie_down();
+            busy |= guest.end.commands.has_some().unwrap_or(true) || guest.has_work();
+        }
+        !busy
+    }
+
+    /// What wakes it, and how long it may sleep at most.
+    pub(crate) fn rest(&self) -> (Vec<BorrowedFd<'_>>, Option<Duration>) {
+        let guests = self.guests.iter().flatten();
+        let mut fds: Vec<_> =
+            guests.flat_map(|guest| [guest.end.bell(), guest.end.control()]).collect();
+        let mut limit = None;
+        for link in &self.links {
+            let (fd, due) = link.rest();
+            fds.extend(fd);
+            limit = [limit, due].into_iter().flatten().min();
+        }
+        (fds, limit)
+    }
+
+    pub(crate) fn get_up(&mut self) {
+        for guest in self.guests.iter_mut().flatten() {
+            guest.end.get_up();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A program that is attached.
+
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+
+use serde_json as json;
+use uncork_attach::record::Ends;
+use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
+use uncork_stack::{SocketId, SocketOption, State};
+
+/// A connection of a guest's.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    /// Where it is, if it could be opened.
+    pub(crate) at: Option<(usize, SocketId)>,
+    pub(crate) ends: Ends,
+    /// Octets that the guest has given to be sent, and those that it may ever.
+    pub(crate) given: u64,
+    pub(crate) allowed: u64,
+    /// Of those, that the stack has not taken yet.
+    pub(crate) pending: VecDeque<u8>,
+    /// Octets that the guest has, and has not said to have read.
+    pub(crate) unread_bytes: u32,
+    /// Octets that another guest had and gave back.
+    pub(crate) returned: VecDeque<u8>,
+    /// Octets that this guest gives back.
+    pub(crate) coming_back: VecDeque<u8>,
+    /// What it was told.
+    pub(crate) told_state: State,
+    pub(crate) told_end: bool,
+    /// In the queue of those with something to be told.
+    pub(crate) queued: bool,
+    /// The listener that it came to, until it is accepted.
+    pub(crate) listener: Option<u32>,
+    /// The guest has closed it, be it that something is still to be sent.
+    pub(crate) closed: bool,
+}
+
+impl Seat {
+    pub(crate) fn new(at: Option<(usize, SocketId)>, ends: Ends, state: State) -> Self {
+        Self {
+            at,
+            ends,
+            given: 0,
+            allowed: 0,
+            pending: VecDeque::new(),
+            unread_bytes: 0,
+            returned: VecDeque::new(),
+            coming_back: VecDeque::new(),
+            told_state: state,
+            told_end: false,
+            queued: false,
+            listener: None,
+            closed: false,
+        }
+    }
+}
+
+/// A listener of a guest's.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) number: u32,
+    /// Connections that were told and are not accepted, and how many there may be.
+    pub(crate) waiting: u32,
+    pub(crate) backlog: u32,
+    pub(crate) options: Vec<SocketOption>,
+}
+
+/// A program.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// As the guardian numbers it.
+    pub(crate) program: u32,
+    pub(crate) end: InstanceEnd,
+    pub(crate) seats: Vec<Option<Seat>>,
+    /// Even numbers that nobody has.
+    free: Vec<u32>,
+    next: u32,
+    pub(crate) registrations: Vec<Registration>,
+    /// What the guardian has said that it may have; a port as often as it was said.
+    pub(crate) ports: Vec<std::net::SocketAddr>,
+    /// Connections that it may open.
+    pub(crate) connections: HashSet<Ends>,
+    /// Those with something to be told.
+    pub(crate) queue: VecDeque<u32>,
+    /// What there was no room for.
+    late: VecDeque<(Header, Vec<u8>)>,
+    /// Something did not fit.
+    pub(crate) starves: bool,
+}
+
+impl Guest {
+    pub(crate) fn new(program: u32, control: OwnedFd) -> Result<Self, Error> {
+        Ok(Self::of(program, offer(control)?))
+    }
+
+    fn of(program: u32, end: InstanceEnd) -> Self {
+        Self {
+            program,
+            end,
+            seats: Vec::new(),
+            free: Vec::new(),
+            next: 0,
+            registrations: Vec::new(),
+            ports: Vec::new(),
+            connections: HashSet::new(),
+            queue: VecDeque::new(),
+            late: VecDeque::new(),
+            starves: false,
+        }
+    }
+
+    pub(crate) fn seat(&mut self, number: u32) -> Option<&mut Seat> {
+        self.seats.get_mut(number as usize)?.as_mut()
+    }
+
+    /// One that the guest may speak of.
+    pub(crate) fn open_seat(&mut self, number: u32) -> Result<&mut Seat, Damaged> {
+        let seat = self.seat(number).filter(|seat| !seat.closed);
+        seat.ok_or(Damaged("a connection that is not there"))
+    }
+
+    pub(crate) fn put(&mut self, number: u32, seat: Seat) {
+        let at = number as usize;
+        if self.seats.len() <= at {
+            self.seats.resize_with(at + 1, || None);
+        }
+        self.seats[at] = Some(seat);
+    }
+
+    /// A number for a connection that comes.
+    pub(crate) fn number(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            let number = self.next;
+            self.next += 2;
+            number
+        })
+    }
+
+    /// Nothing is left of a connection.
+    pub(crate) fn vacate(&mut self, number: u32) -> Option<Seat> {
+        let seat = self.seats.get_mut(number as usize)?.take()?;
+        if number.is_multiple_of(2) {
+            self.free.push(number);
+        } else {
+            self.tell(News::Gone.of_number(number), &[]);
+        }
+        Some(seat)
+    }
+
+    pub(crate) fn registration(&mut self, number: u32) -> Option<&mut Registration> {
+        self.registrations.iter_mut().find(|one| one.number == number)
+    }
+
+    /// It has something to be told about a connection.
+    pub(crate) fn note(&mut self, number: u32) {
+        let Some(seat) = self.seat(number) else { return };
+        if !std::mem::replace(&mut seat.queued, true) {
+            self.queue.push_back(number);
+        }
+    }
+
+    /// Tells something, now or when there is room.
+    pub(crate) fn tell(&mut self, header: Header, bytes: &[u8]) {
+        let fits = self.late.is_empty() && matches!(self.end.news.write(header, bytes), Ok(true));
+        if !fits {
+            // That the guest has damaged the ring shows when its commands are read, or it is gone.
+            self.late.push_back((header, bytes.to_vec()));
+            self.starves = true;
+        }
+    }
+
+    pub(crate) fn tell_of(&mut self, header: Header, what: &impl serde::Serialize) {
+        self.tell(header, &json::to_vec(what).unwrap_or_default());
+    }
+
+    /// Octets of any number, as several records; the last with `extra` 1.
+    pub(crate) fn tell_long(&mut self, header: Header, bytes: &[u8]) {
+        let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
+        let mut pieces = bytes.chunks(MOST_BYTES);
+        for at in 0..=last {
+            let piece = pieces.next().unwrap_or_default();
+            self.tell(header.and(u32::from(at == last)), piece);
+        }
+    }
+
+    /// Octets that can be told now.
+    pub(crate) fn room(&mut self) -> Result<usize, Damaged> {
+        if !self.late.is_empty() {
+            return Ok(0);
+        }
+        self.end.news.room()
+    }
+
+    /// Tells what there was no room for, as far as there is now.
+    pub(crate) fn catch_up(&mut self) -> Result<(), Damaged> {
+        while let Some((header, bytes)) = self.late.front() {
+            if !self.end.news.write(*header, bytes)? {
+                return Ok(());
+            }
+            self.late.pop_front();
+        }
+        self.starves = false;
+        Ok(())
+    }
+
+    /// Whether it could be told something: room has come, or was there.
+    pub(crate) fn has_work(&mut self) -> bool {
+        if self.queue.is_empty() && self.late.is_empty() {
+            return false;
+        }
+        if self.starves {
+            self.end.news.wait_for_room();
+        }
+        let wanted = self.late.front().map_or(1, |(_, bytes)| bytes.len().max(1));
+        // Damage is work, too: it is found then.
+        self.end.news.room().map_or(true, |room| room >= wanted)
+    }
+
+    /// It may have this port.
+    pub(crate) fn may_listen(&self, local: std::net::SocketAddr) -> bool {
+        self.ports.contains(&local)
+    }
+}

@@ -1,0 +1,219 @@
+//! The life of an instance: its devices, its guardian, the kernel's news, and sleep.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::Timespec;
+use uncork_attach::record::Ends;
+use uncork_driver::af_packet::Port;
+use uncork_guardian::{Client, Entry, Word};
+use uncork_neighbours::{self as neighbours, Answer, Neighbours};
+use uncork_stack::{Cidr, Found, Mac};
+
+use crate::floor::{Floor, Host};
+use crate::link::Link;
+
+/// How often it looks at what is no frame and no command, while there are enough of these.
+const LOOKS_AFTER: Duration = Duration::from_millis(1);
+
+/// What an instance is to do.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where its guardian is to be found.
+    pub place: String,
+    /// By what the guardian knows it.
+    pub token: String,
+    /// How long it goes on looking, after the last frame, before it sleeps.
+    pub spin: Duration,
+    /// Who hears what somebody should know of.
+    pub say: fn(&str),
+}
+
+/// Why an instance has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The guardian does not help.
+    #[error("{0}")]
+    Guardian(#[from] uncork_guardian::Error),
+    /// A device cannot be used.
+    #[error("an instance of the stack cannot use {device}: {error}")]
+    Device {
+        /// Which.
+        device: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel does not let it work.
+    #[error("an instance of the stack cannot go on: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What the instance and its floor both speak to.
+struct Guardian {
+    client: Rc<RefCell<Client>>,
+    say: fn(&str),
+}
+
+impl Host for Guardian {
+    fn enter(&mut self, ends: Ends) -> Option<Entry> {
+        self.client.borrow().connections().enter(ends.local, ends.remote)
+    }
+
+    fn leave(&mut self, entry: Entry) {
+        self.client.borrow().connections().remove(entry);
+    }
+
+    fn disown(&mut self, ends: Ends) {
+        // A guardian that is gone has nothing left to be disowned.
+        let _ = self.client.borrow_mut().disown_connection(ends.local, ends.remote);
+    }
+
+    fn give(&mut self, program: u32, ends: Ends) -> bool {
+        self.client.borrow_mut().give(program, ends.local, ends.remote).is_ok()
+    }
+
+    fn words(&mut self) -> Vec<Word> {
+        let mut client = self.client.borrow_mut();
+        // That it is gone is found elsewhere.
+        let _ = client.check();
+        std::iter::from_fn(|| client.next_word()).collect()
+    }
+
+    fn say(&mut self, what: &str) {
+        (self.say)(what);
+    }
+}
+
+/// The life of an instance: until its guardian is gone.
+///
+/// # Errors
+///
+/// [`Error`] says why it has ended before.
+pub fn run(settings: Settings) -> Result<(), Error> {
+    let Settings { place, token, spin, say } = settings;
+    let mut client = Client::serve(&place, &token)?;
+    let links = open(&mut client)?;
+    let client = Rc::new(RefCell::new(client));
+    let host = Guardian { client: Rc::clone(&client), say };
+    let floor = Floor::new(links, Box::new(host));
+    let ways = Neighbours::open()?;
+    let now = Instant::now();
+    Life { floor, client, ways, spin, looked: now, busy: now }.live()
+}
+
+/// Opens all devices.
+fn open(client: &mut Client) -> Result<Vec<Link>, Error> {
+    let mut links = Vec::new();
+    for device in client.devices().to_vec() {
+        let handed = client.open(device.index)?;
+        let name = device.name;
+        let port = Port::adopt(handed).map_err(|error| Error::Device {
+            device: name.clone(),
+            error: io::Error::other(error),
+        })?;
+        let addresses = device.addresses.iter();
+        let addresses =
+            addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
+        let index = device.index.unsigned_abs();
+        links.push(Link::new((name, index), Box::new(port), Mac(device.mac), addresses, seed()?));
+    }
+    Ok(links)
+}
+
+fn seed() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    getrandom(&mut bytes[..], GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+struct Life {
+    floor: Floor,
+    client: Rc<RefCell<Client>>,
+    ways: Neighbours,
+    spin: Duration,
+    looked: Instant,
+    /// When something has happened last.
+    busy: Instant,
+}
+
+impl Life {
+    fn live(&mut self) -> Result<(), Error> {
+        loop {
+            let happened = self.floor.turn()?;
+            for remote in self.floor.take_asked() {
+                // Without an answer the stack asks again.
+                let _ = self.ways.ask(remote, None);
+                self.hear_ways();
+            }
+            if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
+                return Ok(());
+            }
+            if happened {
+                self.busy = Instant::now();
+            } else if self.spin.is_zero() || self.busy.elapsed() >= self.spin {
+                self.sleep()?;
+            }
+        }
+    }
+
+    /// Looks at all that is no frame and no command; whether the guardian lives.
+    fn look_around(&mut self) -> bool {
+        self.looked = Instant::now();
+        let checked = self.client.borrow_mut().check();
+        if matches!(checked, Err(uncork_guardian::Error::Gone)) {
+            self.floor.abort_all();
+            return false;
+        }
+        self.floor.hear_words();
+        self.floor.look_for_the_dead();
+        self.hear_ways();
+        true
+    }
+
+    /// Passes on what the kernel says of the ways to addresses.
+    fn hear_ways(&mut self) {
+        while let Ok(Some(Answer { remote, found })) = self.ways.poll() {
+            for at in 0..self.floor.links.len() {
+                let found = match found {
+                    neighbours::Found::At { device, mac, mtu }
+                        if device == self.floor.links[at].device =>
+                    {
+                        Found::At { mac: Mac(mac), mtu }
+                    }
+                    // By another device, or not at all.
+                    _ => Found::Unreachable,
+                };
+                self.floor.set_neighbour(at, remote, found);
+            }
+        }
+    }
+
+    fn sleep(&mut self) -> Result<(), Error> {
+        let may = self.floor.lie_down();
+        let client = self.client.borrow();
+        let (mut fds, limit) = self.floor.rest();
+        fds.extend([client.as_fd(), self.ways.as_fd()]);
+        let woken = wait(&fds, if may { limit } else { Some(Duration::ZERO) });
+        drop(client);
+        self.floor.get_up();
+        // What has woken it may be a guest's end, or its guardian's.
+        self.looked = self.looked.checked_sub(LOOKS_AFTER).unwrap_or(self.looked);
+        Ok(woken?)
+    }
+}
+
+fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<()> {
+    let mut polled: Vec<_> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    match poll(&mut polled, limit.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

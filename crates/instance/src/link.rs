@@ -1,0 +1,162 @@
+//! A device: an engine on it, whose its connections are, and where each stands in the guardian's table.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use uncork_attach::record::Ends;
+use uncork_driver::Driver;
+use uncork_engine::{Engine, Instant, Program};
+use uncork_guardian::Entry;
+use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack};
+
+/// Whose a connection is: the guest's place, and the number that it has there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) guest: usize,
+    pub(crate) number: u32,
+}
+
+/// In the guardian's table.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) ends: Ends,
+    pub(crate) entry: Option<Entry>,
+}
+
+/// A device.
+pub struct Link {
+    name: String,
+    /// The kernel's number of it.
+    pub(crate) device: u32,
+    engine: Engine<Box<dyn Driver + Send>>,
+    addresses: Vec<Cidr>,
+    /// By a connection's place in the stack.
+    owners: Vec<Option<(SocketId, Owner)>>,
+    listed: Vec<Option<Listed>>,
+    news: Vec<Event>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What has happened in a turn.
+#[derive(Debug, Default)]
+struct Happened(Vec<Event>);
+
+impl Program for Happened {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        self.0.push(event);
+    }
+
+    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+impl Link {
+    /// A stack on a device, whose addresses it shares with the kernel. `seed` are bytes that nobody can guess.
+    #[must_use]
+    pub fn new(
+        (name, device): (String, u32),
+        driver: Box<dyn Driver + Send>,
+        mac: Mac,
+        addresses: Vec<Cidr>,
+        seed: [u8; 32],
+    ) -> Self {
+        let config = Config { shares_addresses: true, ..Config::default() };
+        let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
+        for &address in &addresses {
+            stack.add_address(address);
+        }
+        Self {
+            name,
+            device,
+            engine: Engine::new(driver, stack),
+            addresses,
+            owners: Vec::new(),
+            listed: Vec::new(),
+            news: Vec::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.engine.now()
+    }
+
+    /// Its stack.
+    pub fn stack(&mut self) -> &mut Stack {
+        self.engine.stack()
+    }
+
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|ours| ours.address == address)
+    }
+
+    pub(crate) fn bind(&mut self, id: SocketId, owner: Owner) {
+        *slot(&mut self.owners, place(id)) = Some((id, owner));
+    }
+
+    pub(crate) fn unbind(&mut self, id: SocketId) {
+        if let Some(slot) = self.owners.get_mut(place(id) as usize)
+            && slot.is_some_and(|(other, _)| other == id)
+        {
+            *slot = None;
+        }
+    }
+
+    pub(crate) fn owner(&self, id: SocketId) -> Option<Owner> {
+        let (other, owner) = (*self.owners.get(place(id) as usize)?)?;
+        (other == id).then_some(owner)
+    }
+
+    /// Whoever had the connection that stood at this place, which has gone.
+    pub(crate) fn owner_at(&mut self, place: u32) -> Option<Owner> {
+        self.owners.get_mut(place as usize)?.take().map(|(_, owner)| owner)
+    }
+
+    pub(crate) fn list(&mut self, place: u32, listed: Option<Listed>) -> Option<Listed> {
+        std::mem::replace(slot(&mut self.listed, place), listed)
+    }
+
+    /// Takes in what has come and sends what may leave; whether anything has happened.
+    pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+        let mut happened = Happened(std::mem::take(&mut self.news));
+        let turned = self.engine.turn(&mut happened);
+        events.append(&mut happened.0);
+        self.news = happened.0;
+        turned
+    }
+
+    pub(crate) fn next_change(&mut self) -> Option<Change> {
+        self.engine.stack().poll_change()
+    }
+
+    pub(crate) fn rest(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+        self.engine.rest()
+    }
+}
+
+fn slot<T>(all: &mut Vec<Option<T>>, place: u32) -> &mut Option<T> {
+    let at = place as usize;
+    if all.len() <= at {
+        all.resize_with((at + 1).next_power_of_two(), || None);
+    }
+    &mut all[at]
+}
+
+/// A connection's place in its stack: the lower half of its number.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+fn place(id: SocketId) -> u32 {
+    id.as_u64() as u32
+}

@@ -1,0 +1,179 @@
+//! What has come to a guest's connections, told: octets, states, room.
+
+use uncork_attach::record::number_of;
+use uncork_attach::{MOST_BYTES, News, WINDOW_BYTES};
+use uncork_stack::{ConnectionError, Ready, RecvError, SocketId, State};
+
+use crate::floor::Floor;
+
+/// Octets of one connection that are told before others have their turn.
+const BYTES_A_TURN: usize = 128 << 10;
+/// Room that is worth telling while there is some.
+const WORTH_BYTES: u64 = 16 << 10;
+
+/// Whether somebody has been told all for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    All,
+    /// There is more, and room for it.
+    More,
+    /// There is no room.
+    Full,
+}
+
+impl Floor {
+    /// Tells all guests what there is; whether anything was told.
+    pub(crate) fn tell_all(&mut self) -> bool {
+        let mut any = false;
+        for at in 0..self.guests.len() {
+            any |= self.tell_guest(at);
+            if let Some(guest) = self.guest(at) {
+                guest.end.show();
+            }
+        }
+        any
+    }
+
+    fn tell_guest(&mut self, at: usize) -> bool {
+        let Some(guest) = self.guest(at) else { return false };
+        if guest.catch_up().is_err() || guest.starves {
+            return false;
+        }
+        let mut any = false;
+        // Those that come to the queue meanwhile have the next turn.
+        for _ in 0..guest.queue.len() {
+            let Some(guest) = self.guest(at) else { return any };
+            let Some(number) = guest.queue.pop_front() else { return any };
+            if let Some(seat) = guest.seat(number) {
+                seat.queued = false;
+            }
+            any = true;
+            match self.tell_connection(at, number) {
+                Told::All => {}
+                Told::More => self.note_again(at, number),
+                Told::Full => {
+                    self.note_again(at, number);
+                    if let Some(guest) = self.guest(at) {
+                        guest.starves = true;
+                    }
+                    return any;
+                }
+            }
+        }
+        any
+    }
+
+    fn note_again(&mut self, at: usize, number: u32) {
+        if let Some(guest) = self.guest(at) {
+            guest.note(number);
+        }
+    }
+
+    fn tell_connection(&mut self, at: usize, number: u32) -> Told {
+        self.push(at, number, false);
+        let Some(seat) = self.guest(at).and_then(|guest| guest.seat(number)) else {
+            return Told::All;
+        };
+        let Some((link, id)) = seat.at.filter(|_| !seat.closed) else { return Told::All };
+        let told = self.tell_octets(at, number, (link, id));
+        if told == Told::All {
+            self.tell_state(at, number, (link, id));
+            self.tell_room(at, number, (link, id));
+        }
+        told
+    }
+
+    fn tell_octets(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) -> Told {
+        let mut told = 0;
+        loop {
+            let Some(guest) = self.guests.get_mut(at).and_then(Option::as_mut) else {
+                return Told::All;
+            };
+            // Damage shows when its commands are read.
+            let Ok(room) = guest.room() else { return Told::All };
+            let Some(seat) = guest.seat(number) else { return Told::All };
+            let window = WINDOW_BYTES.saturating_sub(seat.unread_bytes) as usize;
+            if seat.told_end || window == 0 {
+                return Told::All;
+            }
+            if room == 0 {
+                return Told::Full;
+            }
+            if told >= BYTES_A_TURN {
+                return Told::More;
+            }
+            let piece = &mut self.scratch[..room.min(window).min(MOST_BYTES)];
+            let returned = seat.returned.len().min(piece.len());
+            let got = if returned > 0 {
+                for (octet, back) in piece.iter_mut().zip(seat.returned.drain(..returned)) {
+                    *octet = back;
+                }
+                Ok(returned)
+            } else {
+                let link = &mut self.links[link];
+                let now = link.now();
+                link.stack().recv(now, id, piece)
+            };
+            match got {
+                Ok(0) => {
+                    seat.told_end = true;
+                    guest.tell(News::End.of_number(number), &[]);
+                    return Told::All;
+                }
+                Ok(bytes) => {
+                    told += bytes;
+                    seat.unread_bytes += u32::try_from(bytes).unwrap_or(u32::MAX);
+                    // There is room for it, as was just seen.
+                    let _ = guest.end.news.write(News::Data.of_number(number), &piece[..bytes]);
+                }
+                Err(RecvError::Failed(error)) => {
+                    self.tell_failure(at, number, error);
+                    return Told::All;
+                }
+                Err(RecvError::WouldBlock | RecvError::NoSocket) => return Told::All,
+            }
+        }
+    }
+
+    pub(crate) fn tell_failure(&mut self, at: usize, number: u32, error: ConnectionError) {
+        if let Some(guest) = self.guest(at) {
+            guest.tell_of(News::Failed.of_number(number), &error);
+            if let Some(seat) = guest.seat(number) {
+                seat.told_state = State::Closed;
+                seat.told_end = true;
+            }
+        }
+    }
+
+    fn tell_state(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
+        let state = self.links[link].stack().state(id).unwrap_or(State::Closed);
+        let Some(guest) = self.guest(at) else { return };
+        let Some(seat) = guest.seat(number) else { return };
+        if seat.told_state != state {
+            seat.told_state = state;
+            guest.tell(News::State.of_number(number).and(number_of(state)), &[]);
+        }
+    }
+
+    /// More room, if the guest has little and can be given much.
+    fn tell_room(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
+        let (link, now) = self.link(link);
+        let is_open =
+            link.stack().state(id).is_some_and(|state| state.may_send() && state.is_synchronised());
+        // Who is told that there is none is told later when there is.
+        let has_room = link.stack().readiness(now, id).has(Ready::WRITABLE);
+        if !is_open || !has_room {
+            return;
+        }
+        let free = u64::from(link.stack().sendable_bytes(now, id));
+        let Some(guest) = self.guest(at) else { return };
+        let Some(seat) = guest.seat(number).filter(|seat| seat.pending.is_empty()) else { return };
+        let allowed = seat.given + free;
+        let left = seat.allowed - seat.given;
+        let worth = allowed.saturating_sub(seat.allowed) >= WORTH_BYTES.max(free / 4);
+        if allowed > seat.allowed && (worth || left == 0) {
+            seat.allowed = allowed;
+            guest.tell(News::Room.of_number(number), &allowed.to_ne_bytes());
+        }
+    }
+}
