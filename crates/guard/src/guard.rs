@@ -1,11 +1,14 @@
 //! The guardian itself: one loop over whoever is connected.
 
+mod instances;
 mod passing;
 mod serve;
 
 use std::io;
 use std::num::NonZeroU32;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,14 +18,14 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::rand::{GetRandomFlags, getrandom};
-use uncork_guardian::{Device, Place};
+use uncork_guardian::{Device, Place, Token};
 
 use crate::Error;
 use crate::capabilities;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::reset::Prober;
-use crate::session::Session;
+use crate::session::{Role, Session};
 use crate::steering::Steering;
 use crate::watch::Watch;
 
@@ -58,6 +61,13 @@ pub struct Guard {
     steering: Steering,
     prober: Prober,
     heir: Option<Heir>,
+    /// What each instance says to be taken for it, in the order of their numbers; none where programs have stacks of
+    /// their own.
+    tokens: Vec<Token>,
+    /// Who wants to hear the number of each instance that has come.
+    came: Option<Sender<u32>>,
+    /// All ends when this is readable.
+    end: Option<OwnedFd>,
     peers: Vec<Peer>,
     engines: NonZeroU32,
     watch: Watch,
@@ -101,6 +111,9 @@ impl Guard {
             steering,
             prober,
             heir: None,
+            tokens: Vec::new(),
+            came: None,
+            end: None,
             peers: Vec::new(),
             engines: NonZeroU32::MIN,
             watch: Watch::default(),
@@ -118,13 +131,20 @@ impl Guard {
         self
     }
 
+    /// It ends when this is readable, or its other end is closed.
+    #[must_use]
+    pub fn until(mut self, end: OwnedFd) -> Self {
+        self.end = Some(end);
+        self
+    }
+
     /// Where it is to be found.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Serves until nobody is left.
+    /// Serves until nobody is left, or it is told to end.
     ///
     /// # Errors
     ///
@@ -134,7 +154,9 @@ impl Guard {
             heir.begin(&[]);
         }
         loop {
-            self.turn()?;
+            if self.turn()?.is_break() {
+                return Ok(());
+            }
             if self.steering.is_settling() {
                 self.steering.settle(&sessions(&self.peers));
             }
@@ -152,16 +174,20 @@ impl Guard {
         }
     }
 
-    fn turn(&mut self) -> io::Result<()> {
-        let Some(Ready { strangers, program_ended, heir_ended, peers }) = self.wait()? else {
-            return Ok(());
-        };
+    fn turn(&mut self) -> io::Result<ControlFlow<()>> {
+        let Some(ready) = self.wait()? else { return Ok(ControlFlow::Continue(())) };
+        let Ready { told_to_end, strangers, program_ended, heir_ended, peers } = ready;
+        if told_to_end {
+            return Ok(ControlFlow::Break(()));
+        }
         if program_ended {
             self.program = None;
         }
         // From behind: who is gone is taken out.
         for (at, ready) in peers.into_iter().enumerate().rev() {
-            let is_gone = ready.died || (ready.spoke && self.serve(at).is_err());
+            let is_gone = ready.died
+                || (ready.takes && self.peers[at].catch_up().is_err())
+                || (ready.spoke && self.serve(at).is_err());
             if is_gone {
                 self.bury(at);
             }
@@ -172,7 +198,7 @@ impl Guard {
         if heir_ended && let Some(heir) = &mut self.heir {
             heir.replace(&sessions(&self.peers));
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Sleeps until there is something to do. None: the time of a round is over.
@@ -195,27 +221,34 @@ impl Guard {
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
         for peer in &self.peers {
-            asked.push(PollFd::new(&peer.socket, PollFlags::IN));
+            let takes = if peer.is_behind() { PollFlags::OUT } else { PollFlags::empty() };
+            asked.push(PollFd::new(&peer.socket, PollFlags::IN | takes));
             asked.extend(peer.process.as_ref().map(|process| PollFd::new(process, PollFlags::IN)));
         }
         let heir = self.heir.as_ref().and_then(Heir::ends);
         asked.extend(heir.map(|heir| PollFd::from_borrowed_fd(heir, PollFlags::IN)));
+        asked.extend(self.end.as_ref().map(|end| PollFd::new(end, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut told = asked.iter().map(|asked| !asked.revents().is_empty());
-        let mut next = || told.next().unwrap_or(false);
-        let strangers = next();
-        let program_ended = self.program.is_some() && next();
+        let mut told = asked.iter().map(PollFd::revents);
+        let mut next = || told.next().unwrap_or(PollFlags::empty());
+        let strangers = !next().is_empty();
+        let program_ended = self.program.is_some() && !next().is_empty();
         let peers = self.peers.iter().map(|peer| {
-            let spoke = next();
-            PeerReady { spoke, died: peer.process.is_some() && next() }
+            let socket = next();
+            PeerReady {
+                spoke: !(socket - PollFlags::OUT).is_empty(),
+                takes: socket.contains(PollFlags::OUT),
+                died: peer.process.is_some() && !next().is_empty(),
+            }
         });
         let peers = peers.collect();
-        let heir_ended = heir.is_some() && next();
-        Ok(Some(Ready { strangers, program_ended, heir_ended, peers }))
+        let heir_ended = heir.is_some() && !next().is_empty();
+        let told_to_end = self.end.is_some() && !next().is_empty();
+        Ok(Some(Ready { told_to_end, strangers, program_ended, heir_ended, peers }))
     }
 
     fn has_strangers(&self) -> bool {
@@ -252,6 +285,22 @@ impl Guard {
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
         let Some(session) = self.peers.remove(at).session else { return };
+        match session.role {
+            Role::Program => self.bury_stack(&session),
+            Role::Guest(instance) => self.bury_guest(&session, instance),
+            Role::Instance(_) => {
+                self.detach_guests(session.engine);
+                self.bury_stack(&session);
+            }
+        }
+        // Not before: should this process end in between, it is the heir's.
+        if let Some(heir) = &mut self.heir {
+            heir.went(session.engine);
+        }
+    }
+
+    /// A stack has ended with its process.
+    fn bury_stack(&mut self, session: &Session) {
         let left = sessions(&self.peers);
         let connections = session.connections();
         // What fails here, the kernel has no memory for, say: the rest is done all the same.
@@ -270,9 +319,6 @@ impl Guard {
         }
         // Or whoever connects from there again would be steered to the dead.
         let _ = self.steering.forget_all_of(session.engine);
-        if let Some(heir) = &mut self.heir {
-            heir.went(session.engine);
-        }
     }
 }
 
@@ -283,6 +329,7 @@ fn sessions(peers: &[Peer]) -> Vec<&Session> {
 
 /// Who has something to say.
 struct Ready {
+    told_to_end: bool,
     strangers: bool,
     program_ended: bool,
     heir_ended: bool,
@@ -293,6 +340,8 @@ struct Ready {
 struct PeerReady {
     /// Or has closed.
     spoke: bool,
+    /// Has room for what waits for him.
+    takes: bool,
     /// The process has ended.
     died: bool,
 }

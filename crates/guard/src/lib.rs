@@ -5,6 +5,7 @@
 //! | the devices | has found them when it began ([`devices`]) |
 //! | a packet socket | opens it, with a filter that lets in what this process owns |
 //! | a port, a connection | looks whether the program has that from the kernel, too ([`proof`]), and says to the kernel whose packets they are ([`steering`]) |
+//! | an instance to attach to | brings the two together; what the program is granted is its instance's from then on (`guard/instances.rs`) |
 //! | nothing any more, as it is dead | takes all that away, and lets the kernel reset its connections ([`reset`]) |
 //!
 //! It is one process with one loop ([`guard`]) and no files: what it has attached goes with its descriptors,
@@ -28,4 +29,4 @@ mod watch;
 
 pub use error::Error;
 pub use guard::{Guard, Plan};
-pub use seclusion::seclude;
+pub use seclusion::{seclude, seclude_instance};

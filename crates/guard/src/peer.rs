@@ -1,5 +1,6 @@
 //! Who is connected to the guardian.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
@@ -13,6 +14,9 @@ use uncork_guardian::{Answer, Question, Reply};
 
 use crate::session::Session;
 
+/// What may wait to be told, at the most: more than an instance has ports.
+const UNSAID: usize = 1 << 16;
+
 /// Somebody who has connected.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -25,6 +29,8 @@ pub(crate) struct Peer {
     pub(crate) since: Instant,
     /// Nothing until he has said the token.
     pub(crate) session: Option<Session>,
+    /// What he has not taken yet. An instance is told much that it has not asked for, and may be at something else.
+    unsaid: VecDeque<(Answer, Option<OwnedFd>)>,
 }
 
 /// A question, and the descriptor that came with it.
@@ -40,14 +46,18 @@ impl Peer {
             .and_then(|peer| Pid::from_raw(peer.pid()));
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-        Self { socket, process, pid, since: Instant::now(), session: None }
+        Self { socket, process, pid, since: Instant::now(), session: None, unsaid: VecDeque::new() }
+    }
+
+    /// Whether he has ended or hung up, and has only to be buried.
+    pub(crate) fn is_gone(&self) -> bool {
+        let ended = |process| glance(process).contains(PollFlags::IN);
+        self.process.as_ref().is_some_and(ended) || glance(&self.socket).contains(PollFlags::HUP)
     }
 
     /// Whether something of his has come that was not heard yet.
     pub(crate) fn has_spoken(&self) -> bool {
-        let mut asked = [PollFd::new(&self.socket, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut asked, Some(&now)).is_ok_and(|_| asked[0].revents() == PollFlags::IN)
+        glance(&self.socket) == PollFlags::IN
     }
 
     /// The next question; an error if he is gone, or talks what nobody understands.
@@ -72,5 +82,47 @@ impl Peer {
     ) -> io::Result<()> {
         let descriptor = descriptor.map(|descriptor| descriptor.as_fd());
         channel::send(self.socket.as_fd(), &Answer { id, reply }, descriptor, SendFlags::DONTWAIT)
+    }
+
+    /// Whether something waits until he takes it.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.unsaid.is_empty()
+    }
+
+    /// The same as [`Peer::answer`], but what he cannot take now waits, and all after it.
+    pub(crate) fn say(
+        &mut self,
+        id: u32,
+        reply: Reply,
+        descriptor: Option<OwnedFd>,
+    ) -> io::Result<()> {
+        if self.unsaid.len() >= UNSAID {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.unsaid.push_back((Answer { id, reply }, descriptor));
+        self.catch_up()
+    }
+
+    /// Says what waits, as far as he takes it.
+    pub(crate) fn catch_up(&mut self) -> io::Result<()> {
+        while let Some((answer, descriptor)) = self.unsaid.front() {
+            let descriptor = descriptor.as_ref().map(|descriptor| descriptor.as_fd());
+            match channel::send(self.socket.as_fd(), answer, descriptor, SendFlags::DONTWAIT) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                said => said?,
+            }
+            self.unsaid.pop_front();
+        }
+        Ok(())
+    }
+}
+
+/// What is to be said of a descriptor that is read, now.
+fn glance(descriptor: &OwnedFd) -> PollFlags {
+    let mut asked = [PollFd::new(descriptor, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut asked, Some(&now)) {
+        Ok(_) => asked[0].revents(),
+        Err(_) => PollFlags::empty(),
     }
 }

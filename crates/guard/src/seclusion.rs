@@ -5,6 +5,10 @@ use std::io;
 use std::os::fd::RawFd;
 
 use nix::sys::signal::{SigSet, Signal};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+
+/// All signals that somebody may send to a whole group.
+const OF_GROUPS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// Makes this process one that nothing waits for and nobody ends by accident: a session of its own, the root
 /// directory, no descriptor but the standard ones (somebody may wait for the end of a pipe), and no signal that is
@@ -14,11 +18,7 @@ use nix::sys::signal::{SigSet, Signal};
 ///
 /// What the kernel says.
 pub fn seclude() -> io::Result<()> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
-        signals.add(signal);
-    }
-    signals.thread_block()?;
+    OF_GROUPS.into_iter().collect::<SigSet>().thread_block()?;
     // Fails for the first of a group, which we are not.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/")?;
@@ -28,5 +28,25 @@ pub fn seclude() -> io::Result<()> {
         // The directory's own is closed already.
         let _ = nix::unistd::close(inherited);
     }
+    Ok(())
+}
+
+/// The same for an instance of `uncork stack start`, which is ended by SIGTERM, and needs no privilege: it loses all
+/// capabilities, for good. Its user stays.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn seclude_instance() -> io::Result<()> {
+    seclude()?;
+    SigSet::from(Signal::SIGTERM).thread_unblock()?;
+    // Of each that the kernel has, and nothing was lost by asking for others.
+    for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
+        let _ = thread::remove_capability_from_bounding_set(capability);
+    }
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    thread::set_capabilities(None, sets)?;
+    thread::set_no_new_privs(true)?;
     Ok(())
 }

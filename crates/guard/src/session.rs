@@ -9,31 +9,57 @@ use uncork_bpf::owned::Engine;
 /// Both ends of a connection, ours first.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
-/// A program that is served.
+/// What somebody who is served is to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A program with a stack of its own, or where there are instances, one that is attached to none.
+    Program,
+    /// An instance, of this number.
+    Instance(u32),
+    /// A program that is attached to the instance that is this engine.
+    Guest(Engine),
+}
+
+/// A port that was asked for.
+#[derive(Debug)]
+struct Claim {
+    /// Who has asked: of an instance's, one of the programs that are attached to it.
+    of: Engine,
+    asked: SocketAddr,
+    /// What this means.
+    places: Vec<SocketAddr>,
+}
+
+/// A program that is served, or an instance.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Its number, by which packets are its.
     pub(crate) engine: Engine,
     /// The table of its connections, which it writes.
     pub(crate) table: OwnedFd,
-    /// What it has asked for, and the places that this means.
-    ports: Vec<(SocketAddr, Vec<SocketAddr>)>,
+    pub(crate) role: Role,
+    /// What was asked for, of an instance by its programs.
+    ports: Vec<Claim>,
     /// All places that it ever had: connections may outlive their port.
     granted: HashSet<SocketAddr>,
-    /// Those that it opened.
+    /// Those that it opened, or of a guest those that its instance has for it; of an instance all those.
     connections: HashSet<Ends>,
+    /// Of a guest: those that its instance has given it, to make them the kernel's.
+    given: HashSet<Ends>,
     /// Devices, each as often as it was opened.
     devices: Vec<i32>,
 }
 
 impl Session {
-    pub(crate) fn new(engine: Engine, table: OwnedFd) -> Self {
+    pub(crate) fn new(engine: Engine, table: OwnedFd, role: Role) -> Self {
         Self {
             engine,
             table,
+            role,
             ports: Vec::new(),
             granted: HashSet::new(),
             connections: HashSet::new(),
+            given: HashSet::new(),
             devices: Vec::new(),
         }
     }
@@ -47,19 +73,25 @@ impl Session {
         self.devices.push(device);
     }
 
-    /// Notes a port, and gives those of its places that are new.
-    pub(crate) fn grant(&mut self, asked: SocketAddr, places: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    /// Notes a port that somebody has asked for, and gives those of its places that are new.
+    pub(crate) fn grant(
+        &mut self,
+        of: Engine,
+        asked: SocketAddr,
+        places: Vec<SocketAddr>,
+    ) -> Vec<SocketAddr> {
         let held = self.held();
         self.granted.extend(&places);
         let new = places.iter().copied().filter(|place| !held.contains(place)).collect();
-        self.ports.push((asked, places));
+        self.ports.push(Claim { of, asked, places });
         new
     }
 
     /// Forgets a port, and gives those of its places that no other claim has. None if there is no such.
-    pub(crate) fn release(&mut self, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
-        let at = self.ports.iter().position(|(port, _)| *port == asked)?;
-        let (_, mut places) = self.ports.swap_remove(at);
+    pub(crate) fn release(&mut self, of: Engine, asked: SocketAddr) -> Option<Vec<SocketAddr>> {
+        let is_it = |claim: &Claim| claim.of == of && claim.asked == asked;
+        let at = self.ports.iter().position(is_it)?;
+        let Claim { mut places, .. } = self.ports.swap_remove(at);
         let held = self.held();
         places.retain(|place| !held.contains(place));
         Some(places)
@@ -76,7 +108,41 @@ impl Session {
 
     /// Places that it has.
     pub(crate) fn held(&self) -> HashSet<SocketAddr> {
-        self.ports.iter().flat_map(|(_, places)| places).copied().collect()
+        self.ports.iter().flat_map(|claim| &claim.places).copied().collect()
+    }
+
+    /// Ports that were asked for, each as often as it was.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = SocketAddr> {
+        self.ports.iter().map(|claim| claim.asked)
+    }
+
+    /// Whether it has opened this one.
+    pub(crate) fn has_opened(&self, ends: &Ends) -> bool {
+        self.connections.contains(ends)
+    }
+
+    /// Whether it is attached to the instance that is this engine.
+    pub(crate) fn is_guest_of(&self, instance: Engine) -> bool {
+        self.role == Role::Guest(instance)
+    }
+
+    /// Its instance has given it this one.
+    pub(crate) fn give(&mut self, ends: Ends) {
+        self.given.insert(ends);
+    }
+
+    /// This one is the kernel's now.
+    pub(crate) fn gave_away(&mut self, ends: &Ends) {
+        self.given.remove(ends);
+        self.connections.remove(ends);
+    }
+
+    /// Its instance is gone, and with it all that it had there.
+    pub(crate) fn detach(&mut self) {
+        self.role = Role::Program;
+        self.ports.clear();
+        self.connections.clear();
+        self.given.clear();
     }
 
     /// Connections that it opened.
@@ -91,11 +157,18 @@ impl Session {
 
     /// Whether a connection with these ends may be its.
     pub(crate) fn may_have(&self, ends: &Ends) -> bool {
-        self.had(ends.0) || self.connections.contains(ends)
+        match self.role {
+            Role::Guest(_) => self.given.contains(ends),
+            _ => self.had(ends.0) || self.has_opened(ends),
+        }
     }
 
     /// What of its table was granted. A program may write there what it likes.
     pub(crate) fn connections(&self) -> Vec<Ends> {
+        // It has none: they are its instance's.
+        if matches!(self.role, Role::Guest(_)) {
+            return Vec::new();
+        }
         let found = uncork_guardian::table::read(self.table.as_fd());
         let mut found = found.unwrap_or_default();
         found.retain(|ends| self.may_have(ends));
@@ -111,15 +184,47 @@ mod tests {
     fn a_place_is_let_go_of_with_the_last_claim_to_it() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let memory = uncork_guardian::table::create().unwrap();
-        let mut session = Session::new(Engine::ONLY, memory.as_fd().try_clone_to_owned().unwrap());
+        let memory = memory.as_fd().try_clone_to_owned().unwrap();
+        let mut session = Session::new(Engine::ONLY, memory, Role::Program);
+        let own = Engine::ONLY;
         let (any, one, other) = (end("0.0.0.0:80"), end("10.0.0.1:80"), end("10.0.1.1:80"));
-        assert_eq!(session.grant(any, vec![one, other]), [one, other]);
-        assert_eq!(session.grant(one, vec![one]), []);
-        assert_eq!(session.grant(any, vec![one, other]), []);
-        assert_eq!(session.release(any), Some(vec![]));
-        assert_eq!(session.release(any), Some(vec![other]));
-        assert_eq!(session.release(any), None);
-        assert_eq!(session.release(one), Some(vec![one]));
+        assert_eq!(session.grant(own, any, vec![one, other]), [one, other]);
+        assert_eq!(session.grant(own, one, vec![one]), []);
+        assert_eq!(session.grant(own, any, vec![one, other]), []);
+        assert_eq!(session.release(own, any), Some(vec![]));
+        assert_eq!(session.release(own, any), Some(vec![other]));
+        assert_eq!(session.release(own, any), None);
+        assert_eq!(session.release(own, one), Some(vec![one]));
         assert!(session.held().is_empty());
+    }
+
+    #[test]
+    fn each_program_of_an_instance_lets_go_of_what_it_has_asked_for_itself() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let memory = uncork_guardian::table::create().unwrap();
+        let mut session = Session::new(Engine::ONLY, memory, Role::Instance(0));
+        let (first, second) = (Engine::ONLY, Engine(2.try_into().unwrap()));
+        let (any, four, six) = (end("[::]:80"), end("10.0.0.1:80"), end("[fd00::1]:80"));
+        // The second's socket is of IPv6 alone.
+        assert_eq!(session.grant(first, any, vec![four, six]), [four, six]);
+        assert_eq!(session.grant(second, any, vec![six]), []);
+        assert_eq!(session.release(first, any), Some(vec![four]));
+        assert_eq!(session.release(first, any), None);
+        assert_eq!(session.release(second, any), Some(vec![six]));
+    }
+
+    #[test]
+    fn a_guest_has_nothing_but_what_it_was_given() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let memory = uncork_guardian::table::create().unwrap();
+        let mut session = Session::new(Engine::ONLY, memory, Role::Guest(Engine::ONLY));
+        let ends = (end("10.0.0.1:80"), end("10.0.0.2:4711"));
+        session.grant(Engine::ONLY, ends.0, vec![ends.0]);
+        session.add(ends);
+        assert!(!session.may_have(&ends));
+        session.give(ends);
+        assert!(session.may_have(&ends));
+        session.gave_away(&ends);
+        assert!(!session.may_have(&ends) && !session.has_opened(&ends));
     }
 }

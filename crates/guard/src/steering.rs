@@ -180,6 +180,11 @@ impl Steering {
         self.enter(engine, ends)
     }
 
+    /// Whether a connection is entered as another engine's, or the kernel's.
+    pub(crate) fn is_anothers(&self, engine: Engine, ends: &Ends) -> bool {
+        self.kept.contains_key(ends) || self.pinned.get(ends).is_some_and(|other| *other != engine)
+    }
+
     /// Nothing is said of this connection any more.
     pub(crate) fn forget(&mut self, ends: Ends) -> Result<(), String> {
         self.kept.remove(&ends);

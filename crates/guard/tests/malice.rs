@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ const SHORT: Duration = Duration::from_millis(100);
 const MESSAGES: usize = 1000;
 const MESSAGES_OF_A_SOAK: usize = 50_000;
 const LOOKS: usize = 250;
+/// One test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// xorshift64*: the same for the same seed.
 struct Chance(u64);
@@ -111,7 +114,13 @@ impl Chance {
 
     fn request(&mut self, token: &str, device: i32) -> Request {
         let wild = i32::from_ne_bytes(self.number().to_ne_bytes());
-        match self.below(11) {
+        match self.below(14) {
+            11 => Request::Serve { version: VERSION, token: token.to_owned() },
+            12 => {
+                let wanted = self.number();
+                Request::Attach { wanted: self.one_in(2).then_some(wanted) }
+            }
+            13 => Request::Give { program: self.number(), local: self.end(), remote: self.end() },
             0 => Request::Hello { version: self.number() % 8, token: token.to_owned() },
             1 => Request::Look {
                 version: VERSION,
@@ -232,6 +241,7 @@ impl Program {
                 Reply::Opened { .. } => "opened",
                 Reply::Done => "done",
                 Reply::Refused { .. } => "refused",
+                Reply::Attached { .. } => "attached",
                 _ => "other",
             };
             *granted.entry(what).or_default() += 1;
@@ -251,6 +261,8 @@ impl Program {
 /// Those who shall notice nothing.
 struct Others {
     client: Client,
+    /// To which it is attached.
+    instance: Option<Client>,
     port: Port,
     /// The one of the client's, the kernel's, and one who talks with the kernel.
     _listener: TcpListener,
@@ -264,13 +276,18 @@ impl Others {
             |port| link.ours.within(move || Ok(TcpListener::bind(end("::", port))?)).unwrap();
         let (listener, kernels) = (bind(PORT), bind(KERNELS));
         let mut client = link.client();
+        let mut instance = (!link.tokens.is_empty()).then(|| link.instance(0));
         let index = client.devices()[0].index;
-        let port = Port::adopt(client.open(index).unwrap()).unwrap();
+        let opened = instance.as_mut().unwrap_or(&mut client).open(index).unwrap();
+        let port = Port::adopt(opened).unwrap();
+        if instance.is_some() {
+            client.attach(None).unwrap();
+        }
         client.own(end("::", PORT), listener.as_fd()).unwrap();
         let to = end(OURS, KERNELS);
         let there = link.theirs.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
         let (here, _) = kernels.accept().unwrap();
-        Self { client, port, _listener: listener, kernels, talks: (there, here) }
+        Self { client, instance, port, _listener: listener, kernels, talks: (there, here) }
     }
 
     /// What comes to the client's port is the client's, and what is the kernel's the kernel's, new and old.
@@ -278,6 +295,10 @@ impl Others {
         self.client.check().unwrap();
         // The two are one process here: whoever asks for the one may get the other.
         while self.client.next_asker().is_some() {}
+        if let Some(instance) = &mut self.instance {
+            instance.check().unwrap();
+            while instance.next_asker().is_some() || instance.next_word().is_some() {}
+        }
         let _ = seen(std::slice::from_mut(&mut self.port), Duration::ZERO);
         let knock = |port| {
             let to = end(OURS, port);
@@ -307,19 +328,34 @@ fn a_program_that_means_harm_does_none() {
     if is_skipped("a_program_that_means_harm_does_none") {
         return;
     }
+    mean_harm("malice", 0, ["opened", "done", "refused"]);
+}
+
+#[test]
+fn a_program_that_means_harm_does_none_to_instances() {
+    if is_skipped("a_program_that_means_harm_does_none_to_instances") {
+        return;
+    }
+    mean_harm("maliceinst", 1, ["attached", "done", "refused"]);
+}
+
+/// With so many instances, and of `wanted` there have to be answers, or nothing would have been tried.
+fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
+    // Descriptors are counted, which are the whole process's.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let link = &Link::with_instances(label, &[], instances);
     let soak = std::env::var_os("UNCORK_E2E_SOAK").is_some_and(|value| value == "1");
     let seed = std::env::var("UNCORK_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(0x9e37_79b9_7f4a_7c15_u64);
     println!("UNCORK_TEST_SEED={seed}");
     let mut chance = Chance(seed);
-    let link = Link::new("malice", &[]);
-    let mut others = Others::new(&link);
+    let mut others = Others::new(link);
     let device = others.client.devices()[0].index;
     let place: Place = link.place.parse().unwrap();
-    let descriptors = Descriptors::new(&link);
-    others.are_well(&link);
+    let descriptors = Descriptors::new(link);
+    others.are_well(link);
     let held = descriptors_held();
-    let mut program = Program::connect(&link, true);
+    let mut program = Program::connect(link, true);
     let mut granted = BTreeMap::new();
     for message in 1..=if soak { MESSAGES_OF_A_SOAK } else { MESSAGES } {
         let words = chance.words(place.token(), device);
@@ -332,10 +368,10 @@ fn a_program_that_means_harm_does_none() {
         }
         if !said || chance.one_in(100) {
             let introduced = !chance.one_in(5);
-            program = Program::connect(&link, introduced);
+            program = Program::connect(link, introduced);
         }
         if message % LOOKS == 0 {
-            others.are_well(&link);
+            others.are_well(link);
         }
     }
     drop(program);
@@ -345,9 +381,8 @@ fn a_program_that_means_harm_does_none() {
         assert!(Instant::now() < until, "{held} descriptors before, {} now", descriptors_held());
         thread::sleep(SHORT);
     }
-    others.are_well(&link);
-    // It was not refused everything, or nothing would have been tried.
-    let enough =
-        ["opened", "done", "refused"].map(|what| granted.get(what).is_some_and(|n| *n > 10));
+    others.are_well(link);
+    // It was not refused everything.
+    let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 10));
     assert_eq!(enough, [true; 3], "{granted:?}");
 }

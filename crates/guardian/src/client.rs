@@ -82,7 +82,7 @@ impl Client {
 
     /// Attaches this program to an instance: that of this number, or the one with the fewest programs. Gives its
     /// number, and one end of a pair of sockets (SOCK_SEQPACKET) whose other end it has. Again only when the
-    /// instance is gone, and with it all that the program had there.
+    /// instance is gone, and with it all that the program had there; after [`Error::Slow`] by a new connection.
     ///
     /// # Errors
     ///

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, listen, socket,
 };
-use uncork_guardian::{Answer, Client, Error, PATIENCE, Place, Question, Reply, channel, table};
+use uncork_guardian::{
+    Answer, Client, Error, PATIENCE, Place, Question, Reply, Request, Word, channel, table,
+};
 
 /// A place at which `guardian` serves the first who comes.
 fn place(guardian: impl FnOnce(OwnedFd) + Send + 'static) -> String {
@@ -38,7 +40,7 @@ fn answer(socket: &OwnedFd, id: u32, reply: Reply, descriptor: Option<&OwnedFd>)
 fn welcome(socket: &OwnedFd) {
     let id = hear(socket).id;
     let memory = table::create().unwrap();
-    answer(socket, id, Reply::Welcome { devices: Vec::new() }, Some(&memory));
+    answer(socket, id, Reply::Welcome { devices: Vec::new(), attaches: false }, Some(&memory));
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -113,4 +115,36 @@ fn who_is_no_guardian_is_not_understood() {
     });
     let error = Client::connect(&place).unwrap_err();
     assert!(matches!(error, Error::Language), "{error}");
+}
+
+#[test]
+fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
+    let local: SocketAddr = "10.0.0.1:80".parse().unwrap();
+    let place = place(move |socket| {
+        let Question { id, request } = hear(&socket);
+        assert!(matches!(request, Request::Serve { token, .. } if token == "secret"));
+        let memory = table::create().unwrap();
+        answer(&socket, id, Reply::Welcome { devices: Vec::new(), attaches: false }, Some(&memory));
+        let asked = hear(&socket).id;
+        // With the number of the question, and one without the socket that it needs.
+        answer(&socket, asked, Reply::Guest { program: 6, pid: None }, None);
+        answer(&socket, asked, Reply::Guest { program: 7, pid: None }, Some(&memory));
+        answer(&socket, 0, Reply::Granted { program: 7, local }, None);
+        answer(&socket, asked, Reply::Done, None);
+        answer(&socket, 0, Reply::Revoked { program: 7, local }, None);
+    });
+    let mut client = Client::serve(&place, "secret").unwrap();
+    client.give(7, local, local).unwrap();
+    let mut said = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    while said.len() < 3 && Instant::now() < end {
+        let _ = client.check();
+        said.extend(std::iter::from_fn(|| client.next_word()).map(|word| match word {
+            Word::Guest { program, .. } => format!("guest {program}"),
+            Word::Granted { program, .. } => format!("granted {program}"),
+            Word::Revoked { program, .. } => format!("revoked {program}"),
+            Word::GrantedConnection { .. } => "connection".to_owned(),
+        }));
+    }
+    assert_eq!(said, ["guest 7", "granted 7", "revoked 7"]);
 }

@@ -11,9 +11,10 @@ use uncork_guardian::Reply;
 use super::Guard;
 use crate::peer::Peer;
 use crate::proof;
+use crate::session::{Role, Session};
 
 /// The number of what is no answer.
-const UNASKED: u32 = 0;
+pub(super) const UNASKED: u32 = 0;
 /// How often it is looked whether somebody has come for what is kept.
 pub(super) const ROUND: Duration = Duration::from_millis(20);
 /// How long a connection is kept for who listens at its port with the kernel only: his stack begins when he first
@@ -91,7 +92,9 @@ impl Guard {
     fn owners(&self, place: SocketAddr) -> Vec<usize> {
         let sessions = self.peers.iter().enumerate();
         let owns = |(at, peer): (usize, &Peer)| {
-            let session = peer.session.as_ref()?;
+            // What an instance has are its programs' ports.
+            let is_instance = |session: &&Session| matches!(session.role, Role::Instance(_));
+            let session = peer.session.as_ref().filter(|session| !is_instance(session))?;
             session.held().contains(&place).then_some((session.engine.0, at))
         };
         let mut owners: Vec<_> = sessions.filter_map(owns).collect();

@@ -13,7 +13,7 @@ use uncork_stack::Snapshot;
 use super::{Guard, sessions};
 use crate::peer::{Heard, Peer};
 use crate::proof;
-use crate::session::Session;
+use crate::session::{Role, Session};
 use crate::steering::plain;
 
 /// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
@@ -24,7 +24,7 @@ const TRANSMIT_SLOTS: usize = 128;
 const OPENS: usize = 4;
 
 /// What is said to who has not introduced himself.
-const UNKNOWN: &str =
+pub(super) const UNKNOWN: &str =
     "the guardian serves only programs of its own: the token is not the right one";
 
 impl Guard {
@@ -36,17 +36,24 @@ impl Guard {
                 let done = self.introduce(at, version, &token);
                 return self.conclude(at, question.id, done);
             }
-            Request::Serve { .. } => Err(UNKNOWN.to_owned()),
+            Request::Serve { version, token } => {
+                let done = self.introduce_instance(at, version, &token);
+                return self.conclude(at, question.id, done);
+            }
             Request::Look { version, token, pids } => {
                 self.look(version, &token, &pids, descriptor.as_ref())
             }
-            _ if self.peers[at].session.is_none() => Err(UNKNOWN.to_owned()),
+            ref request if let Err(why) = self.may_ask(at, request) => Err(why),
             Request::Open { device } => {
                 let done = self.open(at, device);
                 return self.conclude(at, question.id, done);
             }
-            Request::Attach { .. } | Request::Give { .. } => {
-                Err("there are no instances here".to_owned())
+            Request::Attach { wanted } => {
+                let done = self.attach(at, wanted);
+                return self.conclude(at, question.id, done);
+            }
+            Request::Give { program, local, remote } => {
+                self.give_to(at, program, (plain(local), plain(remote)))
             }
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
@@ -65,13 +72,16 @@ impl Guard {
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
 
-    fn conclude(
-        &self,
+    pub(super) fn conclude(
+        &mut self,
         at: usize,
         id: u32,
         done: Result<(Reply, Option<OwnedFd>), String>,
     ) -> io::Result<()> {
         let (reply, descriptor) = done.unwrap_or_else(|why| (Reply::Refused { why }, None));
+        if self.is_instance(at) {
+            return self.peers[at].say(id, reply, descriptor);
+        }
         self.peers[at].answer(id, reply, descriptor.as_ref())
     }
 
@@ -82,6 +92,15 @@ impl Guard {
         token: &str,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
         self.check(version, token)?;
+        self.admit(at, Role::Program)
+    }
+
+    /// From now on this one is served.
+    pub(super) fn admit(
+        &mut self,
+        at: usize,
+        role: Role,
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
         if self.peers[at].session.is_some() {
             return Err("this connection has been introduced already".to_owned());
         }
@@ -90,12 +109,13 @@ impl Guard {
         let theirs = table.try_clone().map_err(memory)?;
         let engine = Engine(self.engines);
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        let session = self.peers[at].session.insert(Session::new(engine, table));
+        let session = self.peers[at].session.insert(Session::new(engine, table, role));
         if let Some(heir) = &mut self.heir {
             heir.came(session);
         }
         let devices = self.plan.devices.clone();
-        Ok((Reply::Welcome { devices, attaches: false }, Some(theirs)))
+        let attaches = role == Role::Program && self.has_instances();
+        Ok((Reply::Welcome { devices, attaches }, Some(theirs)))
     }
 
     /// Whether somebody may be served.
@@ -103,11 +123,7 @@ impl Guard {
         if !self.place.is_token(token) {
             return Err(UNKNOWN.to_owned());
         }
-        if version != VERSION {
-            let text = "uncork and libuncork.so are of different versions: install both anew";
-            return Err(text.to_owned());
-        }
-        Ok(())
+        check_version(version)
     }
 
     /// Somebody wants to be told by a program what its stack does.
@@ -178,23 +194,53 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        let (engine, new) = (session.engine, session.grant(local, places));
-        let done = self.steering.join(engine, &new, &sessions(&self.peers));
+        let (engine, new) = self.note_claim(at, local, places)?;
+        let joined = self.steering.join(engine, &new, &sessions(&self.peers));
+        let done =
+            joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
         match done {
             Ok(()) => self.give_kept(),
             Err(_) => {
-                let _ = self.disown(at, local);
+                let _ = self.let_go(at, local);
             }
         }
         done
     }
 
+    /// Notes that a program has a port, and gives whose engine that concerns, with the places that are new to it.
+    fn note_claim(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        places: Vec<SocketAddr>,
+    ) -> Result<(Engine, Vec<SocketAddr>), String> {
+        let program = self.session(at)?.engine;
+        if let Some(instance) = self.instance_of(at)? {
+            self.session_mut(at)?.grant(program, local, places.clone());
+            let instance = self.session_mut(instance)?;
+            return Ok((instance.engine, instance.grant(program, local, places)));
+        }
+        Ok((program, self.session_mut(at)?.grant(program, local, places)))
+    }
+
     fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        let engine = session.engine;
-        let places = session.release(local).ok_or_else(|| format!("{local} was not owned"))?;
-        self.steering.leave(engine, &places, &sessions(&self.peers))
+        let done = self.let_go(at, local)?;
+        self.tell_later(at, |program| Reply::Revoked { program, local });
+        done
+    }
+
+    /// A program has a port no more. The outer error if it has not had it.
+    fn let_go(&mut self, at: usize, local: SocketAddr) -> Result<Result<(), String>, String> {
+        let not_owned = || format!("{local} was not owned");
+        let program = self.session(at)?.engine;
+        let places = self.session_mut(at)?.release(program, local).ok_or_else(not_owned)?;
+        let Some(instance) = self.instance_of(at)? else {
+            return Ok(self.steering.leave(program, &places, &sessions(&self.peers)));
+        };
+        let instance = self.session_mut(instance)?;
+        let engine = instance.engine;
+        let places = instance.release(program, local).ok_or_else(not_owned)?;
+        Ok(self.steering.leave(engine, &places, &sessions(&self.peers)))
     }
 
     fn own_connection(
@@ -207,6 +253,9 @@ impl Guard {
             return Err(format!("{} is on none of the stack's devices", ends.0.ip()));
         }
         proof::of(socket, self.listener.as_fd(), ends.0, false)?;
+        if let Some(instance) = self.instance_of(at)? {
+            return self.own_connection_by(at, instance, ends);
+        }
         let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
         self.steering.open(session.engine, ends)?;
         session.add(ends);
@@ -222,6 +271,8 @@ impl Guard {
         if !session.remove(&ends) {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
         }
+        let engine = session.engine;
+        self.guests_of(engine).for_each(|guest| guest.gave_away(&ends));
         self.steering.forget(ends)
     }
 
@@ -248,9 +299,10 @@ impl Guard {
         let socket = self.taker(at, snapshot, socket)?;
         let ends = (plain(snapshot.local), plain(snapshot.remote));
         self.steering.give_back(ends)?;
-        if let Some(session) = &mut self.peers[at].session {
-            session.remove(&ends);
+        if let Some(instance) = self.instance_of(at)? {
+            self.session_mut(instance)?.gave_away(&ends);
         }
+        self.session_mut(at)?.gave_away(&ends);
         handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
     }
 
@@ -271,4 +323,17 @@ impl Guard {
     pub(super) fn session(&self, at: usize) -> Result<&Session, String> {
         self.peers[at].session.as_ref().ok_or_else(|| UNKNOWN.to_owned())
     }
+
+    pub(super) fn session_mut(&mut self, at: usize) -> Result<&mut Session, String> {
+        self.peers[at].session.as_mut().ok_or_else(|| UNKNOWN.to_owned())
+    }
+}
+
+/// Whether somebody who speaks so is understood.
+pub(super) fn check_version(version: u32) -> Result<(), String> {
+    if version != VERSION {
+        let text = "uncork and libuncork.so are of different versions: install both anew";
+        return Err(text.to_owned());
+    }
+    Ok(())
 }

@@ -28,6 +28,8 @@ pub(crate) struct Link {
     pub(crate) theirs: Namespace,
     /// Value of the variable.
     pub(crate) place: String,
+    /// What instances say to be taken for such, in the order of their numbers.
+    pub(crate) tokens: Vec<String>,
     /// What the guardian takes for the first process.
     first: Child,
 }
@@ -60,6 +62,11 @@ pub(crate) fn hosts(label: &str) -> (Namespace, Namespace) {
 
 impl Link {
     pub(crate) fn new(label: &str, ports: &[u16]) -> Self {
+        Self::with_instances(label, ports, 0)
+    }
+
+    /// Programs attach to so many instances.
+    pub(crate) fn with_instances(label: &str, ports: &[u16], instances: u32) -> Self {
         let (ours, theirs) = hosts(label);
         let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (told, tells) = mpsc::channel();
@@ -69,11 +76,19 @@ impl Link {
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
             let devices = devices::find(&[]).unwrap();
             let guard = Guard::new(Plan { devices, ports, program }).unwrap();
-            told.send(guard.place().to_variable()).unwrap();
+            let guard = guard.with_instances(instances, mpsc::channel().0).unwrap();
+            let tokens = guard.tokens().iter().map(|token| token.as_str().to_owned()).collect();
+            told.send((guard.place().to_variable(), tokens)).unwrap();
             guard.run().unwrap();
         });
-        let place = tells.recv_timeout(LONG).expect("there is no guardian");
-        Self { ours, theirs, place, first }
+        let (place, tokens) = tells.recv_timeout(LONG).expect("there is no guardian");
+        Self { ours, theirs, place, tokens, first }
+    }
+
+    /// An instance on the host with the guardian.
+    pub(crate) fn instance(&self, number: usize) -> Client {
+        let (place, token) = (self.place.clone(), self.tokens[number].clone());
+        self.ours.within(move || Ok(Client::serve(&place, &token)?)).unwrap()
     }
 
     /// A program on the host with the guardian.

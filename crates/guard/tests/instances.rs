@@ -1,0 +1,555 @@
+//! Programs that are attached to instances: what they are granted is their instance's, and in what order who hears of it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OURS, THEIRS, end, seen};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::{Domain, Socket, Type};
+use uncork_driver::af_packet::Port;
+use uncork_guardian::{Client, Error as Refusal, Word};
+use uncork_netns::testing::is_skipped;
+use uncork_stack::{Snapshot, SnapshotState};
+
+const PORT: u16 = 7400;
+const SHORT: Duration = Duration::from_millis(200);
+
+fn open(client: &mut Client) -> Port {
+    let index = client.devices()[0].index;
+    Port::adopt(client.open(index).unwrap()).unwrap()
+}
+
+fn listen(link: &Link, at: SocketAddr) -> TcpListener {
+    let listen = move || {
+        let domain = if at.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&at.into())?;
+        socket.listen(8)?;
+        Ok(TcpListener::from(socket))
+    };
+    link.ours.within(listen).unwrap()
+}
+
+/// A kernel's socket that is bound there.
+fn bind(link: &Link, at: SocketAddr) -> Socket {
+    let bind = move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&at.into())?;
+        Ok(socket)
+    };
+    link.ours.within(bind).unwrap()
+}
+
+/// What comes of connecting from the other host.
+fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
+    let connect =
+        move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
+    link.theirs.within(connect).unwrap()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
+    let error = done.unwrap_err();
+    assert!(matches!(error, Refusal::Refused(_)), "{error}");
+    error.to_string()
+}
+
+/// What an instance is told next, as a line; with the socket of who has come.
+fn next(instance: &mut Client) -> (String, Option<OwnedFd>) {
+    let mut word = None;
+    until("nothing is said to the instance", || {
+        instance.check().unwrap();
+        word = instance.next_word();
+        word.is_some()
+    });
+    match word.unwrap() {
+        Word::Guest { program, pid, socket } => {
+            assert_eq!(pid, Some(std::process::id()));
+            (format!("guest {program}"), Some(socket))
+        }
+        Word::Granted { program, local } => (format!("granted {program} {local}"), None),
+        Word::Revoked { program, local } => (format!("revoked {program} {local}"), None),
+        Word::GrantedConnection { program, local, remote } => {
+            (format!("connection {program} {local} {remote}"), None)
+        }
+    }
+}
+
+fn hear(instance: &mut Client) -> String {
+    next(instance).0
+}
+
+/// What has been said to an instance by now.
+fn heard(instance: &mut Client) -> Vec<String> {
+    instance.check().unwrap();
+    let mut all = Vec::new();
+    while let Some(word) = instance.next_word() {
+        all.push(format!("{word:?}"));
+    }
+    all
+}
+
+/// A program that is attached, with its number and both ends of what was made for it.
+struct Guest {
+    client: Client,
+    program: u32,
+    own: OwnedFd,
+    instances: OwnedFd,
+}
+
+fn attach(link: &Link, instance: &mut Client, wanted: u32) -> Guest {
+    let mut client = link.client();
+    assert!(client.attaches());
+    let (number, own) = client.attach(Some(wanted)).unwrap();
+    assert_eq!(number, wanted);
+    let (said, instances) = next(instance);
+    let program = said.strip_prefix("guest ").unwrap().parse().unwrap();
+    Guest { client, program, own, instances: instances.unwrap() }
+}
+
+fn snapshot((local, remote): (SocketAddr, SocketAddr)) -> Snapshot {
+    Snapshot {
+        local,
+        remote,
+        state: SnapshotState::Established,
+        fin_sent: false,
+        reading_shut: false,
+        send_first: 1,
+        unacknowledged_bytes: 0,
+        unsent_bytes: 0,
+        receive_first: 1,
+        unread_bytes: 0,
+        window_seq: 1,
+        send_window_bytes: 1000,
+        largest_send_window_bytes: 1000,
+        acknowledged: 1,
+        receive_window_bytes: 1000,
+        segment_bytes: 1000,
+        window_shifts: None,
+        sack: false,
+        timestamp: None,
+    }
+}
+
+#[test]
+fn a_program_is_brought_together_with_the_instance_that_has_the_fewest() {
+    if is_skipped("a_program_is_brought_together_with_the_instance_that_has_the_fewest") {
+        return;
+    }
+    let link = Link::with_instances("attach", &[], 2);
+    let mut early = link.client();
+    assert_eq!(refusal(early.attach(None)), "no instance of the stack is up");
+    let (mut first, mut second) = (link.instance(0), link.instance(1));
+    assert!(!first.attaches());
+    let one = attach(&link, &mut first, 0);
+    let two = attach(&link, &mut second, 1);
+    assert_ne!(one.program, two.program);
+    // The two ends are one pair, and nobody else's.
+    for (from, to) in [(&one.own, &one.instances), (&one.instances, &one.own)] {
+        send(from, b"hello", SendFlags::empty()).unwrap();
+        let mut said = [0; 8];
+        let (bytes, _) = recv(to, &mut said[..], RecvFlags::empty()).unwrap();
+        assert_eq!(&said[..bytes], b"hello");
+    }
+    drop(one.own);
+    assert_eq!(recv(&one.instances, &mut [0; 8][..], RecvFlags::empty()).unwrap().0, 0);
+    // One each by now: the lower number, then the other.
+    let mut others: Vec<_> = (0..4).map(|_| link.client()).collect();
+    let chosen: Vec<_> = others.iter_mut().map(|client| client.attach(None).unwrap().0).collect();
+    assert_eq!(chosen, [0, 1, 0, 1]);
+    drop((one.client, others.remove(0), others.remove(1)));
+    until("the dead count", || link.client().attach(None).unwrap().0 == 0);
+    assert_eq!(refusal(early.attach(Some(7))), "no instance 7 of the stack is up, of these: 0, 1");
+    assert_eq!(early.attach(Some(1)).unwrap().0, 1);
+    assert_eq!(
+        refusal(early.attach(Some(0))),
+        "that is for the instance to which the process is attached"
+    );
+}
+
+#[test]
+fn only_who_was_given_its_token_is_an_instance() {
+    if is_skipped("only_who_was_given_its_token_is_an_instance") {
+        return;
+    }
+    let link = Link::with_instances("servetoken", &[], 1);
+    let serve = |place: &str, token: &str| {
+        let (place, token) = (place.to_owned(), token.to_owned());
+        link.ours.within(move || Ok(Client::serve(&place, &token))).unwrap()
+    };
+    let unknown = "the guardian serves only programs of its own: the token is not the right one";
+    // The one that programs know is another.
+    let (_, of_programs) = link.place.split_once(':').unwrap();
+    for wrong in [of_programs, "", &"0".repeat(32)] {
+        assert_eq!(refusal(serve(&link.place, wrong)), unknown);
+    }
+    let (name, _) = link.place.split_once(':').unwrap();
+    let as_program = format!("{name}:{}", link.tokens[0]);
+    let connect = move || Ok(Client::connect(&as_program));
+    assert_eq!(refusal(link.ours.within(connect).unwrap()), unknown);
+    let instance = link.instance(0);
+    assert_eq!(
+        refusal(serve(&link.place, &link.tokens[0])),
+        "instance 0 of the stack is there already"
+    );
+    drop(instance);
+    let mut instance = link.instance(0);
+    // It is no program, and a program is no instance.
+    let listener = listen(&link, end(OURS, PORT));
+    let why = "that is for programs, not for an instance";
+    assert_eq!(refusal(instance.own(end(OURS, PORT), listener.as_fd())), why);
+    assert_eq!(refusal(instance.attach(None)), why);
+    let mut program = link.client();
+    let why = "the process is attached to no instance of the stack";
+    assert_eq!(refusal(program.own(end(OURS, PORT), listener.as_fd())), why);
+    assert_eq!(refusal(program.open(program.devices()[0].index)), why);
+    let mut guest = attach(&link, &mut instance, 0);
+    let why = "that is for the instance to which the process is attached";
+    assert_eq!(refusal(guest.client.open(guest.client.devices()[0].index)), why);
+    let ends = (end(OURS, PORT), end(THEIRS, 4000));
+    assert_eq!(refusal(guest.client.give(guest.program, ends.0, ends.1)), why);
+    assert_eq!(refusal(guest.client.disown_connection(ends.0, ends.1)), why);
+    // Where there are none.
+    let link = Link::new("servenone", &[]);
+    let place = link.place.clone();
+    let serve = move || Ok(Client::serve(&place, &"0".repeat(32)));
+    assert_eq!(refusal(link.ours.within(serve).unwrap()), unknown);
+    let mut program = link.client();
+    assert!(!program.attaches());
+    assert_eq!(
+        refusal(program.attach(None)),
+        "there are no instances here: start them with uncork stack start"
+    );
+}
+
+#[test]
+fn an_instance_hears_what_its_programs_were_granted_before_they_do() {
+    if is_skipped("an_instance_hears_what_its_programs_were_granted_before_they_do") {
+        return;
+    }
+    let link = Link::with_instances("granted", &[], 1);
+    let mut instance = link.instance(0);
+    let mut port = open(&mut instance);
+    let Guest { mut client, program, .. } = attach(&link, &mut instance, 0);
+    let listener = listen(&link, end("::", PORT));
+    let (any, local) = (end("::", PORT), end(OURS, PORT));
+    let (from, to) = (end(OURS, 40_000), end(THEIRS, 4000));
+    assert_eq!(knock(&link, local), Ok(()));
+    client.own(any, listener.as_fd()).unwrap();
+    client.own_connection(from, to, bind(&link, from).as_fd()).unwrap();
+    client.disown(any).unwrap();
+    client.own(local, listener.as_fd()).unwrap();
+    // All of it is there by now, in the order in which it was done.
+    instance.check().unwrap();
+    let said: Vec<_> = (0..4).map(|_| hear(&mut instance)).collect();
+    assert_eq!(
+        said,
+        [
+            format!("granted {program} {any}"),
+            format!("connection {program} {from} {to}"),
+            format!("revoked {program} {any}"),
+            format!("granted {program} {local}"),
+        ]
+    );
+    // What comes there comes to the instance.
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
+    assert!(!seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty());
+    // In the middle of a question of the instance's own.
+    let (again, to) = (end(OURS, 40_001), end(THEIRS, 4001));
+    client.own_connection(again, to, bind(&link, again).as_fd()).unwrap();
+    instance.disown_connection(from, end(THEIRS, 4000)).unwrap();
+    assert_eq!(hear(&mut instance), format!("connection {program} {again} {to}"));
+    // What is refused, nobody hears of.
+    let why = refusal(client.own(end(OURS, PORT + 1), listener.as_fd()));
+    assert!(why.ends_with("what came is bound to [::]:7400"), "{why}");
+    assert_eq!(heard(&mut instance), Vec::<String>::new());
+}
+
+#[test]
+fn a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves() {
+    if is_skipped("a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves") {
+        return;
+    }
+    let link = Link::with_instances("workers", &[], 2);
+    let (mut first, mut second) = (link.instance(0), link.instance(1));
+    let mut ports = [open(&mut first), open(&mut second)];
+    let local = end(OURS, PORT);
+    let listeners = [0, 1, 2].map(|_| listen(&link, local));
+    let mut one = attach(&link, &mut first, 0);
+    let mut other = attach(&link, &mut first, 0);
+    let mut elsewhere = attach(&link, &mut second, 1);
+    one.client.own(local, listeners[0].as_fd()).unwrap();
+    other.client.own(local, listeners[1].as_fd()).unwrap();
+    elsewhere.client.own(local, listeners[2].as_fd()).unwrap();
+    let mut both = [HashSet::new(), HashSet::new()];
+    for first in [5000, 5200, 5400] {
+        knock_from(&link, &(first..first + 200).collect::<Vec<_>>(), local);
+        for (all, came) in both.iter_mut().zip(seen(&mut ports, SHORT)) {
+            all.extend(came);
+        }
+    }
+    assert!(both[0].is_disjoint(&both[1]));
+    // Each instance once, whatever the number of its programs: half of the connections, not two thirds.
+    let counts = both.map(|all| all.len());
+    assert!(counts.iter().all(|count| (240..=360).contains(count)), "{counts:?}");
+    let remotes: Vec<u16> = (5000..5060).collect();
+    // One of two by a word, and without any: it stays the instance's for the other.
+    one.client.disown(local).unwrap();
+    drop(elsewhere);
+    until("the port is still the other instance's", || {
+        knock_from(&link, &remotes, local);
+        let both = seen(&mut ports, SHORT);
+        remotes.iter().all(|remote| both[0].contains(remote)) && both[1].is_empty()
+    });
+    let said: Vec<_> = (0..3).map(|_| hear(&mut first)).collect();
+    let (one_is, other_is) = (one.program, other.program);
+    assert_eq!(
+        said,
+        [
+            format!("granted {one_is} {local}"),
+            format!("granted {other_is} {local}"),
+            format!("revoked {one_is} {local}"),
+        ]
+    );
+    drop(other);
+    assert_eq!(hear(&mut first), format!("revoked {other_is} {local}"));
+    // Nobody's any more: the kernel's.
+    until("the port is not given back", || knock(&link, local) == Ok(()));
+}
+
+/// Connects from these ports, all at once, and waits a little.
+fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
+    let remotes = remotes.to_vec();
+    let connect = move || {
+        let mut sockets = Vec::new();
+        for remote in remotes {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&end(THEIRS, remote).into())?;
+            socket.set_nonblocking(true)?;
+            let _ = socket.connect(&to.into());
+            sockets.push(socket);
+        }
+        thread::sleep(Duration::from_millis(50));
+        Ok(())
+    };
+    link.theirs.within(connect).unwrap();
+}
+
+#[test]
+fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
+    if is_skipped("a_program_makes_the_kernels_only_what_its_instance_gives_it") {
+        return;
+    }
+    let link = Link::with_instances("give", &[], 2);
+    let (mut first, mut second) = (link.instance(0), link.instance(1));
+    let mut guest = attach(&link, &mut first, 0);
+    let mut neighbour = attach(&link, &mut first, 0);
+    let mut stranger = attach(&link, &mut second, 1);
+    let ends = (end(OURS, PORT), end(THEIRS, 4000));
+    let snapshot = snapshot(ends);
+    let listener = listen(&link, ends.0);
+    guest.client.own(ends.0, listener.as_fd()).unwrap();
+    let socket = link.ours.within(|| Ok(Socket::new(Domain::IPV4, Type::STREAM, None)?)).unwrap();
+    let not_owned = "no connection from 10.93.0.1:7400 to 10.93.0.2:4000 was owned";
+    let repair = |guest: &mut Guest| guest.client.repair(&snapshot, socket.as_fd(), false);
+    // A port of its own is not enough.
+    assert_eq!(refusal(repair(&mut guest)), not_owned);
+    assert_eq!(refusal(guest.client.release(&snapshot, socket.as_fd())), not_owned);
+    // By somebody who has no such connection, to somebody who is not his.
+    assert_eq!(refusal(second.give(stranger.program, ends.0, ends.1)), not_owned);
+    let why = "no program of that number is attached to this instance";
+    assert_eq!(refusal(first.give(stranger.program, ends.0, ends.1)), why);
+    assert_eq!(refusal(first.give(4711, ends.0, ends.1)), why);
+    first.give(guest.program, ends.0, ends.1).unwrap();
+    for other in [&mut neighbour, &mut stranger] {
+        assert_eq!(refusal(repair(other)), not_owned);
+    }
+    repair(&mut guest).unwrap();
+    guest.client.release(&snapshot, socket.as_fd()).unwrap();
+    // Once, and it is the kernel's now.
+    assert_eq!(refusal(repair(&mut guest)), not_owned);
+    assert_eq!(refusal(first.give(guest.program, ends.0, ends.1)), not_owned);
+    // One that it has opened is over, and then nothing to be given away.
+    let ends = (end(OURS, 40_000), end(THEIRS, 4001));
+    let bound = bind(&link, ends.0);
+    guest.client.own_connection(ends.0, ends.1, bound.as_fd()).unwrap();
+    let why = refusal(neighbour.client.own_connection(ends.0, ends.1, bound.as_fd()));
+    assert_eq!(why, "another process has a connection from 10.93.0.1:40000 to 10.93.0.2:4001");
+    first.give(guest.program, ends.0, ends.1).unwrap();
+    first.disown_connection(ends.0, ends.1).unwrap();
+    let why = "no connection from 10.93.0.1:40000 to 10.93.0.2:4001 was owned";
+    assert_eq!(refusal(first.give(guest.program, ends.0, ends.1)), why);
+    let snapshot = self::snapshot(ends);
+    assert_eq!(refusal(guest.client.repair(&snapshot, socket.as_fd(), false)), why);
+}
+
+#[test]
+fn when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances() {
+    if is_skipped("when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances") {
+        return;
+    }
+    let link = Link::with_instances("guestdeath", &[], 1);
+    let mut instance = link.instance(0);
+    let mut port = open(&mut instance);
+    let mut guest = attach(&link, &mut instance, 0);
+    let program = guest.program;
+    let (local, remote) = (end(OURS, PORT), end(THEIRS, 5000));
+    let opened = (end(OURS, 40_000), end(THEIRS, 5001));
+    let listener = listen(&link, end("::", PORT));
+    guest.client.own(end("::", PORT), listener.as_fd()).unwrap();
+    guest.client.own_connection(opened.0, opened.1, bind(&link, opened.0).as_fd()).unwrap();
+    // Its own table counts for nothing, the instance's does.
+    let _ = guest.client.connections().enter(local, end(THEIRS, 5002)).unwrap();
+    let entries = [(local, remote), opened]
+        .map(|(local, remote)| instance.connections().enter(local, remote).unwrap());
+    drop((guest.client, guest.own));
+    assert_eq!(hear(&mut instance), format!("granted {program} [::]:7400"));
+    assert_eq!(hear(&mut instance), format!("connection {program} {} {}", opened.0, opened.1));
+    assert_eq!(hear(&mut instance), format!("revoked {program} [::]:7400"));
+    assert_eq!(knock(&link, local), Ok(()));
+    // Not forgotten when it was looked after either.
+    thread::sleep(Duration::from_secs(1));
+    let _ = seen(std::slice::from_mut(&mut port), Duration::ZERO);
+    knock_from(&link, &[5000, 5002], local);
+    knock_from(&link, &[5001], opened.0);
+    let mut came = seen(std::slice::from_mut(&mut port), SHORT).remove(0);
+    came.sort_unstable();
+    came.dedup();
+    assert_eq!(came, [5000, 5001]);
+    entries.into_iter().for_each(|entry| instance.connections().remove(entry));
+    instance.disown_connection(opened.0, opened.1).unwrap();
+}
+
+#[test]
+fn when_an_instance_dies_its_programs_ports_are_the_kernels_and_they_go_elsewhere() {
+    if is_skipped("when_an_instance_dies_its_programs_ports_are_the_kernels_and_they_go_elsewhere")
+    {
+        return;
+    }
+    let link = Link::with_instances("instancedeath", &[], 2);
+    let (mut dies, mut lives) = (link.instance(0), link.instance(1));
+    let mut ports = [open(&mut dies), open(&mut lives)];
+    let mut guest = attach(&link, &mut dies, 0);
+    let local = end(OURS, PORT);
+    let listener = listen(&link, local);
+    guest.client.own(local, listener.as_fd()).unwrap();
+    // A peer whose connection nobody answers for: the kernel's end is put away without a word.
+    let there = link.theirs.within(|| Ok(TcpListener::bind(end(THEIRS, 4000))?)).unwrap();
+    let to = there.local_addr().unwrap();
+    let ours = link.ours.within(move || Ok(TcpStream::connect_timeout(&to, LONG)?)).unwrap();
+    let mut peer = there.accept().unwrap().0;
+    peer.set_read_timeout(Some(LONG)).unwrap();
+    let from = ours.local_addr().unwrap();
+    nix::sys::socket::setsockopt(&ours, nix::sys::socket::sockopt::TcpRepair, &1).unwrap();
+    drop(ours);
+    guest.client.own_connection(from, to, bind(&link, from).as_fd()).unwrap();
+    let _entry = dies.connections().enter(from, to).unwrap();
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
+    assert!(!seen(&mut ports, SHORT)[0].is_empty());
+    drop(dies);
+    assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    until("the port is not given back", || knock(&link, local) == Ok(()));
+    // It has nothing there any more, and may have all of it elsewhere.
+    assert_eq!(
+        refusal(guest.client.disown(local)),
+        "the process is attached to no instance of the stack"
+    );
+    assert_eq!(guest.client.attach(None).unwrap().0, 1);
+    assert_eq!(hear(&mut lives), format!("guest {}", guest.program));
+    assert_eq!(refusal(guest.client.disown(local)), "10.93.0.1:7400 was not owned");
+    guest.client.own(local, listener.as_fd()).unwrap();
+    assert_eq!(hear(&mut lives), format!("granted {} {local}", guest.program));
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
+    assert!(!seen(&mut ports, SHORT)[1].is_empty());
+    // The number can be had again.
+    let again = link.instance(0);
+    let mut other = link.client();
+    assert_eq!(other.attach(None).unwrap().0, 0);
+    drop(again);
+}
+
+#[test]
+fn an_instance_that_does_not_listen_holds_up_its_programs_and_loses_nothing() {
+    if is_skipped("an_instance_that_does_not_listen_holds_up_its_programs_and_loses_nothing") {
+        return;
+    }
+    let link = Link::with_instances("behind", &[], 1);
+    let mut instance = link.instance(0);
+    let mut guest = attach(&link, &mut instance, 0);
+    let program = guest.program;
+    let local = end(OURS, PORT);
+    let listener = listen(&link, local);
+    let mut granted = 0;
+    let why = loop {
+        match guest.client.own(local, listener.as_fd()) {
+            Ok(()) => granted += 1,
+            Err(error) => break refusal::<()>(Err(error)),
+        }
+        assert!(granted < 100_000, "there is no end of it");
+    };
+    assert_eq!(why, "the instance of the stack does not listen: it is stopped, or has no time");
+    for _ in 0..granted {
+        guest.client.disown(local).unwrap();
+    }
+    // Answers stand behind what was said before.
+    let asked = refusal(instance.disown_connection(local, end(THEIRS, 4000)));
+    assert!(asked.starts_with("no connection from"), "{asked}");
+    for wanted in ["granted", "revoked"] {
+        for _ in 0..granted {
+            assert_eq!(hear(&mut instance), format!("{wanted} {program} {local}"));
+        }
+    }
+    assert_eq!(heard(&mut instance), Vec::<String>::new());
+    guest.client.own(local, listener.as_fd()).unwrap();
+    assert_eq!(hear(&mut instance), format!("granted {program} {local}"));
+}
+
+#[test]
+fn what_waits_to_be_accepted_is_passed_to_programs_and_to_no_instance() {
+    if is_skipped("what_waits_to_be_accepted_is_passed_to_programs_and_to_no_instance") {
+        return;
+    }
+    let link = Link::with_instances("guestpassed", &[], 1);
+    let mut instance = link.instance(0);
+    let mut one = attach(&link, &mut instance, 0);
+    let mut other = attach(&link, &mut instance, 0);
+    let local = end(OURS, PORT);
+    let listener = listen(&link, local);
+    one.client.own(local, listener.as_fd()).unwrap();
+    other.client.own(local, listener.as_fd()).unwrap();
+    // By loopback, a connection of the kernel's.
+    let mut peer = link.ours.within(move || Ok(TcpStream::connect_timeout(&local, LONG)?)).unwrap();
+    let (waiting, _) = listener.accept().unwrap();
+    one.client.disown(local).unwrap();
+    one.client.pass_on(local, waiting.as_fd()).unwrap();
+    drop(waiting);
+    let mut passed = None;
+    until("nothing is passed on", || {
+        other.client.check().unwrap();
+        passed = other.client.next_passed();
+        passed.is_some()
+    });
+    peer.write_all(b"hello").unwrap();
+    let mut said = [0; 5];
+    TcpStream::from(passed.unwrap().1).read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"hello");
+    instance.check().unwrap();
+    assert!(instance.next_passed().is_none());
+}
