@@ -228,7 +228,7 @@ impl World {
             return Err(ANOTHER_WAY.to_owned());
         }
         let source = from.or(way.source).ok_or("the kernel has no address to go there from")?;
-        let Some(link) = self.open()?.iter().find(|link| link.device == way.device) else {
+        let Some(link) = self.open()?.iter().find(|link| link.has_device(way.device)) else {
             return Err(ANOTHER_WAY.to_owned());
         };
         if !link.has(source) {

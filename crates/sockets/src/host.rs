@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 
+use uncork_attach::ProgramEnd;
 use uncork_driver::Driver;
 use uncork_stack::{Cidr, Detached, Mac};
 
@@ -26,6 +27,26 @@ impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// The devices that the stack uses.
+#[derive(Debug)]
+pub enum Opened {
+    /// This process's own.
+    Own(Vec<Device>),
+    /// Those of an instance's, which has the stack.
+    Attached(Box<Attachment>),
+}
+
+/// What an instance has for this process.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The kernel's numbers of its devices, and their names.
+    pub devices: Vec<(u32, String)>,
+    /// The host's addresses on them.
+    pub addresses: Vec<Cidr>,
+    /// The way to it.
+    pub end: ProgramEnd,
 }
 
 /// A connection that waits to be accepted.
@@ -52,12 +73,12 @@ pub type Tell = fn(RawFd, Result<(), &str>);
 
 /// The privileged half, as a process knows it.
 pub trait Host: Send {
-    /// Opens the devices.
+    /// Opens the devices, or attaches to who has them.
     ///
     /// # Errors
     ///
     /// Why there are none.
-    fn open(&mut self) -> Result<Vec<Device>, Reason>;
+    fn open(&mut self) -> Result<Opened, Reason>;
 
     /// What comes to this end, at which somebody listens, is the stack's from now on. An unspecified
     /// address means all that the devices have. `listening` is the kernel's descriptor that listens there.

@@ -136,7 +136,7 @@ mod tests {
     use uncork_stack::{Config, Detached, Mac, Stack};
 
     use super::*;
-    use crate::host::{Device, Host, Reason};
+    use crate::host::{Host, Opened, Reason};
     use crate::table::Socket;
 
     /// What comes unasked, and what is passed on.
@@ -149,8 +149,8 @@ mod tests {
     struct Post(Arc<Mutex<Mail>>);
 
     impl Host for Post {
-        fn open(&mut self) -> Result<Vec<Device>, Reason> {
-            Ok(Vec::new())
+        fn open(&mut self) -> Result<Opened, Reason> {
+            Ok(Opened::Own(Vec::new()))
         }
         fn own(&mut self, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
             Ok(())

@@ -9,7 +9,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `world` | everything, behind one lock |
-//! | `link` | a device's engine, and whose its connections are |
+//! | `link` | a device's engine, or an instance's, and whose its connections are |
+//! | `tcp` | what both can do |
 //! | `table` | what a descriptor stands for |
 //! | `listening`, `connecting`, `transfer`, `settings` | the calls |
 //! | `ways` | what is between stack and kernel: neighbours, the list of connections |
@@ -44,6 +45,7 @@ mod outside;
 mod polling;
 mod settings;
 mod table;
+mod tcp;
 mod telling;
 mod tick;
 mod transfer;
@@ -62,7 +64,7 @@ use nix::errno::Errno;
 pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
 pub use handing::{HANDED_OVER, HandedOver, Watched};
-pub use host::{Device, Host, Reason, Tell, Waiting};
+pub use host::{Attachment, Device, Host, Opened, Reason, Tell, Waiting};
 pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};
 pub use transfer::SENT_FLAGS;

@@ -1,25 +1,31 @@
-//! One device of the host: an engine on it, and which of our sockets its events are about.
+//! One device of the host with an engine on it, or all of those that an instance has; and which of our sockets their
+//! events are about.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
+use uncork_attach::Attached;
 use uncork_driver::{Driver, Offer};
 use uncork_engine::{Engine, Instant, Program};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Cidr, Config, Event, ListenerId, SocketId, Stack};
 
-use crate::host::{Device, Entry};
+use crate::host::{Attachment, Device, Entry, Reason};
 use crate::table::Slot;
+use crate::tcp::Tcp;
+
+/// Why listeners are the kernel's then.
+pub(crate) const INSTANCE_GONE: &str = "the instance of the stack has ended";
 
 /// An engine, and whose its connections are.
 pub(crate) struct Link {
     pub(crate) name: String,
-    /// Its place among the links, and the kernel's number of the device.
+    /// Its place among the links, and the kernel's numbers of the devices.
     number: usize,
-    pub(crate) device: u32,
-    engine: Engine<Box<dyn Driver + Send>>,
+    devices: Vec<u32>,
+    side: Side,
     addresses: Vec<Cidr>,
     /// By the low half of a connection's number, which is its place in the stack.
     of: Vec<Option<Slot>>,
@@ -36,6 +42,14 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// Who makes segments of what is sent.
+enum Side {
+    /// This process.
+    Own(Box<Engine<Box<dyn Driver + Send>>>),
+    /// An instance.
+    Attached(Box<Attached>),
 }
 
 /// In the place of a device that was left.
@@ -96,6 +110,8 @@ pub(crate) enum Told {
     Neighbour(IpAddr),
     /// A connection has come to be, or has gone.
     Change(usize, Change),
+    /// The instance has ended, and with it all that this process had there.
+    InstanceGone,
 }
 
 impl Link {
@@ -109,8 +125,8 @@ impl Link {
         Self {
             name,
             number,
-            device: index,
-            engine: Engine::new(driver, stack),
+            devices: vec![index],
+            side: Side::Own(Box::new(Engine::new(driver, stack))),
             addresses,
             of: Vec::new(),
             listeners: Vec::new(),
@@ -120,16 +136,66 @@ impl Link {
         }
     }
 
-    pub(crate) fn now(&self) -> Instant {
-        self.engine.now()
+    /// All that an instance has.
+    pub(crate) fn attached(number: usize, attachment: Attachment) -> Self {
+        let Attachment { devices, addresses, end } = attachment;
+        let (devices, names): (Vec<_>, Vec<_>) = devices.into_iter().unzip();
+        Self {
+            name: names.join(", "),
+            number,
+            devices,
+            side: Side::Attached(Box::new(Attached::new(end))),
+            addresses,
+            of: Vec::new(),
+            listeners: Vec::new(),
+            news: Vec::new(),
+            entries: Vec::new(),
+            gone: None,
+        }
     }
 
-    pub(crate) fn stack(&mut self) -> &mut Stack {
-        self.engine.stack()
+    /// Whether an instance has its connections, and sees to what becomes of them when this process dies.
+    pub(crate) fn is_attached(&self) -> bool {
+        matches!(self.side, Side::Attached(_))
+    }
+
+    /// Why it is out of use, if that is so.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        let error = self.gone.as_ref()?;
+        Some(if self.is_attached() {
+            INSTANCE_GONE.to_owned()
+        } else {
+            format!("{} is out of use: {error}", self.name)
+        })
+    }
+
+    pub(crate) fn has_device(&self, device: u32) -> bool {
+        self.devices.contains(&device)
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        match &self.side {
+            Side::Own(engine) => engine.now(),
+            Side::Attached(attached) => attached.now(),
+        }
+    }
+
+    pub(crate) fn stack(&mut self) -> &mut dyn Tcp {
+        match &mut self.side {
+            Side::Own(engine) => engine.stack(),
+            Side::Attached(attached) => attached.as_mut(),
+        }
+    }
+
+    fn stack_ref(&self) -> &dyn Tcp {
+        match &self.side {
+            Side::Own(engine) => engine.stack_ref(),
+            Side::Attached(attached) => attached.as_ref(),
+        }
     }
 
     pub(crate) fn close_resets(&self, id: SocketId) -> bool {
-        self.engine.stack_ref().close_resets(id)
+        self.stack_ref().close_resets(id)
     }
 
     pub(crate) fn has(&self, address: IpAddr) -> bool {
@@ -147,7 +213,7 @@ impl Link {
 
     /// The socket of ours that is this connection.
     pub(crate) fn slot(&self, id: SocketId) -> Option<Slot> {
-        let is_there = self.engine.stack_ref().state(id).is_some();
+        let is_there = self.stack_ref().state(id).is_some();
         self.of.get(place(id)).copied().flatten().filter(|_| is_there)
     }
 
@@ -182,14 +248,20 @@ impl Link {
             return false;
         }
         let mut news = News(std::mem::take(&mut self.news));
-        let turned = self.engine.turn(&mut news);
+        let turned = match &mut self.side {
+            Side::Own(engine) => engine.turn(&mut news),
+            Side::Attached(attached) => attached.turn(),
+        };
         let happened = match turned {
             Ok(happened) => happened,
             Err(error) => {
-                self.lose(error, &mut news);
+                self.lose(error, &mut news, told);
                 true
             }
         };
+        if let Side::Attached(attached) = &mut self.side {
+            news.0.extend(std::iter::from_fn(|| attached.poll_event()));
+        }
         for event in news.0.drain(..) {
             told.extend(match event {
                 Event::Socket(id, _) => self.of.get(place(id)).copied().flatten().map(Told::Socket),
@@ -203,15 +275,26 @@ impl Link {
         }
         self.news = news.0;
         let number = self.number;
-        while let Some(change) = self.engine.stack().poll_change() {
+        while let Some(change) = self.next_change() {
             told.push(Told::Change(number, change));
         }
         happened
     }
 
+    fn next_change(&mut self) -> Option<Change> {
+        match &mut self.side {
+            Side::Own(engine) => engine.stack().poll_change(),
+            Side::Attached(attached) => attached.poll_change(),
+        }
+    }
+
     /// Whether a turn would find nothing to do ([`Engine::is_idle`]).
     pub(crate) fn is_idle(&mut self) -> bool {
-        self.gone.is_some() || self.engine.is_idle()
+        self.gone.is_some()
+            || match &mut self.side {
+                Side::Own(engine) => engine.is_idle(),
+                Side::Attached(attached) => attached.is_idle(),
+            }
     }
 
     /// Resets all connections, and leaves the device to the kernel.
@@ -219,19 +302,26 @@ impl Link {
         if self.gone.is_some() {
             return;
         }
-        let now = self.engine.now();
-        self.engine.stack().abort_all(now);
+        let now = self.now();
+        self.stack().abort_all(now);
         self.turn(told);
-        *self.engine.driver() = Box::new(Nothing);
+        if let Side::Own(engine) = &mut self.side {
+            *engine.driver() = Box::new(Nothing);
+        }
         self.listeners.clear();
         self.gone = Some(io::ErrorKind::NotConnected.into());
     }
 
-    /// The device is gone: so are its connections.
-    fn lose(&mut self, error: io::Error, news: &mut News) {
+    /// The device is gone, or the instance: so are its connections.
+    fn lose(&mut self, error: io::Error, news: &mut News, told: &mut Vec<Told>) {
         self.gone = Some(error);
-        let now = self.engine.now();
-        let stack = self.engine.stack();
+        let Side::Own(engine) = &mut self.side else {
+            self.listeners.clear();
+            told.push(Told::InstanceGone);
+            return;
+        };
+        let now = engine.now();
+        let stack = engine.stack();
         let all: Vec<_> = stack.sockets().collect();
         for id in all {
             stack.abort(now, id);
@@ -242,12 +332,29 @@ impl Link {
     }
 
     /// What wakes whoever sleeps, and the time that he may sleep at most.
-    pub(crate) fn wakes(&mut self) -> (Option<RawFd>, Option<Duration>) {
+    pub(crate) fn wakes(&mut self) -> ([Option<RawFd>; 2], Option<Duration>) {
         if self.gone.is_some() {
-            return (None, None);
+            return ([None; 2], None);
         }
-        let (fd, due) = self.engine.rest();
-        (fd.map(|fd| fd.as_raw_fd()), due)
+        match &mut self.side {
+            Side::Own(engine) => {
+                let (fd, due) = engine.rest();
+                ([fd.map(|fd| fd.as_raw_fd()), None], due)
+            }
+            Side::Attached(attached) => {
+                let (fds, due) = attached.rest();
+                (fds.map(Some), due)
+            }
+        }
+    }
+
+    /// Its own descriptors, which the program knows nothing of.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let fds = match &self.side {
+            Side::Own(engine) => [engine.rest().0.map(|fd| fd.as_raw_fd()), None],
+            Side::Attached(attached) => attached.descriptors().map(Some),
+        };
+        fds.into_iter().flatten()
     }
 }
 

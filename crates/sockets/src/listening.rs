@@ -228,6 +228,10 @@ impl World {
             if !any && !link.has(local.ip()) {
                 continue;
             }
+            if let Some(reason) = link.reason() {
+                self.close_listeners(on);
+                return Err(reason);
+            }
             match link.stack().listen_with(local, how) {
                 Ok(id) => on.push((at, id)),
                 Err(error) => {

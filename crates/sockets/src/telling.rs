@@ -81,7 +81,7 @@ impl World {
     fn connections(&mut self) -> Vec<Place> {
         let places =
             |(link, ids): (usize, Vec<SocketId>)| ids.into_iter().map(move |id| Place { link, id });
-        let links = self.links().iter_mut().map(|link| link.stack().sockets().collect());
+        let links = self.links().iter_mut().map(|link| link.stack().all());
         links.enumerate().flat_map(places).collect()
     }
 

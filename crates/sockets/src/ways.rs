@@ -36,7 +36,7 @@ impl World {
         for Answer { remote, found } in answers {
             for link in self.links() {
                 let found = match found {
-                    neighbours::Found::At { device, mac, mtu } if device == link.device => {
+                    neighbours::Found::At { device, mac, mtu } if link.has_device(device) => {
                         Found::At { mac: Mac(mac), mtu }
                     }
                     // By another device, or not at all.
@@ -52,7 +52,9 @@ impl World {
     pub(crate) fn keep_list(&mut self, link: usize, change: Change) {
         let (place, entry) = match change {
             Change::Came { place, local, remote } => {
-                (place, Some(Entry { local, remote, at: self.host.enter(local, remote) }))
+                let own = self.links().get(link).is_some_and(|link| !link.is_attached());
+                let at = if own { self.host.enter(local, remote) } else { None };
+                (place, Some(Entry { local, remote, at }))
             }
             Change::Went { place } => (place, None),
         };

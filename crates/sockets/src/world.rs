@@ -15,9 +15,9 @@ use crate::bell::{self, Bell};
 use crate::epoll::Sets;
 use crate::errno;
 use crate::handing::Requests;
-use crate::host::{Host, Reason, Tell};
+use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
-use crate::link::{Link, Told};
+use crate::link::{self, Link, Told};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
 
@@ -149,9 +149,12 @@ impl World {
         if self.links.is_none() {
             let seed = self.seed;
             let opened = self.host.open();
-            self.links = Some(opened.map(|devices| {
-                let links = devices.into_iter().enumerate();
-                links.map(|(at, device)| Link::new(at, device, seed())).collect()
+            self.links = Some(opened.map(|opened| match opened {
+                Opened::Own(devices) => {
+                    let links = devices.into_iter().enumerate();
+                    links.map(|(at, device)| Link::new(at, device, seed())).collect()
+                }
+                Opened::Attached(attachment) => vec![Link::attached(0, *attachment)],
             }));
         }
         match &mut self.links {
@@ -221,6 +224,7 @@ impl World {
                 Told::Socket(slot) => self.note(slot),
                 Told::Neighbour(remote) => self.ask_way(remote),
                 Told::Change(link, change) => self.keep_list(link, change),
+                Told::InstanceGone => self.leave_listeners_to_kernel(link::INSTANCE_GONE),
             }
         }
     }
@@ -255,7 +259,8 @@ impl World {
 
     /// The device that has this address.
     pub(crate) fn link_of(&mut self, local: SocketAddr) -> Option<usize> {
-        self.open().ok()?.iter().position(|link| link.has(local.ip()))
+        let links = self.open().ok()?;
+        links.iter().position(|link| link.has(local.ip()) && link.reason().is_none())
     }
 
     pub(crate) fn own_connection(
@@ -304,8 +309,8 @@ impl World {
     pub(crate) fn what_wakes(&mut self) -> Rest {
         let mut rest = Rest::default();
         for link in self.links() {
-            let (fd, limit) = link.wakes();
-            rest.fds.extend(fd);
+            let (fds, limit) = link.wakes();
+            rest.fds.extend(fds.into_iter().flatten());
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
         }
         rest.requests = self.requests.as_ref().map(Requests::fd);
@@ -330,7 +335,7 @@ impl World {
             }
         }
         for link in self.links() {
-            all.extend(link.wakes().0);
+            all.extend(link.descriptors());
         }
         all
     }
@@ -380,15 +385,19 @@ impl World {
             link.leave(&mut told);
         }
         self.deal_with(&mut told);
-        const GONE: &str = "the guardian has ended";
+        self.leave_listeners_to_kernel("the guardian has ended");
+    }
+
+    /// The kernel listens there, too, and gets all from now on.
+    fn leave_listeners_to_kernel(&mut self, why: &str) {
         for (_, socket) in self.table.iter() {
             if let Kind::Listener(listener) = &mut socket.kind {
                 listener.on.clear();
-                listener.reason = Some(Reason::from(GONE));
+                listener.reason = Some(Reason::from(why));
             }
         }
         for fd in self.table.descriptors_where(|kind| matches!(kind, Kind::Listener(_))) {
-            (self.tell)(fd, Err(GONE));
+            (self.tell)(fd, Err(why));
         }
     }
 

@@ -8,11 +8,14 @@ use uncork_driver::af_packet::Port;
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
-use uncork_sockets::{Device, Host, Reason, Waiting};
+use uncork_sockets::{Attachment, Device, Host, Opened, Reason, Waiting};
 use uncork_stack::{Cidr, Detached, Mac};
 
 use crate::POSIX;
 use crate::raw::raw;
+
+/// The number of the instance that is wanted, if the guardian has some.
+const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
 
 /// The guardian, connected to when it is first needed: a process that only hands its listeners to its
 /// children never is.
@@ -64,6 +67,31 @@ impl Guardian {
     }
 }
 
+/// The stack is an instance's: that which the environment names, or any.
+fn attach(client: &mut Client) -> Result<Attachment, Reason> {
+    let wanted = match std::env::var(INSTANCE_VARIABLE) {
+        Ok(number) => {
+            let number = number.parse();
+            Some(number.map_err(|_| format!("{INSTANCE_VARIABLE} is no number of an instance"))?)
+        }
+        Err(_) => None,
+    };
+    let (_, control) = client.attach(wanted).map_err(|error| reason(&error))?;
+    let end = uncork_attach::accept(control).map_err(|error| error.to_string())?;
+    let devices = client.devices();
+    let addresses = devices.iter().flat_map(|device| &device.addresses);
+    Ok(Attachment {
+        devices: devices
+            .iter()
+            .map(|device| (device.index.unsigned_abs(), device.name.clone()))
+            .collect(),
+        addresses: addresses
+            .map(|address| Cidr { address: address.ip, prefix: address.prefix })
+            .collect(),
+        end,
+    })
+}
+
 /// A duplicate of a descriptor.
 struct Own(RawFd);
 
@@ -95,8 +123,11 @@ impl Drop for Forgotten {
 }
 
 impl Host for Guardian {
-    fn open(&mut self) -> Result<Vec<Device>, Reason> {
+    fn open(&mut self) -> Result<Opened, Reason> {
         let client = self.client()?;
+        if client.attaches() {
+            return attach(client).map(|attachment| Opened::Attached(Box::new(attachment)));
+        }
         let known = client.devices().to_vec();
         let mut devices = Vec::new();
         for device in known {
@@ -114,7 +145,7 @@ impl Host for Guardian {
                     .collect(),
             });
         }
-        Ok(devices)
+        Ok(Opened::Own(devices))
     }
 
     fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason> {
@@ -163,7 +194,8 @@ impl Host for Guardian {
     }
 
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
-        if let Some(client) = &mut self.client {
+        // What an instance has is its to give back.
+        if let Some(client) = self.client.as_mut().filter(|client| !client.attaches()) {
             let _ = client.disown_connection(local, remote);
         }
     }

@@ -1,0 +1,123 @@
+//! The two ways in which a process has TCP: a stack of its own, and one that an instance has for it
+//! ([`Attached`]). What can be done with them is the same; the operations are the stack's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use uncork_attach::Attached;
+use uncork_stack::{
+    Config, ConnectError, ConnectionError, Counters, Detached, Found, Info, Instant, ListenError,
+    ListenerId, Listening, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption, Stack,
+    State,
+};
+
+/// `same! { … }`: what both have under the same name.
+macro_rules! same {
+    ($(
+        fn $name:ident(&self $(, $argument:ident: $type:ty)*) $(-> $result:ty)?;
+    )* mut $(
+        fn $name_mut:ident(&mut self $(, $argument_mut:ident: $type_mut:ty)*) $(-> $result_mut:ty)?;
+    )*) => {
+        /// See [`Stack`].
+        pub(crate) trait Tcp {
+            $(fn $name(&self $(, $argument: $type)*) $(-> $result)?;)*
+            $(fn $name_mut(&mut self $(, $argument_mut: $type_mut)*) $(-> $result_mut)?;)*
+
+            /// All connections that have a name.
+            fn all(&self) -> Vec<SocketId>;
+
+            /// See [`Stack::quiet_until`].
+            fn quiet_until(&mut self, port: u16, until: Instant);
+
+            /// See [`Stack::set_neighbour`].
+            fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found);
+        }
+
+        impl Tcp for Stack {
+            $(fn $name(&self $(, $argument: $type)*) $(-> $result)? {
+                self.$name($($argument),*)
+            })*
+            $(fn $name_mut(&mut self $(, $argument_mut: $type_mut)*) $(-> $result_mut)? {
+                self.$name_mut($($argument_mut),*)
+            })*
+
+            fn all(&self) -> Vec<SocketId> {
+                self.sockets().collect()
+            }
+
+            fn quiet_until(&mut self, port: u16, until: Instant) {
+                self.quiet_until(port, until);
+            }
+
+            fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
+                self.set_neighbour(now, remote, found);
+            }
+        }
+
+        impl Tcp for Attached {
+            $(fn $name(&self $(, $argument: $type)*) $(-> $result)? {
+                self.$name($($argument),*)
+            })*
+            $(fn $name_mut(&mut self $(, $argument_mut: $type_mut)*) $(-> $result_mut)? {
+                self.$name_mut($($argument_mut),*)
+            })*
+
+            fn all(&self) -> Vec<SocketId> {
+                self.sockets().collect()
+            }
+
+            /// The instance does that.
+            fn quiet_until(&mut self, _: u16, _: Instant) {}
+
+            /// The instance asks for itself.
+            fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}
+        }
+    };
+}
+
+same! {
+    fn state(&self, id: SocketId) -> Option<State>;
+    fn ends(&self, id: SocketId) -> Option<(SocketAddr, SocketAddr)>;
+    fn readable_bytes(&self, id: SocketId) -> u32;
+    fn close_resets(&self, id: SocketId) -> bool;
+    fn is_quiet(&self) -> bool;
+    fn config(&self) -> &Config;
+    fn counters(&self) -> &Counters;
+    mut
+    fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr
+    ) -> Result<SocketId, ConnectError>;
+    fn listen_with(
+        &mut self,
+        local: SocketAddr,
+        how: Listening
+    ) -> Result<ListenerId, ListenError>;
+    fn set_listener_option(&mut self, id: ListenerId, option: SocketOption);
+    fn accept_waiting(&mut self, id: ListenerId) -> usize;
+    fn accept(&mut self, id: ListenerId) -> Option<SocketId>;
+    fn leave_listener(&mut self, id: ListenerId);
+    fn close_listener(&mut self, now: Instant, id: ListenerId);
+    fn send(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        bytes: &[u8],
+        more: bool
+    ) -> Result<usize, SendError>;
+    fn end_record(&mut self, id: SocketId);
+    fn recv(&mut self, now: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError>;
+    fn peek(&mut self, now: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError>;
+    fn readiness(&mut self, now: Instant, id: SocketId) -> Ready;
+    fn take_error(&mut self, id: SocketId) -> Option<ConnectionError>;
+    fn info(&mut self, now: Instant, id: SocketId) -> Option<Info>;
+    fn set_option(&mut self, now: Instant, id: SocketId, option: SocketOption) -> bool;
+    fn shutdown(&mut self, now: Instant, id: SocketId, how: Shutdown);
+    fn begin_close(&mut self, now: Instant, id: SocketId) -> Option<Duration>;
+    fn close(&mut self, now: Instant, id: SocketId);
+    fn abort(&mut self, now: Instant, id: SocketId);
+    fn abort_all(&mut self, now: Instant);
+    fn detach(&mut self, now: Instant, id: SocketId) -> Option<Detached>;
+}
