@@ -33,21 +33,41 @@ impl Sleeper {
         Self { memory, way, bell, sleeps: false }
     }
 
-    /// It is about to sleep: look into the ring once more.
+    /// It is about to sleep: look into the ring once more. Several threads may do so on one bell.
     pub(crate) fn lie_down(&mut self) {
+        self.note_ring();
         self.sleeps = true;
         self.memory.word(self.way.reader_sleeps()).store(1, SeqCst);
         fence(SeqCst);
     }
 
-    /// It sleeps no more; whether it did.
-    pub(crate) fn get_up(&mut self) -> bool {
+    /// Nobody sleeps on it any more.
+    pub(crate) fn get_up(&mut self) {
         let slept = std::mem::take(&mut self.sleeps);
         if slept && self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) == 0 {
-            // It was rung. What cannot be read has been.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.silence();
         }
-        slept
+    }
+
+    /// If it was rung, it is silent again, and will not ring before somebody lies down. If not, it is to ring for whoever
+    /// sleeps still.
+    pub(crate) fn note_ring(&mut self) {
+        if self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0 {
+            self.sleeps = false;
+            self.silence();
+        }
+    }
+
+    /// Wakes all who sleep on it.
+    pub(crate) fn wake_all(&self) {
+        if self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) != 0 {
+            ring(&self.bell);
+        }
+    }
+
+    fn silence(&self) {
+        // What cannot be read has been.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 }
 
@@ -75,8 +95,12 @@ impl Waker {
         fence(SeqCst);
         let sleeps = self.memory.word(self.way.reader_sleeps());
         if sleeps.load(Relaxed) != 0 && sleeps.swap(0, SeqCst) != 0 {
-            // It cannot be full: nobody rings twice for one sleep.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            ring(&self.bell);
         }
     }
+}
+
+fn ring(bell: &OwnedFd) {
+    // It cannot be full: nobody rings twice for one sleep.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }

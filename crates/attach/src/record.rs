@@ -138,6 +138,12 @@ impl News {
 }
 
 impl Header {
+    /// Of any kind: for who writes what cannot be, to see what becomes of it.
+    #[must_use]
+    pub const fn of_number(kind: u8, number: u32) -> Self {
+        Self { kind, flags: 0, number, extra: 0 }
+    }
+
     /// With these flags.
     #[must_use]
     pub const fn flagged(self, flags: u8) -> Self {

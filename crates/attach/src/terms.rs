@@ -14,6 +14,7 @@ use uncork_guardian::channel;
 
 use crate::bell::{self, Sleeper, Waker};
 use crate::memory::Memory;
+use crate::record::Header;
 use crate::ring::{RING_BYTES, Reader, Way, Writer};
 
 /// How long the other side is waited for.
@@ -112,10 +113,16 @@ pub fn accept(control: OwnedFd) -> Result<ProgramEnd, Error> {
     Ok(ProgramEnd {
         news: Reader::new(Arc::clone(&memory), Way::News),
         commands: Writer::new(Arc::clone(&memory), Way::Commands),
-        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, ours),
-        waker: Waker::new(memory, Way::Commands, theirs),
-        control,
+        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, out_of_the_way(ours)),
+        waker: Waker::new(memory, Way::Commands, out_of_the_way(theirs)),
+        control: out_of_the_way(control),
     })
+}
+
+/// Above most descriptors of a program's: some close those that they do not know, or count on the lowest number.
+fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
+    const HIGH: i32 = 256;
+    rustix::io::fcntl_dupfd_cloexec(&descriptor, HIGH).unwrap_or(descriptor)
 }
 
 fn term(control: BorrowedFd<'_>, what: What, until: Instant) -> Result<OwnedFd, Error> {
@@ -150,6 +157,17 @@ pub(crate) fn is_gone(control: BorrowedFd<'_>) -> bool {
     // Nobody says anything there any more: what is there is the end.
     recv(control, &mut octet, RecvFlags::DONTWAIT | RecvFlags::PEEK)
         .map_or_else(|error| error != rustix::io::Errno::AGAIN, |_| true)
+}
+
+impl ProgramEnd {
+    /// Writes a record, whatever it says, and shows it: for who plays a program that means harm.
+    pub fn write_anything(&mut self, header: Header, bytes: &[u8]) {
+        // In a ring that is full it is lost, like much of what is written here.
+        let _ = self.commands.write(header, bytes);
+        if self.commands.show() {
+            self.waker.wake();
+        }
+    }
 }
 
 impl InstanceEnd {

@@ -25,6 +25,8 @@ mod guest;
 mod life;
 mod link;
 mod telling;
+#[cfg(test)]
+mod tests;
 
 pub use floor::{Floor, Host};
 pub use life::{Error, Settings, run};

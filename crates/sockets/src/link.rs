@@ -348,6 +348,15 @@ impl Link {
         }
     }
 
+    /// A thread has made a turn while others sleep on it.
+    pub(crate) fn watch_on(&mut self) {
+        if let Side::Attached(attached) = &mut self.side
+            && self.gone.is_none()
+        {
+            attached.watch_on();
+        }
+    }
+
     /// Its own descriptors, which the program knows nothing of.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let fds = match &self.side {

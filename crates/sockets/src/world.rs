@@ -192,6 +192,9 @@ impl World {
         self.pass_waiting();
         self.take_passed();
         self.refresh_shown();
+        if self.is_anybody_asleep() {
+            self.links().iter_mut().for_each(Link::watch_on);
+        }
         self.turned = self.now();
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
             && self.turned.since(self.moved) >= tick::MOVES

@@ -16,13 +16,14 @@ use std::time::{Duration, Instant as Clock};
 use serde::Serialize;
 use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, State};
 
-use crate::record::{Ends, state_of};
+use crate::record::{Ends, MORE, state_of};
+use crate::ring::MOST_BYTES;
 use crate::terms::{ProgramEnd, is_gone};
 use crate::{Command, Damaged, Header, News};
 use asking::Heard;
 use mirror::Mirror;
 
-/// How often a program that never sleeps looks whether its instance lives.
+/// How often it looks whether its instance lives.
 const LOOKS_AFTER: Duration = Duration::from_millis(1);
 
 /// A number for a connection, and who has it.
@@ -60,6 +61,8 @@ pub struct Attached {
     listeners: Vec<Listener>,
     /// Of the next listener. None is given twice.
     next_listener: u32,
+    /// Connections that have come to listeners that were gone by then.
+    unwanted: Vec<u32>,
     /// What there was no room for.
     queue: VecDeque<(Header, Vec<u8>)>,
     events: VecDeque<Event>,
@@ -88,6 +91,7 @@ impl Attached {
             free: Vec::new(),
             listeners: Vec::new(),
             next_listener: 0,
+            unwanted: Vec::new(),
             queue: VecDeque::new(),
             events: VecDeque::new(),
             changes: VecDeque::new(),
@@ -114,10 +118,10 @@ impl Attached {
     ///
     /// The instance is gone, or says what cannot be: all connections are over.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let slept = self.end.sleeper.get_up();
+        self.end.sleeper.note_ring();
         let heard = self.hear()?;
         let said = self.say()?;
-        if slept || self.looked.elapsed() >= LOOKS_AFTER {
+        if self.looked.elapsed() >= LOOKS_AFTER {
             self.looked = Clock::now();
             if is_gone(self.end.control.as_fd()) {
                 // What it has said before is not lost.
@@ -150,6 +154,14 @@ impl Attached {
         self.end.sleeper.lie_down();
         let busy = !self.is_idle();
         (self.descriptors(), busy.then_some(Duration::ZERO))
+    }
+
+    /// Who sleeps on it while another thread has made a turn is to be woken all the same by what comes.
+    pub fn watch_on(&mut self) {
+        self.end.sleeper.lie_down();
+        if !self.is_idle() {
+            self.end.sleeper.wake_all();
+        }
     }
 
     /// Its own descriptors.
@@ -193,6 +205,9 @@ impl Attached {
             }
         };
         self.record = record;
+        for number in std::mem::take(&mut self.unwanted) {
+            self.give_back(number);
+        }
         if any && self.end.news.give_room() {
             self.end.waker.wake();
         }
@@ -267,16 +282,22 @@ impl Attached {
                 let id = uncork_stack::ListenerId::from_u64(listener.number.into());
                 self.events.push_back(Event::Incoming(id));
             }
-            // It came while the listener was about to leave.
-            None => self.give_back(number),
+            // It came while the listener was about to leave; what has come on it is right behind.
+            None => self.unwanted.push(number),
         }
         Ok(())
     }
 
-    /// Nobody accepts it here.
+    /// Nobody accepts it here: somebody else may have it, with all that has come.
     fn give_back(&mut self, number: u32) {
-        self.seat(number).mirror = None;
-        self.command(Command::Return, number, &[]);
+        let Some(mut mirror) = self.seat(number).mirror.take() else { return };
+        let bytes = mirror.incoming.make_contiguous();
+        let last = bytes.len().div_ceil(MOST_BYTES).max(1) - 1;
+        for at in 0..=last {
+            let piece = bytes.chunks(MOST_BYTES).nth(at).unwrap_or_default();
+            let flags = if at < last { MORE } else { 0 };
+            self.order(Command::Return.of_number(number).flagged(flags), piece);
+        }
     }
 
     /// Something has happened to a connection.
