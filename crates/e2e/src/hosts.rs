@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use uncork_netns::Namespace;
 
 use crate::artifact;
 use crate::http::Connection;
+use crate::instance::{self, Instances};
 
 /// The host whose programs run on the stack.
 pub const OURS: &str = "10.95.0.1";
@@ -32,6 +34,8 @@ const FEW_SEGMENTS: u64 = 500;
 /// The two.
 #[derive(Debug)]
 pub struct Hosts {
+    /// Whose stack programs of ours run on, if it is not their own. They end before the hosts do.
+    instances: Mutex<Option<Instances>>,
     /// The one with the stack.
     pub ours: Namespace,
     /// The other one: all its sockets are the kernel's.
@@ -58,14 +62,38 @@ impl Hosts {
             host.ip(&format!("address add {v6}/64 dev eth0 nodad"))?;
             host.ip("link set eth0 up")?;
         }
-        Ok(Self { ours, theirs })
+        let wanted = std::env::var_os(instance::VARIABLE).is_some();
+        let instances = wanted.then(|| Instances::start(&ours, &["eth0"], 1)).transpose()?;
+        Ok(Self { instances: Mutex::new(instances), ours, theirs })
+    }
+
+    /// The same, with instances, on whose stacks programs of our host run.
+    pub fn with_instances(label: &str, count: u32) -> Result<Self> {
+        let hosts = Self::new(label)?;
+        hosts.stop_instances()?;
+        *hosts.instances() = Some(Instances::start(&hosts.ours, &["eth0"], count)?);
+        Ok(hosts)
+    }
+
+    /// The instances, if programs run on some.
+    pub fn instances(&self) -> MutexGuard<'_, Option<Instances>> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the instances.
+    pub fn stop_instances(&self) -> Result<()> {
+        self.instances().take().map_or(Ok(()), |mut instances| instances.stop())
     }
 
     /// A program of our host, by `uncork run --stack`.
     pub fn on_stack(&self, program: impl AsRef<Path>) -> Result<Command> {
         let uncork = artifact::uncork()?;
         let mut command = self.ours.command(uncork.to_str().context("a path in UTF-8")?);
-        command.args(["run", "--stack", "--dev", "eth0", "--"]).arg(program.as_ref());
+        match self.instances().as_ref() {
+            Some(instances) => command.args(instances.arguments()),
+            None => command.args(["run", "--stack", "--dev", "eth0"]),
+        };
+        command.arg("--").arg(program.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("UNCORK_") || name == "LD_PRELOAD" {
@@ -203,6 +231,7 @@ impl Hosts {
     /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
     /// sockets, listeners, filters.
     pub fn check_nothing_left(&self, port: u16) -> Result<()> {
+        self.stop_instances()?;
         let patience = Instant::now() + LONG;
         let left = loop {
             let processes =

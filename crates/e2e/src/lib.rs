@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod edge;
 pub mod hosts;
 pub mod http;
+pub mod instance;
 pub mod mode;
 pub mod run;
 pub mod skip;
@@ -22,6 +23,7 @@ use anyhow::{Context, Result, ensure};
 
 pub use daemon::Daemon;
 pub use hosts::Hosts;
+pub use instance::Instances;
 pub use mode::Mode;
 pub use run::{Finished, run};
 pub use skip::skip;

@@ -1,0 +1,88 @@
+//! `uncork stack start` on one of the hosts, for programs that are to run on an instance's stack.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use uncork_netns::Namespace;
+
+use crate::{Daemon, artifact};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// With it, what is tested of programs on the stack is tested of programs on an instance's.
+pub const VARIABLE: &str = "UNCORK_E2E_INSTANCE";
+
+/// The instances of a host, for as long as this lives.
+#[derive(Debug)]
+pub struct Instances {
+    name: String,
+    daemon: Option<Daemon>,
+    log: TempDir,
+}
+
+impl Instances {
+    /// Starts so many on `devices`.
+    pub fn start(host: &Namespace, devices: &[&str], count: u32) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let uncork = artifact::uncork()?;
+        let mut command = host.command(uncork.to_str().context("a path in UTF-8")?);
+        command.args(["stack", "start", "--name", &name]);
+        command.args(["--instances", &count.to_string()]);
+        for device in devices {
+            command.args(["--dev", device]);
+        }
+        let log = tempfile::Builder::new().prefix("uncork-e2e-").tempdir()?;
+        let daemon = Daemon::start(command, &log.path().join("instances.log"))?;
+        let instances = Self { name, daemon: Some(daemon), log };
+        let patience = Instant::now() + LONG;
+        while !instances.place().exists() {
+            ensure!(Instant::now() < patience, "no instances: {}", instances.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(instances)
+    }
+
+    /// Where programs find them.
+    pub fn place(&self) -> PathBuf {
+        Path::new("/run/uncork/stack").join(&self.name)
+    }
+
+    /// What `uncork run` is given to run a program on them.
+    pub fn arguments(&self) -> [&str; 4] {
+        ["run", "--stack=instance", "--instance", &self.name]
+    }
+
+    /// What it has printed.
+    pub fn said(&self) -> String {
+        let text = std::fs::read_to_string(self.log.path().join("instances.log"));
+        text.unwrap_or_default()
+    }
+
+    /// Process id of the guardian.
+    pub fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::pid)
+    }
+
+    /// Process ids of the instances.
+    pub fn pids(&self) -> Result<Vec<u32>> {
+        let guardian = self.pid().context("they have ended")?.to_string();
+        let output = Command::new("pgrep").args(["-P", &guardian, "-f", "instance"]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
+    }
+
+    /// Ends them, as Ctrl-C does.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(daemon) = self.daemon.take() else { return Ok(()) };
+        let status = daemon.stop(Signal::SIGTERM)?;
+        ensure!(status.success(), "{status}: {}", self.said());
+        ensure!(!self.place().exists(), "{} is left", self.place().display());
+        Ok(())
+    }
+}
