@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::doctor::Doctor;
 use crate::lab::Lab;
+use crate::place_file::Name;
 use crate::stack::Stack;
 use crate::tune::Tune;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -83,7 +84,7 @@ pub(crate) enum Command {
     /// What `uncork lab kernels` starts
     #[command(hide = true)]
     Guest(Guest),
-    /// What `uncork run --stack` starts
+    /// What `uncork run --stack` and `uncork stack start` start
     #[command(hide = true)]
     Guardian(Guardian),
 }
@@ -106,6 +107,7 @@ Examples:
   uncork run --stats -- curl http://localhost:8080/
   uncork run --hold user --stats=report.json -- redis-server
   sudo uncork run --stack --dev eth0 -- nginx
+  uncork run --stack=instance -- nginx   (uncork stack start --help)
 
 Exit status: that of the program (if a signal ended it, uncork ends by the same signal);
 125 uncork failed or refused to run the program, 126 the program cannot be executed,
@@ -168,10 +170,17 @@ pub(crate) struct Run {
     /// connections by loopback and by other devices. uncork needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF for this
     /// (root has them) and Linux 6.6; the program needs nothing. A process of uncork's remains as its
     /// guardian, which opens devices for it and resets its connections if it is killed. inline: the stack
-    /// runs on the program's own threads. [default: inline]
+    /// runs on the program's own threads. instance: it is in a process of its own, which `uncork stack start` has
+    /// started, and uncork needs no privilege. [default: inline]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "inline", hide_possible_values = true)]
     pub(crate) stack: Option<InProcess>,
+
+    /// Which instances --stack=instance attaches to, by their name, and which of them
+    ///
+    /// NUMBER counts from 0. Without it: the one with the fewest programs. [default: default]
+    #[arg(long, value_name = "NAME[:NUMBER]", requires = "stack")]
+    pub(crate) instance: Option<Wanted>,
 
     /// A network device for --stack; may be repeated
     ///
@@ -202,6 +211,30 @@ pub(crate) struct Run {
 pub(crate) enum InProcess {
     /// On the program's own threads
     Inline,
+    /// In a process of its own, to which the program attaches
+    Instance,
+}
+
+/// An instance, or any of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) name: Name,
+    pub(crate) number: Option<u32>,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number)),
+            None => (text, None),
+        };
+        let number = number.map(|number| {
+            number.parse().map_err(|_| format!("{number:?} is no number of an instance: 0, 1 …"))
+        });
+        Ok(Self { name: name.parse()?, number: number.transpose()? })
+    }
 }
 
 const STATUS_HELP: &str = "\
@@ -281,6 +314,11 @@ pub(crate) enum GuardianPart {
     Serve(Guarded),
     /// Who waits for the guardian's end, at the other end of the socket that is the standard input
     Inherit,
+    /// What `uncork stack start` starts; what it is to do comes by the standard input
+    Instance {
+        /// Which it is, to be seen in ps(1)
+        number: u32,
+    },
 }
 
 /// What a guardian is for.
@@ -422,11 +460,24 @@ mod tests {
         assert_eq!((given.dev, given.port), (vec!["eth0".to_owned(), "eth1".to_owned()], vec![80]));
         assert_eq!(given.command, ["ls"]);
         assert_eq!(run(&["--stack=inline", "ls"]).unwrap().stack, Some(InProcess::Inline));
-        for wrong in
-            [&["--stack=instance", "ls"][..], &["--dev", "eth0", "ls"], &["--port=80", "ls"]]
+        for wrong in [&["--stack=kernel", "ls"][..], &["--dev", "eth0", "ls"], &["--port=80", "ls"]]
         {
             run(wrong).unwrap_err();
         }
+    }
+
+    #[test]
+    fn an_instance_is_named_by_its_name_its_number_or_both() {
+        let given = run(&["--stack=instance", "ls"]).unwrap();
+        assert_eq!((given.stack, given.instance), (Some(InProcess::Instance), None));
+        for (word, name, number) in [("web", "web", None), ("default:3", "default", Some(3))] {
+            let given = run(&["--stack=instance", "--instance", word, "ls"]).unwrap();
+            assert_eq!(given.instance, Some(Wanted { name: name.parse().unwrap(), number }));
+        }
+        for wrong in ["a/b", "web:", "web:x", ":1", "web:1:2"] {
+            run(&["--stack=instance", "--instance", wrong, "ls"]).unwrap_err();
+        }
+        run(&["--instance", "web", "ls"]).unwrap_err();
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 10] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 11] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
@@ -84,6 +84,7 @@ pub(crate) const LIBRARY_VARIABLES: [&str; 10] = [
     variable::AUTOCORK_MAX_QLEN,
     variable::AUTOCORK_DUMP_INTERVAL,
     uncork_guardian::VARIABLE,
+    uncork_guardian::INSTANCE_VARIABLE,
 ];
 
 /// A string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.

@@ -1,7 +1,8 @@
 //! What programs were told about F-Stack's adapter, for those that move from it (docs/F-STACK.md).
 //!
-//! Its variables say where instances run that serve programs from processes of their own. Here a program's stack runs
-//! on the program's own threads: what is left of them is on which processor that is.
+//! Its variables say where instances run that serve programs from processes of their own, and which of them serves
+//! which. `uncork stack start` and `uncork run --stack=instance` take them so, where their own options say nothing. With a
+//! stack on the program's own threads what is left of them is on which processor that is.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -30,6 +31,40 @@ pub(crate) fn note(environment: &Environment) -> Option<String> {
     ))
 }
 
+/// For `uncork stack start`: how many instances there are to be.
+pub(crate) fn instances(environment: &Environment) -> Result<Option<u32>, Failure> {
+    number(environment, INSTANCES)
+}
+
+/// For `uncork stack start`: the processor of the first instance.
+pub(crate) fn first_cpu(environment: &Environment) -> Result<Option<usize>, Failure> {
+    let first = environment.get(FIRST).map(|value| value.to_string_lossy());
+    Ok(first.map(|first| mask(&first)).transpose()?.map(|mask| mask.trailing_zeros() as usize))
+}
+
+/// For `uncork run --stack=instance`: the number of the instance.
+pub(crate) fn wanted(environment: &Environment) -> Result<Option<u32>, Failure> {
+    number(environment, PROCESS)
+}
+
+fn number(environment: &Environment, name: &str) -> Result<Option<u32>, Failure> {
+    let Some(value) = environment.get(name) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    let number = value.parse().map_err(|_| Failure::own(format!("{name}={value} is no number")))?;
+    Ok(Some(number))
+}
+
+/// Processors, a bit for each.
+fn mask(text: &str) -> Result<u64, Failure> {
+    let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
+    let mask = u64::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
+    mask.ok_or_else(|| {
+        Failure::own(format!(
+            "{FIRST}={text} is no mask of processors: 1 is the first, 4 the third (hexadecimal)"
+        ))
+    })
+}
+
 impl Placement {
     /// None if nothing is said of it.
     pub(crate) fn of(environment: &Environment) -> Result<Option<Self>, Failure> {
@@ -40,13 +75,7 @@ impl Placement {
     /// FF_PROC_ID alone counts from a processor that is not known.
     fn read(first: Option<&str>, process: Option<&str>) -> Result<Option<Self>, Failure> {
         let Some(first) = first else { return Ok(None) };
-        let digits = first.strip_prefix("0x").or(first.strip_prefix("0X")).unwrap_or(first);
-        let mask = u64::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
-        let mask = mask.ok_or_else(|| {
-            Failure::own(format!(
-                "{FIRST}={first} is no mask of processors: 1 is the first, 4 the third (hexadecimal)"
-            ))
-        })?;
+        let mask = mask(first)?;
         let process = process.unwrap_or("0");
         let further =
             process.parse::<u32>().ok().filter(|further| *further < mask.leading_zeros() + 1);
@@ -94,5 +123,22 @@ mod tests {
         ] {
             assert!(read(first, process).is_err(), "{first:?} {process:?}");
         }
+    }
+
+    #[test]
+    fn for_instances_they_say_how_many_where_and_which() {
+        let mut environment = Environment::default();
+        assert_eq!(instances(&environment).unwrap(), None);
+        assert_eq!(first_cpu(&environment).unwrap(), None);
+        assert_eq!(wanted(&environment).unwrap(), None);
+        for (name, value) in [(INSTANCES, "2"), (FIRST, "0x14"), (PROCESS, "1")] {
+            environment.set(name, value);
+        }
+        assert_eq!(instances(&environment).unwrap(), Some(2));
+        assert_eq!(first_cpu(&environment).unwrap(), Some(2));
+        assert_eq!(wanted(&environment).unwrap(), Some(1));
+        environment.set(PROCESS, "first");
+        let why = wanted(&environment).unwrap_err().to_string();
+        assert_eq!(why, "FF_PROC_ID=first is no number");
     }
 }

@@ -3,14 +3,19 @@
 //! It is started by one that ends at once, so that the program neither has a child that it does not know of nor hears
 //! of one's end. What it says comes by a pipe: the place where it is to be found, or what is missing.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use uncork_guard::{Guard, Plan, devices, heir, seclude};
+use serde::{Deserialize, Serialize};
+use uncork_guard::{Guard, Plan, devices, heir, seclude, seclude_instance};
 
 use crate::arguments::{Guarded, Guardian, GuardianPart};
 use crate::failure::Failure;
@@ -58,7 +63,53 @@ pub(crate) fn guardian(arguments: &Guardian) -> Result<i32, Failure> {
         }
         GuardianPart::Serve(guarded) => Ok(serve(guarded)),
         GuardianPart::Inherit => Ok(inherit().map_or(Failure::OWN, |()| 0)),
+        GuardianPart::Instance { number } => instance(*number),
     }
+}
+
+/// What an instance is told. It has secrets, so it comes by no argument and no environment.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Orders {
+    pub(crate) place: String,
+    pub(crate) token: String,
+    pub(crate) spin: Duration,
+    /// Its own processor, if it has one.
+    pub(crate) cpu: Option<usize>,
+}
+
+/// Starts an instance of this number.
+pub(crate) fn begin_instance(number: u32, orders: &Orders) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("uncork").args(["guardian", "instance", &number.to_string()]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // Fewer octets than a pipe has room for. Should it be gone already, its end tells.
+        let _ = input.write_all(&serde_json::to_vec(orders)?);
+    }
+    Ok(child)
+}
+
+/// The life of an instance.
+fn instance(number: u32) -> Result<i32, Failure> {
+    let failed = |error: &dyn Display| Failure::left(format!("instance {number}: {error}"));
+    let Orders { place, token, spin, cpu } =
+        serde_json::from_reader(io::stdin()).map_err(|error| failed(&error))?;
+    if let Some(cpu) = cpu {
+        settle(cpu)
+            .map_err(|error| failed(&format!("it cannot run on processor {cpu}: {error}")))?;
+    }
+    // A peer that is gone is an error, whoever has started this process.
+    crate::output::survive_broken_pipes();
+    seclude_instance().map_err(|error| failed(&error))?;
+    let settings = uncork_instance::Settings { place, token, spin };
+    uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error))
+}
+
+/// Runs this process on one processor.
+fn settle(cpu: usize) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set)
 }
 
 /// The life of the guardian's heir.
@@ -67,7 +118,7 @@ fn inherit() -> io::Result<()> {
     heir::inherit(rustix::stdio::stdin().try_clone_to_owned()?)
 }
 
-fn begin_heir() -> io::Result<(OwnedFd, Child)> {
+pub(crate) fn begin_heir() -> io::Result<(OwnedFd, Child)> {
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let (own, other) = socketpair(kind.0, kind.1, kind.2, None)?;
     let mut command = Command::new("/proc/self/exe");

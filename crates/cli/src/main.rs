@@ -24,6 +24,7 @@ mod loader;
 mod output;
 mod page;
 mod pids;
+mod place_file;
 mod placement;
 mod run;
 mod stack;

@@ -1,6 +1,6 @@
 //! Where a program with a stack on its own threads may run, and whether that costs it speed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,12 @@ type Processors = BTreeSet<usize>;
 /// What costs speed of where this process, which becomes the program, may run: a sentence each.
 pub(crate) fn warnings(devices: &[String]) -> Vec<String> {
     Machine::at(Path::new("/sys")).warnings(&own(), devices)
+}
+
+/// What costs speed of where this process, which becomes a program of one of these instances, may run; each has its
+/// processor. `wanted` is its number, if that is known.
+pub(crate) fn beside_instances(cpus: &BTreeMap<u32, usize>, wanted: Option<u32>) -> Vec<String> {
+    Machine::at(Path::new("/sys")).beside(&own(), cpus, wanted)
 }
 
 /// The processors that this process may run on.
@@ -57,6 +63,33 @@ impl Machine {
                 show(own)
             )
         })
+    }
+
+    /// Somebody has chosen one processor, and an instance needs it, too, or the core that it is of.
+    fn beside(
+        &self,
+        own: &Processors,
+        cpus: &BTreeMap<u32, usize>,
+        wanted: Option<u32>,
+    ) -> Vec<String> {
+        let Some(at) = own.first().filter(|_| own.len() == 1) else { return Vec::new() };
+        let path = format!("devices/system/cpu/cpu{at}/topology/thread_siblings_list");
+        let core = self.list(&path).unwrap_or_default();
+        let its = cpus.iter().filter(|(number, _)| wanted.is_none_or(|wanted| wanted == **number));
+        let said = its.filter_map(|(number, cpu)| {
+            let what = if cpu == at {
+                format!("that is the processor of instance {number} of the stack")
+            } else if core.contains(cpu) {
+                format!("that is a thread of the same core as processor {cpu}, instance {number}'s")
+            } else {
+                return None;
+            };
+            Some(format!(
+                "the program may run on processor {at} only, and {what}: they wait for each other; put it \
+                 elsewhere with taskset(1)"
+            ))
+        });
+        said.collect()
     }
 
     /// Somebody has chosen processors, and they are one core.
@@ -146,6 +179,24 @@ mod tests {
         {
             assert_eq!(said(own, device), Vec::<String>::new(), "{own} {device}");
         }
+    }
+
+    #[test]
+    fn a_program_on_the_processor_of_its_instance_is_told() {
+        let (_root, machine) = machine();
+        let cpus = BTreeMap::from([(0, 2), (1, 3)]);
+        let said = |own: &str, wanted| machine.beside(&parse(own).unwrap(), &cpus, wanted);
+        let same = said("2", Some(0));
+        assert_eq!(same.len(), 1, "{same:?}");
+        assert!(same[0].contains("processor 2 only, and that is the processor of instance 0"));
+        let sibling = said("7", None);
+        assert_eq!(sibling.len(), 1, "{sibling:?}");
+        assert!(sibling[0].contains("same core as processor 3, instance 1's"), "{sibling:?}");
+        // Another's, a core of nobody's, and one that may go elsewhere.
+        for (own, wanted) in [("2", Some(1)), ("1", None), ("2-3", None)] {
+            assert_eq!(said(own, wanted), Vec::<String>::new(), "{own} {wanted:?}");
+        }
+        assert_eq!(machine.beside(&parse("2").unwrap(), &BTreeMap::new(), None), [""; 0]);
     }
 
     #[test]

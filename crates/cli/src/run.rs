@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::execve;
+use uncork_guardian::{Client, Error};
 use uncork_posix::config::variable;
 
-use crate::arguments::Run;
+use crate::arguments::{InProcess, Run};
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
 use crate::inspect::{SHELL, inspect};
+use crate::place_file::{self, Name};
 use crate::{command, fstack, guardian, library, output, placement, stats};
 
 /// Runs the program. Returns only with `--stats`, or on failure.
@@ -27,16 +29,13 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
         output::complain(sentence);
     }
     apply(&arguments, &mut environment);
-    if arguments.stack.is_some() {
-        let placement = Placement::of(&environment)?;
-        let place = guardian::begin(&arguments.dev, &arguments.port)?;
-        environment.set(uncork_guardian::VARIABLE, place);
-        // Not the guardian, which runs where there is room.
-        placement.map_or(Ok(()), Placement::settle)?;
-        let slow = placement::warnings(&guardian::devices(&arguments.dev));
-        for note in fstack::note(&environment).into_iter().chain(slow) {
-            output::complain(note);
-        }
+    let notes = match arguments.stack {
+        None => Vec::new(),
+        Some(InProcess::Inline) => begin_inline(&arguments, &mut environment)?,
+        Some(InProcess::Instance) => join_instance(&arguments, &mut environment)?,
+    };
+    for note in notes {
+        output::complain(note);
     }
     environment.preload(&library);
     let program = Program { file, arguments: arguments.command, environment };
@@ -44,6 +43,55 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
         None => program.exec(),
         Some(file) => stats::run(program, file.as_deref()),
     }
+}
+
+/// Leaves a guardian behind for a stack on the program's own threads. Gives what there is to say of it.
+fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
+    if arguments.instance.is_some() {
+        return Err(Failure::own(
+            "--instance names what --stack=instance attaches to: give that instead of --stack, or leave it out",
+        ));
+    }
+    let placement = Placement::of(environment)?;
+    let place = guardian::begin(&arguments.dev, &arguments.port)?;
+    environment.set(uncork_guardian::VARIABLE, place);
+    // Not the guardian, which runs where there is room.
+    placement.map_or(Ok(()), Placement::settle)?;
+    let slow = placement::warnings(&guardian::devices(&arguments.dev));
+    Ok(fstack::note(environment).into_iter().chain(slow).collect())
+}
+
+/// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
+fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
+    if !arguments.dev.is_empty() || !arguments.port.is_empty() {
+        return Err(Failure::own(
+            "--dev and --port are for uncork stack start, which has the devices: leave them out with \
+             --stack=instance",
+        ));
+    }
+    let (name, number) = match &arguments.instance {
+        Some(wanted) => (wanted.name.clone(), wanted.number),
+        None => (Name::default(), None),
+    };
+    let number = number.map_or_else(|| fstack::wanted(environment), |number| Ok(Some(number)))?;
+    let told = place_file::find(&name)?;
+    if let Some(number) = number.filter(|number| *number >= told.instances) {
+        return Err(Failure::own(format!(
+            "there is no instance {number} of {name}, which has {}, counted from 0",
+            told.instances
+        )));
+    }
+    match Client::connect(&told.place) {
+        Ok(_) => {}
+        Err(Error::Gone | Error::Place) => return Err(place_file::gone(&name)),
+        Err(error) => return Err(Failure::own(error.to_string())),
+    }
+    let slow = placement::beside_instances(&told.cpus, number);
+    environment.set(uncork_guardian::VARIABLE, told.place);
+    if let Some(number) = number {
+        environment.set(uncork_guardian::INSTANCE_VARIABLE, number.to_string());
+    }
+    Ok(slow)
 }
 
 /// Sets the variables of the options that were given; the others stay as they are.

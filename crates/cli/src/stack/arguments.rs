@@ -9,11 +9,14 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use uncork_posix::config::parse_duration;
 use uncork_serve::Cidr;
 
+use super::start::Cpus;
 use super::why::Target;
+use crate::place_file::Name;
 
 const STACK_HELP: &str = "\
 Examples:
   uncork stack serve http --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
+  sudo uncork stack start --dev eth0 --instances 2 --cpus 2,3
   uncork stack stat
   uncork stack why 4711:9
 
@@ -35,6 +38,7 @@ pub(crate) struct Stack {
 pub(super) enum StackCommand {
     Serve(Serve),
     Connect(Connect),
+    Start(Start),
     Stat(Stat),
     Why(Why),
 }
@@ -182,6 +186,84 @@ pub(super) struct Connect {
 
     #[command(flatten)]
     pub(super) device: Device,
+}
+
+const START_HELP: &str = "\
+Examples:
+  sudo uncork stack start
+  sudo uncork stack start --dev eth0 --instances 2 --cpus 2,3 --spin 50us --group www-data
+  sudo uncork stack start --name web --config /etc/uncork.ini
+  uncork run --stack=instance -- nginx
+
+Ctrl-C, SIGTERM and SIGHUP end it, and its instances with it; a second one kills them.
+
+Exit status: 0 it was told to end, 1 the system has failed, 2 the command line or the file is wrong, or names what
+cannot be used, 3 a privilege is missing.";
+
+/// Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`
+///
+/// Each instance has a TCP stack under this host's own addresses; programs attach to it over shared memory. Needs
+/// what `uncork run --stack` needs (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, Linux 6.6) and root, for the file that tells
+/// programs where the instances are. Programs need nothing. Runs until it is ended, and starts instances
+/// again that have died.
+#[derive(Debug, Default, Args)]
+#[command(after_help = START_HELP)]
+pub(super) struct Start {
+    /// What these instances are called, if there are others beside them [default: default]
+    #[arg(long, value_name = "NAME", value_parser = Name::from_str)]
+    pub(super) name: Option<Name>,
+
+    /// A network device; may be repeated
+    ///
+    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
+    /// link-local addresses alone).
+    #[arg(long, value_name = "DEV")]
+    pub(super) dev: Vec<String>,
+
+    /// A port that programs may listen on with the stack; may be repeated
+    ///
+    /// Listeners at other ports stay the kernel's. Without it: all.
+    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
+    pub(super) port: Vec<u16>,
+
+    /// How many instances there are [default: 1]
+    #[arg(long, value_name = "N", value_parser = instance_count)]
+    pub(super) instances: Option<u32>,
+
+    /// The processors of the instances, such as 2,4-6: the first is the first one's
+    ///
+    /// Without it they run where there is room.
+    #[arg(long, value_name = "LIST", value_parser = Cpus::from_str)]
+    pub(super) cpus: Option<Cpus>,
+
+    /// How long an instance goes on looking, after the last frame, before it sleeps
+    ///
+    /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(super) spin: Option<Duration>,
+
+    /// A group whose users may attach, besides root
+    #[arg(long, value_name = "GROUP")]
+    pub(super) group: Option<String>,
+
+    /// A file with what is not said here
+    ///
+    /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, instances, cpus, spin, group.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// As many as may share a port.
+const MOST_INSTANCES: u32 = 64;
+
+pub(super) fn instance_count(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| (1..=MOST_INSTANCES).contains(count));
+    count.ok_or_else(|| format!("{text:?} is no number of instances: 1 to {MOST_INSTANCES}"))
+}
+
+pub(super) fn tcp_port(text: &str) -> Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| format!("{text:?} is no port: 1 to 65535"))
 }
 
 const STAT_HELP: &str = "\

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod ask;
+mod start;
 mod table;
 mod why;
 
@@ -26,6 +27,7 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
     match arguments.command {
         StackCommand::Serve(wanted) => serve(wanted),
         StackCommand::Connect(wanted) => connect(wanted),
+        StackCommand::Start(wanted) => start::start(wanted),
         StackCommand::Stat(wanted) => show(&wanted),
         StackCommand::Why(wanted) => why::why(&wanted),
     }

@@ -1,0 +1,151 @@
+//! What may stand in a file instead of on the command line: lines of `key = value` in the section `[stack]`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use uncork_posix::config::parse_duration;
+
+use super::cpus::Cpus;
+use crate::place_file::Name;
+use crate::stack::arguments::{Start, instance_count, tcp_port};
+
+/// The only section that there is.
+const SECTION: &str = "[stack]";
+
+/// What a file has said. Lists may be one line with commas, or a line for each.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Config {
+    name: Option<Name>,
+    dev: Vec<String>,
+    port: Vec<u16>,
+    instances: Option<u32>,
+    cpus: Option<Cpus>,
+    spin: Option<Duration>,
+    group: Option<String>,
+}
+
+impl FromStr for Config {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut config = Self::default();
+        let mut in_section = false;
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            let wrong = |why: String| format!("line {}: {why}", at + 1);
+            match line {
+                "" => {}
+                comment if comment.starts_with(['#', ';']) => {}
+                SECTION => in_section = true,
+                other if other.starts_with('[') => {
+                    return Err(wrong(format!("there is no section {other}, but {SECTION}")));
+                }
+                _ if !in_section => {
+                    return Err(wrong(format!("it stands before the section {SECTION}")));
+                }
+                line => config.take(line).map_err(wrong)?,
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl Config {
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let no = || format!("{line:?} is not of the form KEY = VALUE");
+        let (key, value) = line.split_once('=').ok_or_else(no)?;
+        let (key, value) = (key.trim(), value.trim());
+        let again = || format!("{key} is there twice");
+        match key {
+            "name" => once(&mut self.name, value.parse()?).ok_or_else(again),
+            "dev" => {
+                self.dev.extend(list(value).map(str::to_owned));
+                Ok(())
+            }
+            "port" => {
+                for word in list(value) {
+                    self.port.push(tcp_port(word)?);
+                }
+                Ok(())
+            }
+            "instances" => once(&mut self.instances, instance_count(value)?).ok_or_else(again),
+            "cpus" => once(&mut self.cpus, value.parse()?).ok_or_else(again),
+            "spin" => {
+                let spin = parse_duration(value).map_err(|error| error.to_string())?;
+                once(&mut self.spin, spin).ok_or_else(again)
+            }
+            "group" => once(&mut self.group, value.to_owned()).ok_or_else(again),
+            _ => Err(format!(
+                "there is no key {key}, but name, dev, port, instances, cpus, spin and group"
+            )),
+        }
+    }
+
+    /// What was not said on the command line is as the file says.
+    pub(super) fn complete(self, start: Start) -> Start {
+        Start {
+            name: start.name.or(self.name),
+            dev: if start.dev.is_empty() { self.dev } else { start.dev },
+            port: if start.port.is_empty() { self.port } else { start.port },
+            instances: start.instances.or(self.instances),
+            cpus: start.cpus.or(self.cpus),
+            spin: start.spin.or(self.spin),
+            group: start.group.or(self.group),
+            config: start.config,
+        }
+    }
+}
+
+/// None if there is something already.
+fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.replace(value).is_none().then_some(())
+}
+
+fn list(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_the_flags_do_not() {
+        let text = "# ours\n[stack]\nname=web\n dev = eth0, eth1\ndev = eth2\nport = 80,443\n; more\n\
+                    instances = 2\ncpus = 2,4-6\nspin = 50us\ngroup = www\n";
+        let config: Config = text.parse().unwrap();
+        let start = config.complete(Start::default());
+        assert_eq!(start.name, "web".parse().ok());
+        assert_eq!(start.dev, ["eth0", "eth1", "eth2"]);
+        assert_eq!(start.port, [80, 443]);
+        assert_eq!((start.instances, start.cpus), (Some(2), Some(Cpus(vec![2, 4, 5, 6]))));
+        assert_eq!(start.spin, Some(Duration::from_micros(50)));
+        assert_eq!(start.group.as_deref(), Some("www"));
+        // A flag takes the place of all that the file has of it.
+        let config: Config = text.parse().unwrap();
+        let flags = Start { dev: vec!["eth7".to_owned()], instances: Some(1), ..Start::default() };
+        let start = config.complete(flags);
+        assert_eq!((start.dev, start.instances), (vec!["eth7".to_owned()], Some(1)));
+        assert_eq!(start.port, [80, 443]);
+        assert_eq!("".parse::<Config>(), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_with_its_line() {
+        for (text, wanted) in [
+            ("[stack]\n\nlcore_mask = 1", "line 3: there is no key lcore_mask, but name, dev"),
+            ("dev = eth0", "line 1: it stands before the section [stack]"),
+            ("[stack]\n[dpdk]", "line 2: there is no section [dpdk], but [stack]"),
+            ("[stack]\ndev eth0", "line 2: \"dev eth0\" is not of the form KEY = VALUE"),
+            ("[stack]\nport = 80, 0", "line 2: \"0\" is no port"),
+            ("[stack]\ninstances = 0", "line 2: \"0\" is no number of instances"),
+            ("[stack]\ncpus = 4-2", "line 2: \"4-2\" is no list of processors"),
+            ("[stack]\nname = a/b", "line 2: \"a/b\" is no name of instances"),
+            ("[stack]\nspin = 5", "line 2: \"5\" is not a duration"),
+            ("[stack]\nname = a\nname = b", "line 3: name is there twice"),
+        ] {
+            let why = text.parse::<Config>().unwrap_err();
+            assert!(why.starts_with(wanted), "{why}");
+        }
+    }
+}
