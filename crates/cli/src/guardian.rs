@@ -101,7 +101,8 @@ fn instance(number: u32) -> Result<i32, Failure> {
     // A peer that is gone is an error, whoever has started this process.
     crate::output::survive_broken_pipes();
     seclude_instance().map_err(|error| failed(&error))?;
-    let settings = uncork_instance::Settings { place, token, spin };
+    let settings =
+        uncork_instance::Settings { place, token, spin, say: |what| crate::output::complain(what) };
     uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error))
 }
 

@@ -41,7 +41,8 @@ impl Instances {
         let daemon = Daemon::start(command, &log.path().join("instances.log"))?;
         let instances = Self { name, daemon: Some(daemon), log };
         let patience = Instant::now() + LONG;
-        while !instances.place().exists() {
+        // It is there, and empty, before they are.
+        while std::fs::metadata(instances.place()).map_or(0, |file| file.len()) == 0 {
             ensure!(Instant::now() < patience, "no instances: {}", instances.said());
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -77,12 +78,19 @@ impl Instances {
         text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
     }
 
-    /// Ends them, as Ctrl-C does.
+    /// Ends them, as a service manager does.
     pub fn stop(&mut self) -> Result<()> {
         let Some(daemon) = self.daemon.take() else { return Ok(()) };
         let status = daemon.stop(Signal::SIGTERM)?;
         ensure!(status.success(), "{status}: {}", self.said());
         ensure!(!self.place().exists(), "{} is left", self.place().display());
         Ok(())
+    }
+}
+
+impl Drop for Instances {
+    fn drop(&mut self) {
+        // A test that has failed leaves nothing behind either.
+        let _ = self.stop();
     }
 }
