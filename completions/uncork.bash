@@ -115,6 +115,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__stack,serve)
                 cmd="uncork__subcmd__help__subcmd__stack__subcmd__serve"
                 ;;
+            uncork__subcmd__help__subcmd__stack,start)
+                cmd="uncork__subcmd__help__subcmd__stack__subcmd__start"
+                ;;
             uncork__subcmd__help__subcmd__stack,stat)
                 cmd="uncork__subcmd__help__subcmd__stack__subcmd__stat"
                 ;;
@@ -178,6 +181,9 @@ _uncork() {
             uncork__subcmd__stack,serve)
                 cmd="uncork__subcmd__stack__subcmd__serve"
                 ;;
+            uncork__subcmd__stack,start)
+                cmd="uncork__subcmd__stack__subcmd__start"
+                ;;
             uncork__subcmd__stack,stat)
                 cmd="uncork__subcmd__stack__subcmd__stat"
                 ;;
@@ -192,6 +198,9 @@ _uncork() {
                 ;;
             uncork__subcmd__stack__subcmd__help,serve)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__serve"
+                ;;
+            uncork__subcmd__stack__subcmd__help,start)
+                cmd="uncork__subcmd__stack__subcmd__help__subcmd__start"
                 ;;
             uncork__subcmd__stack__subcmd__help,stat)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__stat"
@@ -688,7 +697,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack)
-            opts="serve connect stat why"
+            opts="serve connect start stat why"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -716,6 +725,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack__subcmd__serve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__stack__subcmd__start)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1142,7 +1165,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --dev --port --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --dev --port --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1180,7 +1203,11 @@ _uncork() {
                     return 0
                     ;;
                 --stack)
-                    COMPREPLY=($(compgen -W "inline" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "inline instance" -- "${cur}"))
+                    return 0
+                    ;;
+                --instance)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --dev)
@@ -1203,7 +1230,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack)
-            opts="-h --help serve connect stat why help"
+            opts="-h --help serve connect start stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1293,7 +1320,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__help)
-            opts="serve connect stat why help"
+            opts="serve connect start stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1335,6 +1362,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__help__subcmd__serve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__stack__subcmd__help__subcmd__start)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1455,6 +1496,63 @@ _uncork() {
                     ;;
                 --grace)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__stack__subcmd__start)
+            opts="-h --name --dev --port --instances --cpus --spin --group --config --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dev)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --instances)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --spin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 *)

@@ -43,7 +43,9 @@ nodelay\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l bound -d 'How long anything may stay held: 100us to 200ms' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l spin -d 'How long a wait tries before it sleeps: off, auto or a duration' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the end, tell what was held, pushed and passed through' -r -F
-complete -c uncork -n "__fish_uncork_using_subcommand run" -l stack -d 'Move its TCP to a stack in user space, under this host\'s own addresses' -r -f -a "inline\t'On the program\'s own threads'"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l stack -d 'Move its TCP to a stack in user space, under this host\'s own addresses' -r -f -a "inline\t'On the program\'s own threads'
+instance\t'In a process of its own, to which the program attaches'"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l instance -d 'Which instances --stack=instance attaches to, by their name, and which of them' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l dev -d 'A network device for --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l port -d 'A port that may be listened on by --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
@@ -197,12 +199,13 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, or the name of a TAP to be made' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l port -d 'The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http)' -r
@@ -233,6 +236,15 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l name -d 'What these instances are called, if there are others beside them [default: default]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l dev -d 'A network device; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l port -d 'A port that programs may listen on with the stack; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l instances -d 'How many instances there are [default: 1]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l cpus -d 'The processors of the instances, such as 2,4-6: the first is the first one\'s' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l spin -d 'How long an instance goes on looking, after the last frame, before it sleeps' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l group -d 'A group whose users may attach, besides root' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l config -d 'A file with what is not said here' -r -F
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -240,6 +252,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from why" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -266,5 +279,6 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'

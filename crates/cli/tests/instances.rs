@@ -1,0 +1,294 @@
+//! `uncork stack start`, and how programs of `uncork run --stack=instance` find its instances.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{UNCORK, library, output, refused, stderr, stdout, uncork};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use uncork_guardian::Client;
+use uncork_netns::Namespace;
+use uncork_netns::testing::is_skipped;
+
+const LONG: Duration = Duration::from_secs(20);
+/// Whom nobody has in his group.
+const NOBODY: u32 = 65_534;
+
+fn host(label: &str) -> Namespace {
+    let host = Namespace::new(label).unwrap();
+    host.ip("link add eth0 type veth peer name eth1").unwrap();
+    host.ip("address add 10.95.0.1/24 dev eth0").unwrap();
+    for device in ["eth0", "eth1"] {
+        host.ip(&format!("link set {device} up")).unwrap();
+    }
+    host
+}
+
+/// A name that no other test has.
+fn name(label: &str) -> String {
+    format!("test-{label}-{}", std::process::id())
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new("/run/uncork/stack").join(name)
+}
+
+fn on(host: &Namespace, program: &str) -> Command {
+    let mut command = host.command(program);
+    command.env("UNCORK_LIBRARY", library()).env_remove("LD_PRELOAD");
+    command
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < end, "not so for {LONG:?}: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `uncork stack start`, when it has said that it is ready.
+struct Stack {
+    child: Child,
+    said: String,
+}
+
+impl Stack {
+    fn start(host: &Namespace, name: &str, arguments: &[&str]) -> Self {
+        let mut command = on(host, UNCORK);
+        command.args(["stack", "start", "--name", name]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        Self { child, said }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    /// The processes of its instances, by their numbers.
+    fn instances(&self, count: u32) -> Vec<Pid> {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let line = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        let of = |number: u32| {
+            let wanted = format!("uncork\0guardian\0instance\0{number}\0");
+            let is_it = |pid: &&str| line(pid).is_ok_and(|line| line == wanted);
+            children.split_whitespace().find(is_it)?.parse().ok().map(Pid::from_raw)
+        };
+        (0..count).filter_map(of).collect()
+    }
+
+    /// What it has said on standard error when it has ended, and how.
+    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill(self.pid(), signal).unwrap();
+        drop(self.child.stdout.take());
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code(), stderr(&output))
+    }
+}
+
+/// One word of what a process says of itself (proc_pid_status(5)).
+fn status(pid: Pid, key: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.trim_start_matches(':').trim().to_owned()
+}
+
+#[test]
+fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_them() {
+    const TEST: &str =
+        "instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_them";
+    if is_skipped(TEST) {
+        return;
+    }
+    let (host, name) = (host("inststart"), name("start"));
+    let stack = Stack::start(&host, &name, &["--instances", "2", "--cpus", "0,1"]);
+    let wanted = format!(
+        "2 instances of the stack on eth0: uncork run --stack=instance --instance {name} -- COMMAND\n"
+    );
+    assert_eq!(stack.said, wanted);
+    let instances = stack.instances(2);
+    assert_eq!(instances.len(), 2);
+    for (number, pid) in instances.iter().enumerate() {
+        assert_eq!(status(*pid, "Cpus_allowed_list"), number.to_string());
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(status(*pid, set), "0000000000000000", "{set}");
+        }
+        assert_eq!(status(*pid, "NoNewPrivs"), "1");
+        // Its secret is in nothing that others may read.
+        let place = fs::read_to_string(file(&name)).unwrap();
+        let (_, token) = place.lines().next().unwrap().split_once(':').unwrap();
+        let environment = fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+        assert!(!environment.contains(token));
+    }
+    let of = format!("{name}:1");
+    let mut command = on(&host, UNCORK);
+    command.args(["run", "--stack=instance", "--instance", &of, "--", "sh", "-c"]);
+    let script = "echo $UNCORK_STACK $UNCORK_STACK_INSTANCE; echo \"$LD_PRELOAD\"";
+    let ran = output(command.arg(script));
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "");
+    let said = stdout(&ran);
+    let (place, rest) = said.lines().next().unwrap().split_once(' ').unwrap();
+    assert_eq!((rest, Path::new(said.lines().nth(1).unwrap())), ("1", library()));
+    let place = place.to_owned();
+    let mut client = host.within(move || Ok(Client::connect(&place)?)).unwrap();
+    assert!(client.attaches());
+    assert_eq!(client.attach(Some(1)).unwrap().0, 1);
+    // One dies, and there is another in its place.
+    let dead = instances[0];
+    kill(dead, Signal::SIGKILL).unwrap();
+    let is_new = |all: Vec<Pid>| all.len() == 2 && all[0] != dead && all[1] == instances[1];
+    wait_until("it is started again", || is_new(stack.instances(2)));
+    let again = stack.instances(2)[0];
+    wait_until("it is in its place", || status(again, "Cpus_allowed_list") == "0");
+    let (code, complaints) = stack.end(Signal::SIGTERM);
+    assert_eq!(code, Some(0), "{complaints}");
+    let wanted =
+        format!("uncork: instance 0 of the stack (process {dead}) was ended by a signal (SIGKILL)");
+    assert!(complaints.starts_with(&wanted), "{complaints}");
+    assert_eq!(complaints.lines().count(), 1, "{complaints}");
+    assert!(!file(&name).exists());
+    for pid in [again, instances[1]] {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is left");
+    }
+}
+
+#[test]
+fn a_name_is_one_s_at_a_time_and_what_was_left_behind_is_replaced() {
+    const TEST: &str = "a_name_is_one_s_at_a_time_and_what_was_left_behind_is_replaced";
+    if is_skipped(TEST) {
+        return;
+    }
+    let (host, name) = (host("instname"), name("name"));
+    let stack = Stack::start(&host, &name, &[]);
+    let mut second = on(&host, UNCORK);
+    refused(second.args(["stack", "start", "--name", &name]), 2, "run already: end them");
+    let run = |why: &str| {
+        let mut command = on(&host, UNCORK);
+        command.args(["run", "--stack=instance", "--instance", &name, "--", "echo", "ran"]);
+        refused(&mut command, 125, why);
+    };
+    stack.end(Signal::SIGKILL);
+    assert!(file(&name).exists());
+    run(&format!("network namespace: sudo uncork stack start --name {name}"));
+    let stack = Stack::start(&host, &name, &[]);
+    assert!(stack.said.starts_with("1 instance of the stack on eth0: "), "{}", stack.said);
+    assert_eq!(stack.end(Signal::SIGINT), (Some(0), String::new()));
+    run(&format!("sudo uncork stack start --name {name} starts them"));
+}
+
+#[test]
+fn who_is_in_the_group_may_attach_and_others_may_not() {
+    const TEST: &str = "who_is_in_the_group_may_attach_and_others_may_not";
+    if is_skipped(TEST) {
+        return;
+    }
+    let (host, name) = (host("instgroup"), name("group"));
+    // Its own directory is none that everybody may search.
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let program = directory.path().join("uncork");
+    fs::copy(UNCORK, &program).unwrap();
+    let stack = Stack::start(&host, &name, &["--group", "4711"]);
+    let found = fs::metadata(file(&name)).unwrap();
+    assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o640, 0, 4711));
+    let run = |group: u32| {
+        let mut command = on(&host, "setpriv");
+        command.arg(format!("--reuid={NOBODY}")).arg(format!("--regid={group}"));
+        command.arg("--clear-groups").arg(&program);
+        command.args(["run", "--stack=instance", "--instance", &name, "--", "id", "-g"]);
+        command
+    };
+    let ran = output(&mut run(4711));
+    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("4711\n", ""));
+    let why = "may not attach to the instances";
+    refused(&mut run(NOBODY), 125, why);
+    refused(&mut run(NOBODY), 125, "sudo uncork stack start --name");
+    assert_eq!(stack.end(Signal::SIGTERM).0, Some(0));
+}
+
+#[test]
+fn what_f_stack_s_adapter_was_told_is_what_there_is() {
+    const TEST: &str = "what_f_stack_s_adapter_was_told_is_what_there_is";
+    if is_skipped(TEST) {
+        return;
+    }
+    let (host, name) = (host("instfstack"), name("fstack"));
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(config.path(), format!("[stack]\nname = {name}\ndev = eth0\n")).unwrap();
+    let mut command = on(&host, UNCORK);
+    command.args(["stack", "start", "--config"]).arg(config.path());
+    command.envs([("FF_NB_FSTACK_INSTANCE", "2"), ("FF_INITIAL_LCORE_ID", "1")]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let stack = Stack { child, said };
+    assert!(stack.said.starts_with("2 instances of the stack on eth0"), "{}", stack.said);
+    let told = fs::read_to_string(file(&name)).unwrap();
+    assert_eq!(told.lines().skip(1).collect::<Vec<_>>(), ["instances 2", "cpu 0 0", "cpu 1 1"]);
+    let run = |process: &str| {
+        let mut command = on(&host, UNCORK);
+        command.args(["run", "--stack=instance", "--instance", &name, "--", "sh", "-c"]);
+        command.arg("echo $UNCORK_STACK_INSTANCE").env("FF_PROC_ID", process);
+        command
+    };
+    let ran = output(&mut run("1"));
+    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1\n", ""));
+    refused(&mut run("2"), 125, &format!("no instance 2 of {name}, which has 2"));
+    // On the processor of its instance.
+    let mut command = on(&host, "taskset");
+    command.args(["-c", "1", UNCORK, "run", "--stack=instance", "--instance"]);
+    let ran = output(command.arg(format!("{name}:1")).args(["--", "true"]));
+    assert!(stderr(&ran).contains("that is the processor of instance 1"), "{}", stderr(&ran));
+    assert_eq!(stack.end(Signal::SIGHUP).0, Some(0));
+}
+
+#[test]
+fn what_cannot_be_started_is_one_sentence_and_leaves_nothing() {
+    const TEST: &str = "what_cannot_be_started_is_one_sentence_and_leaves_nothing";
+    if is_skipped(TEST) {
+        return;
+    }
+    let (host, name) = (host("instmissing"), name("missing"));
+    let start = |arguments: &[&str], code: i32, why: &str| {
+        let mut command = on(&host, UNCORK);
+        refused(command.args(["stack", "start", "--name", &name]).args(arguments), code, why);
+        assert!(!file(&name).exists());
+    };
+    start(&["--dev", "none0"], 2, "there is no network device none0 here");
+    start(&["--group", "no-such-group"], 2, "there is no group no-such-group");
+    start(&["--cpus", "8191"], 2, "there is no processor 8191, or it is off");
+    start(&["--instances", "2", "--cpus", "0"], 2, "2 instances need a processor each");
+    let mut command = on(&host, "setpriv");
+    command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", UNCORK]);
+    command.args(["stack", "start", "--name", &name]);
+    refused(&mut command, 3, "need CAP_NET_RAW: run uncork as root (sudo uncork stack start)");
+    assert!(!file(&name).exists());
+}
+
+#[test]
+fn options_that_make_no_sense_together_are_told() {
+    let run = |arguments: &[&str], why: &str| {
+        let mut command = uncork();
+        refused(command.arg("run").args(arguments).args(["--", "echo", "ran"]), 125, why);
+    };
+    let why = "--dev and --port are for uncork stack start";
+    run(&["--stack=instance", "--dev", "eth0"], why);
+    run(&["--stack=instance", "--port", "80"], why);
+    run(&["--stack", "--instance", "web"], "--instance names what --stack=instance attaches to");
+    let why =
+        "no instances no-such-name of the stack run: sudo uncork stack start --name no-such-name";
+    run(&["--stack=instance", "--instance", "no-such-name"], why);
+}
