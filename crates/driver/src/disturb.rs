@@ -196,7 +196,9 @@ fn noted(arrived: &Arrived) -> Option<Received<'_>> {
 
 impl<D: Driver> Driver for Disturb<D> {
     fn capabilities(&self) -> Capabilities {
-        self.capabilities
+        let room = self.slot.len() - LINK_BYTES;
+        let mtu = self.inner.capabilities().mtu.min(u16::try_from(room).unwrap_or(u16::MAX));
+        Capabilities { mtu, max_train_bytes: mtu.into(), ..self.capabilities }
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {

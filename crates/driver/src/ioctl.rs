@@ -72,6 +72,12 @@ pub(crate) fn mtu(fd: impl AsFd, device: &str) -> io::Result<u32> {
     Ok(u32::try_from(unsafe { request.0.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
+/// Largest packet of the device with this number, whatever it is called by now, in octets.
+pub(crate) fn mtu_by_index(fd: impl AsFd, index: i32) -> io::Result<u32> {
+    let device = name(fd.as_fd(), index)?;
+    mtu(fd, &device)
+}
+
 /// Sets the largest packet of the device, in octets.
 pub(crate) fn set_mtu(fd: impl AsFd, device: &str, mtu: u16) -> io::Result<()> {
     let mut request = Request::about(device)?;

@@ -20,6 +20,7 @@ mod disturb;
 mod error;
 mod ioctl;
 pub mod memory;
+mod mtu;
 pub mod record;
 pub mod tap;
 mod trace;
@@ -48,7 +49,8 @@ pub enum Offer {
 /// and then, if there was nothing to do, sleeping until [`Driver::wakes`] is readable or a timer is
 /// due.
 pub trait Driver {
-    /// What the device can do. Does not change while it is in use.
+    /// What the device can do. Its MTU, and with it its longest train, may change while it is in use, which is
+    /// noticed in [`Driver::flush`]; nothing else does.
     fn capabilities(&self) -> Capabilities;
 
     /// Hands at most `budget` frames that have come to `each`, oldest first, and gives how many they

@@ -16,7 +16,7 @@ const COMPLETIONS: u64 = 1;
 const RETRY: u64 = 2;
 
 /// How long frames wait that the kernel did not take (a full queue below, no memory for now).
-const RETRY_AFTER: Duration = Duration::from_millis(1);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// How long what has left a device may go unseen where nobody tells of it: a small part of what such a
 /// device holds (three quarters of a millisecond, see uncork-stack).

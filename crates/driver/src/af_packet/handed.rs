@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use uncork_packet::{Capabilities, Medium};
 
 use super::geometry::Geometry;
-use crate::ioctl;
+use super::open::{LINK_BYTES, RECEIVED_AT};
+use super::slots::HEADER_BYTES;
+use crate::{ioctl, vnet};
 
 /// A packet socket that is ready to receive and send, and what must be known to use it. Opening one takes
 /// CAP_NET_RAW, [`Port::adopt`](super::Port::adopt) nothing: the two halves may be two processes', with the
@@ -49,10 +51,17 @@ pub(super) struct Rings {
 impl Device {
     /// What a packet socket on it can do.
     pub(super) fn capabilities(&self) -> Capabilities {
+        self.capabilities_at(self.mtu)
+    }
+
+    /// The same, once the device has this MTU.
+    pub(super) fn capabilities_at(&self, mtu: u16) -> Capabilities {
+        let takes_trains = self.max_train_bytes > u32::from(self.mtu);
+        let train = if takes_trains { self.max_train_bytes } else { 0 };
         Capabilities {
             medium: if self.ethernet { Medium::Ethernet } else { Medium::Ip },
-            mtu: self.mtu,
-            max_train_bytes: self.max_train_bytes,
+            mtu,
+            max_train_bytes: train.max(u32::from(mtu)),
             completes_checksums: true,
             reports_completions: true,
         }
@@ -60,6 +69,14 @@ impl Device {
 }
 
 impl Rings {
+    /// The longest packet that a slot of either ring holds, in octets.
+    pub(super) fn longest_packet(&self) -> u16 {
+        let receive = self.receive.slot_bytes().saturating_sub(RECEIVED_AT + LINK_BYTES);
+        let before = HEADER_BYTES + vnet::BYTES + LINK_BYTES;
+        let transmit = self.transmit.slot_bytes().saturating_sub(before);
+        u16::try_from(receive.min(transmit)).unwrap_or(u16::MAX)
+    }
+
     /// Whoever has described them is not asked to be right for our memory's sake.
     pub(super) fn check(&self) -> io::Result<()> {
         if self.receive.is_sound() && self.transmit.is_sound() {

@@ -14,6 +14,9 @@
 //! the receiver at the other end of a virtual link, has taken it up. That is what small queues ask
 //! for. As an exception, virtual links copy long frames when they cross.
 //!
+//! **A frame that the kernel refuses** stays in its slot, at the head of the ring, and nothing behind it leaves before
+//! it does (`refused`).
+//!
 //! **The kernel sees everything, too.** Its own copy of a frame goes on up; for an address that the
 //! kernel owns, it would answer with resets. A filter (uncork-bpf, `owned`) takes it away behind the
 //! packet socket; a second one, attached here, keeps out of the rings what the stack does not own.
@@ -27,6 +30,7 @@ mod handed;
 mod open;
 mod options;
 mod port;
+mod refused;
 mod slots;
 
 pub use handed::{Description, Handed};

@@ -16,10 +16,10 @@ use crate::{OpenError, ioctl, vnet, wakeup};
 /// Longest IP packet, in octets.
 const LONGEST_PACKET: u32 = 65_535;
 /// An Ethernet header with a VLAN tag, the longest that is seen in front of IP here.
-const LINK_BYTES: usize = 18;
+pub(super) const LINK_BYTES: usize = 18;
 /// Where the kernel puts the network header of a frame that came, at the latest: behind the slot's
 /// header, an address and room for the link layer, aligned, and the vnet header (tpacket_rcv).
-const RECEIVED_AT: usize = 80 + vnet::BYTES;
+pub(super) const RECEIVED_AT: usize = 80 + vnet::BYTES;
 
 /// Bare IP of a modem (linux/if_arp.h).
 const ARPHRD_RAWIP: u16 = 519;

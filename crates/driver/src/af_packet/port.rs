@@ -9,7 +9,9 @@ use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit}
 use super::handed::{Device, Handed};
 use super::open::Settings;
 use super::options;
+use super::refused::{Refused, packet_bytes};
 use super::slots::{self, ReceiveSlots, TransmitSlots};
+use crate::mtu::Mtu;
 use crate::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError, ioctl, vnet};
 
@@ -24,7 +26,7 @@ const LOOK_PAST: usize = 32;
 /// its events.
 const TURNS_WITHOUT_EVENTS: u64 = 32;
 /// Octets of an Ethernet header.
-const ETHERNET_BYTES: usize = 14;
+pub(super) const ETHERNET_BYTES: usize = 14;
 
 /// What was received, as the kernel counts it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,38 +41,43 @@ pub struct Statistics {
 
 /// What a slot of the transmit ring holds.
 #[derive(Debug, Clone, Copy)]
-struct Sent {
+pub(super) struct Sent {
     owner: Option<Owner>,
     bytes: u32,
+    /// Of the longest packet that it is on the link; 0 if it was taken back.
+    pub(super) packet_bytes: u32,
 }
 
 /// A socket that is ready to receive and send, with its rings mapped.
 #[derive(Debug)]
-struct Opened {
-    socket: OwnedFd,
-    device: Device,
-    capabilities: Capabilities,
+pub(super) struct Opened {
+    pub(super) socket: OwnedFd,
+    pub(super) device: Device,
+    /// As they are by now.
+    pub(super) capabilities: Capabilities,
     receive: ReceiveSlots,
-    transmit: TransmitSlots,
+    pub(super) transmit: TransmitSlots,
 }
 
 /// A device by its packet socket.
 #[derive(Debug)]
 pub struct Port {
-    opened: Opened,
-    wakeup: Wakeup,
+    pub(super) opened: Opened,
+    pub(super) wakeup: Wakeup,
     /// The slot that the next frame comes into.
     next_in: usize,
     /// The slot that the next frame leaves from.
     next_out: usize,
     /// By slot: what was sent from it and has not been told to have left.
-    sent: Vec<Option<Sent>>,
+    pub(super) sent: Vec<Option<Sent>>,
     /// The oldest of those.
-    oldest: usize,
+    pub(super) oldest: usize,
     /// How many slots there are from that one on to `next_out`.
-    in_flight: usize,
+    pub(super) in_flight: usize,
     /// The last slot that the kernel was asked to send and has not been seen to take.
     asked: Option<usize>,
+    pub(super) refused: Refused,
+    pub(super) mtu: Mtu,
     /// Turns in which nothing has happened.
     idle_turns: u64,
     /// What left while a slot was used again.
@@ -108,6 +115,7 @@ impl Port {
             .map_err(OpenError::system("make the set that wakes (epoll)"))?;
         let device = description.device;
         let capabilities = device.capabilities();
+        let mtu = Mtu::new(device.index, rings.longest_packet(), device.mtu);
         let opened = Opened { socket, device, capabilities, receive, transmit };
         let slots = opened.transmit.geometry().slots();
         Ok(Self {
@@ -119,6 +127,8 @@ impl Port {
             oldest: 0,
             in_flight: 0,
             asked: None,
+            refused: Refused::default(),
+            mtu,
             idle_turns: 0,
             completed: Vec::with_capacity(16),
             statistics: Statistics::default(),
@@ -180,13 +190,38 @@ impl Port {
             self.in_flight -= 1;
         }
         let any = !self.completed.is_empty();
+        if any {
+            self.refused.forget();
+        }
         self.completed.drain(..).for_each(each);
         any
     }
 
     fn finish(&mut self, slot: usize) {
-        if let Some(Sent { owner: Some(owner), bytes }) = self.sent[slot].take() {
+        if let Some(Sent { owner: Some(owner), bytes, .. }) = self.sent[slot].take() {
             crate::completed(&mut self.completed, owner, bytes);
+        }
+    }
+
+    /// The kernel was asked for all slots up to this one.
+    fn note_asked(&mut self, last: usize, outcome: nix::Result<usize>) -> io::Result<()> {
+        match outcome {
+            Ok(_) if !self.opened.transmit.is_asked_for(last) => {
+                self.asked = None;
+                self.refused.forget();
+                Ok(())
+            }
+            // It has taken some, or none: no memory, or a queue below is full. A frame that was
+            // dropped there stays in its slot, and is sent again.
+            Ok(_) | Err(nix::Error::EAGAIN | nix::Error::ENOBUFS | nix::Error::EINTR) => {
+                self.put_off()
+            }
+            Err(nix::Error::ENETDOWN) => Ok(()),
+            Err(nix::Error::ENXIO) => {
+                self.gone = true;
+                self.check()
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -274,7 +309,7 @@ impl Driver for Port {
 
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
         let slot = self.next_out;
-        let train_bytes = self.opened.capabilities.max_train_bytes;
+        let Capabilities { medium, max_train_bytes: train_bytes, .. } = self.opened.capabilities;
         let longest = ETHERNET_BYTES + usize::try_from(train_bytes).unwrap_or(usize::MAX);
         let Some((header, room)) = self.opened.transmit.room(slot) else { return Ok(Offer::Full) };
         let longest = longest.min(room.len());
@@ -288,7 +323,11 @@ impl Driver for Port {
         self.opened.transmit.send(slot, transmit.frame_bytes);
         // It is empty, so what was in it has left, whether that was told or not.
         self.finish(slot);
-        self.sent[slot] = Some(Sent { owner: transmit.owner, bytes: transmit.frame_bytes });
+        self.sent[slot] = Some(Sent {
+            owner: transmit.owner,
+            bytes: transmit.frame_bytes,
+            packet_bytes: packet_bytes(&transmit, medium),
+        });
         let geometry = self.opened.transmit.geometry();
         self.next_out = geometry.next(slot);
         if self.in_flight < geometry.slots() {
@@ -301,24 +340,14 @@ impl Driver for Port {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let Some(last) = self.asked else { return Ok(()) };
+        let Some(last) = self.asked.filter(|_| !self.refused.waits()) else { return Ok(()) };
         self.idle_turns = 0;
-        match send(self.opened.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT) {
-            Ok(_) if !self.opened.transmit.is_asked_for(last) => {
-                self.asked = None;
-                Ok(())
+        self.look_at_mtu(false);
+        loop {
+            match send(self.opened.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT) {
+                Err(nix::Error::ENOBUFS) if self.is_worth_asking_again() => {}
+                outcome => return self.note_asked(last, outcome),
             }
-            // It has taken some, or none: no memory, or a queue below is full. A frame that was
-            // dropped there stays in its slot, and is sent again.
-            Ok(_) | Err(nix::Error::EAGAIN | nix::Error::ENOBUFS | nix::Error::EINTR) => {
-                self.wakeup.retry_soon()
-            }
-            Err(nix::Error::ENETDOWN) => Ok(()),
-            Err(nix::Error::ENXIO) => {
-                self.gone = true;
-                self.check()
-            }
-            Err(error) => Err(error.into()),
         }
     }
 

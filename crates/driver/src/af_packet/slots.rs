@@ -207,6 +207,22 @@ impl TransmitSlots {
         self.0.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_SEND_REQUEST
     }
 
+    /// Makes the kernel pass over a slot that it has been asked for and has refused: a frame without even a vnet
+    /// header it cannot parse, and where losses are allowed (PACKET_LOSS) it goes on to the next (tpacket_snd,
+    /// `tpacket_error`). To empty the slot would not do: the kernel waits at the head of its ring until there is a
+    /// frame in it.
+    pub(super) fn void(&mut self, slot: usize) {
+        if !self.is_asked_for(slot) {
+            return;
+        }
+        // The kernel looks at what it is asked for only in a call of send(2), which whoever has this `&mut` is not
+        // making, so that for now the slot is ours.
+        self.0.status(slot).store(STATUS_AVAILABLE, Ordering::Release);
+        // SAFETY: the slot is ours; tp_len is at 4.
+        unsafe { self.0.field::<u32>(slot, 4).write(0) };
+        self.0.status(slot).store(STATUS_SEND_REQUEST, Ordering::Release);
+    }
+
     /// Header and room for the frame of an empty slot; nothing if it is not empty.
     pub(super) fn room(&mut self, slot: usize) -> Option<(&mut [u8; vnet::BYTES], &mut [u8])> {
         if !self.is_empty(slot) {
