@@ -14,6 +14,9 @@ const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 pub const ADDRESSES: [[&str; 2]; 2] =
     [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];
 
+/// The longest packet that a device may come to take ([`Pair::set_mtu`]).
+const LONGEST_PACKET: u32 = 9000;
+
 /// What a pair begins with.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -115,7 +118,7 @@ impl Pair {
             ways: [way(0), way(1)],
             now: Instant::from_millis(1),
             batch: setup.batch.max(1),
-            slot: vec![0; longest as usize + 100],
+            slot: vec![0; longest.max(LONGEST_PACKET) as usize + 100],
             record: None,
         }
     }
@@ -128,6 +131,15 @@ impl Pair {
     /// Changes a direction from now on.
     pub fn set_way(&mut self, from: usize, conditions: Conditions) {
         self.ways[from].set(conditions);
+    }
+
+    /// Changes the MTU of a host's device, to at most 9000.
+    pub fn set_mtu(&mut self, host: usize, mtu: u16) {
+        let stack = &mut self.hosts[host].stack;
+        let before = stack.device();
+        let trains = before.max_train_bytes > u32::from(before.mtu);
+        let max_train_bytes = if trains { before.max_train_bytes } else { u32::from(mtu) };
+        stack.set_device(self.now, Capabilities { mtu, max_train_bytes, ..before });
     }
 
     /// What a direction is like.

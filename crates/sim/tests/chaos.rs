@@ -28,6 +28,7 @@ enum Step {
     Hold(bool),
     ShutWrite,
     Abort,
+    Mtu(u16),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::QuickAck),
         1 => any::<bool>().prop_map(Step::Hold),
         1 => Just(Step::ShutWrite),
+        // No less than IPv6 has.
+        1 => (1280u16..3000).prop_map(Step::Mtu),
     ]
 }
 
@@ -173,6 +176,7 @@ impl End {
                 self.shut = true;
             }
             Step::Abort => stack.abort(now, socket),
+            Step::Mtu(mtu) => pair.set_mtu(self.host, mtu),
         }
     }
 }

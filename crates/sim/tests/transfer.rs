@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use common::{PORT, connected, delayed, transfer};
@@ -149,4 +151,58 @@ fn a_path_that_becomes_slow_at_once_costs_a_few_segments_and_no_window() {
     assert!(counters.retransmitted <= 4, "{counters:?}");
     let after = pair.hosts[0].stack.info(pair.now, client).unwrap().window_segments;
     assert!(after >= before, "{before} became {after}");
+}
+
+/// The longest packet that the first host sends from now on.
+fn watch(pair: &mut Pair) -> Rc<Cell<usize>> {
+    let longest = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&longest);
+    pair.record(move |_, from, frame| {
+        if from == 0 {
+            seen.set(seen.get().max(frame.len()));
+        }
+    });
+    longest
+}
+
+#[test]
+fn a_device_whose_mtu_becomes_smaller_costs_no_timeout_and_one_that_becomes_larger_is_made_use_of()
+{
+    let setup = delayed(10);
+    let (mut pair, client, server, listener) = connected(&setup);
+    transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+    // A flight of the old length that the device refuses, and another connection that rests.
+    let (rests, _) = pair.connect(listener, PORT);
+    pair.set_way(0, Conditions { loss: 1.0, ..setup.ways[0] });
+    let now = pair.now;
+    let sent = pair.hosts[0].stack.send(now, client, common::bytes(0, 30_000), false);
+    assert_eq!(sent, Ok(30_000));
+    pair.drive();
+    assert!(pair.tally(0).lost >= 10, "{:?}", pair.tally(0));
+    pair.set_way(0, setup.ways[0]);
+    for host in [0, 1] {
+        pair.set_mtu(host, 1000);
+    }
+    let longest = watch(&mut pair);
+    pair.run_for(Duration::from_millis(60));
+    let now = pair.now;
+    let mut buffer = vec![0; 40_000];
+    assert_eq!(pair.hosts[1].stack.recv(now, server, &mut buffer), Ok(30_000));
+    common::check(0, &buffer[..30_000]);
+    assert_eq!((pair.hosts[0].stack.counters().timeouts, longest.get()), (0, 1000));
+    let path_mtu = |pair: &mut Pair, socket| {
+        let now = pair.now;
+        pair.hosts[0].stack.info(now, socket).unwrap().path_mtu
+    };
+    assert_eq!([client, rests].map(|socket| path_mtu(&mut pair, socket)), [1000; 2]);
+    // Larger than it ever was: as far as the peer takes it, which has said so when it was 1500.
+    for host in [0, 1] {
+        pair.set_mtu(host, 9000);
+    }
+    let longest = watch(&mut pair);
+    transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+    assert_eq!(longest.get(), 1500);
+    let (client, server) = pair.connect(listener, PORT);
+    transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
+    assert_eq!(longest.get(), 9000);
 }

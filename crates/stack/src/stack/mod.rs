@@ -2,6 +2,7 @@
 
 mod arrive;
 mod detach;
+mod device;
 mod ending;
 mod fast_open;
 pub(crate) mod join;

@@ -13,8 +13,8 @@ use uncork_packet::{Instant, Medium};
 use super::Stack;
 use crate::connection::arrival::Segment;
 use crate::demux::Tuple;
+use crate::interface::Found;
 use crate::interface::arrival::Incoming;
-use crate::interface::{Found, NeighbourId};
 
 /// So long no segment of a connection that was given away is reset: whoever takes it has to have
 /// taken it by then.
@@ -87,26 +87,11 @@ impl Stack {
         match found {
             Found::At { mtu, .. } => {
                 if let Some(mtu) = mtu.filter(|&mtu| mtu < self.interface.device.mtu) {
-                    self.shrink_paths(now, id, mtu);
+                    self.shrink_paths(now, mtu, |path| path.neighbour == Some(id));
                 }
                 self.resume(waiting);
             }
             Found::Unreachable => self.fail_all_unreachable(waiting, now),
-        }
-    }
-
-    /// What goes to this neighbour gets through only if it is no longer than this.
-    fn shrink_paths(&mut self, now: Instant, id: NeighbourId, mtu: u16) {
-        let longer = |path: &crate::connection::Path| path.neighbour == Some(id) && path.mtu > mtu;
-        let all = self.connections.iter();
-        let places: Vec<u32> =
-            all.filter(|(_, one)| longer(&one.path)).map(|(place, _)| place).collect();
-        for place in places {
-            if let Some(connection) = self.connections.get_mut(place) {
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.shrink_path(&mut cx, mtu.into());
-                self.settle(place);
-            }
         }
     }
 
