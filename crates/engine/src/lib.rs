@@ -163,6 +163,18 @@ impl<D: Driver> Engine<D> {
 
     /// Hands over what may leave; whether there was anything.
     fn send(&mut self, now: Instant) -> io::Result<bool> {
+        let sent = self.hand_over(now)?;
+        let device = self.driver.capabilities();
+        if device == self.stack.device() {
+            return Ok(sent);
+        }
+        // Its MTU has changed, which was noticed just now: what did not fit goes out again.
+        self.stack.set_device(now, device);
+        self.hand_over(now)?;
+        Ok(true)
+    }
+
+    fn hand_over(&mut self, now: Instant) -> io::Result<bool> {
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut sent = false;
         let last = loop {

@@ -74,6 +74,13 @@ impl Link {
         link
     }
 
+    /// Changes that of both ends.
+    pub(crate) fn set_mtu(&self, mtu: u16) {
+        for namespace in [&self.ours, &self.kernels] {
+            namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
+        }
+    }
+
     fn address(&self, host: u8) -> IpAddr {
         format!("{}{host}", NETWORKS[usize::from(self.ipv6)]).parse().unwrap()
     }

@@ -100,6 +100,29 @@ fn a_thousand_connections_and_nothing_left() {
 }
 
 #[test]
+fn the_mtu_changes_under_a_transfer() {
+    if is_skipped("the_mtu_changes_under_a_transfer") {
+        return;
+    }
+    let conditions = Conditions::default();
+    let link = Link::new("iopmtu", &conditions);
+    let stop = Stop::default();
+    let client = kernel::client(&link, 2, 15_000_000, stop.guard());
+    let (served, left) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mtu in [1000, 1500, 600] {
+                std::thread::sleep(Duration::from_millis(25));
+                assert!(!stop.is_set(), "all was over before the MTU was {mtu}");
+                link.set_mtu(mtu);
+            }
+        });
+        programs::serve(&link, &conditions, &stop)
+    });
+    client.join().unwrap();
+    assert_eq!((served, left), (2, 0), "served, and left in our stack");
+}
+
+#[test]
 fn every_network() {
     if !soaks() || is_skipped("every_network") {
         return;
