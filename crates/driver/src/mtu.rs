@@ -27,6 +27,11 @@ impl Mtu {
         Self { index, most, value, looked: now() }
     }
 
+    /// What it was when last looked at.
+    pub(crate) fn value(&self) -> u16 {
+        self.value
+    }
+
     /// Looks at it, through any socket of the device's network namespace that answers; what it is now if that is
     /// something else.
     pub(crate) fn look(&mut self, socket: impl AsFd) -> Option<u16> {

@@ -76,6 +76,29 @@ fn the_stack_echoes_in_frames_of_several_pieces() {
 }
 
 #[test]
+fn a_smaller_mtu_is_followed_and_a_larger_one_up_to_what_it_was() {
+    if skipped("a_smaller_mtu_is_followed_and_a_larger_one_up_to_what_it_was") {
+        return;
+    }
+    let link = link("xdpmtu");
+    let (_hold, mut port) = open(&link, settings());
+    for (mtu, wanted) in [(1000, 1000), (2000, 1500)] {
+        for namespace in [&link.ours, &link.kernels] {
+            namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        // One that fits, and one that does not: both have left, by what the kernel says.
+        for bytes in [60, 1514] {
+            let frame = numbered(1, bytes, Mac::BROADCAST);
+            assert_eq!(send(&mut port, &frame, OWNER), Offer::Taken);
+        }
+        port.flush().unwrap();
+        wait_until_left(&mut port, 1574);
+        assert_eq!(port.capabilities().mtu, wanted);
+    }
+}
+
+#[test]
 fn the_stack_echoes_over_ipv6() {
     if skipped("the_stack_echoes_over_ipv6") {
         return;

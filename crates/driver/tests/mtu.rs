@@ -5,7 +5,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OWNER, left, mac_of, numbered, send, skipped, wakes_within};
+use common::{
+    LONG, Link, OWNER, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
+};
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver as _, Offer};
 use uncork_netns::Namespace;
@@ -70,6 +72,12 @@ fn what_is_too_long_for_a_device_by_now_is_taken_back_and_the_rest_leaves() {
     let (_, came) = drive(&mut here, &mut there);
     assert_eq!(came, [FULL_BYTES, FULL_BYTES, SHORT_BYTES]);
     assert_eq!(here.capabilities().mtu, 3000);
+    // Longer than any that could come when the ports were opened.
+    let long = numbered(4, 3014, mac_of(&link.kernels));
+    assert_eq!(send(&mut here, &long, OWNER), Offer::Taken);
+    here.flush().unwrap();
+    let came = receive_until(&mut there, |came| !came.is_empty());
+    assert!(came[0].bytes == long, "{} octets came", came[0].bytes.len());
 }
 
 #[test]

@@ -310,6 +310,8 @@ impl Driver for Port {
     fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
         let slot = self.next_out;
         let Capabilities { medium, max_train_bytes: train_bytes, .. } = self.opened.capabilities;
+        // Whoever has not heard yet that they have become shorter goes by what they were.
+        let train_bytes = train_bytes.max(self.opened.device.max_train_bytes);
         let longest = ETHERNET_BYTES + usize::try_from(train_bytes).unwrap_or(usize::MAX);
         let Some((header, room)) = self.opened.transmit.room(slot) else { return Ok(Offer::Full) };
         let longest = longest.min(room.len());

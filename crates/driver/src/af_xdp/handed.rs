@@ -48,11 +48,11 @@ pub(super) struct Device {
 }
 
 impl Description {
-    /// What the port can do.
-    pub(super) fn capabilities(&self) -> Capabilities {
+    /// What the port can do where the device has this MTU by now.
+    pub(super) fn capabilities_at(&self, mtu: u16) -> Capabilities {
         Capabilities {
             completes_checksums: self.completes_checksums,
-            ..Capabilities::plain(Medium::Ethernet, self.device.mtu)
+            ..Capabilities::plain(Medium::Ethernet, mtu)
         }
     }
 

@@ -3,7 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket as open_socket,
+};
 use uncork_packet::{Capabilities, Checksum, Completion, Received, Transmit, Trust};
 
 use super::area::{Area, Piece};
@@ -12,6 +14,7 @@ use super::open::Settings;
 use super::options;
 use super::rings::Rings;
 use super::slots::Slots;
+use crate::mtu::Mtu;
 use crate::wakeup::Wakeup;
 use crate::{Driver, Offer, OpenError};
 
@@ -46,6 +49,9 @@ pub struct Port {
     rings: Rings,
     slots: Slots,
     wakeup: Wakeup,
+    mtu: Mtu,
+    /// By which the device is asked about: a socket of AF_XDP answers nothing of the kind (sock_no_ioctl).
+    line: OwnedFd,
     /// A frame of several pieces, as far as it has come, and what its first piece says of its checksum.
     long: Vec<u8>,
     gathering: Option<Trust>,
@@ -89,8 +95,18 @@ impl Port {
             mapped().map_err(OpenError::system("map the frames and rings of the socket"))?;
         let wakeup = Wakeup::new(socket.as_fd())
             .map_err(OpenError::system("make the set that wakes (epoll)"))?;
+        let line =
+            open_socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)
+                .map_err(|error| {
+                    OpenError::system("open a socket to ask about devices")(error.into())
+                })?;
+        // Memory was made for frames of this length.
+        let mtu = description.device.mtu;
+        let mtu = Mtu::new(description.device.index, mtu, mtu);
         Ok(Self {
             socket,
+            mtu,
+            line,
             description,
             area,
             rings,
@@ -266,7 +282,7 @@ fn metadata(checksum: Checksum) -> Option<[u8; 16]> {
 
 impl Driver for Port {
     fn capabilities(&self) -> Capabilities {
-        self.description.capabilities()
+        self.description.capabilities_at(self.mtu.value())
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
@@ -350,6 +366,8 @@ impl Driver for Port {
         }
         self.rings.transmit.submit();
         self.idle_turns = 0;
+        // What the device refuses the kernel drops, and tells as if it had left: there is nothing to be taken back.
+        self.mtu.look_if_due(&self.line);
         let mut waiting = self.rings.transmit.waiting();
         while self.rings.transmit.needs_call() {
             let sent = send(self.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT);

@@ -9,6 +9,7 @@ mod iperf;
 mod kills;
 mod many_connections;
 mod memcached;
+mod mtu;
 mod nginx;
 mod node;
 mod postgres;
