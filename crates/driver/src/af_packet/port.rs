@@ -344,7 +344,7 @@ impl Driver for Port {
     fn flush(&mut self) -> io::Result<()> {
         let Some(last) = self.asked.filter(|_| !self.refused.waits()) else { return Ok(()) };
         self.idle_turns = 0;
-        self.look_at_mtu(false);
+        self.look_at_mtu();
         loop {
             match send(self.opened.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT) {
                 Err(nix::Error::ENOBUFS) if self.is_worth_asking_again() => {}

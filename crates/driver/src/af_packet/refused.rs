@@ -55,18 +55,23 @@ impl Port {
         self.wakeup.retry_soon()
     }
 
-    /// Whether the MTU is another one by now; what is in the ring and too long for it is taken back.
-    pub(super) fn look_at_mtu(&mut self, at_once: bool) -> bool {
-        let socket = &self.opened.socket;
-        let found = if at_once { self.mtu.look(socket) } else { self.mtu.look_if_due(socket) };
-        let Some(mtu) = found else { return false };
+    /// Looks whether the MTU is another one by now, if the last look was a while ago.
+    pub(super) fn look_at_mtu(&mut self) {
+        if let Some(mtu) = self.mtu.look_if_due(&self.opened.socket) {
+            self.follow(mtu);
+        }
+    }
+
+    /// The device has this MTU; what is in the ring and too long for it is taken back, if there is anything.
+    fn follow(&mut self, mtu: u16) -> bool {
         self.opened.capabilities = self.opened.device.capabilities_at(mtu);
         self.take_back(|bytes| bytes > u32::from(mtu))
     }
 
     /// The kernel has refused the next frame; whether to ask again at once, as another one is the next by now.
     pub(super) fn is_worth_asking_again(&mut self) -> bool {
-        if self.look_at_mtu(true) {
+        self.mtu.look(&self.opened.socket);
+        if self.follow(self.mtu.value()) {
             return true;
         }
         if self.is_any_under_way() {
