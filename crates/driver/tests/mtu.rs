@@ -113,5 +113,5 @@ fn what_is_refused_is_offered_again_a_thousand_times_a_second_and_not_at_every_t
     let mut cat = link.ours.command("cat");
     let counted = cat.arg("/sys/class/net/eth0/statistics/tx_dropped").output().unwrap();
     let refused: u32 = String::from_utf8(counted.stdout).unwrap().trim().parse().unwrap();
-    assert!((3..60).contains(&refused), "offered {refused} times in fifty milliseconds");
+    assert!((1..60).contains(&refused), "offered {refused} times in fifty milliseconds");
 }
