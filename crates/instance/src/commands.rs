@@ -253,6 +253,9 @@ impl Floor {
         let seat = guest.open_seat(number)?;
         seat.closed = true;
         let detached = whole(detached, seat);
+        // The guardian takes it back when the kernel has it, and not before.
+        self.opened.remove(&ends);
+        let Some(guest) = self.guest(at) else { return Ok(()) };
         guest.tell_of(News::Detached.of_number(number), &detached.snapshot);
         if !detached.bytes().is_empty() {
             guest.tell_long(News::Octets.of_number(number), detached.bytes());

@@ -6,6 +6,7 @@ use std::time::Instant as Clock;
 use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
 
 use super::Attached;
+use super::mirror::Mirror;
 use crate::terms::{PATIENCE, wait};
 use crate::{Command, Header, News};
 
@@ -15,8 +16,10 @@ pub(super) struct Heard {
     /// The connection whose answer is waited for; others are of who has lost his patience.
     number: Option<u32>,
     bytes: Vec<u8>,
-    /// What was given away, and how many octets it has.
+    /// What was given away, and how many octets the instance has of it.
     snapshot: Option<(Snapshot, usize)>,
+    /// What was kept of it here.
+    mirror: Option<Mirror>,
     is_over: bool,
 }
 
@@ -25,10 +28,7 @@ impl Heard {
         *self = Self { number: Some(number), ..Self::default() };
     }
 
-    pub(super) fn take(&mut self, news: News, header: Header, bytes: &[u8]) {
-        if self.number != Some(header.number) {
-            return;
-        }
+    fn take(&mut self, news: News, header: Header, bytes: &[u8]) {
         match news {
             News::Detached => match serde_json::from_slice::<Snapshot>(bytes) {
                 Ok(snapshot) => {
@@ -57,6 +57,20 @@ impl Heard {
 }
 
 impl Attached {
+    /// An answer, or a part of one.
+    pub(super) fn answered(&mut self, news: News, header: Header, bytes: &[u8]) {
+        let number = header.number;
+        if self.heard.number != Some(number) {
+            return;
+        }
+        self.heard.take(news, header, bytes);
+        if news == News::Detached && self.heard.snapshot.is_some() {
+            // Another connection may have the number from now on.
+            self.heard.mirror =
+                self.seats.get_mut(number as usize).and_then(|seat| seat.mirror.take());
+        }
+    }
+
     /// Everything about a connection (TCP_INFO), as its instance knows it.
     pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
         let number = self.number(id)?;
@@ -79,8 +93,7 @@ impl Attached {
             }
             return None;
         };
-        let (mut snapshot, _) = heard.snapshot?;
-        let mirror = self.seats.get_mut(number as usize)?.mirror.take()?;
+        let ((mut snapshot, _), mirror) = heard.snapshot.zip(heard.mirror)?;
         let (front, back) = mirror.incoming.as_slices();
         let unread = u32::try_from(mirror.incoming.len()).ok()?;
         snapshot.unread_bytes += unread;

@@ -225,7 +225,7 @@ impl Attached {
             }
             News::Gone => return self.forget(number),
             News::Info | News::Detached | News::Octets => {
-                self.heard.take(news, header, bytes);
+                self.answered(news, header, bytes);
                 return Ok(());
             }
             News::State | News::Room | News::Data | News::End | News::Failed => {}
