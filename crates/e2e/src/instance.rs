@@ -17,6 +17,11 @@ const LONG: Duration = Duration::from_secs(20);
 /// With it, what is tested of programs on the stack is tested of programs on an instance's.
 pub const VARIABLE: &str = "UNCORK_E2E_INSTANCE";
 
+/// Whether it is.
+pub fn are_wanted() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 /// The instances of a host, for as long as this lives.
 #[derive(Debug)]
 pub struct Instances {

@@ -118,6 +118,8 @@ impl Sizes {
     }
 }
 
+const GUARDIAN: &str = "uncork guardian serve";
+
 /// The processes of our host, each with what it is.
 fn processes(hosts: &Hosts) -> Result<Vec<(String, u32)>> {
     let listed = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
@@ -125,8 +127,11 @@ fn processes(hosts: &Hosts) -> Result<Vec<(String, u32)>> {
     for pid in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = line.replace('\0', " ");
-        let known = ["nginx: worker", "uncork guardian serve", "uncork guardian inherit"];
+        let known =
+            ["nginx: worker", GUARDIAN, "uncork guardian inherit", "uncork guardian instance"];
         let name = known.iter().find(|name| line.starts_with(**name)).copied();
+        // In front of instances the guardian is the command itself.
+        let name = name.or_else(|| line.contains("stack start").then_some(GUARDIAN));
         let name = name.or_else(|| line.contains("wrk ").then_some("wrk"));
         if let Some(name) = name {
             found.push((format!("{name} {pid}"), pid.parse()?));
@@ -152,7 +157,7 @@ fn is_worker(name: &str) -> bool {
 }
 
 fn guardian(processes: &[(String, u32)]) -> Result<u32> {
-    let found = processes.iter().find(|(name, _)| name.starts_with("uncork guardian serve"));
+    let found = processes.iter().find(|(name, _)| name.starts_with(GUARDIAN));
     Ok(found.context("no guardian")?.1)
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn configuration(scratch: &Scratch, port: u16, workers: u32, sendfile
     format!(
         "user root; worker_processes {workers}; daemon off; pid {directory}/pid;\n\
          error_log stderr notice;\n\
-         events {{ worker_connections 256; }}\n\
+         events {{ worker_connections 1024; }}\n\
          http {{ access_log off; {temporary} sendfile {sendfile}; tcp_nopush on;\n\
          keepalive_requests 100000; client_max_body_size 8m;\n\
          server {{ listen {port}; listen [::]:{port}; root {directory};\n\
