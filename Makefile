@@ -11,7 +11,7 @@ BENCH_ARGS ?=
 
 # Seconds that `make fuzz` spends on each target, and which; and those of the short run in `make test`.
 FUZZ_SECONDS ?= 600
-FUZZ_TARGETS ?= capture frame doctor segments conversation
+FUZZ_TARGETS ?= capture frame doctor segments conversation attached
 TEST_FUZZ_SECONDS ?= 5
 
 DENY_VERSION := 0.20.2

@@ -15,6 +15,9 @@ use crate::link::Owner;
 /// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// Listeners that one program may have.
+const LISTENERS: usize = 4096;
+
 /// A place at which programs listen.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -35,8 +38,8 @@ impl Floor {
             self.hear_words();
         }
         let Some(guest) = self.guest(at) else { return Ok(()) };
-        if guest.registration(number).is_some() {
-            return Err(Damaged("a listener that is there already"));
+        if guest.registration(number).is_some() || guest.registrations.len() >= LISTENERS {
+            return Err(Damaged("a listener that is there already, or one of too many"));
         }
         if !guest.may_listen(place.local) {
             let why = format!("{} was not granted", place.local);

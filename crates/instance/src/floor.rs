@@ -119,11 +119,12 @@ impl Floor {
     }
 
     /// Addresses whose way is to be asked for.
-    pub(crate) fn take_asked(&mut self) -> Vec<IpAddr> {
+    pub fn take_asked(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.asked)
     }
 
-    pub(crate) fn set_neighbour(&mut self, device: usize, remote: IpAddr, found: Found) {
+    /// Where packets to it go, out of the device at this place among [`Floor::links`].
+    pub fn set_neighbour(&mut self, device: usize, remote: IpAddr, found: Found) {
         let link = &mut self.links[device];
         let now = link.now();
         link.stack().set_neighbour(now, remote, found);
@@ -244,7 +245,9 @@ impl Floor {
         let mut record = std::mem::take(&mut self.record);
         let mut count = 0;
         let obeyed = loop {
-            let Some(guest) = self.guest(at) else { break Ok(()) };
+            let Some(guest) = self.guest(at).filter(|guest| !guest.is_behind()) else {
+                break Ok(());
+            };
             match guest.end.commands.next(&mut record) {
                 Ok(Some(header)) => {
                     count += 1;
@@ -269,7 +272,7 @@ impl Floor {
     }
 
     /// A guest has broken the rules.
-    fn expel(&mut self, at: usize, damaged: Damaged) {
+    pub(crate) fn expel(&mut self, at: usize, damaged: Damaged) {
         if let Some(program) = self.guest(at).map(|guest| guest.program) {
             self.host.say(&format!("program {program} is no longer served: {damaged}"));
         }
@@ -331,7 +334,7 @@ impl Floor {
         let mut busy = false;
         for guest in self.guests.iter_mut().flatten() {
             guest.end.lie_down();
-            busy |= guest.end.commands.has_some().unwrap_or(true) || guest.has_work();
+            busy |= guest.has_said() || guest.has_work();
         }
         !busy
     }

@@ -164,7 +164,7 @@ impl Guest {
     pub(crate) fn tell(&mut self, header: Header, bytes: &[u8]) {
         let fits = self.late.is_empty() && matches!(self.end.news.write(header, bytes), Ok(true));
         if !fits {
-            // That the guest has damaged the ring shows when its commands are read, or it is gone.
+            // That the guest has damaged the ring is found when it is to catch up.
             self.late.push_back((header, bytes.to_vec()));
             self.starves = true;
         }
@@ -202,6 +202,18 @@ impl Guest {
         }
         self.starves = false;
         Ok(())
+    }
+
+    /// Whether it has not been told what it was to be told: what it says waits for that, or who asks and never
+    /// listens would have the instance keep all answers.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Whether it has said something that can be done.
+    pub(crate) fn has_said(&mut self) -> bool {
+        // Damage is found when it is read.
+        !self.is_behind() && self.end.commands.has_some().unwrap_or(true)
     }
 
     /// Whether it could be told something: room has come, or was there.

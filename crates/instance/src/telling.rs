@@ -1,7 +1,7 @@
 //! What has come to a guest's connections, told: octets, states, room.
 
 use uncork_attach::record::number_of;
-use uncork_attach::{MOST_BYTES, News, WINDOW_BYTES};
+use uncork_attach::{Damaged, MOST_BYTES, News, WINDOW_BYTES};
 use uncork_stack::{ConnectionError, Ready, RecvError, SocketId, State};
 
 use crate::floor::Floor;
@@ -26,7 +26,10 @@ impl Floor {
     pub(crate) fn tell_all(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.guests.len() {
-            any |= self.tell_guest(at);
+            match self.tell_guest(at) {
+                Ok(told) => any |= told,
+                Err(damaged) => self.expel(at, damaged),
+            }
             if let Some(guest) = self.guest(at) {
                 guest.end.show();
             }
@@ -34,16 +37,18 @@ impl Floor {
         any
     }
 
-    fn tell_guest(&mut self, at: usize) -> bool {
-        let Some(guest) = self.guest(at) else { return false };
-        if guest.catch_up().is_err() || guest.starves {
-            return false;
+    fn tell_guest(&mut self, at: usize) -> Result<bool, Damaged> {
+        let Some(guest) = self.guest(at) else { return Ok(false) };
+        guest.catch_up()?;
+        guest.end.news.room()?;
+        if guest.is_behind() {
+            return Ok(false);
         }
         let mut any = false;
         // Those that come to the queue meanwhile have the next turn.
         for _ in 0..guest.queue.len() {
-            let Some(guest) = self.guest(at) else { return any };
-            let Some(number) = guest.queue.pop_front() else { return any };
+            let Some(guest) = self.guest(at) else { break };
+            let Some(number) = guest.queue.pop_front() else { break };
             if let Some(seat) = guest.seat(number) {
                 seat.queued = false;
             }
@@ -56,11 +61,11 @@ impl Floor {
                     if let Some(guest) = self.guest(at) {
                         guest.starves = true;
                     }
-                    return any;
+                    break;
                 }
             }
         }
-        any
+        Ok(any)
     }
 
     fn note_again(&mut self, at: usize, number: u32) {
@@ -89,8 +94,8 @@ impl Floor {
             let Some(guest) = self.guests.get_mut(at).and_then(Option::as_mut) else {
                 return Told::All;
             };
-            // Damage shows when its commands are read.
-            let Ok(room) = guest.room() else { return Told::All };
+            // What is damaged is found out in the next turn.
+            let Ok(room) = guest.room() else { return Told::Full };
             let Some(seat) = guest.seat(number) else { return Told::All };
             let window = WINDOW_BYTES.saturating_sub(seat.unread_bytes) as usize;
             if seat.told_end || window == 0 {
