@@ -13,6 +13,7 @@
 //! | `tcp` | what both can do |
 //! | `table` | what a descriptor stands for |
 //! | `listening`, `connecting`, `transfer`, `settings` | the calls |
+//! | `lost` | another instance in the place of one that is gone |
 //! | `ways` | what is between stack and kernel: neighbours, the list of connections |
 //! | `leaving` | connections that wait to be accepted when a listener is closed that other processes have, too |
 //! | `ending` | the end of the process |
@@ -39,6 +40,7 @@ mod keeper;
 mod leaving;
 mod link;
 mod listening;
+mod lost;
 pub mod name;
 mod nested;
 mod outside;

@@ -169,6 +169,11 @@ impl Link {
         })
     }
 
+    /// Whether it was an instance's that is gone.
+    pub(crate) fn is_without_instance(&self) -> bool {
+        self.is_attached() && self.gone.is_some()
+    }
+
     pub(crate) fn has_device(&self, device: u32) -> bool {
         self.devices.contains(&device)
     }

@@ -228,6 +228,9 @@ impl World {
             if !any && !link.has(local.ip()) {
                 continue;
             }
+            if link.is_without_instance() {
+                continue;
+            }
             if let Some(reason) = link.reason() {
                 self.close_listeners(on);
                 return Err(reason);

@@ -18,6 +18,7 @@ use crate::handing::Requests;
 use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{self, Link, Told};
+use crate::lost::Lost;
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
 
@@ -105,6 +106,8 @@ pub(crate) struct World {
     pub(crate) mark: u64,
     /// When the process's stack began.
     pub(crate) begun: std::time::Instant,
+    /// The instance is gone, and listeners were on its stack.
+    pub(crate) lost: Option<Lost>,
     seed: fn() -> [u8; 32],
     pub(crate) tell: Tell,
 }
@@ -139,6 +142,7 @@ impl World {
             glances: 0,
             mark,
             begun: std::time::Instant::now(),
+            lost: None,
             seed,
             tell,
         }
@@ -158,7 +162,15 @@ impl World {
             }));
         }
         match &mut self.links {
-            Some(Ok(links)) => Ok(links),
+            Some(Ok(links)) => {
+                if links.iter().all(Link::is_without_instance) {
+                    // One that has died is started again; places of its connections stay as they are.
+                    if let Opened::Attached(attachment) = self.host.open()? {
+                        links.push(Link::attached(links.len(), *attachment));
+                    }
+                }
+                Ok(links)
+            }
             Some(Err(reason)) => Err(reason.clone()),
             None => Err(Reason::from("the devices are not open")),
         }
@@ -192,6 +204,7 @@ impl World {
         self.pass_waiting();
         self.take_passed();
         self.refresh_shown();
+        self.listen_again();
         if self.is_anybody_asleep() {
             self.links().iter_mut().for_each(Link::watch_on);
         }
@@ -227,7 +240,10 @@ impl World {
                 Told::Socket(slot) => self.note(slot),
                 Told::Neighbour(remote) => self.ask_way(remote),
                 Told::Change(link, change) => self.keep_list(link, change),
-                Told::InstanceGone => self.leave_listeners_to_kernel(link::INSTANCE_GONE),
+                Told::InstanceGone => {
+                    self.leave_listeners_to_kernel(link::INSTANCE_GONE);
+                    self.lost = Some(Lost::now());
+                }
             }
         }
     }
@@ -315,6 +331,9 @@ impl World {
             let (fds, limit) = link.wakes();
             rest.fds.extend(fds.into_iter().flatten());
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
+        }
+        if self.lost.is_some() {
+            rest.limit = [rest.limit, Some(Lost::PERIOD)].into_iter().flatten().min();
         }
         rest.requests = self.requests.as_ref().map(Requests::fd);
         rest.host = self.host.wakes();
@@ -413,6 +432,7 @@ impl World {
         self.ways = None;
         self.opened.clear();
         self.leaving.clear();
+        self.lost = None;
         self.tick = None;
         self.sleepers.clear();
         self.sets = Sets::default();
