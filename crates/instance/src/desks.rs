@@ -245,7 +245,8 @@ impl Floor {
         // What others gave back before, and was not told yet, comes behind that.
         seat.coming_back.append(&mut seat.returned);
         seat.returned = std::mem::take(&mut seat.coming_back);
-        seat.queued = false;
+        // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
+        (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
         // Without what has been on its way to the guest nobody else can go on with it.
         let member = if seat.unread_bytes == 0 { self.other_member(seat.ends) } else { None };
         match member {

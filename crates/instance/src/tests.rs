@@ -363,10 +363,39 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
     while let Some(id) = two.accept(second) {
         let bytes = gets(&mut two, id).unwrap();
         assert_eq!(bytes, [&[bytes[0]; 100][..], b"more"].concat());
+        assert_eq!(two.send(two.now(), id, &bytes[..1], false), Ok(1), "it can be answered");
         seen.push(bytes[0]);
     }
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+    rig.go(&mut [&mut one, &mut two]);
+    for (at, &id) in (0..).zip(&theirs) {
+        assert_eq!(rig.peer_gets(id).unwrap(), [at]);
+    }
+}
+
+#[test]
+fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = (rig.program(1), rig.program(2));
+    rig.grant(1, OURS);
+    rig.grant(2, OURS);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one, &mut two]);
+    let theirs = rig.connect();
+    rig.go(&mut [&mut one, &mut two]);
+    rig.peer_sends(theirs, b"all");
+    let now = rig.peer.now();
+    rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
+    rig.go(&mut [&mut one]);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one, &mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"all");
+    assert_eq!(gets(&mut two, id).unwrap(), b"");
+    assert_eq!(two.state(id), Some(State::CloseWait));
 }
 
 #[test]
