@@ -93,6 +93,7 @@ impl Floor {
             return Err(Damaged("a number that was given already"));
         }
         let begun = self.link_of(ends.local).and_then(|link_at| {
+            self.keep_lists(link_at);
             let (link, now) = self.link(link_at);
             let id = link.stack().connect(now, Some(ends.local), ends.remote).ok()?;
             link.bind(id, Owner { guest: at, number });

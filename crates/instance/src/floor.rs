@@ -101,9 +101,7 @@ impl Floor {
         for at in 0..self.links.len() {
             happened |= self.links[at].turn(&mut events)?;
             self.events.extend(events.drain(..).map(|event| (at, event)));
-            while let Some(change) = self.links[at].next_change() {
-                self.keep_list(at, change);
-            }
+            self.keep_lists(at);
         }
         let mut events = std::mem::take(&mut self.events);
         for (at, event) in events.drain(..) {
@@ -135,6 +133,13 @@ impl Floor {
         let Some(owner) = self.links[link].owner(id) else { return };
         if let Some(guest) = self.guest(owner.guest) {
             guest.note(owner.number);
+        }
+    }
+
+    /// Before a connection is opened, too: it may have the place of one that has just gone.
+    pub(crate) fn keep_lists(&mut self, at: usize) {
+        while let Some(change) = self.links[at].next_change() {
+            self.keep_list(at, change);
         }
     }
 

@@ -321,6 +321,28 @@ fn a_program_opens_connections_that_were_granted() {
 }
 
 #[test]
+fn a_connection_that_is_opened_right_behind_the_end_of_another_stays() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let there = rig.peer.stack().listen(address("10.0.0.2:7"), 8).unwrap();
+    for (port, remote) in [(40_000, "10.0.0.77:7"), (40_001, "10.0.0.2:7")] {
+        let (local, remote) = (SocketAddr::new(address(OURS).ip(), port), address(remote));
+        let word = Word::GrantedConnection { program: 1, local, remote };
+        rig.guardian.0.borrow_mut().words.push_back(word);
+    }
+    // Nobody answers the first; the instance hears of its end and of the second in one go.
+    let first = Some(address("10.0.0.1:40000"));
+    let first = program.connect(program.now(), first, address("10.0.0.77:7")).unwrap();
+    rig.go(&mut [&mut program]);
+    program.close(program.now(), first);
+    let second = Some(address("10.0.0.1:40001"));
+    let second = program.connect(program.now(), second, address("10.0.0.2:7")).unwrap();
+    rig.go(&mut [&mut program]);
+    assert_eq!(program.state(second), Some(State::Established));
+    assert!(rig.peer.stack().accept(there).is_some());
+}
+
+#[test]
 fn what_was_not_granted_is_refused_or_ends_the_attachment() {
     let mut rig = Rig::new();
     let mut program = rig.program(1);
