@@ -59,6 +59,12 @@ impl Instances {
         Path::new("/run/uncork/stack").join(&self.name)
     }
 
+    /// What a program is told of them in its environment.
+    pub fn variable(&self) -> Result<String> {
+        let text = std::fs::read_to_string(self.place())?;
+        Ok(text.lines().next().context("they say nothing of where they are")?.to_owned())
+    }
+
     /// What `uncork run` is given to run a program on them.
     pub fn arguments(&self) -> [&str; 4] {
         ["run", "--stack=instance", "--instance", &self.name]

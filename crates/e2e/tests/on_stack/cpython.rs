@@ -12,7 +12,7 @@ use serde_json::Value;
 use uncork_e2e::cpython::{self, Outcomes, PYTHON};
 use uncork_e2e::run::tail;
 use uncork_e2e::skip::skip;
-use uncork_e2e::{artifact, beside_others, run};
+use uncork_e2e::{Instances, artifact, beside_others, instance, run};
 use uncork_netns::Namespace;
 
 use crate::{Scratch, lacks};
@@ -71,6 +71,8 @@ struct Suite<'a> {
     host: &'a Namespace,
     module: &'a str,
     on_stack: bool,
+    /// Those that the stack is to be, if it is not to be the program's own.
+    instances: Option<&'a Instances>,
 }
 
 impl Suite<'_> {
@@ -80,7 +82,11 @@ impl Suite<'_> {
         }
         let uncork = artifact::uncork()?;
         let mut command = self.host.command(uncork.to_str().context("a path in UTF-8")?);
-        command.args(["run", "--stack", "--dev", "v0", "--dev", "v1", "--", PYTHON]);
+        match self.instances {
+            Some(instances) => command.args(instances.arguments()),
+            None => command.args(["run", "--stack", "--dev", "v0", "--dev", "v1"]),
+        };
+        command.args(["--", PYTHON]);
         command.env("UNCORK_LIBRARY", artifact::library()?).env("UNCORK_STATS", stats);
         Ok(command)
     }
@@ -122,7 +128,15 @@ fn same_on_the_stack(module: &str) -> Result<()> {
     }
     let _shared = beside_others();
     let hosts = [both_ends(&format!("{module}-p"))?, both_ends(&format!("{module}-s"))?];
-    let suite = |on_stack: bool| Suite { host: &hosts[usize::from(on_stack)], module, on_stack };
+    let wanted = instance::are_wanted();
+    let instances = wanted.then(|| Instances::start(&hosts[1], &["v0", "v1"], 1)).transpose()?;
+    let instances = instances.as_ref();
+    let suite = |on_stack: bool| Suite {
+        host: &hosts[usize::from(on_stack)],
+        module,
+        on_stack,
+        instances,
+    };
     let (plain, with) = std::thread::scope(|scope| {
         let with = scope.spawn(|| suite(true).outcomes(&[]));
         let plain = suite(false).outcomes(&[]);

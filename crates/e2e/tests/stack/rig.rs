@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sched::{CloneFlags, setns};
-use uncork_e2e::Mode;
 use uncork_e2e::artifact::compiled;
 use uncork_e2e::edge::{difference, no_failure};
 use uncork_e2e::run::{run, wait};
+use uncork_e2e::{Instances, Mode, instance};
 use uncork_guard::{Guard, Plan, devices};
 use uncork_guardian::VARIABLE;
 use uncork_netns::Namespace;
@@ -82,7 +82,11 @@ fn told(hosts: &Hosts, name: &str, mode: &Mode) -> Result<Told> {
     let mut command = hosts.near.command(&compiled(name)?.to_string_lossy());
     command.args([path.as_str(), NEAR, FAR]);
     mode.apply(&mut command)?;
-    if !mode.is_plain() {
+    let wanted = !mode.is_plain() && instance::are_wanted();
+    let instances = wanted.then(|| Instances::start(&hosts.near, &["eth0"], 1)).transpose()?;
+    if let Some(instances) = &instances {
+        command.env(VARIABLE, instances.variable()?);
+    } else if !mode.is_plain() {
         command.env(VARIABLE, hosts.guardian(far.0.id())?);
     }
     let finished = run(&mut command, LIMIT)?;
