@@ -12,11 +12,11 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair}
 use uncork_attach::record::Ends;
 use uncork_attach::{Attached, RING_BYTES, accept};
 use uncork_driver::memory;
-use uncork_engine::{Engine, Instant, Program};
+use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word, channel};
 use uncork_instance::{Floor, Host, Link};
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Cidr, Config, Event, Found, Listening, Mac, SocketId, Stack};
+use uncork_stack::{Cidr, Config, Found, Listening, Mac, SocketId, Stack};
 
 const MAC: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const GOOD: u32 = 1;
@@ -50,22 +50,6 @@ impl Host for Guardian {
     }
 
     fn say(&mut self, _: &str) {}
-}
-
-struct Nobody;
-
-impl Program for Nobody {
-    fn on_event(&mut self, _: &mut Stack, _: Instant, _: Event) {}
-
-    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_over(&self) -> bool {
-        false
-    }
 }
 
 /// What the bad program has: the memory as a file, and how far it has written.
@@ -148,7 +132,7 @@ impl Play {
             for remote in self.floor.take_asked() {
                 self.floor.set_neighbour(0, remote, Found::At { mac: MAC[1], mtu: None });
             }
-            self.peer.turn(&mut Nobody).unwrap();
+            self.peer.turn(&mut Events::default()).unwrap();
             let (now, found) = (self.peer.now(), Found::At { mac: MAC[0], mtu: None });
             self.peer.stack().set_neighbour(now, ours().ip(), found);
         }

@@ -59,6 +59,26 @@ pub trait Program {
     fn is_over(&self) -> bool;
 }
 
+/// What has happened in turns, for who deals with it behind them.
+#[derive(Debug, Default)]
+pub struct Events(pub Vec<Event>);
+
+impl Program for Events {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        self.0.push(event);
+    }
+
+    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
 /// A stack and a driver.
 pub struct Engine<D> {
     driver: D,

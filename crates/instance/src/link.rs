@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uncork_attach::record::Ends;
 use uncork_driver::Driver;
-use uncork_engine::{Engine, Instant, Program};
+use uncork_engine::{Engine, Events, Instant};
 use uncork_guardian::Entry;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack};
 
@@ -41,26 +41,6 @@ pub struct Link {
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// What has happened in a turn.
-#[derive(Debug, Default)]
-struct Happened(Vec<Event>);
-
-impl Program for Happened {
-    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
-        self.0.push(event);
-    }
-
-    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_over(&self) -> bool {
-        false
     }
 }
 
@@ -131,7 +111,7 @@ impl Link {
 
     /// Takes in what has come and sends what may leave; whether anything has happened.
     pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
-        let mut happened = Happened(std::mem::take(&mut self.news));
+        let mut happened = Events(std::mem::take(&mut self.news));
         let turned = self.engine.turn(&mut happened);
         events.append(&mut happened.0);
         self.news = happened.0;

@@ -11,11 +11,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use uncork_attach::record::Ends;
 use uncork_attach::{Attached, Header, MOST_BYTES, ProgramEnd, accept};
 use uncork_driver::memory;
-use uncork_engine::{Engine, Instant, Program};
+use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word};
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
-    Cidr, Config, ConnectionError, Event, Found, ListenerId, Listening, Mac, RecvError, SendError,
+    Cidr, Config, ConnectionError, Found, ListenerId, Listening, Mac, RecvError, SendError,
     Shutdown, SocketId, Stack, State,
 };
 
@@ -67,23 +67,6 @@ impl Host for Guardian {
 
     fn say(&mut self, what: &str) {
         self.0.borrow_mut().complaints.push(what.to_owned());
-    }
-}
-
-#[derive(Default)]
-struct Quiet;
-
-impl Program for Quiet {
-    fn on_event(&mut self, _: &mut Stack, _: Instant, _: Event) {}
-
-    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_over(&self) -> bool {
-        false
     }
 }
 
@@ -148,7 +131,7 @@ impl Rig {
                 let found = Found::At { mac: MAC[1], mtu: None };
                 self.floor.set_neighbour(0, remote, found);
             }
-            self.peer.turn(&mut Quiet).unwrap();
+            self.peer.turn(&mut Events::default()).unwrap();
             let (now, found) = (self.peer.now(), Found::At { mac: MAC[0], mtu: None });
             self.peer.stack().set_neighbour(now, address(OURS).ip(), found);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uncork_attach::Attached;
 use uncork_driver::{Driver, Offer};
-use uncork_engine::{Engine, Instant, Program};
+use uncork_engine::{Engine, Events, Instant};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Cidr, Config, Event, ListenerId, SocketId, Stack};
 
@@ -78,26 +78,6 @@ impl Driver for Nothing {
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-}
-
-/// What has happened in a turn, to be dealt with behind it.
-#[derive(Debug, Default)]
-struct News(Vec<Event>);
-
-impl Program for News {
-    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
-        self.0.push(event);
-    }
-
-    fn on_turn(&mut self, _: &mut Stack, _: Instant) {}
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_over(&self) -> bool {
-        false
     }
 }
 
@@ -252,7 +232,7 @@ impl Link {
         if self.gone.is_some() {
             return false;
         }
-        let mut news = News(std::mem::take(&mut self.news));
+        let mut news = Events(std::mem::take(&mut self.news));
         let turned = match &mut self.side {
             Side::Own(engine) => engine.turn(&mut news),
             Side::Attached(attached) => attached.turn(),
@@ -318,7 +298,7 @@ impl Link {
     }
 
     /// The device is gone, or the instance: so are its connections.
-    fn lose(&mut self, error: io::Error, news: &mut News, told: &mut Vec<Told>) {
+    fn lose(&mut self, error: io::Error, news: &mut Events, told: &mut Vec<Told>) {
         self.gone = Some(error);
         let Side::Own(engine) = &mut self.side else {
             self.listeners.clear();

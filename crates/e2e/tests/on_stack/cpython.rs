@@ -131,12 +131,8 @@ fn same_on_the_stack(module: &str) -> Result<()> {
     let wanted = instance::are_wanted();
     let instances = wanted.then(|| Instances::start(&hosts[1], &["v0", "v1"], 1)).transpose()?;
     let instances = instances.as_ref();
-    let suite = |on_stack: bool| Suite {
-        host: &hosts[usize::from(on_stack)],
-        module,
-        on_stack,
-        instances,
-    };
+    let suite =
+        |on_stack: bool| Suite { host: &hosts[usize::from(on_stack)], module, on_stack, instances };
     let (plain, with) = std::thread::scope(|scope| {
         let with = scope.spawn(|| suite(true).outcomes(&[]));
         let plain = suite(false).outcomes(&[]);
