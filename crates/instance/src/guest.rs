@@ -84,7 +84,7 @@ pub(crate) struct Guest {
     /// Those with something to be told.
     pub(crate) queue: VecDeque<u32>,
     /// What there was no room for.
-    late: VecDeque<(Header, Vec<u8>)>,
+    pub(crate) late: VecDeque<(Header, Vec<u8>)>,
     /// Something did not fit.
     pub(crate) starves: bool,
 }

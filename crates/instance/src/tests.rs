@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use uncork_attach::record::Ends;
-use uncork_attach::{Attached, Header, MOST_BYTES, ProgramEnd, accept};
+use uncork_attach::record::{Ends, Place};
+use uncork_attach::{Attached, Command, Header, MOST_BYTES, ProgramEnd, accept};
 use uncork_driver::memory;
 use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word};
@@ -465,6 +465,49 @@ fn a_connection_is_given_away_with_all_its_octets() {
     let left = [detached.unacknowledged(), detached.unsent()].concat();
     assert_eq!(left, b"not sent yet");
     assert_eq!(rig.guardian.0.borrow().given.len(), 1);
+}
+
+/// A program that writes records itself, with a connection that has come to it and that it has not accepted.
+fn rude(rig: &mut Rig) -> (ProgramEnd, SocketId) {
+    let mut bad = rig.end(1);
+    rig.grant(1, OURS);
+    let place = Place { local: address(OURS), backlog: 4, v6_only: false };
+    bad.write_anything(Command::Listen.of_number(0), &serde_json::to_vec(&place).unwrap());
+    rig.go(&mut []);
+    let theirs = rig.connect();
+    rig.go(&mut []);
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+    (bad, theirs)
+}
+
+#[test]
+fn who_sends_more_than_there_is_room_for_is_served_no_longer() {
+    let mut rig = Rig::new();
+    let (mut bad, theirs) = rude(&mut rig);
+    for _ in 0..4 {
+        bad.write_anything(Command::Send.of_number(0), &[7; MOST_BYTES]);
+    }
+    rig.go(&mut []);
+    assert_eq!(rig.floor.guest_count(), 0);
+    assert!(rig.guardian.0.borrow().complaints[0].contains("room"));
+    // Not even what came first is to be believed.
+    assert_eq!(rig.peer_gets(theirs), Err(RecvError::Failed(ConnectionError::Reset)));
+}
+
+#[test]
+fn who_asks_and_never_listens_costs_no_memory() {
+    let mut rig = Rig::new();
+    let (mut bad, _) = rude(&mut rig);
+    for _ in 0..200 {
+        for _ in 0..100 {
+            bad.write_anything(Command::AskInfo.of_number(0), &[]);
+        }
+        rig.go(&mut []);
+    }
+    assert_eq!(rig.floor.guest_count(), 1, "it has done nothing that it may not");
+    let kept = rig.floor.guest(0).unwrap().late.len();
+    assert!((1..=4).contains(&kept), "{kept} answers are kept");
+    assert!(rig.floor.lie_down(), "and nobody works on it");
 }
 
 /// What a program that means harm may write.
