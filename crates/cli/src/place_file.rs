@@ -144,6 +144,12 @@ fn find_in(directory: &Path, name: &Name) -> Result<Told, Failure> {
     Told::read(&text).ok_or_else(|| name.is_gone())
 }
 
+/// What all say that this user may read.
+pub(crate) fn all() -> Vec<Told> {
+    let files = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    files.filter_map(|file| Told::read(&fs::read_to_string(file.path()).ok()?)).collect()
+}
+
 /// What it says of instances that nobody answers for any more.
 pub(crate) fn gone(name: &Name) -> Failure {
     name.is_gone()

@@ -30,6 +30,11 @@ pub(crate) struct Desk {
 }
 
 impl Floor {
+    /// Where somebody listens.
+    pub(crate) fn places(&self) -> impl Iterator<Item = SocketAddr> {
+        self.desks.iter().map(|desk| desk.local)
+    }
+
     /// A guest listens.
     pub(crate) fn listen(&mut self, at: usize, number: u32, place: Place) -> Result<(), Damaged> {
         let may = self.guest(at).is_some_and(|guest| guest.may_listen(place.local));

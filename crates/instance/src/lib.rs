@@ -12,12 +12,14 @@
 //! | `commands` | what it says, done |
 //! | `desks` | listeners, which several programs may share |
 //! | `telling` | what has come to a connection, told |
+//! | `asked` | what it tells of itself |
 //! | `life` | devices, the guardian, sleep |
 //!
 //! No guest is believed: what it says of what it may not, or of what is not there, ends its attachment
 //! ([`uncork_attach::Damaged`]), and nothing of anybody else's.
 #![forbid(unsafe_code)]
 
+mod asked;
 mod commands;
 mod desks;
 mod floor;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use uncork_guardian::{Client, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
 use uncork_stack::{Cidr, Found, Mac};
 
+use crate::asked::Telling;
 use crate::floor::{Floor, Host};
 use crate::link::Link;
 
@@ -104,7 +105,8 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let floor = Floor::new(links, Box::new(host));
     let ways = Neighbours::open()?;
     let now = Instant::now();
-    Life { floor, client, ways, spin, looked: now, busy: now }.live()
+    let answers = Vec::new();
+    Life { floor, client, ways, spin, answers, begun: now, looked: now, busy: now }.live()
 }
 
 /// Opens all devices.
@@ -137,6 +139,9 @@ struct Life {
     client: Rc<RefCell<Client>>,
     ways: Neighbours,
     spin: Duration,
+    /// To who has asked what it does.
+    answers: Vec<Telling>,
+    begun: Instant,
     looked: Instant,
     /// When something has happened last.
     busy: Instant,
@@ -154,7 +159,10 @@ impl Life {
             if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
                 return Ok(());
             }
-            if happened {
+            let answers = std::mem::take(&mut self.answers);
+            self.answers =
+                answers.into_iter().filter_map(|one| one.go_on(&mut self.floor)).collect();
+            if happened || !self.answers.is_empty() {
                 self.busy = Instant::now();
             } else if self.spin.is_zero() || self.busy.elapsed() >= self.spin {
                 self.sleep()?;
@@ -171,9 +179,16 @@ impl Life {
             return false;
         }
         self.floor.hear_words();
+        while let Some(asker) = self.next_asker() {
+            self.answers.push(Telling::begin(&mut self.floor, self.begun, asker));
+        }
         self.floor.look_for_the_dead();
         self.hear_ways();
         true
+    }
+
+    fn next_asker(&self) -> Option<OwnedFd> {
+        self.client.borrow_mut().next_asker()
     }
 
     /// Passes on what the kernel says of the ways to addresses.

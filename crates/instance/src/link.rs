@@ -70,6 +70,10 @@ impl Link {
         }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.engine.now()
     }

@@ -278,7 +278,8 @@ no stack of its own yet, 3 it is another user's, 4 no stack runs in this process
 /// Show each connection of a running stack, and why it is not sending
 ///
 /// Without PID and --socket: of the one of `uncork stack serve` or `connect` that runs, or which ones do if there are
-/// several. A program under `uncork run --stack` is asked by its PID, each of its processes for itself.
+/// several. A program under `uncork run --stack` is asked by its PID, each of its processes for itself; so is an instance
+/// (`uncork stack start`), for all that is attached to it.
 #[derive(Debug, Args)]
 #[command(after_help = STAT_HELP)]
 pub(super) struct Stat {

@@ -1,7 +1,7 @@
-//! A program of `uncork run --stack` is asked what its stack does: by its guardian, which passes the end of a stream
-//! on to it.
+//! A program of `uncork run --stack` is asked what its stack does, or an instance: by the guardian, which passes the end of
+//! a stream on to it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use uncork_tune::netns::entered;
 
 use crate::failure::Failure;
 use crate::output::shown;
-use crate::{pids, status};
+use crate::{pids, place_file, status};
 
 /// A process answers when one of its threads turns to waiting, or its keeper comes by: a moment. One that is stopped does
 /// not.
@@ -23,8 +23,26 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Asks a process. None if it does not run on the stack.
 pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
     let record = i32::try_from(pid).ok().and_then(status::record);
-    let Some(ProcessReport { program, stack: Some(stack), .. }) = record else { return Ok(None) };
+    let Some(ProcessReport { program, stack: Some(stack), .. }) = record else {
+        return ask_instance(pid);
+    };
     let Some(guardian) = stack.guardian else { return Ok(None) };
+    ask_at(&guardian, pid, &program).map(Some)
+}
+
+/// Asks a process that may be an instance.
+fn ask_instance(pid: u32) -> Result<Option<Report>, Failure> {
+    let is_instance = fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.starts_with(b"uncork\0guardian\0instance\0"));
+    let all = if is_instance { place_file::all() } else { Vec::new() };
+    // It is one of one guardian's; the others know nothing of it.
+    let mut answers = all.iter().map(|told| ask_at(&told.place, pid, "an instance"));
+    let first = answers.next();
+    let Some(answer) = first else { return Ok(None) };
+    answer.or_else(|error| answers.find_map(Result::ok).ok_or(error)).map(Some)
+}
+
+fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
     let place: Place = guardian.parse().map_err(|error: Error| Failure::left(error.to_string()))?;
     let (ours, theirs) = UnixStream::pair().map_err(|error| cannot_ask(pid, &error))?;
     ours.set_read_timeout(Some(PATIENCE)).map_err(|error| cannot_ask(pid, &error))?;
@@ -35,13 +53,13 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
     match asked.map_err(|error| cannot_ask(pid, &error))? {
         Ok(()) => {}
         Err(Error::Refused(why)) => {
-            let program = shown(&program);
+            let program = shown(program);
             return Err(Failure::unusable(format!("process {pid} ({program}): {why}")));
         }
         Err(error) => return Err(Failure::left(error.to_string())),
     }
     let told = uncork_stat::read(BufReader::new(ours));
-    told.map(Some).map_err(|error| match error.kind() {
+    told.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::left(format!(
             "process {pid} does not answer: it is stopped, or has no time; `uncork stack why {pid}` needs no answer"
         )),
