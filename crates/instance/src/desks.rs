@@ -174,7 +174,7 @@ impl Floor {
         }
     }
 
-    /// The member with the fewest waiting that may have another one.
+    /// The member with the fewest waiting that may have another one; of several, who has had none for the longest time.
     fn freest(&mut self, desk: usize) -> Option<(usize, u32)> {
         let members = self.desks[desk].members.clone();
         let waiting = members.into_iter().filter_map(|(at, number)| {
@@ -183,7 +183,11 @@ impl Floor {
             let may = registration.waiting <= registration.backlog;
             may.then_some((registration.waiting, (at, number)))
         });
-        waiting.min_by_key(|(waiting, _)| *waiting).map(|(_, member)| member)
+        let (_, chosen) = waiting.min_by_key(|(waiting, _)| *waiting)?;
+        let members = &mut self.desks[desk].members;
+        members.retain(|member| *member != chosen);
+        members.push(chosen);
+        Some(chosen)
     }
 
     /// A connection is for this one to accept.

@@ -9,7 +9,7 @@ use uncork_attach::record::Ends;
 use uncork_driver::Driver;
 use uncork_engine::{Engine, Events, Instant};
 use uncork_guardian::Entry;
-use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack};
+use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
 
 /// Whose a connection is: the guest's place, and the number that it has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,13 @@ impl Link {
     /// Its stack.
     pub fn stack(&mut self) -> &mut Stack {
         self.engine.stack()
+    }
+
+    /// Whether the peer's last octet has come, or nobody has the connection any more.
+    pub(crate) fn has_peer_ended(&mut self, id: SocketId) -> bool {
+        use State::{Established, FinWait1, FinWait2, SynReceived, SynSent};
+        let state = self.stack().state(id).unwrap_or(State::Closed);
+        !matches!(state, SynSent | SynReceived | Established | FinWait1 | FinWait2)
     }
 
     pub(crate) fn has(&self, address: IpAddr) -> bool {

@@ -120,6 +120,8 @@ impl Floor {
                 link.stack().recv(now, id, piece)
             };
             match got {
+                // The guest reads no more, which the stack calls an end: more may come all the same.
+                Ok(0) if !self.links[link].has_peer_ended(id) => return Told::All,
                 Ok(0) => {
                     seat.told_end = true;
                     guest.tell(News::End.of_number(number), &[]);
