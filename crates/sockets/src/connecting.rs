@@ -231,7 +231,7 @@ impl World {
         let Some(link) = self.open()?.iter().find(|link| link.has_device(way.device)) else {
             return Err(ANOTHER_WAY.to_owned());
         };
-        if !link.has(source) {
+        if !link.has_on(way.device, source) {
             return Err(format!("it is bound to an address that {} does not have", link.name));
         }
         Ok(source)

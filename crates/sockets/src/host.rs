@@ -1,6 +1,6 @@
 //! Where devices come from, and who keeps the kernel's hands off what is ours: the privileged half.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 
 use uncork_attach::ProgramEnd;
@@ -43,8 +43,8 @@ pub enum Opened {
 pub struct Attachment {
     /// The kernel's numbers of its devices, and their names.
     pub devices: Vec<(u32, String)>,
-    /// The host's addresses on them.
-    pub addresses: Vec<Cidr>,
+    /// The host's addresses on them, each with its device.
+    pub addresses: Vec<(u32, IpAddr)>,
     /// The way to it.
     pub end: ProgramEnd,
 }

@@ -10,7 +10,7 @@ use uncork_attach::Attached;
 use uncork_driver::{Driver, Offer};
 use uncork_engine::{Engine, Events, Instant};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
-use uncork_stack::{Change, Cidr, Config, Event, ListenerId, SocketId, Stack};
+use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack};
 
 use crate::host::{Attachment, Device, Entry, Reason};
 use crate::table::Slot;
@@ -26,7 +26,8 @@ pub(crate) struct Link {
     number: usize,
     devices: Vec<u32>,
     side: Side,
-    addresses: Vec<Cidr>,
+    /// The host's, each with the device that it is on.
+    addresses: Vec<(u32, IpAddr)>,
     /// By the low half of a connection's number, which is its place in the stack.
     of: Vec<Option<Slot>>,
     listeners: Vec<(ListenerId, Slot)>,
@@ -102,12 +103,13 @@ impl Link {
         for &address in &addresses {
             stack.add_address(address);
         }
+        let addresses = addresses.iter().map(|address| (index, address.address));
         Self {
             name,
             number,
             devices: vec![index],
             side: Side::Own(Box::new(Engine::new(driver, stack))),
-            addresses,
+            addresses: addresses.collect(),
             of: Vec::new(),
             listeners: Vec::new(),
             news: Vec::new(),
@@ -184,7 +186,12 @@ impl Link {
     }
 
     pub(crate) fn has(&self, address: IpAddr) -> bool {
-        self.addresses.iter().any(|ours| ours.address == address)
+        self.addresses.iter().any(|(_, ours)| *ours == address)
+    }
+
+    /// The same, on this device.
+    pub(crate) fn has_on(&self, device: u32, address: IpAddr) -> bool {
+        self.addresses.contains(&(device, address))
     }
 
     /// A socket of ours is this connection.

@@ -78,16 +78,13 @@ fn attach(client: &mut Client) -> Result<Attachment, Reason> {
     };
     let (_, control) = client.attach(wanted).map_err(|error| reason(&error))?;
     let end = uncork_attach::accept(control).map_err(|error| error.to_string())?;
-    let devices = client.devices();
-    let addresses = devices.iter().flat_map(|device| &device.addresses);
+    let devices = client.devices().iter().map(|device| (device.index.unsigned_abs(), device));
+    let addresses = devices.clone().flat_map(|(index, device)| {
+        device.addresses.iter().map(move |address| (index, address.ip))
+    });
     Ok(Attachment {
-        devices: devices
-            .iter()
-            .map(|device| (device.index.unsigned_abs(), device.name.clone()))
-            .collect(),
-        addresses: addresses
-            .map(|address| Cidr { address: address.ip, prefix: address.prefix })
-            .collect(),
+        addresses: addresses.collect(),
+        devices: devices.map(|(index, device)| (index, device.name.clone())).collect(),
         end,
     })
 }
