@@ -26,5 +26,5 @@ pub use client::{Client, PATIENCE, Word, look};
 pub use device::{Address, Device};
 pub use error::Error;
 pub use message::{Answer, Question, Reply, Request, VERSION};
-pub use place::{INSTANCE_VARIABLE, Place, Token, VARIABLE};
+pub use place::{INSTANCE_VARIABLE, Place, THREADS_VARIABLE, Token, VARIABLE};
 pub use table::{Entry, Table};

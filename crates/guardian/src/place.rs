@@ -9,6 +9,8 @@ use crate::Error;
 pub const VARIABLE: &str = "UNCORK_STACK";
 /// The variable of the environment that names an instance by its number, where programs attach to one.
 pub const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
+/// The variable by which a program is told, by 1, that each of its threads has a stack of its own.
+pub const THREADS_VARIABLE: &str = "UNCORK_STACK_THREADS";
 
 /// Octets of a token: 128 bits.
 const TOKEN_BYTES: usize = 16;

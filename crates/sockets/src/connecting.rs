@@ -12,6 +12,7 @@ use crate::asked::Asked;
 use crate::handing::HandedOver;
 use crate::host::Reason;
 use crate::outside::Outside;
+use crate::parts::Parts;
 use crate::table::{Kind, Place, Socket};
 use crate::waiting::Wait;
 use crate::world::{For, World};
@@ -40,7 +41,8 @@ impl<O: Outside> Sockets<O> {
         non_blocking: bool,
         asked: Asked,
     ) -> Result<(), Reason> {
-        let begun = self.with(|world| {
+        let part = self.mine();
+        let begun = self.with(part, |world| {
             let place = world.begin_connect(fd, (local, remote), &asked)?;
             let kind = Kind::Connection { place, connecting: true };
             let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
@@ -55,18 +57,18 @@ impl<O: Outside> Sockets<O> {
             Ok(())
         });
         begun.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))?;
-        self.need_keeper();
+        self.need_keeper(part);
         Ok(())
     }
 
     /// Whether a connection from here to there would be refused, as the stack has had one that is not over yet.
     pub fn is_taken(&self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.with(|world| world.opened.contains(&(local, remote))).unwrap_or(false)
+        self.with_all(|world| world.opened.contains(&(local, remote))).contains(&true)
     }
 
     /// Whether there are connections that this process has opened, those in TIME-WAIT among them.
     pub fn has_opened(&self) -> bool {
-        self.with(|world| !world.opened.is_empty()).unwrap_or(false)
+        self.with_all(|world| !world.opened.is_empty()).contains(&true)
     }
 
     /// The address to connect to `remote` from.
@@ -76,7 +78,7 @@ impl<O: Outside> Sockets<O> {
     /// Why it is the kernel's to connect: the way there does not lead over one of the devices, or the socket is
     /// bound to something else.
     pub fn source_for(&self, remote: SocketAddr, bound: SocketAddr) -> Result<IpAddr, Reason> {
-        let source = self.with(|world| world.source_for(remote.ip(), bound.ip()));
+        let source = self.with(self.mine(), |world| world.source_for(remote.ip(), bound.ip()));
         source.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))
     }
 
@@ -86,7 +88,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As connect(2) has them.
     pub fn finish_connect(&self, fd: RawFd) -> Result<(), Errno> {
-        let (slot, waits, limit) = self.call(|world| {
+        let (slot, waits, limit) = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
             match &socket.kind {
                 Kind::Connection { connecting: true, .. } => {}
@@ -95,6 +97,7 @@ impl<O: Outside> Sockets<O> {
             }
             Ok((slot, !socket.non_blocking, socket.asked.send_timeout))
         })?;
+        let part = self.at(fd);
         let attempt = |world: &mut World| match world.finish_connect(slot) {
             Err(Errno::EAGAIN) => None,
             // Only what is connected can be.
@@ -102,7 +105,7 @@ impl<O: Outside> Sockets<O> {
             done => Some(done),
         };
         if !waits {
-            let done = self.with(|world| {
+            let done = self.with(part, |world| {
                 world.turn();
                 attempt(world)
             });
@@ -110,6 +113,7 @@ impl<O: Outside> Sockets<O> {
         }
         let wait = Wait {
             waits_for: For::Sockets(vec![slot]),
+            parts: Parts::of(part),
             limit,
             mask: None,
             kernel: &mut [],
@@ -124,7 +128,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EBADF if it is none of ours.
     pub fn give_back(&self, fd: RawFd) -> Result<HandedOver, Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
             let fds = world.table.descriptors_of(slot);
             let gone = fds.iter().filter_map(|&fd| world.table.unbind(fd)).last();
@@ -142,7 +146,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the calls have them; EINVAL for a listener, whose name the kernel knows.
     pub fn name(&self, fd: RawFd, end: End) -> Result<Vec<u8>, Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             let ipv6 = socket.ipv6;
             let place = socket.place().ok_or(Errno::EINVAL)?;
@@ -168,7 +172,7 @@ impl<O: Outside> Sockets<O> {
             libc::SHUT_RDWR => Shutdown::Both,
             _ => return Err(Errno::EINVAL),
         };
-        self.call(|world| {
+        self.call(fd, |world| {
             let (slot, place) = connected(world, fd)?;
             // What has come since: it may be over.
             world.turn_if_due();
@@ -188,7 +192,7 @@ impl<O: Outside> Sockets<O> {
     /// Waits for what was sent to arrive, if the last descriptor of a socket that wants that is about to
     /// be closed (SO_LINGER).
     pub(crate) fn linger(&self, fd: RawFd) {
-        let begun = self.call(|world| {
+        let begun = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
             let last = socket.descriptors == 1;
             let place = socket.place().filter(|_| last).ok_or(Errno::EINVAL)?;
@@ -199,6 +203,7 @@ impl<O: Outside> Sockets<O> {
         let Ok((slot, place, limit)) = begun else { return };
         let wait = Wait {
             waits_for: For::Sockets(vec![slot]),
+            parts: Parts::of(self.at(fd)),
             limit: Some(limit),
             mask: None,
             kernel: &mut [],

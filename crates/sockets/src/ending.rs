@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::Sockets;
 use crate::outside::Outside;
+use crate::parts::Parts;
 use crate::table::Kind;
 use crate::waiting::Wait;
 use crate::world::{For, World};
@@ -16,7 +17,7 @@ impl<O: Outside> Sockets<O> {
     /// The process ends, or becomes another program: its connections are closed, as the kernel would, and
     /// what was sent arrives, unless a peer is too slow.
     pub fn end(&self) {
-        let begun = self.with(|world| {
+        let quiet = self.with_all(|world| {
             world.leave_all();
             // What was written leaves, before a close that may be a reset.
             world.turn();
@@ -24,19 +25,24 @@ impl<O: Outside> Sockets<O> {
             world.turn();
             world.is_quiet()
         });
-        if begun != Some(false) {
+        if !quiet.contains(&false) {
             return;
         }
         let wait = Wait {
             waits_for: For::Sockets(Vec::new()),
+            parts: self.all().map(Parts::of).fold(Parts::NONE, Parts::or),
             limit: Some(PATIENCE),
             mask: None,
             kernel: &mut [],
             restarts: true,
         };
-        let quiet = self.wait(wait, &mut |world, _| world.is_quiet().then_some(()));
+        let mut all_quiet = true;
+        let quiet = self.wait(wait, &mut |world, look| {
+            all_quiet = (all_quiet || look.is_first) && world.is_quiet();
+            (all_quiet && look.is_last).then_some(())
+        });
         if !matches!(quiet, Ok(Some(()))) {
-            self.with(|world| {
+            self.with_all(|world| {
                 for link in world.links() {
                     let now = link.now();
                     link.stack().abort_all(now);

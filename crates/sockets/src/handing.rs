@@ -114,7 +114,7 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 impl<O: Outside> Sockets<O> {
     /// Each connection gets a socket of the kernel's of its own behind its descriptors, for whoever may go on with it.
     pub fn give_each_its_own(&self) {
-        self.with(|world| world.give_each_its_own(&self.outside, |_| {}));
+        self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));
     }
 
     /// Makes a connection the kernel's, and says why.
@@ -124,7 +124,7 @@ impl<O: Outside> Sockets<O> {
     /// EINVAL if it is no connection that could be given away, and nothing has changed then; ECONNABORTED if
     /// the kernel does not take it, and it is lost.
     pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
             // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
             self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
@@ -136,24 +136,25 @@ impl<O: Outside> Sockets<O> {
     /// or ends with children that have them, too.
     #[must_use]
     pub fn shared_with_children(&self) -> Vec<RawFd> {
-        let shared = self.with(|world| {
+        let shared = self.with_all(|world| {
             let slots: Vec<_> =
                 world.table.iter().filter(|(_, one)| one.forked).map(|(slot, _)| slot).collect();
-            slots.into_iter().filter_map(|slot| world.table.descriptor(slot)).collect()
+            let fds = slots.into_iter().filter_map(|slot| world.table.descriptor(slot));
+            fds.collect::<Vec<_>>()
         });
-        shared.unwrap_or_default()
+        shared.concat()
     }
 
     /// The descriptors of all connections.
     #[must_use]
     pub fn connections(&self) -> Vec<RawFd> {
-        self.with(World::connected_descriptors).unwrap_or_default()
+        self.with_all(World::connected_descriptors).concat()
     }
 
     /// Whether a child may have this connection, too, and closing `fd` would end this process's part.
     #[must_use]
     pub fn is_last_of_shared(&self, fd: RawFd) -> bool {
-        let last = self.call(|world| {
+        let last = self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             Ok(socket.forked && socket.descriptors == 1)
         });
@@ -162,7 +163,7 @@ impl<O: Outside> Sockets<O> {
 
     /// What a child has asked for, done by whoever has it.
     pub fn answer_children(&self) {
-        self.with(|world| {
+        self.with_all(|world| {
             while let Some(slot) = world.next_request() {
                 let handed =
                     world.hand_over(&self.outside, slot, "a child of fork goes on with it");
@@ -180,7 +181,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// ECONNABORTED if that process is gone; EBADF if it is none of its.
     pub fn claim(&self, fd: RawFd) -> Result<(), Errno> {
-        self.call(|world| match &world.table.find(fd)?.1.kind {
+        self.call(fd, |world| match &world.table.find(fd)?.1.kind {
             Kind::Elsewhere { owner: Some(owner), place } => ask(owner, *place),
             Kind::Elsewhere { owner: None, .. } => Err(Errno::ECONNABORTED),
             _ => Err(Errno::EBADF),
@@ -189,16 +190,16 @@ impl<O: Outside> Sockets<O> {
 
     /// In a child: `fd` is the kernel's by now, or nobody's.
     pub fn forget(&self, fd: RawFd) {
-        self.with(|world| world.table.unbind(fd));
+        self.with(self.at(fd), |world| world.table.unbind(fd));
     }
 
     /// In a child: descriptors that stand for connections of the process that it was forked from.
     #[must_use]
     pub fn of_parent(&self) -> Vec<RawFd> {
-        self.with(|world| {
+        self.with_all(|world| {
             world.table.descriptors_where(|kind| matches!(kind, Kind::Elsewhere { .. }))
         })
-        .unwrap_or_default()
+        .concat()
     }
 }
 

@@ -73,6 +73,9 @@ pub type Tell = fn(RawFd, Result<(), &str>);
 
 /// The privileged half, as a process knows it.
 pub trait Host: Send {
+    /// The same, for another thread's stack or a child of fork: it knows nothing of this one.
+    fn another(&self) -> Box<dyn Host>;
+
     /// Opens the devices, or attaches to who has them.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things
 //! let it sleep: that threads of the program's sleep in calls of ours, which make the turns then, until the first
 //! of them goes on; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
-//! gives the stack something to send.
+//! gives the stack something to send. Each part (`parts`) has a keeper of its own.
 
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::AtomicBool;
@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
 use crate::outside::Outside;
+use crate::parts::Part;
 use crate::tick::{PERIOD, Tick};
 use crate::waiting::readable;
-use crate::world::World;
-use crate::{HAS_GIVEN, InUse, Sockets};
+use crate::world::{Rest, World};
+use crate::{InUse, Sockets, has_given};
 
 /// Looks that find somebody asleep in a call of ours, or nothing that has happened, behind which it sleeps.
 const LOOKS_BEFORE_REST: u32 = 20;
@@ -25,7 +26,7 @@ const LOOKS_BEFORE_REST: u32 = 20;
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
-/// The keeper of a process.
+/// The keeper of a process, or of a part of it.
 #[derive(Debug)]
 pub(crate) struct State {
     exists: AtomicBool,
@@ -60,6 +61,16 @@ impl State {
         }
     }
 
+    #[cold]
+    fn ring(&self) {
+        if self.watches.swap(false, SeqCst) {
+            let bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(bell) = bell.as_ref() {
+                bell::ring(bell);
+            }
+        }
+    }
+
     /// In the child of fork there is none.
     pub(crate) fn forget(&self) {
         self.exists.store(false, SeqCst);
@@ -70,48 +81,41 @@ impl State {
 
 impl<O: Outside> Sockets<O> {
     /// From now on there is something to be kept going.
-    pub(crate) fn need_keeper(&self) {
-        if !self.keeper.exists.swap(true, SeqCst) && !self.outside.start_keeper() {
-            self.keeper.exists.store(false, SeqCst);
+    pub(crate) fn need_keeper(&self, part: Part) {
+        let keeper = &self.share(part).keeper;
+        if !keeper.exists.swap(true, SeqCst) && !self.outside.start_keeper(part) {
+            keeper.exists.store(false, SeqCst);
         }
     }
 
     /// A thread goes on: nobody may be left who makes turns.
-    pub(crate) fn keeper_must_look(&self) {
-        if self.keeper.rests.load(SeqCst) {
-            let _lock = self.keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
-            self.keeper.rests.store(false, SeqCst);
-            self.keeper.wake.notify_one();
+    pub(crate) fn keeper_must_look(&self, part: Part) {
+        let keeper = &self.share(part).keeper;
+        if keeper.rests.load(SeqCst) {
+            let _lock = keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            keeper.rests.store(false, SeqCst);
+            keeper.wake.notify_one();
         }
     }
 
     /// Something was given to the stack to be sent, which leaves with the next turn.
     #[inline]
-    pub(crate) fn keeper_must_send(&self) {
-        HAS_GIVEN.set(true);
-        if self.keeper.watches.load(Relaxed) {
-            self.ring_keeper();
-        }
-    }
-
-    #[cold]
-    fn ring_keeper(&self) {
-        if self.keeper.watches.swap(false, SeqCst) {
-            let bell = self.keeper.bell.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(bell) = bell.as_ref() {
-                bell::ring(bell);
-            }
+    pub(crate) fn keeper_must_send(&self, part: Part) {
+        has_given(part);
+        let keeper = &self.share(part).keeper;
+        if keeper.watches.load(Relaxed) {
+            keeper.ring();
         }
     }
 
     /// The life of the keeper's thread.
-    pub fn keep(&self) {
+    pub fn keep(&self, part: Part) {
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
         let mut host_looked = Instant::now();
         let process = self.process();
         let mut tick = None;
         while self.process() == process {
-            tick = self.ticking(tick);
+            tick = self.ticking(part, tick);
             let (mut fds, limit) = match &tick {
                 Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),
                 None => (Vec::new(), PERIOD),
@@ -121,14 +125,14 @@ impl<O: Outside> Sockets<O> {
             if host_too {
                 host_looked = Instant::now();
             }
-            let looked = self.try_with(|world| {
+            let looked = self.try_with(part, |world| {
                 if host_too {
                     world.look_at_host();
                 }
                 (world.look_after(&mut seen), world.has_requests())
             });
             if host_too {
-                self.answer_askers();
+                self.answer_askers(part);
             }
             let found = match looked {
                 Ok(Some((found, asked))) => {
@@ -149,9 +153,9 @@ impl<O: Outside> Sockets<O> {
             same = 0;
             set_going(tick.as_deref(), false);
             if found == Found::Asleep {
-                self.rest_keeper();
+                self.rest_keeper(part);
             } else {
-                self.watch_devices();
+                self.watch_devices(part);
             }
             set_going(tick.as_deref(), true);
         }
@@ -159,7 +163,7 @@ impl<O: Outside> Sockets<O> {
 
     /// The timer, moved on; another, if there is none yet or the program has closed it; none, if there is no descriptor
     /// left for one.
-    fn ticking(&self, tick: Option<Arc<Tick>>) -> Option<Arc<Tick>> {
+    fn ticking(&self, part: Part, tick: Option<Arc<Tick>>) -> Option<Arc<Tick>> {
         if let Some(tick) = tick {
             if tick.move_on() {
                 return Some(tick);
@@ -168,38 +172,51 @@ impl<O: Outside> Sockets<O> {
             std::mem::forget(tick);
         }
         let tick = Tick::new().ok().map(Arc::new);
-        self.with(|world| world.tick.clone_from(&tick));
+        self.with(part, |world| world.tick.clone_from(&tick));
         tick.filter(|tick| tick.move_on())
     }
 
     /// Sleeps until a thread of the program's goes on.
-    fn rest_keeper(&self) {
-        let mut lock = self.keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.keeper.rests.store(true, SeqCst);
+    fn rest_keeper(&self, part: Part) {
+        let keeper = &self.share(part).keeper;
+        let mut lock = keeper.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        keeper.rests.store(true, SeqCst);
         // Somebody may have gone on before he could see that.
-        let idle = self.with(|world| world.is_anybody_asleep());
-        while idle == Some(true) && self.keeper.rests.load(SeqCst) {
-            lock = self.keeper.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        let idle = self.with(part, |world| world.is_anybody_asleep());
+        while idle == Some(true) && keeper.rests.load(SeqCst) {
+            lock = keeper.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
-        self.keeper.rests.store(false, SeqCst);
+        keeper.rests.store(false, SeqCst);
     }
 
     /// Sleeps until there is something to be done.
-    fn watch_devices(&self) {
+    fn watch_devices(&self, part: Part) {
+        let keeper = &self.share(part).keeper;
         let Ok(bell) = bell::mine(self.process()) else { return };
-        *self.keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
-        self.keeper.watches.store(true, SeqCst);
+        *keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
+        keeper.watches.store(true, SeqCst);
         // What was given before that could be seen leaves now.
-        let rest = self.with(|world| (!world.turn()).then(|| world.what_wakes()));
-        if let Some(Some(rest)) = rest {
-            let mut fds: Vec<_> = rest.all().chain([bell.as_raw_fd()]).map(readable).collect();
+        let mut rest = Rest::default();
+        let rests = self.with(part, |world| {
+            let rests = !world.turn();
+            if rests {
+                world.what_wakes(&mut rest);
+            }
+            rests
+        });
+        if let Some(asker) = rest.asker.take() {
+            self.outside.start_telling(asker);
+        }
+        if rests == Some(true) {
+            let all = rest.all().map(|(fd, _)| fd).chain([bell.as_raw_fd()]);
+            let mut fds: Vec<_> = all.map(readable).collect();
             let _ = self.outside.poll(&mut fds, rest.limit, None);
         }
-        self.keeper.watches.store(false, SeqCst);
+        keeper.watches.store(false, SeqCst);
         bell::silence(&bell);
-        self.with(World::hear_ways);
-        self.with(World::look_at_host);
-        self.answer_askers();
+        self.with(part, World::hear_ways);
+        self.with(part, World::look_at_host);
+        self.answer_askers(part);
     }
 }
 

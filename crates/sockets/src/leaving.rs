@@ -149,6 +149,9 @@ mod tests {
     struct Post(Arc<Mutex<Mail>>);
 
     impl Host for Post {
+        fn another(&self) -> Box<dyn Host> {
+            Box::new(Self(Arc::clone(&self.0)))
+        }
         fn open(&mut self) -> Result<Opened, Reason> {
             Ok(Opened::Own(Vec::new()))
         }

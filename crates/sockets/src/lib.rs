@@ -9,6 +9,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `world` | everything, behind one lock |
+//! | `parts` | as many of these as threads, and which descriptor is whose |
 //! | `link` | a device's engine, or an instance's, and whose its connections are |
 //! | `tcp` | what both can do |
 //! | `table` | what a descriptor stands for |
@@ -23,8 +24,8 @@
 //! | `handing` | connections that become the kernel's: fork, exec, passing on |
 //! | `host`, `outside` | what is asked of the privileged half, and of the process around it |
 //!
-//! One lock, [`Sockets::world`]; nobody sleeps who holds it. It is not to be taken by a signal handler
-//! that interrupts its owner: `preload` sees to that.
+//! One lock, or one for each thread's part of it (`parts`); nobody sleeps who holds one. Several hold who forks and who
+//! begins another part, the first part's first. It is not to be taken by a signal handler that interrupts its owner: `preload` sees to that.
 #![forbid(unsafe_code)]
 
 mod asked;
@@ -44,6 +45,7 @@ mod lost;
 pub mod name;
 mod nested;
 mod outside;
+mod parts;
 mod polling;
 mod settings;
 mod table;
@@ -58,7 +60,7 @@ mod world;
 use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nix::errno::Errno;
@@ -69,8 +71,10 @@ pub use handing::{HANDED_OVER, HandedOver, Watched};
 pub use host::{Attachment, Device, Host, Opened, Reason, Tell, Waiting};
 pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};
+pub use parts::Part;
 pub use transfer::SENT_FLAGS;
 
+use parts::{MOST, Parts};
 use table::{Kind, Slot, Socket};
 use world::World;
 
@@ -78,18 +82,51 @@ use world::World;
 #[derive(Debug)]
 pub struct Sockets<O> {
     outside: O,
+    shares: [Share; MOST],
+    /// Whether each thread has a part of its own.
+    apart: AtomicBool,
+    /// The last of those that were begun.
+    last: AtomicU8,
+    process: AtomicU32,
+}
+
+/// What is kept of a part.
+#[derive(Debug)]
+struct Share {
     world: Mutex<Option<World>>,
     keeper: keeper::State,
-    process: AtomicU32,
     /// A thread has turned to something else ([`Sockets::flush`]) while another thread was in here.
     turned_away: AtomicBool,
+}
+
+impl Share {
+    const fn new() -> Self {
+        Self {
+            world: Mutex::new(None),
+            keeper: keeper::State::new(),
+            turned_away: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<World>> {
+        // Whoever has panicked has left a connection half done at worst.
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<World>>> {
+        match self.world.try_lock() {
+            Ok(world) => Some(world),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
-    /// This thread has given the stack something to do that the next turn does.
-    static HAS_GIVEN: Cell<bool> = const { Cell::new(false) };
+    /// Where this thread has given the stack something to do that the next turn does.
+    static HAS_GIVEN: Cell<Parts> = const { Cell::new(Parts::NONE) };
 }
 
 /// In a signal handler that has interrupted the stack ([`is_inside`]) and will run later: [`Outside::left`] is
@@ -125,40 +162,92 @@ impl Drop for Inside {
     }
 }
 
-/// The lock, held across fork(2).
+/// The calling thread has given this part something to do.
+fn has_given(part: Part) {
+    HAS_GIVEN.set(HAS_GIVEN.get().or(Parts::of(part)));
+}
+
+/// All locks, held across fork(2).
 #[derive(Debug)]
-pub struct Held<'a>(MutexGuard<'a, Option<World>>);
+pub struct Held<'a>(Vec<MutexGuard<'a, Option<World>>>);
 
 impl<O: Outside> Sockets<O> {
     /// Nothing is on the stack before [`Sockets::start`].
     pub const fn new(outside: O) -> Self {
         Self {
             outside,
-            world: Mutex::new(None),
-            keeper: keeper::State::new(),
+            shares: [const { Share::new() }; MOST],
+            apart: AtomicBool::new(false),
+            last: AtomicU8::new(0),
             process: AtomicU32::new(0),
-            turned_away: AtomicBool::new(false),
         }
     }
 
-    /// From now on sockets may be on the stack. `seed` gives bytes that nobody can guess; `tell` hears what has
-    /// become of listeners.
-    pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell) {
+    /// From now on sockets may be on the stack, and if `apart` each thread has one of its own. `seed` gives bytes that
+    /// nobody can guess; `tell` hears what has become of listeners.
+    pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell, apart: bool) {
         self.process.store(std::process::id(), Relaxed);
-        *self.lock() = Some(World::new(host, seed, tell));
+        self.apart.store(apart, Relaxed);
+        *self.share(Part::FIRST).lock() = Some(World::new(host, seed, tell));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<World>> {
-        // Whoever has panicked has left a connection half done at worst.
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    fn share(&self, part: Part) -> &Share {
+        &self.shares[part.at()]
+    }
+
+    /// Whether each thread has a part of its own.
+    #[inline]
+    fn is_apart(&self) -> bool {
+        self.apart.load(Relaxed)
+    }
+
+    /// The part where a descriptor's socket is, if it has one.
+    #[inline]
+    fn at(&self, fd: RawFd) -> Part {
+        let part = if self.is_apart() { parts::of_socket(fd) } else { None };
+        part.unwrap_or(Part::FIRST)
+    }
+
+    /// The calling thread's part: what it makes is there.
+    #[inline]
+    fn mine(&self) -> Part {
+        if !self.is_apart() {
+            return Part::FIRST;
+        }
+        parts::mine().unwrap_or_else(|| self.begin_part())
+    }
+
+    /// All that were begun.
+    fn all(&self) -> impl Iterator<Item = Part> {
+        Part::numbered(self.last.load(SeqCst)).up_to()
+    }
+
+    /// One for the calling thread. It costs hardly anything before it is used.
+    /// One for the calling thread. It costs hardly anything before it is used.
+    #[cold]
+    fn begin_part(&self) -> Part {
+        let begun = self.enter(Part::FIRST, || {
+            // Behind this lock: fork finds it begun or not.
+            let first = self.share(Part::FIRST).lock();
+            let part = parts::take()?;
+            if part != Part::FIRST {
+                let mut world = self.share(part).lock();
+                if world.is_none() {
+                    *world = first.as_ref().map(|first| first.another(part));
+                }
+            }
+            self.last.fetch_max(part.number(), SeqCst);
+            Some(part)
+        });
+        begun.flatten().unwrap_or(Part::FIRST)
     }
 
     /// Does something in here. Not on top of itself: a signal handler that has interrupted this thread in here gets
     /// nothing. When the thread leaves, it sees to what others have turned away from meanwhile, and to handlers.
-    fn enter<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+    fn enter<T>(&self, part: Part, act: impl FnOnce() -> T) -> Option<T> {
         let inside = Inside::begin()?;
         let done = act();
-        self.flush_for_others();
+        self.flush_for_others(part);
         drop(inside);
         if INTERRUPTED.replace(false) {
             self.outside.left();
@@ -166,28 +255,33 @@ impl<O: Outside> Sockets<O> {
         Some(done)
     }
 
-    /// Does something with everything, if it was started.
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Option<T> {
-        self.enter(|| self.lock().as_mut().map(act)).flatten()
+    /// Does something with everything in a part, if it was started.
+    fn with<T>(&self, part: Part, act: impl FnOnce(&mut World) -> T) -> Option<T> {
+        self.enter(part, || self.share(part).lock().as_mut().map(act)).flatten()
     }
 
     /// The same, unless another thread is at it.
-    fn try_with<T>(&self, act: impl FnOnce(&mut World) -> T) -> Result<Option<T>, InUse> {
-        let tried = self.enter(|| Some(self.try_lock()?.as_mut().map(act)));
+    fn try_with<T>(
+        &self,
+        part: Part,
+        act: impl FnOnce(&mut World) -> T,
+    ) -> Result<Option<T>, InUse> {
+        let tried = self.enter(part, || Some(self.share(part).try_lock()?.as_mut().map(act)));
         tried.flatten().ok_or(InUse)
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<World>>> {
-        match self.world.try_lock() {
-            Ok(world) => Some(world),
-            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// The same where a descriptor's socket is, for what may fail.
+    fn call<T>(
+        &self,
+        fd: RawFd,
+        act: impl FnOnce(&mut World) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        self.with(self.at(fd), act).unwrap_or(Err(Errno::EBADF))
     }
 
-    /// The same, for what may fail.
-    fn call<T>(&self, act: impl FnOnce(&mut World) -> Result<T, Errno>) -> Result<T, Errno> {
-        self.with(act).unwrap_or(Err(Errno::EBADF))
+    /// Does something with one part after the other.
+    fn with_all<T>(&self, mut act: impl FnMut(&mut World) -> T) -> Vec<T> {
+        self.all().filter_map(|part| self.with(part, &mut act)).collect()
     }
 
     fn process(&self) -> u32 {
@@ -201,21 +295,24 @@ impl<O: Outside> Sockets<O> {
     /// one that has does not wait for another thread, which may need what this one has locked: it leaves it to that
     /// one.
     pub fn flush(&self) {
-        if HAS_GIVEN.replace(false) && self.try_with(World::turn).is_err() {
-            self.turned_away.store(true, SeqCst);
-            // It may have left by now.
-            self.enter(|| ());
+        for part in HAS_GIVEN.replace(Parts::NONE).iter() {
+            if self.try_with(part, World::turn).is_err() {
+                self.share(part).turned_away.store(true, SeqCst);
+                // It may have left by now.
+                self.enter(part, || ());
+            }
         }
     }
 
     /// The lock has been let go of: what others have turned away from meanwhile leaves.
     #[inline]
-    fn flush_for_others(&self) {
+    fn flush_for_others(&self, part: Part) {
+        let share = self.share(part);
         // Either the other one finds the lock free, or what he has left there is found.
         fence(SeqCst);
-        while self.turned_away.load(Relaxed) {
-            let Some(mut world) = self.try_lock() else { return };
-            self.turned_away.store(false, SeqCst);
+        while share.turned_away.load(Relaxed) {
+            let Some(mut world) = share.try_lock() else { return };
+            share.turned_away.store(false, SeqCst);
             world.as_mut().map(World::turn);
             drop(world);
             fence(SeqCst);
@@ -224,20 +321,26 @@ impl<O: Outside> Sockets<O> {
 
     /// fork(2) is about to happen: nobody is in the middle of anything.
     pub fn before_fork(&self) -> Held<'_> {
-        let mut held = self.lock();
-        if let Some(world) = held.as_mut() {
-            world.turn();
-            world.share_with_child(&self.outside);
-        }
-        Held(held)
+        let hold = |part| {
+            let mut held = self.share(part).lock();
+            if let Some(world) = held.as_mut() {
+                world.turn();
+                world.share_with_child(&self.outside);
+            }
+            held
+        };
+        Held(self.all().map(hold).collect())
     }
 
     /// It has happened, in the child. `host` is the privileged half as the child will know it.
-    pub fn after_fork_in_child(&self, mut held: Held<'_>, host: Box<dyn Host>) {
+    pub fn after_fork_in_child(&self, mut held: Held<'_>, host: &dyn Host) {
         self.process.store(std::process::id(), Relaxed);
-        self.keeper.forget();
-        if let Some(world) = held.0.as_mut() {
-            world.become_child(host);
+        parts::forget_others();
+        for (part, world) in self.all().zip(&mut held.0) {
+            self.share(part).keeper.forget();
+            if let Some(world) = world.as_mut() {
+                world.become_child(host.another());
+            }
         }
     }
 
@@ -248,14 +351,14 @@ impl<O: Outside> Sockets<O> {
     /// EBADF if it is none of ours.
     pub fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.linger(fd);
-        self.call(|world| {
+        self.call(fd, |world| {
             world.table.slot(fd)?;
             if let Some((_, socket)) = world.table.unbind(fd) {
                 world.close(socket);
             }
             Ok(())
         })?;
-        self.keeper_must_send();
+        self.keeper_must_send(self.at(fd));
         Ok(())
     }
 
@@ -265,7 +368,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EBADF if that is none of ours.
     pub fn duplicated(&self, old: RawFd, new: RawFd) -> Result<(), Errno> {
-        self.call(|world| {
+        self.call(old, |world| {
             let slot = world.table.slot(old)?;
             world.table.bind(new, slot);
             Ok(())
@@ -274,13 +377,19 @@ impl<O: Outside> Sockets<O> {
 
     /// A set is about to be closed.
     pub fn close_set(&self, set: RawFd) {
-        self.with(|world| world.forget_set(set));
+        for part in self.parts_of(set).iter() {
+            self.with(part, |world| world.forget_set(set));
+        }
+        parts::forget_set(set);
     }
 
     /// Our own descriptors, which the program knows nothing of and must not close.
     #[must_use]
     pub fn own_descriptors(&self) -> Vec<RawFd> {
-        self.with(World::own_descriptors).unwrap_or_default()
+        let mut all = self.with_all(World::own_descriptors).concat();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// O_NONBLOCK.
@@ -289,7 +398,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EBADF.
     pub fn is_non_blocking(&self, fd: RawFd) -> Result<bool, Errno> {
-        self.call(|world| Ok(world.table.find(fd)?.1.non_blocking))
+        self.call(fd, |world| Ok(world.table.find(fd)?.1.non_blocking))
     }
 
     /// Sets O_NONBLOCK or not.
@@ -298,7 +407,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EBADF.
     pub fn set_non_blocking(&self, fd: RawFd, on: bool) -> Result<(), Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             world.table.find(fd)?.1.non_blocking = on;
             Ok(())
         })
@@ -307,7 +416,7 @@ impl<O: Outside> Sockets<O> {
     /// Whether this is a listener, which the kernel has, too.
     #[must_use]
     pub fn is_listener(&self, fd: RawFd) -> bool {
-        self.call(|world| Ok(matches!(world.table.find(fd)?.1.kind, Kind::Listener(_))))
+        self.call(fd, |world| Ok(matches!(world.table.find(fd)?.1.kind, Kind::Listener(_))))
             .unwrap_or(false)
     }
 }

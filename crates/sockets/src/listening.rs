@@ -11,6 +11,7 @@ use uncork_stack::{ListenError, ListenerId, Listening};
 use crate::asked::Asked;
 use crate::host::Reason;
 use crate::outside::Outside;
+use crate::parts::Parts;
 use crate::table::{Kind, Listener, Place, Slot, Socket};
 use crate::waiting::{Kernel, Wait};
 use crate::world::{For, World};
@@ -57,16 +58,20 @@ impl<O: Outside> Sockets<O> {
     /// children needs no device.
     pub fn listen(&self, fd: RawFd, end: ListeningEnd, backlog: u32, asked: Asked) {
         let ListeningEnd { local, ipv6, v6_only } = end;
-        self.with(|world| {
-            if let Ok((_, socket)) = world.table.find(fd) {
-                if let Kind::Listener(listener) = &mut socket.kind {
-                    listener.backlog = backlog;
-                    // After shutdown(2) the kernel may have chosen another port.
-                    listener.local = local;
-                    listener.shut = false;
-                }
-                return;
+        let again = self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            if let Kind::Listener(listener) = &mut socket.kind {
+                listener.backlog = backlog;
+                // After shutdown(2) the kernel may have chosen another port.
+                listener.local = local;
+                listener.shut = false;
             }
+            Ok(())
+        });
+        if again.is_ok() {
+            return;
+        }
+        self.with(self.mine(), |world| {
             let listener = Kind::Listener(Listener::new(local, v6_only, backlog));
             let slot = world.table.add(Socket::new(listener, ipv6, Arc::new(asked)));
             world.table.bind(fd, slot);
@@ -79,20 +84,21 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the call has them.
     pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Accepted, Errno> {
-        let (slot, waits, limit) = self.call(|world| {
+        let (slot, waits, limit) = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
             let (waits, limit) = (!socket.non_blocking, socket.asked.receive_timeout);
             world.ensure_listening(slot);
             Ok((slot, waits, limit))
         })?;
-        self.need_keeper();
+        let part = self.at(fd);
+        self.need_keeper(part);
         let attempt = |world: &mut World| self.take(world, slot, flags).transpose();
-        if let Some(done) = self.with(|world| attempt(world)).flatten() {
+        if let Some(done) = self.with(part, |world| attempt(world)).flatten() {
             return done;
         }
         if !waits {
             // What has just come may be it.
-            let done = self.with(|world| {
+            let done = self.with(part, |world| {
                 world.turn();
                 attempt(world)
             });
@@ -101,14 +107,15 @@ impl<O: Outside> Sockets<O> {
         let mut kernel = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
         let wait = Wait {
             waits_for: For::Sockets(vec![slot]),
+            parts: Parts::of(part),
             limit,
             mask: None,
             kernel: &mut kernel,
             restarts: true,
         };
-        let accepted = self.wait(wait, &mut |world, kernels| match attempt(world) {
+        let accepted = self.wait(wait, &mut |world, look| match attempt(world) {
             Some(done) => Some(done),
-            None if kernels == Kernel::Leave => None,
+            None if look.kernel == Kernel::Leave => None,
             None => self.take_from_kernel(fd, flags).transpose(),
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))
@@ -128,7 +135,7 @@ impl<O: Outside> Sockets<O> {
     /// shutdown(2) of a listener has succeeded on the kernel's: the stack listens no more either, until
     /// listen(2) is called again.
     pub fn shut_listener(&self, fd: RawFd) {
-        self.with(|world| {
+        self.with(self.at(fd), |world| {
             let Ok((slot, socket)) = world.table.find(fd) else { return };
             let Kind::Listener(listener) = &mut socket.kind else { return };
             listener.shut = true;

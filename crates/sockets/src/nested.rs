@@ -10,6 +10,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::Sockets;
 use crate::outside::Outside;
+use crate::parts::Part;
 use crate::world::World;
 
 /// What stands for the stack's members in a kernel's set.
@@ -52,7 +53,14 @@ impl<O: Outside> Sockets<O> {
     ///
     /// EMFILE and its kin.
     pub fn show_set(&self, set: RawFd) -> Result<(), Errno> {
-        self.call(|world| {
+        let concerned = self.parts_of(set);
+        let parts = if concerned.is_empty() { self.wait_there(set) } else { concerned };
+        parts.iter().try_for_each(|part| self.show_in(part, set))
+    }
+
+    /// The same of what a part has there.
+    pub(crate) fn show_in(&self, part: Part, set: RawFd) -> Result<(), Errno> {
+        let shown = self.with(part, |world| {
             if world.sets.is_shown(set) {
                 return Ok(());
             }
@@ -61,13 +69,17 @@ impl<O: Outside> Sockets<O> {
             world.sets.show(set, shown);
             world.refresh_shown();
             Ok(())
-        })
+        });
+        shown.unwrap_or(Err(Errno::EBADF))
     }
 
-    /// A set that was shown has become the member of another: whoever waits for that makes turns.
-    pub fn adopt_set(&self, set: RawFd) {
-        self.with(|world| world.sets.adopt(set));
-        self.need_keeper();
+    /// `inner`, a set that was shown, has become the member of `set`: whoever waits for that makes turns.
+    pub fn adopt_set(&self, set: RawFd, inner: RawFd) {
+        for part in self.parts_of(inner).iter() {
+            self.with(part, |world| world.sets.adopt(set));
+            self.entered(set, part);
+            self.need_keeper(part);
+        }
     }
 }
 

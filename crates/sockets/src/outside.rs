@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use crate::handing::HandedOver;
 use crate::listening::Accepted;
+use crate::parts::Part;
 
 /// How a spell of trying ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +112,7 @@ pub trait Outside: Sync {
     fn give_own(&self, fds: &[RawFd], ipv6: bool) -> Result<(), Errno>;
 
     /// Runs [`crate::Sockets::keep`] in a thread of its own that gets none of the program's signals.
-    fn start_keeper(&self) -> bool;
+    fn start_keeper(&self, part: Part) -> bool;
 
     /// Calls [`crate::Sockets::tell`] in a thread of its own that gets none of the program's signals.
     fn start_telling(&self, to: OwnedFd);

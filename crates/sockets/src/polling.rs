@@ -9,6 +9,7 @@ use crate::Sockets;
 use crate::epoll::{Candidate, Happened};
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
+use crate::parts::{self, Part, Parts};
 use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
 use crate::world::{For, World};
@@ -56,39 +57,48 @@ impl<O: Outside> Sockets<O> {
             one.revents = 0;
         }
         let mut ours = Vec::new();
-        self.with(|world| {
-            for (at, one) in fds.iter().enumerate() {
-                let Ok((slot, socket)) = world.table.find(one.fd) else { continue };
-                let listens = matches!(socket.kind, Kind::Listener(_));
-                if listens && one.events & libc::POLLIN != 0 {
-                    world.ensure_listening(slot);
+        let parts = self.parts_polled(fds);
+        for part in parts.iter() {
+            self.with(part, |world| {
+                for (at, one) in fds.iter().enumerate().filter(|(_, one)| self.at(one.fd) == part) {
+                    let Ok((slot, socket)) = world.table.find(one.fd) else { continue };
+                    let listens = matches!(socket.kind, Kind::Listener(_));
+                    if listens && one.events & libc::POLLIN != 0 {
+                        world.ensure_listening(slot);
+                    }
+                    // A listener is both.
+                    if !listens {
+                        kernel[at].fd = -1;
+                    }
+                    ours.push((at, part, slot));
                 }
-                // A listener is both.
-                if !listens {
-                    kernel[at].fd = -1;
-                }
-                ours.push((at, slot));
-            }
-        });
-        self.need_keeper();
+            });
+            self.need_keeper(part);
+        }
         let mut asked = kernel.clone();
-        let waits_for = For::Sockets(ours.iter().map(|(_, slot)| *slot).collect());
+        // One of another part of the same number may wake it for nothing.
+        let waits_for = For::Sockets(ours.iter().map(|(_, _, slot)| *slot).collect());
         let has_kernel = kernel.iter().any(|one| one.fd >= 0);
-        let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
-        let found = self.wait(wait, &mut |world, kernels| {
-            for one in fds.iter_mut() {
-                one.revents = 0;
+        let wait = Wait { waits_for, parts, limit, mask, kernel: &mut kernel, restarts: false };
+        let found = self.wait(wait, &mut |world, look| {
+            if look.is_first {
+                fds.iter_mut().for_each(|one| one.revents = 0);
             }
-            if ours.iter().any(|&(at, _)| world.table.is_handed_over(fds[at].fd)) {
+            let here = world.table.part();
+            let its = || ours.iter().filter(|(_, part, _)| *part == here);
+            if its().any(|&(at, _, _)| world.table.is_handed_over(fds[at].fd)) {
                 return Some(Err(HANDED_OVER));
             }
-            for &(at, slot) in &ours {
+            for &(at, _, slot) in its() {
                 #[expect(clippy::cast_possible_truncation, reason = "poll's events are 16 bits")]
                 let ready = world.readiness(slot) as i16;
                 fds[at].revents = ready & (fds[at].events | ALWAYS);
             }
+            if !look.is_last {
+                return None;
+            }
             let any_of_ours = fds.iter().any(|one| one.revents != 0);
-            if has_kernel && (any_of_ours || kernels == Kernel::Ask) {
+            if has_kernel && (any_of_ours || look.kernel == Kernel::Ask) {
                 let looked = self.outside.poll(&mut asked, Some(Duration::ZERO), None);
                 if matches!(looked, Ok(1..)) {
                     for (one, asked) in fds.iter_mut().zip(&asked) {
@@ -102,10 +112,24 @@ impl<O: Outside> Sockets<O> {
         found.unwrap_or(Ok(0))
     }
 
+    /// The parts of sockets and of sets that are polled.
+    fn parts_polled(&self, fds: &[libc::pollfd]) -> Parts {
+        if !self.is_apart() {
+            return Parts::of(Part::FIRST);
+        }
+        let of = |one: &libc::pollfd| {
+            let socket = parts::of_socket(one.fd).map_or(Parts::NONE, Parts::of);
+            socket.or(self.parts_of(one.fd))
+        };
+        let all = fds.iter().map(of).fold(Parts::NONE, Parts::or);
+        if all.is_empty() { Parts::of(self.mine()) } else { all }
+    }
+
     /// Whether a set has members of the stack's.
     #[must_use]
     pub fn has_set(&self, set: RawFd) -> bool {
-        self.with(|world| world.sets.has(set)).unwrap_or(false)
+        let mut parts = self.parts_of(set).iter();
+        parts.any(|part| self.with(part, |world| world.sets.has(set)) == Some(true))
     }
 
     /// epoll_ctl(2) on a descriptor of the stack's. One that listens is the kernel's member, too: the caller
@@ -121,7 +145,7 @@ impl<O: Outside> Sockets<O> {
         fd: RawFd,
         event: Option<libc::epoll_event>,
     ) -> Result<(), Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             let slot = world.table.slot(fd)?;
             let what = event.map(|event| Happened { events: event.events, data: event.u64 });
             let watches_in = what.is_some_and(|what| what.events & libc::EPOLLIN as u32 != 0);
@@ -144,7 +168,9 @@ impl<O: Outside> Sockets<O> {
             world.wake_set(set);
             Ok(())
         })?;
-        self.need_keeper();
+        let part = self.at(fd);
+        self.entered(set, part);
+        self.need_keeper(part);
         Ok(())
     }
 
@@ -162,17 +188,28 @@ impl<O: Outside> Sockets<O> {
         mask: Option<&libc::sigset_t>,
     ) -> Result<usize, Errno> {
         let mut kernel = [libc::pollfd { fd: set, events: libc::POLLIN, revents: 0 }];
-        let waits_for = For::Set(set);
-        let wait = Wait { waits_for, limit, mask, kernel: &mut kernel, restarts: false };
-        let found = self.wait(wait, &mut |world, kernels| {
-            let mut look = |world: &World, into: &mut [libc::epoll_event]| {
+        let (waits_for, parts) = (For::Set(set), Parts::NONE);
+        let wait = Wait { waits_for, parts, limit, mask, kernel: &mut kernel, restarts: false };
+        let mut found = 0;
+        let waited = self.wait(wait, &mut |world, look| {
+            found = if look.is_first { 0 } else { found };
+            let mut kernels = |world: &World, into: &mut [libc::epoll_event]| {
                 let looked = self.outside.look_into_set(set, into)?;
                 Ok(world.without_bells(&mut into[..looked]))
             };
-            let count = world.collect_fairly(set, into, (kernels, &mut look));
-            (count != Ok(0)).then_some(count)
+            // What one part has told is told.
+            let asks = if found == 0 { look.kernel } else { Kernel::Leave };
+            let room = into.get_mut(found..).filter(|room| !room.is_empty());
+            let told =
+                room.map_or(Ok(0), |room| world.collect_fairly(set, room, (asks, &mut kernels)));
+            match told {
+                Ok(told) => found += told,
+                Err(error) if found == 0 => return Some(Err(error)),
+                Err(_) => {}
+            }
+            (look.is_last && found > 0).then_some(Ok(found))
         })?;
-        found.unwrap_or(Ok(0))
+        waited.unwrap_or(Ok(0))
     }
 }
 

@@ -31,7 +31,7 @@ impl<O: Outside> Sockets<O> {
         name: i32,
         value: &[u8],
     ) -> Result<bool, Errno> {
-        let known = self.call(|world| {
+        let known = self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
@@ -56,7 +56,7 @@ impl<O: Outside> Sockets<O> {
             Ok(true)
         })?;
         // TCP_CORK that is taken off lets something go.
-        self.keeper_must_send();
+        self.keeper_must_send(self.at(fd));
         Ok(known)
     }
 
@@ -67,7 +67,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As the call has them.
     pub fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<Option<Vec<u8>>, Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
             let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, .. } = socket else {
                 return Ok(None);
@@ -121,7 +121,7 @@ impl<O: Outside> Sockets<O> {
     ///
     /// As ioctl(2) has them.
     pub fn queue(&self, fd: RawFd, request: u64) -> Result<Option<i32>, Errno> {
-        self.call(|world| {
+        self.call(fd, |world| {
             if !matches!(request, libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD) {
                 return Ok(None);
             }

@@ -12,6 +12,7 @@ use crate::asked::Asked;
 use crate::epoll::Watch;
 use crate::handing::{HANDED_OVER, Owner};
 use crate::host::Reason;
+use crate::parts::{self, Part};
 
 /// Where a connection is: on which link, and its name there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,12 +122,22 @@ pub(crate) struct Table {
     free: Vec<u32>,
     /// By descriptor: one more than the place of its socket, zero for none, or [`KERNELS`].
     of: Vec<u32>,
+    /// Whose it is.
+    part: Part,
 }
 
 /// Its connection has become the kernel's. That stays until the descriptor stands for another of the stack's.
 const KERNELS: u32 = u32::MAX;
 
 impl Table {
+    pub(crate) fn new(part: Part) -> Self {
+        Self { part, ..Self::default() }
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        self.part
+    }
+
     /// EBADF, or [`HANDED_OVER`].
     pub(crate) fn slot(&self, fd: RawFd) -> Result<Slot, Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
@@ -164,6 +175,7 @@ impl Table {
             self.of.resize((at + 1).next_power_of_two().max(64), 0);
         }
         self.of[at] = slot.0 + 1;
+        parts::has_socket(fd, Some(self.part));
         if let Some(socket) = self.get(slot) {
             socket.descriptors += 1;
         }
@@ -173,6 +185,7 @@ impl Table {
     pub(crate) fn unbind(&mut self, fd: RawFd) -> Option<(Slot, Socket)> {
         let slot = self.slot(fd).ok()?;
         self.of[usize::try_from(fd).ok()?] = 0;
+        parts::has_socket(fd, None);
         let socket = self.get(slot)?;
         socket.descriptors -= 1;
         if socket.descriptors > 0 {
@@ -186,6 +199,7 @@ impl Table {
     pub(crate) fn hand_over(&mut self, fd: RawFd) {
         if let Some(of) = usize::try_from(fd).ok().and_then(|at| self.of.get_mut(at)) {
             *of = KERNELS;
+            parts::has_socket(fd, Some(self.part));
         }
     }
 

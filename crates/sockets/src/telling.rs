@@ -11,6 +11,7 @@ use uncork_stat::{Connection, Counts, End, Running};
 
 use crate::Sockets;
 use crate::outside::Outside;
+use crate::parts::Part;
 use crate::table::{Kind, Place};
 use crate::world::World;
 
@@ -21,8 +22,8 @@ const AT_ONCE: usize = 16;
 
 impl<O: Outside> Sockets<O> {
     /// Somebody wants to be told, perhaps.
-    pub(crate) fn answer_askers(&self) {
-        while let Some(asker) = self.with(|world| world.host.next_asker()).flatten() {
+    pub(crate) fn answer_askers(&self, part: Part) {
+        while let Some(asker) = self.with(part, |world| world.host.next_asker()).flatten() {
             self.outside.start_telling(asker);
         }
     }
@@ -36,23 +37,38 @@ impl<O: Outside> Sockets<O> {
     fn tell_all(&self, mut to: UnixStream) -> io::Result<()> {
         to.set_write_timeout(Some(PATIENCE))?;
         let mut lines = Vec::new();
-        let Some((running, places)) = self.with(|world| (world.about(), world.connections()))
-        else {
+        let Some(running) = self.with_all(World::about).into_iter().reduce(together) else {
             return Ok(());
         };
         uncork_stat::put(&mut lines, &running);
-        for places in places.chunks(AT_ONCE) {
-            self.with(|world| {
-                for connection in places.iter().filter_map(|place| world.connection(*place)) {
-                    uncork_stat::put(&mut lines, &connection);
-                }
-            });
-            to.write_all(&lines)?;
-            lines.clear();
+        for part in self.all() {
+            let places = self.with(part, World::connections).unwrap_or_default();
+            for places in places.chunks(AT_ONCE) {
+                self.with(part, |world| {
+                    for connection in places.iter().filter_map(|place| world.connection(*place)) {
+                        uncork_stat::put(&mut lines, &connection);
+                    }
+                });
+                to.write_all(&lines)?;
+                lines.clear();
+            }
         }
         uncork_stat::put(&mut lines, &End::new());
         to.write_all(&lines)
     }
+}
+
+/// Of two threads' parts. Whichever the guardian has asked, what is told is the whole process's.
+fn together(mut one: Running, other: Running) -> Running {
+    if one.device.is_empty() {
+        one.device = other.device;
+    }
+    one.addresses.extend(other.addresses);
+    one.addresses.sort_unstable();
+    one.addresses.dedup();
+    one.age_ms = one.age_ms.max(other.age_ms);
+    one.counts += other.counts;
+    one
 }
 
 impl World {

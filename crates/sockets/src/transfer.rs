@@ -10,10 +10,11 @@ use uncork_stack::State;
 
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
+use crate::parts::{Part, Parts};
 use crate::table::{Place, Slot};
 use crate::waiting::Wait;
 use crate::world::{For, World};
-use crate::{HAS_GIVEN, Sockets, connection, errno};
+use crate::{Sockets, connection, errno, has_given};
 
 /// Octets that may be given to the stack before they are sent without being asked for: about what keeps
 /// a device busy while the program makes more.
@@ -54,9 +55,10 @@ pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_ZEROCOPY;
 
 impl<O: Outside> Sockets<O> {
-    fn wait_for<'a>(course: Course) -> Wait<'a> {
+    fn wait_for<'a>(part: Part, course: Course) -> Wait<'a> {
         Wait {
             waits_for: For::Sockets(vec![course.slot]),
+            parts: Parts::of(part),
             limit: course.limit,
             mask: None,
             kernel: &mut [],
@@ -84,7 +86,7 @@ impl<O: Outside> Sockets<O> {
             Err(Errno::EAGAIN) => None,
             done => Some(done),
         });
-        self.keeper_must_send();
+        self.keeper_must_send(self.at(fd));
         match done {
             Err(error) if sent == 0 => Err(not_open(error)),
             _ => Ok(sent),
@@ -104,7 +106,7 @@ impl<O: Outside> Sockets<O> {
             Some(Err(_)) if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
             tried => tried,
         };
-        let (course, first) = self.call(|world| {
+        let (course, first) = self.call(fd, |world| {
             let course = world.course(fd, flags, way)?;
             let first = attempt(world, course);
             let again = first.is_none() && !course.waits;
@@ -118,7 +120,7 @@ impl<O: Outside> Sockets<O> {
             Some(done) => done,
             None if !course.waits => Err(Errno::EAGAIN),
             None => {
-                let wait = Self::wait_for(course);
+                let wait = Self::wait_for(self.at(fd), course);
                 let done = self.wait(wait, &mut |world, _| attempt(world, course))?;
                 done.unwrap_or(Err(Errno::EAGAIN))
             }
@@ -163,7 +165,7 @@ impl<O: Outside> Sockets<O> {
             }
         });
         // There is room again, which the other end is told.
-        HAS_GIVEN.set(true);
+        has_given(self.at(fd));
         match done {
             Err(error) if received == 0 => Err(error),
             _ => Ok(received),

@@ -1,6 +1,7 @@
 //! Waiting: for a socket, for a set, for anything of a list; with the kernel's descriptors beside the
 //! stack's.
 
+use std::cell::Cell;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,16 @@ use nix::errno::Errno;
 
 use crate::bell::{self, Bell};
 use crate::outside::{Outside, Tried};
-use crate::world::{For, World};
+use crate::parts::Parts;
+use crate::world::{For, Rest, Wakes, World};
 use crate::{HAS_GIVEN, Sockets};
 
 /// How a wait is to be done.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     pub(crate) waits_for: For,
+    /// Where these are; of a set that is known elsewhere.
+    pub(crate) parts: Parts,
     /// None for ever.
     pub(crate) limit: Option<Duration>,
     /// Signals that are blocked meanwhile, as the program says.
@@ -34,6 +38,24 @@ pub(crate) enum Kernel {
     Leave,
 }
 
+/// What an attempt is told. Where a wait concerns several parts it has one look at each; what it finds before the last it
+/// keeps until then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) kernel: Kernel,
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
+}
+
+/// Tries, and gives what it has found.
+type Attempt<'a, T> = dyn FnMut(&mut World, Look) -> Option<T> + 'a;
+
+thread_local! {
+    /// Looks that this thread has had at several parts: each begins with another one, or the first would be all that is
+    /// heard of when it is busy.
+    static ROUNDS: Cell<u8> = const { Cell::new(0) };
+}
+
 /// Glances of one who tries before he sleeps, of which one asks the kernel.
 const GLANCES_A_QUESTION: u32 = 8;
 
@@ -45,20 +67,19 @@ pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
 /// A thread is among the sleepers while this lives.
 struct Asleep<'a, O: Outside> {
     sockets: &'a Sockets<O>,
+    parts: Parts,
     bell: &'a Bell,
 }
 
 impl<O: Outside> Drop for Asleep<'_, O> {
     fn drop(&mut self) {
         self.sockets.outside.wake_by(None);
-        self.sockets.with(|world| world.woken(self.bell));
-        // It was perhaps the last that made turns.
-        self.sockets.keeper_must_look();
+        self.sockets.woken(self.parts, self.bell);
+        for part in self.parts.iter() {
+            // It was perhaps the last that made turns.
+            self.sockets.keeper_must_look(part);
+        }
     }
-}
-
-fn is_ready(one: &libc::pollfd, fd: RawFd) -> bool {
-    one.fd == fd && one.revents != 0
 }
 
 impl<O: Outside> Sockets<O> {
@@ -66,10 +87,16 @@ impl<O: Outside> Sockets<O> {
     pub(crate) fn wait<T>(
         &self,
         wait: Wait<'_>,
-        attempt: &mut dyn FnMut(&mut World, Kernel) -> Option<T>,
+        attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
         let begun = Instant::now();
-        HAS_GIVEN.set(false);
+        let parts = self.parts_waited_for(&wait);
+        // The turns are made here.
+        let elsewhere = HAS_GIVEN.replace(Parts::NONE).without(parts);
+        if !elsewhere.is_empty() {
+            HAS_GIVEN.set(elsewhere);
+            self.flush();
+        }
         let looks_only = wait.limit == Some(Duration::ZERO);
         let tries = self.outside.tries();
         // Who does not try for a while looks once, where he falls asleep; who can have no bell looks all the same.
@@ -81,9 +108,9 @@ impl<O: Outside> Sockets<O> {
         }
         let mut found = None;
         let mut look = |look: fn(&mut World), kernel| {
-            self.with(|world| {
+            found = self.look(parts, kernel, &mut |world, told| {
                 look(world);
-                found = attempt(world, kernel);
+                attempt(world, told)
             });
             found.is_some()
         };
@@ -107,6 +134,37 @@ impl<O: Outside> Sockets<O> {
         waited
     }
 
+    /// Those of a set become more while somebody waits there.
+    fn parts_waited_for(&self, wait: &Wait<'_>) -> Parts {
+        match wait.waits_for {
+            For::Set(set) => self.wait_there(set).or(wait.parts),
+            For::Sockets(_) => wait.parts,
+        }
+    }
+
+    /// One look at each of these parts; the kernel is asked in the last.
+    fn look<T>(&self, parts: Parts, kernel: Kernel, attempt: &mut Attempt<'_, T>) -> Option<T> {
+        let round = if parts.is_one() { 0 } else { ROUNDS.replace(ROUNDS.get().wrapping_add(1)) };
+        let mut is_first = true;
+        for (part, is_last) in parts.round(round) {
+            let kernel = if is_last { kernel } else { Kernel::Leave };
+            let look = Look { kernel, is_first, is_last };
+            let found = self.with(part, |world| attempt(world, look)).flatten();
+            if found.is_some() {
+                return found;
+            }
+            is_first = false;
+        }
+        None
+    }
+
+    /// A thread sleeps no more.
+    fn woken(&self, parts: Parts, bell: &Bell) {
+        for part in parts.iter() {
+            self.with(part, |world| world.woken(bell));
+        }
+    }
+
     /// Whether a signal ends it.
     fn is_ended(&self, wait: &Wait<'_>) -> bool {
         !wait.restarts || self.outside.ends_calls(wait.limit.is_some())
@@ -116,7 +174,7 @@ impl<O: Outside> Sockets<O> {
         &self,
         wait: Wait<'_>,
         (begun, bell): (Instant, &Bell),
-        attempt: &mut dyn FnMut(&mut World, Kernel) -> Option<T>,
+        attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
         let kernel = wait.kernel.len();
         let mut fds: Vec<libc::pollfd> = Vec::new();
@@ -127,34 +185,46 @@ impl<O: Outside> Sockets<O> {
                 || wait.kernel.iter().any(|one| one.revents != 0)
                 || self.outside.was_interrupted();
             let kernels = if asks { Kernel::Ask } else { Kernel::Leave };
+            let parts = self.parts_waited_for(&wait);
+            let (mut rest, mut is_there) = (Rest::default(), false);
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
-            let looked = self.with(|world| {
+            let found = self.look(parts, kernels, &mut |world, look| {
+                is_there = true;
                 world.turn();
-                match attempt(world, kernels) {
-                    Some(found) => Ok(found),
-                    None => Err(world.rest(bell, wait.waits_for.clone())),
+                let found = attempt(world, look);
+                if found.is_none() {
+                    world.rest(bell, wait.waits_for.clone(), &mut rest);
                 }
+                found
             });
-            let mut rest = match looked {
-                None => return Err(Errno::ENETDOWN),
-                Some(Ok(found)) => return Ok(Some(found)),
-                Some(Err(rest)) => rest,
-            };
+            if found.is_some() {
+                if !parts.is_one() {
+                    self.woken(parts, bell);
+                }
+                return Ok(found);
+            }
+            if !is_there {
+                return Err(Errno::ENETDOWN);
+            }
             if left == Some(Duration::ZERO) {
-                self.with(|world| world.woken(bell));
+                self.woken(parts, bell);
                 return Ok(None);
             }
-            let (ways, requests) = (rest.ways, rest.requests);
             if let Some(asker) = rest.asker.take() {
                 self.outside.start_telling(asker);
+            }
+            if self.parts_waited_for(&wait) != parts {
+                // Whoever has entered something of another part could not know of this sleep.
+                self.woken(parts, bell);
+                continue;
             }
             fds.clear();
             fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));
-            fds.extend(rest.all().map(readable));
+            fds.extend(rest.all().map(|(fd, _)| readable(fd)));
             let limit = [left, rest.limit].into_iter().flatten().min();
             // A thread may be cancelled in there.
-            let asleep = Asleep { sockets: self, bell };
+            let asleep = Asleep { sockets: self, parts, bell };
             self.outside.wake_by(Some(bell.as_raw_fd()));
             // A handler that has run until now, or runs until the thread sleeps, is one that interrupts.
             let woken = if self.outside.was_interrupted() {
@@ -165,18 +235,8 @@ impl<O: Outside> Sockets<O> {
             if woken.is_err() || fds[kernel].revents != 0 {
                 bell::silence(bell);
             }
-            let news = ways.is_some_and(|ways| fds.iter().any(|one| is_ready(one, ways)));
             drop(asleep);
-            if news {
-                self.with(World::hear_ways);
-            }
-            if rest.host.is_some_and(|host| fds.iter().any(|one| is_ready(one, host))) {
-                self.with(World::look_at_host);
-            }
-            let asked = requests.is_some_and(|asks| fds.iter().any(|one| is_ready(one, asks)));
-            if asked {
-                self.outside.answer_children();
-            }
+            self.deal_with(parts, &rest, &fds[kernel + 1..]);
             match woken {
                 Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {
                     if self.is_ended(&wait) {
@@ -192,6 +252,27 @@ impl<O: Outside> Sockets<O> {
             if woken.is_ok() {
                 wait.kernel.copy_from_slice(&fds[..kernel]);
             }
+        }
+    }
+
+    /// Does what is to be done for what has woken somebody, but for the turns.
+    fn deal_with(&self, parts: Parts, rest: &Rest, fds: &[libc::pollfd]) {
+        for ((_, wakes), one) in rest.all().zip(fds) {
+            if one.revents == 0 {
+                continue;
+            }
+            match wakes {
+                Wakes::Device => {}
+                Wakes::Ways => self.in_each(parts, World::hear_ways),
+                Wakes::Host => self.in_each(parts, World::look_at_host),
+                Wakes::Requests => self.outside.answer_children(),
+            }
+        }
+    }
+
+    fn in_each(&self, parts: Parts, act: fn(&mut World)) {
+        for part in parts.iter() {
+            self.with(part, act);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! All that this process has on the stack, behind one lock: devices, descriptors, sets, who sleeps.
+//! All that this process has on the stack, or one of its threads (`parts`), behind one lock: devices, descriptors, sets,
+//! who sleeps.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{self, Link, Told};
 use crate::lost::Lost;
+use crate::parts::Part;
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
 
@@ -42,17 +44,24 @@ struct Sleeper {
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     /// What wakes it.
-    pub(crate) fds: Vec<RawFd>,
-    /// The kernel has news of neighbours: [`World::hear_ways`].
-    pub(crate) ways: Option<RawFd>,
-    /// The privileged half is gone, perhaps: [`World::look_at_host`].
-    pub(crate) host: Option<RawFd>,
-    /// A child asks for a connection: [`crate::Sockets::answer_children`].
-    pub(crate) requests: Option<RawFd>,
+    fds: Vec<(RawFd, Wakes)>,
     /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
     pub(crate) asker: Option<OwnedFd>,
     /// How long it may sleep at most.
     pub(crate) limit: Option<Duration>,
+}
+
+/// What is to be done when a descriptor has woken somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    /// A turn.
+    Device,
+    /// The kernel has news of neighbours: [`World::hear_ways`].
+    Ways,
+    /// The privileged half is gone, perhaps: [`World::look_at_host`].
+    Host,
+    /// A child asks for a connection: [`crate::Sockets::answer_children`].
+    Requests,
 }
 
 /// Who asks without waiting is answered from what was there, for so long or so often: a program that has
@@ -64,9 +73,8 @@ const GLANCES_A_TURN: u32 = 64;
 
 impl Rest {
     /// All that wakes it.
-    pub(crate) fn all(&self) -> impl Iterator<Item = RawFd> {
-        let devices = self.fds.iter().copied();
-        devices.chain(self.requests).chain(self.ways).chain(self.host)
+    pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Wakes)> {
+        self.fds.iter().copied()
     }
 }
 
@@ -102,7 +110,8 @@ pub(crate) struct World {
     pub(crate) given_writes: u32,
     /// Looks of those who try before they sleep.
     glances: u32,
-    /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance.
+    /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance. All parts have the
+    /// same.
     pub(crate) mark: u64,
     /// When the process's stack began.
     pub(crate) begun: std::time::Instant,
@@ -121,10 +130,24 @@ impl std::fmt::Debug for World {
 impl World {
     pub(crate) fn new(host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell) -> Self {
         let mark = seed().first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        Self::of(Part::FIRST, host, mark, (seed, tell))
+    }
+
+    /// The same for another thread.
+    pub(crate) fn another(&self, part: Part) -> Self {
+        Self::of(part, self.host.another(), self.mark, (self.seed, self.tell))
+    }
+
+    fn of(
+        part: Part,
+        host: Box<dyn Host>,
+        mark: u64,
+        (seed, tell): (fn() -> [u8; 32], Tell),
+    ) -> Self {
         Self {
             host,
             links: None,
-            table: Table::default(),
+            table: Table::new(part),
             sets: Sets::default(),
             sleepers: Vec::new(),
             ways: None,
@@ -317,30 +340,31 @@ impl World {
     }
 
     /// A thread is about to sleep.
-    pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For) -> Rest {
+    pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, rest: &mut Rest) {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
-        self.what_wakes()
+        self.what_wakes(rest);
     }
 
-    /// What wakes whoever sleeps on the devices.
-    pub(crate) fn what_wakes(&mut self) -> Rest {
-        let mut rest = Rest::default();
+    /// What wakes whoever sleeps on the devices, beside what does already.
+    pub(crate) fn what_wakes(&mut self, rest: &mut Rest) {
         for link in self.links() {
             let (fds, limit) = link.wakes();
-            rest.fds.extend(fds.into_iter().flatten());
+            rest.fds.extend(fds.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
         }
         if self.lost.is_some() {
             rest.limit = [rest.limit, Some(Lost::PERIOD)].into_iter().flatten().min();
         }
-        rest.requests = self.requests.as_ref().map(Requests::fd);
-        rest.host = self.host.wakes();
+        let others = [
+            (self.requests.as_ref().map(Requests::fd), Wakes::Requests),
+            (self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()), Wakes::Ways),
+            (self.host.wakes(), Wakes::Host),
+        ];
+        rest.fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
         // It may have come in the middle of an answer of the host's, which has been read.
-        rest.asker = self.host.next_asker();
-        rest.ways = self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd());
-        rest
+        rest.asker = rest.asker.take().or_else(|| self.host.next_asker());
     }
 
     /// Our own descriptors, which the program knows nothing of.

@@ -35,8 +35,11 @@ fn reason(error: &Error) -> Reason {
 impl Guardian {
     /// The one that the environment names.
     pub(crate) fn of_environment() -> Option<Self> {
-        let place = std::env::var(VARIABLE).ok()?;
-        Some(Self { place, client: None, entries: Vec::new(), free: Vec::new() })
+        Some(Self::at(std::env::var(VARIABLE).ok()?))
+    }
+
+    fn at(place: String) -> Self {
+        Self { place, client: None, entries: Vec::new(), free: Vec::new() }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -120,6 +123,10 @@ impl Drop for Forgotten {
 }
 
 impl Host for Guardian {
+    fn another(&self) -> Box<dyn Host> {
+        Box::new(Self::at(self.place.clone()))
+    }
+
     fn open(&mut self) -> Result<Opened, Reason> {
         let client = self.client()?;
         if client.attaches() {

@@ -205,7 +205,7 @@ pub(crate) fn entered(set: c_int, fd: c_int) {
         return;
     }
     if (has_set(fd) || outside::is_set(fd)) && SOCKETS.show_set(fd).is_ok() {
-        SOCKETS.adopt_set(set);
+        SOCKETS.adopt_set(set, fd);
         mark(fd, state::STACK_SET);
         mark(set, state::STACK_SET);
     }

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8};
 
 use libc::c_int;
 use nix::errno::Errno;
+use uncork_guardian::THREADS_VARIABLE;
 use uncork_posix::kernel::state;
 use uncork_sockets::{Held, Sockets};
 
@@ -76,7 +77,8 @@ fn mark(fd: c_int, what: u8) {
 pub(crate) fn start() {
     if let Some(host) = host::Guardian::of_environment() {
         places::publish(host.place());
-        SOCKETS.start(Box::new(host), seed, places::tell);
+        let apart = std::env::var(THREADS_VARIABLE).is_ok_and(|value| value == "1");
+        SOCKETS.start(Box::new(host), seed, places::tell, apart);
         ON.store(true, SeqCst);
     }
 }
@@ -194,7 +196,7 @@ pub(crate) fn after_fork_in_child() {
     let Some(held) = FORKING.take() else { return };
     match host::Guardian::of_environment() {
         Some(host) => {
-            SOCKETS.after_fork_in_child(held, Box::new(host));
+            SOCKETS.after_fork_in_child(held, &host);
             for fd in SOCKETS.of_parent() {
                 mark(fd, state::STACK_OF_PARENT);
             }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_posix::kernel::state;
-use uncork_sockets::{Accepted, HandedOver, Outside, Tried};
+use uncork_sockets::{Accepted, HandedOver, Outside, Part, Tried};
 
 use super::accepting;
 use crate::raw::raw;
@@ -175,8 +175,8 @@ impl Outside for Process {
         super::handing::answer_children();
     }
 
-    fn start_keeper(&self) -> bool {
-        start_thread("uncork-stack", || super::SOCKETS.keep())
+    fn start_keeper(&self, part: Part) -> bool {
+        start_thread("uncork-stack", move || super::SOCKETS.keep(part))
     }
 
     fn start_telling(&self, to: OwnedFd) {
