@@ -1165,7 +1165,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --dev --port --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --thread-sockets --dev --port --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

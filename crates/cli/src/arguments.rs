@@ -182,6 +182,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME[:NUMBER]", requires = "stack")]
     pub(crate) instance: Option<Wanted>,
 
+    /// With --stack: each thread has a stack of its own
+    ///
+    /// What a thread makes, listeners and connections, is on a stack of that thread's, with packet sockets of its own.
+    /// Threads that have a listener each (SO_REUSEPORT) then share nothing, and wait for no lock of another one's. Any
+    /// thread may still use any descriptor.
+    #[arg(long, requires = "stack")]
+    pub(crate) thread_sockets: bool,
+
     /// A network device for --stack; may be repeated
     ///
     /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
@@ -460,8 +468,13 @@ mod tests {
         assert_eq!((given.dev, given.port), (vec!["eth0".to_owned(), "eth1".to_owned()], vec![80]));
         assert_eq!(given.command, ["ls"]);
         assert_eq!(run(&["--stack=inline", "ls"]).unwrap().stack, Some(InProcess::Inline));
-        for wrong in [&["--stack=kernel", "ls"][..], &["--dev", "eth0", "ls"], &["--port=80", "ls"]]
-        {
+        assert!(run(&["--stack", "--thread-sockets", "ls"]).unwrap().thread_sockets);
+        for wrong in [
+            &["--stack=kernel", "ls"][..],
+            &["--dev", "eth0", "ls"],
+            &["--port=80", "ls"],
+            &["--thread-sockets", "ls"],
+        ] {
             run(wrong).unwrap_err();
         }
     }

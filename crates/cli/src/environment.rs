@@ -39,6 +39,11 @@ impl Environment {
         }
     }
 
+    /// Takes `name` out.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.retain(|(key, _)| key != name);
+    }
+
     /// Puts `library` before what is preloaded already, once.
     pub(crate) fn preload(&mut self, library: &Path) {
         let mut value = library.as_os_str().as_bytes().to_vec();
@@ -73,7 +78,7 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 11] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 12] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
@@ -85,6 +90,7 @@ pub(crate) const LIBRARY_VARIABLES: [&str; 11] = [
     variable::AUTOCORK_DUMP_INTERVAL,
     uncork_guardian::VARIABLE,
     uncork_guardian::INSTANCE_VARIABLE,
+    uncork_guardian::THREADS_VARIABLE,
 ];
 
 /// A string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.
@@ -126,6 +132,8 @@ mod tests {
         let mut environment = environment(&[("A", "1"), ("B", "2")]);
         environment.set("A", "3");
         environment.set("C", "4");
+        environment.set("D", "5");
+        environment.remove("D");
         let strings = environment.to_strings().unwrap();
         assert_eq!(strings, [c"A=3".into(), c"B=2".into(), CString::from(c"C=4")]);
     }

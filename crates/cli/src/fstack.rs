@@ -17,6 +17,9 @@ const FIRST: &str = "FF_INITIAL_LCORE_ID";
 /// Which process this is: so many processors further.
 const PROCESS: &str = "FF_PROC_ID";
 
+/// Whether sockets are bound to the thread that makes them. (F-Stack's adapter is told when it is built.)
+const THREADS: &str = "FF_THREAD_SOCKET";
+
 /// Where the program is to run: a bit for each processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placement {
@@ -29,6 +32,11 @@ pub(crate) fn note(environment: &Environment) -> Option<String> {
     Some(format!(
         "{INSTANCES}={number} sets nothing: each process has the stack on its own threads"
     ))
+}
+
+/// Whether each thread is to have a stack of its own.
+pub(crate) fn binds_to_threads(environment: &Environment) -> bool {
+    environment.get(THREADS).is_some_and(|value| value == "1")
 }
 
 /// For `uncork stack start`: how many instances there are to be.
@@ -137,6 +145,9 @@ mod tests {
         assert_eq!(instances(&environment).unwrap(), Some(2));
         assert_eq!(first_cpu(&environment).unwrap(), Some(2));
         assert_eq!(wanted(&environment).unwrap(), Some(1));
+        assert!(!binds_to_threads(&environment));
+        environment.set(THREADS, "1");
+        assert!(binds_to_threads(&environment));
         environment.set(PROCESS, "first");
         let why = wanted(&environment).unwrap_err().to_string();
         assert_eq!(why, "FF_PROC_ID=first is no number");

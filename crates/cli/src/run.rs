@@ -55,6 +55,9 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     let placement = Placement::of(environment)?;
     let place = guardian::begin(&arguments.dev, &arguments.port)?;
     environment.set(uncork_guardian::VARIABLE, place);
+    if arguments.thread_sockets || fstack::binds_to_threads(environment) {
+        environment.set(uncork_guardian::THREADS_VARIABLE, "1");
+    }
     // Not the guardian, which runs where there is room.
     placement.map_or(Ok(()), Placement::settle)?;
     let slow = placement::warnings(&guardian::devices(&arguments.dev));
@@ -69,6 +72,13 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
              --stack=instance",
         ));
     }
+    if arguments.thread_sockets {
+        return Err(Failure::own(
+            "--thread-sockets gives each thread a stack of its own: with --stack=instance the stack is the \
+             instance's, so leave it out, or give --stack",
+        ));
+    }
+    environment.remove(uncork_guardian::THREADS_VARIABLE);
     let (name, number) = match &arguments.instance {
         Some(wanted) => (wanted.name.clone(), wanted.number),
         None => (Name::default(), None),

@@ -288,6 +288,7 @@ fn options_that_make_no_sense_together_are_told() {
     run(&["--stack=instance", "--dev", "eth0"], why);
     run(&["--stack=instance", "--port", "80"], why);
     run(&["--stack", "--instance", "web"], "--instance names what --stack=instance attaches to");
+    run(&["--stack=instance", "--thread-sockets"], "the stack is the instance's");
     let why =
         "no instances no-such-name of the stack run: sudo uncork stack start --name no-such-name";
     run(&["--stack=instance", "--instance", "no-such-name"], why);

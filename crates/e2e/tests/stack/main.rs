@@ -4,7 +4,7 @@
 mod rig;
 
 use anyhow::Result;
-use rig::same_on_the_stack;
+use rig::{same_on_the_stack, same_on_the_stacks_of_threads};
 use uncork_e2e::alone;
 
 #[test]
@@ -47,4 +47,20 @@ fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
 fn an_allocator_with_a_thread_hangs() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_allocator")
+}
+
+#[test]
+fn what_another_thread_has_made_is_not_there() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_thread_sockets")?;
+    same_on_the_stacks_of_threads("stack_thread_sockets")
+}
+
+#[test]
+fn threads_with_stacks_of_their_own_are_in_each_others_way() -> Result<()> {
+    let _alone = alone();
+    for name in ["stack_threads", "stack_waits", "stack_allocator"] {
+        same_on_the_stacks_of_threads(name)?;
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use uncork_e2e::edge::{difference, no_failure};
 use uncork_e2e::run::{run, wait};
 use uncork_e2e::{Instances, Mode, instance};
 use uncork_guard::{Guard, Plan, devices};
-use uncork_guardian::VARIABLE;
+use uncork_guardian::{THREADS_VARIABLE, VARIABLE};
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 use uncork_posix::config::{Hold, variable};
@@ -114,10 +114,23 @@ pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
     if is_skipped(name) {
         return Ok(());
     }
+    let sleeping = Mode::held(Hold::Kernel);
+    same_in(name, [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
+}
+
+/// The same where each thread has a stack of its own.
+pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
+    if is_skipped(name) {
+        return Ok(());
+    }
+    let sleeping = Mode::held(Hold::Kernel).with(THREADS_VARIABLE, "1");
+    same_in(name, [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
+}
+
+fn same_in(name: &str, modes: [Mode; 2]) -> Result<()> {
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
     let plain = told(&hosts, name, &Mode::plain()).context("plain")?;
-    let sleeping = Mode::held(Hold::Kernel);
-    for mode in [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")] {
+    for mode in modes {
         let with = told(&hosts, name, &mode).with_context(|| format!("on the stack, {mode}"))?;
         let differences = difference(&plain.facts, &with.facts);
         ensure!(differences.is_empty(), "c/{name}.c, {mode}\n{differences}");

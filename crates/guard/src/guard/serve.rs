@@ -1,5 +1,6 @@
 //! What programs ask for, and what they get.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -139,8 +140,9 @@ impl Guard {
         let served = self.peers.iter().filter(|peer| peer.session.is_some());
         let is_it = |peer: &&Peer| peer.pid.is_some_and(|pid| pids.contains(&pid));
         let Some(peer) = served.clone().find(is_it) else {
-            let others: Vec<_> =
-                served.filter_map(|peer| peer.pid).map(|pid| pid.to_string()).collect();
+            // Threads with stacks of their own are several of one process.
+            let others: BTreeSet<_> = served.filter_map(|peer| peer.pid).collect();
+            let others: Vec<_> = others.iter().map(u32::to_string).collect();
             return Err(match &others[..] {
                 [] => "no process of the program has waited for a connection yet, or opened one"
                     .to_owned(),
