@@ -87,13 +87,18 @@ impl Hosts {
 
     /// A program of our host, by `uncork run --stack`.
     pub fn on_stack(&self, program: impl AsRef<Path>) -> Result<Command> {
+        self.on_stack_with(&[], program)
+    }
+
+    /// The same with more of its options.
+    pub fn on_stack_with(&self, more: &[&str], program: impl AsRef<Path>) -> Result<Command> {
         let uncork = artifact::uncork()?;
         let mut command = self.ours.command(uncork.to_str().context("a path in UTF-8")?);
         match self.instances().as_ref() {
             Some(instances) => command.args(instances.arguments()),
             None => command.args(["run", "--stack", "--dev", "eth0"]),
         };
-        command.arg("--").arg(program.as_ref());
+        command.args(more).arg("--").arg(program.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("UNCORK_") || name == "LD_PRELOAD" {
@@ -228,6 +233,11 @@ impl Hosts {
         Ok(self.counted()?.opens - before.opens)
     }
 
+    /// How many packet sockets there are on our host: one for each stack, as it has one device.
+    pub fn packet_sockets(&self) -> Result<usize> {
+        Ok(self.shown(&["/proc/net/packet"])?.lines().skip(1).count())
+    }
+
     /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
     /// sockets, listeners, filters.
     pub fn check_nothing_left(&self, port: u16) -> Result<()> {
@@ -243,7 +253,7 @@ impl Hosts {
             thread::sleep(Duration::from_millis(20));
         };
         ensure!(left.is_empty(), "processes are left: {}", left.join(", "));
-        let packet_sockets = self.shown(&["/proc/net/packet"])?.lines().skip(1).count();
+        let packet_sockets = self.packet_sockets()?;
         ensure!(packet_sockets == 0, "{packet_sockets} packet sockets are left");
         ensure!(!self.ours.listens(port), "something listens on port {port}");
         // A filter would take the segment away from the kernel, which says that nobody is there.

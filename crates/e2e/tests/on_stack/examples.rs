@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(60);
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 
 /// Compiles `examples/NAME.c` as a careful programmer would, with more of the linker's arguments.
-fn built(scratch: &Scratch, name: &str, linked: &[&str]) -> Result<PathBuf> {
+pub(crate) fn built(scratch: &Scratch, name: &str, linked: &[&str]) -> Result<PathBuf> {
     let root = artifact::source("../..");
     let program = scratch.path(name);
     let mut compiler = Command::new("cc");
@@ -31,7 +31,7 @@ fn built(scratch: &Scratch, name: &str, linked: &[&str]) -> Result<PathBuf> {
 }
 
 /// Asks for the page, and gives the value of a header of the answer.
-fn header(stream: &mut TcpStream, name: &str) -> Result<String> {
+pub(crate) fn header(stream: &mut TcpStream, name: &str) -> Result<String> {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut octets = [0; 2048];

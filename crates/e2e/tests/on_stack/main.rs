@@ -17,6 +17,7 @@ mod python;
 mod redis;
 mod ssh;
 mod stat;
+mod thread_sockets;
 mod why;
 
 use std::fs;
@@ -101,7 +102,7 @@ fn kernel_nginx(hosts: &Hosts, scratch: &Scratch, port: u16) -> Result<Daemon> {
     Ok(server)
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_so()? {
         ensure!(Instant::now() < end, "not in twenty seconds: {what}");

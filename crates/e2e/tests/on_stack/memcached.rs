@@ -2,11 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts};
+use uncork_e2e::{Daemon, Hosts, instance};
 
 use crate::{Scratch, lacks, noise};
 
@@ -18,10 +20,27 @@ fn memcached_mixes_up_what_its_threads_serve() -> Result<()> {
         return Ok(());
     }
     let hosts = Hosts::new("memcached")?;
+    served(&hosts, hosts.on_stack(program()?)?)
+}
+
+/// The thread that accepts has the stack, and others serve what is on it.
+#[test]
+fn memcached_stops_where_each_thread_has_a_stack() -> Result<()> {
+    if lacks(&[("memcached", "memcached")])? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("memthreads")?;
+    served(&hosts, hosts.on_stack_with(&["--thread-sockets"], program()?)?)
+}
+
+fn program() -> Result<PathBuf> {
+    find("memcached").context("no memcached")
+}
+
+fn served(hosts: &Hosts, mut command: Command) -> Result<()> {
     let scratch = Scratch::new()?;
-    let mut command = hosts.on_stack(find("memcached").context("no memcached")?)?;
     command.args(["-p", &PORT.to_string(), "-U", "0", "-t", "4", "-u", "nobody"]);
-    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let server = Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)?;
     let before = hosts.counted()?;
     hosts.crowd(24, |who| {
         for _ in 0..4 {

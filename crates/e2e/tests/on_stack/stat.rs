@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(20);
 const HUGE: usize = 50_000_000;
 const IDLE: usize = 300;
 
-fn stat(pid: u32, more: &[&str]) -> Result<(String, Option<i32>)> {
+pub(crate) fn stat(pid: u32, more: &[&str]) -> Result<(String, Option<i32>)> {
     let mut command = Command::new(artifact::uncork()?);
     let finished = run(command.args(["stack", "stat", &pid.to_string()]).args(more), LONG)?;
     Ok((finished.stdout + &finished.stderr, finished.status.code()))

@@ -1,0 +1,131 @@
+//! A stack for each thread (`uncork run --stack --thread-sockets`).
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use uncork_e2e::{Daemon, Hosts, instance};
+
+use crate::examples::{built, header};
+use crate::stat::stat;
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 8089;
+const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
+const EXAMPLE: &str = "helloworld_stack_thread_socket";
+const CLIENTS: usize = 8;
+const CONNECTIONS: usize = 12;
+
+fn starting(hosts: &Hosts, scratch: &Scratch, mut command: Command, n: usize) -> Result<Daemon> {
+    command.arg(PORT.to_string()).arg(n.to_string());
+    let server = Daemon::on_stack(command, &scratch.path("log"), hosts, PORT)?;
+    // The first is there before the others.
+    let mut seen = BTreeSet::new();
+    wait_until("every thread serves", || {
+        seen.insert(header(&mut hosts.connect(PORT)?, "Server")?);
+        Ok(seen.len() == n)
+    })?;
+    Ok(server)
+}
+
+/// Which threads have served a crowd whose connections are all there at once.
+fn served(hosts: &Hosts) -> Result<BTreeSet<String>> {
+    let served = hosts.crowd(CLIENTS, |_| {
+        let (mut by, mut streams) = (Vec::new(), Vec::new());
+        for _ in 0..CONNECTIONS {
+            let mut stream = hosts.connect(PORT)?;
+            by.push(header(&mut stream, "Server")?);
+            ensure!(header(&mut stream, "Place")? == "stack", "not on the stack");
+            streams.push(stream);
+        }
+        for stream in &mut streams {
+            by.push(header(stream, "Server")?);
+        }
+        Ok(by)
+    })?;
+    Ok(served.into_iter().flatten().collect())
+}
+
+#[test]
+fn a_thread_with_a_stack_of_its_own_serves_nobody() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("threads")?;
+    let scratch = Scratch::new()?;
+    let program = built(&scratch, EXAMPLE, &[])?;
+    let command = hosts.on_stack_with(&["--thread-sockets"], &program)?;
+    let server = starting(&hosts, &scratch, command, 3)?;
+    let before = hosts.counted()?;
+    let threads = served(&hosts)?;
+    ensure!(threads.len() == 3, "of three threads these have served: {threads:?}");
+    hosts.check_all_on_stack(before)?;
+    ensure!(hosts.packet_sockets()? == 3, "{} stacks", hosts.packet_sockets()?);
+
+    // Whoever is asked tells of all.
+    let held: Vec<_> = (0..24).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
+    let (said, code) = stat(server.pid(), &["--json"])?;
+    ensure!(code == Some(0), "{said}, {code:?}");
+    let report: Value = serde_json::from_str(&said)?;
+    let connections = report["connections"].as_array().map_or(0, Vec::len);
+    let all = CLIENTS * CONNECTIONS + held.len();
+    let came = report["counts"]["passive_opens"].as_u64().unwrap_or(0);
+    ensure!(
+        connections >= held.len() && came >= all as u64,
+        "{connections}, {came} of {all}: {said}"
+    );
+    drop(held);
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn f_stack_s_variable_for_it_is_ignored() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("ffthreads")?;
+    let scratch = Scratch::new()?;
+    let program = built(&scratch, EXAMPLE, &[])?;
+    for (value, stacks) in [("1", 2), ("0", 1)] {
+        let mut command = hosts.on_stack(&program)?;
+        command.env("FF_THREAD_SOCKET", value);
+        let server = starting(&hosts, &scratch, command, 2)?;
+        let threads = served(&hosts)?;
+        ensure!(threads.len() == 2, "{threads:?}");
+        ensure!(hosts.packet_sockets()? == stacks, "{} stacks", hosts.packet_sockets()?);
+        server.stop(Signal::SIGTERM)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
+}
+
+/// One of several stacks is reset, and the others', when the program is killed.
+#[test]
+fn peers_of_one_thread_wait_for_ever_when_all_are_killed() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("killthreads")?;
+    let scratch = Scratch::new()?;
+    let program = built(&scratch, EXAMPLE, &[])?;
+    let command = hosts.on_stack_with(&["--thread-sockets"], &program)?;
+    let server = starting(&hosts, &scratch, command, 3)?;
+    let mut by = BTreeSet::new();
+    let mut streams = Vec::new();
+    for _ in 0..24 {
+        let mut stream = hosts.connect(PORT)?;
+        by.insert(header(&mut stream, "Server")?);
+        streams.push(stream);
+    }
+    ensure!(by.len() == 3, "{by:?}");
+    server.stop(Signal::SIGKILL)?;
+    for mut stream in streams {
+        let said = std::io::Read::read(&mut stream, &mut [0]);
+        let kind = said.as_ref().map_err(std::io::Error::kind);
+        ensure!(kind == Err(std::io::ErrorKind::ConnectionReset), "{said:?}");
+    }
+    hosts.check_nothing_left(PORT)
+}
