@@ -223,7 +223,6 @@ impl<O: Outside> Sockets<O> {
     }
 
     /// One for the calling thread. It costs hardly anything before it is used.
-    /// One for the calling thread. It costs hardly anything before it is used.
     #[cold]
     fn begin_part(&self) -> Part {
         let begun = self.enter(Part::FIRST, || {
