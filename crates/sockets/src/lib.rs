@@ -328,7 +328,10 @@ impl<O: Outside> Sockets<O> {
             }
             held
         };
-        Held(self.all().map(hold).collect())
+        // Behind the first lock there are no more of them.
+        let mut held = vec![hold(Part::FIRST)];
+        held.extend(self.all().skip(1).map(hold));
+        Held(held)
     }
 
     /// It has happened, in the child. `host` is the privileged half as the child will know it.
@@ -350,14 +353,16 @@ impl<O: Outside> Sockets<O> {
     /// EBADF if it is none of ours.
     pub fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.linger(fd);
+        let part = self.at(fd);
         self.call(fd, |world| {
             world.table.slot(fd)?;
+            parts::has_socket(fd, None);
             if let Some((_, socket)) = world.table.unbind(fd) {
                 world.close(socket);
             }
             Ok(())
         })?;
-        self.keeper_must_send(self.at(fd));
+        self.keeper_must_send(part);
         Ok(())
     }
 

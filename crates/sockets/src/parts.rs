@@ -28,7 +28,8 @@ pub struct Part(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Parts(u64);
 
-/// By descriptor: one more than the number of the part that has its socket, zero for none.
+/// By descriptor: one more than the number of the part that has its socket, zero for none. It stays when the kernel gets
+/// the socket: who still comes for it is told so there.
 static SOCKETS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
 /// By descriptor: the parts that have members of a set, or whose threads wait there.
 static SETS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];

@@ -185,7 +185,6 @@ impl Table {
     pub(crate) fn unbind(&mut self, fd: RawFd) -> Option<(Slot, Socket)> {
         let slot = self.slot(fd).ok()?;
         self.of[usize::try_from(fd).ok()?] = 0;
-        parts::has_socket(fd, None);
         let socket = self.get(slot)?;
         socket.descriptors -= 1;
         if socket.descriptors > 0 {
@@ -199,7 +198,6 @@ impl Table {
     pub(crate) fn hand_over(&mut self, fd: RawFd) {
         if let Some(of) = usize::try_from(fd).ok().and_then(|at| self.of.get_mut(at)) {
             *of = KERNELS;
-            parts::has_socket(fd, Some(self.part));
         }
     }
 

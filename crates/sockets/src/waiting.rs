@@ -108,6 +108,7 @@ impl<O: Outside> Sockets<O> {
         }
         let mut found = None;
         let mut look = |look: fn(&mut World), kernel| {
+            let parts = self.parts_waited_for(&wait);
             found = self.look(parts, kernel, &mut |world, told| {
                 look(world);
                 attempt(world, told)
