@@ -35,19 +35,24 @@ impl Instances {
     pub fn start(host: &Namespace, devices: &[&str], count: u32) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::start_as(host, devices, count, &name)
+    }
+
+    /// The same, with this name.
+    pub fn start_as(host: &Namespace, devices: &[&str], count: u32, name: &str) -> Result<Self> {
         let uncork = artifact::uncork()?;
         let mut command = host.command(uncork.to_str().context("a path in UTF-8")?);
-        command.args(["stack", "start", "--name", &name]);
+        command.args(["stack", "start", "--name", name]);
         command.args(["--instances", &count.to_string()]);
         for device in devices {
             command.args(["--dev", device]);
         }
         let log = tempfile::Builder::new().prefix("uncork-e2e-").tempdir()?;
         let daemon = Daemon::start(command, &log.path().join("instances.log"))?;
-        let instances = Self { name, daemon: Some(daemon), log };
+        let instances = Self { name: name.to_owned(), daemon: Some(daemon), log };
         let patience = Instant::now() + LONG;
-        // It is there, and empty, before they are.
-        while std::fs::metadata(instances.place()).map_or(0, |file| file.len()) == 0 {
+        // The file may be an old one's.
+        while !instances.said().contains("--stack=instance") {
             ensure!(Instant::now() < patience, "no instances: {}", instances.said());
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -87,6 +92,14 @@ impl Instances {
         let output = Command::new("pgrep").args(["-P", &guardian, "-f", "instance"]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
+    }
+
+    /// Ends their guardian, as nothing does that could be heard; gives the name that they had.
+    pub fn kill(mut self) -> Result<String> {
+        let daemon = self.daemon.take().context("they have ended")?;
+        daemon.signal(Signal::SIGKILL)?;
+        daemon.wait(LONG)?;
+        Ok(self.name.clone())
     }
 
     /// Ends them, as a service manager does.

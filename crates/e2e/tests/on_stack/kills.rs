@@ -8,7 +8,7 @@ mod dice;
 mod heard;
 mod lane;
 mod peers;
-mod remains;
+pub(crate) mod remains;
 mod strike;
 
 use std::sync::atomic::Ordering::Relaxed;

@@ -5,6 +5,7 @@ mod clients;
 mod cpython;
 mod examples;
 mod haproxy;
+mod instances;
 mod iperf;
 mod kills;
 mod many_connections;

@@ -234,7 +234,7 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
 
 /// A request by a connection of its own, once more if the server has ended that without an answer: a worker that has to
 /// end closes connections that it has accepted and from which nothing has come yet.
-fn get_anew(hosts: &Hosts, path: &str) -> Result<Answer> {
+pub(crate) fn get_anew(hosts: &Hosts, path: &str) -> Result<Answer> {
     let first = hosts.http(PORT)?.get(path);
     // Nothing else is forgiven: no connection that is refused, no answer that is late.
     let is_ended = |error: &anyhow::Error| {

@@ -55,7 +55,7 @@ pub(super) fn processes(hosts: &Hosts) -> Result<Vec<Process>> {
 
 /// What is to be gone, by the kernel's numbers.
 #[derive(Debug, Default)]
-pub(super) struct Remains {
+pub(crate) struct Remains {
     programs: BTreeSet<u32>,
     maps: BTreeSet<u32>,
     links: BTreeSet<u32>,
@@ -65,7 +65,7 @@ pub(super) struct Remains {
 
 impl Remains {
     /// Adds what the processes of our host have at the moment.
-    pub(super) fn note(&mut self, hosts: &Hosts) -> Result<()> {
+    pub(crate) fn note(&mut self, hosts: &Hosts) -> Result<()> {
         for process in processes(hosts)? {
             for entry in fs::read_dir(format!("/proc/{}/fdinfo", process.pid))?.flatten() {
                 let told = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Remains {
     }
 
     /// Fails unless all of it is gone.
-    pub(super) fn check(&self, hosts: &Hosts, port: u16) -> Result<()> {
+    pub(crate) fn check(&self, hosts: &Hosts, port: u16) -> Result<()> {
         hosts.check_nothing_left(port)?;
         let patience = Instant::now() + PATIENCE;
         loop {

@@ -1,0 +1,98 @@
+"""instance.py echo|sends|leaves|forks PORT: a server.
+
+echo   sends back what comes, and says how each connection has ended, and when
+sends  sends without an end to everybody
+leaves sends as much as it can to the first who comes, says how much that was, and ends
+forks  leaves each connection to a child, which sends back what comes
+"""
+import errno
+import os
+import selectors
+import socket
+import sys
+import time
+
+PIECE = bytes(range(256)) * 256
+
+
+def every(listener, take):
+    """Does something with each that comes, and with each of those that has something to be read or can be sent to."""
+    listener.setblocking(False)
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                try:
+                    connection, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                connection.setblocking(False)
+                selector.register(connection, take[1])
+                print("came", flush=True)
+            elif not take[0](key.fileobj):
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+
+
+def echo(connection):
+    try:
+        said = connection.recv(1 << 16)
+        connection.sendall(said)
+        why = "end"
+    except OSError as error:
+        said, why = b"", errno.errorcode[error.errno]
+    if not said:
+        print(why, time.time_ns(), flush=True)
+    return bool(said)
+
+
+def send(connection):
+    try:
+        connection.send(PIECE)
+    except BlockingIOError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def leave(listener):
+    while True:
+        connection, _ = listener.accept()
+        # Those who only look whether somebody is there say nothing.
+        if connection.recv(1):
+            break
+    connection.setblocking(False)
+    sent = 0
+    try:
+        while True:
+            sent += connection.send(PIECE[sent % 256 :])
+    except BlockingIOError:
+        print("sent", sent, flush=True)
+
+
+def fork(listener):
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            while echo(connection):
+                pass
+            os._exit(0)
+        connection.close()
+
+
+def main():
+    how, port = sys.argv[1:]
+    listener = socket.create_server(("", int(port)), backlog=64)
+    if how == "echo":
+        every(listener, (echo, selectors.EVENT_READ))
+    elif how == "sends":
+        every(listener, (send, selectors.EVENT_WRITE))
+    elif how == "leaves":
+        leave(listener)
+    else:
+        fork(listener)
+
+
+main()
