@@ -86,7 +86,7 @@ fn two_instances_lose_a_request_or_mix_up_their_programs() -> Result<()> {
     let before = hosts.counted()?;
     let asks = |who: usize| {
         for round in 0..10 {
-            let (name, length) = wanted[usize::from((who + round) % 5 == 0)];
+            let (name, length) = wanted[usize::from((who + round).is_multiple_of(5))];
             let answer = hosts.http(HTTP)?.get(name).with_context(|| format!("{who}: {round}"))?;
             ensure!(answer == Answer::of(200, &crate::noise(length)), "{name}");
         }
