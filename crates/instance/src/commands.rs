@@ -121,47 +121,17 @@ impl Floor {
             return Err(Damaged("more was sent than there is room for"));
         }
         seat.given = given;
-        seat.pending.extend(bytes);
+        let Some((link, id)) = seat.at else { return Ok(()) };
         guest.note(number);
-        self.push(at, number, flags & MORE != 0);
+        let (link, now) = self.link(link);
+        let sent = link.stack().send_promised(now, id, bytes, flags & MORE != 0);
         if flags & END_OF_RECORD != 0 {
-            self.with(at, number, |link, id| link.stack().end_record(id))?;
+            link.stack().end_record(id);
+        }
+        if let Err(SendError::Failed(error)) = sent {
+            self.tell_failure(at, number, error);
         }
         Ok(())
-    }
-
-    /// Gives the stack what a guest has given.
-    pub(crate) fn push(&mut self, at: usize, number: u32, more: bool) {
-        let Some(seat) =
-            self.guests.get_mut(at).and_then(Option::as_mut).and_then(|guest| guest.seat(number))
-        else {
-            return;
-        };
-        let Some((link, id)) = seat.at else {
-            seat.pending.clear();
-            return;
-        };
-        let link = &mut self.links[link];
-        let now = link.now();
-        while !seat.pending.is_empty() {
-            let (front, back) = seat.pending.as_slices();
-            let more = more || !back.is_empty();
-            match link.stack().send(now, id, front, more) {
-                Ok(taken) => drop(seat.pending.drain(..taken)),
-                // It goes on when the stack has room.
-                Err(SendError::WouldBlock) => return,
-                Err(error) => {
-                    seat.pending.clear();
-                    if let SendError::Failed(error) = error {
-                        self.tell_failure(at, number, error);
-                    }
-                    return;
-                }
-            }
-        }
-        if seat.closed {
-            self.finish_close(at, number);
-        }
     }
 
     fn read(&mut self, at: usize, number: u32, bytes: u32) -> Result<(), Damaged> {
@@ -191,32 +161,21 @@ impl Floor {
         let seat = guest.open_seat(number)?;
         seat.closed = true;
         let unread = unread || !seat.returned.is_empty();
-        let waits = !seat.pending.is_empty() && !unread;
-        let Some((link, id)) = seat.at else {
+        let Some((link_at, id)) = seat.at else {
             guest.vacate(number);
             return Ok(());
         };
-        if unread {
-            let (link, now) = self.link(link);
-            link.stack().abort(now, id);
-        }
-        if !waits {
-            self.finish_close(at, number);
-        }
-        Ok(())
-    }
-
-    /// All that was given is the stack's: it may close.
-    fn finish_close(&mut self, at: usize, number: u32) {
-        let Some(guest) = self.guest(at) else { return };
-        let Some((link_at, id)) = guest.seat(number).and_then(|seat| seat.at) else { return };
         // A number of the guest's own it has again when nothing is left, TIME-WAIT included.
         if number.is_multiple_of(2) {
             guest.vacate(number);
             self.links[link_at].unbind(id);
         }
         let (link, now) = self.link(link_at);
+        if unread {
+            link.stack().abort(now, id);
+        }
         link.stack().close(now, id);
+        Ok(())
     }
 
     fn tell_info(&mut self, at: usize, number: u32) -> Result<(), Damaged> {
@@ -277,7 +236,6 @@ fn whole(detached: Detached, seat: &mut Seat) -> Detached {
     let mut snapshot = detached.snapshot.clone();
     snapshot.unread_bytes += count(&seat.returned);
     snapshot.receive_first = snapshot.receive_first.wrapping_sub(count(&seat.returned));
-    snapshot.unsent_bytes += count(&seat.pending);
-    let bytes = [seat.returned.make_contiguous(), detached.bytes(), seat.pending.make_contiguous()];
+    let bytes = [seat.returned.make_contiguous(), detached.bytes()];
     Detached::new(snapshot, bytes.concat()).unwrap_or(detached)
 }

@@ -17,8 +17,6 @@ pub(crate) struct Seat {
     /// Octets that the guest has given to be sent, and those that it may ever.
     pub(crate) given: u64,
     pub(crate) allowed: u64,
-    /// Of those, that the stack has not taken yet.
-    pub(crate) pending: VecDeque<u8>,
     /// Octets that the guest has, and has not said to have read.
     pub(crate) unread_bytes: u32,
     /// Octets that another guest had and gave back.
@@ -32,7 +30,7 @@ pub(crate) struct Seat {
     pub(crate) queued: bool,
     /// The listener that it came to, until it is accepted.
     pub(crate) listener: Option<u32>,
-    /// The guest has closed it, be it that something is still to be sent.
+    /// The guest has closed it, be it that its number is not its own again yet.
     pub(crate) closed: bool,
 }
 
@@ -43,7 +41,6 @@ impl Seat {
             ends,
             given: 0,
             allowed: 0,
-            pending: VecDeque::new(),
             unread_bytes: 0,
             returned: VecDeque::new(),
             coming_back: VecDeque::new(),

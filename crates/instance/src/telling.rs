@@ -75,7 +75,6 @@ impl Floor {
     }
 
     fn tell_connection(&mut self, at: usize, number: u32) -> Told {
-        self.push(at, number, false);
         let Some(seat) = self.guest(at).and_then(|guest| guest.seat(number)) else {
             return Told::All;
         };
@@ -174,7 +173,7 @@ impl Floor {
         }
         let free = u64::from(link.stack().sendable_bytes(now, id));
         let Some(guest) = self.guest(at) else { return };
-        let Some(seat) = guest.seat(number).filter(|seat| seat.pending.is_empty()) else { return };
+        let Some(seat) = guest.seat(number) else { return };
         let allowed = seat.given + free;
         let left = seat.allowed - seat.given;
         let worth = allowed.saturating_sub(seat.allowed) >= WORTH_BYTES.max(free / 4);

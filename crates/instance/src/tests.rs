@@ -16,7 +16,7 @@ use uncork_guardian::{Entry, Word};
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
     Cidr, Config, ConnectionError, Found, ListenerId, Listening, Mac, RecvError, SendError,
-    Shutdown, SocketId, Stack, State,
+    Shutdown, SocketId, SocketOption, Stack, State,
 };
 
 use crate::floor::{Floor, Host};
@@ -275,6 +275,30 @@ fn a_long_stream_waits_for_who_reads_it_each_way() {
     }
     assert_eq!(came, all);
     assert!(rig.guardian.0.borrow().complaints.is_empty());
+}
+
+#[test]
+fn what_was_given_before_a_buffer_became_smaller_and_its_end_arrive() {
+    let all = pattern(60_000);
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    // All in one go: the instance has said before that it would take as much.
+    program.set_option(program.now(), ours, SocketOption::SendBuffer(4096));
+    assert_eq!(program.send(program.now(), ours, &all, false), Ok(all.len()));
+    program.shutdown(program.now(), ours, Shutdown::Write);
+    program.close(program.now(), ours);
+    let mut came = Vec::new();
+    for _ in 0..100 {
+        rig.go(&mut [&mut program]);
+        match rig.peer_gets(theirs) {
+            Ok(bytes) if bytes.is_empty() => break,
+            got => came.extend(got.unwrap_or_default()),
+        }
+    }
+    assert_eq!(came.len(), all.len());
+    assert_eq!(came, all);
+    assert_eq!(rig.peer_state(theirs), Some(State::CloseWait), "a FIN, and behind all of it");
 }
 
 #[test]

@@ -112,12 +112,7 @@ impl Connection {
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
-        if let Some(error) = self.user.take_error() {
-            return Err(error.into());
-        }
-        if !self.state.may_send() || self.sender.fin_queued {
-            return Err(SendError::Closed);
-        }
+        self.check_sending()?;
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -133,13 +128,39 @@ impl Connection {
         }
         let taken = bytes.len().min(room);
         self.user.wants_room = taken < bytes.len();
-        let long = u32::try_from(taken).unwrap_or(u32::MAX);
+        // A write that is cut short goes on, whatever it said.
+        self.queue(cx, &bytes[..taken], more);
+        Ok(taken)
+    }
+
+    /// Takes all of them, as was promised, whatever room there is by now.
+    pub(crate) fn send_promised(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<(), SendError> {
+        self.check_sending()?;
+        if !bytes.is_empty() {
+            self.queue(cx, bytes, more);
+        }
+        Ok(())
+    }
+
+    fn check_sending(&mut self) -> Result<(), SendError> {
+        if let Some(error) = self.user.take_error() {
+            return Err(error.into());
+        }
+        let may = self.state.may_send() && !self.sender.fin_queued;
+        if may { Ok(()) } else { Err(SendError::Closed) }
+    }
+
+    fn queue(&mut self, cx: &mut Context<'_>, bytes: &[u8], more: bool) {
+        let long = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if self.sender.is_long(long) && self.state.is_synchronised() {
             self.sender.mark_pushes(long, self.course(cx));
         }
-        // A write that is cut short goes on, whatever it said.
-        self.sender.push(&bytes[..taken], more, cx.pool);
-        Ok(taken)
+        self.sender.push(bytes, more, cx.pool);
     }
 
     /// What of the send buffer is free.

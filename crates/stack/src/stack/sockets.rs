@@ -139,6 +139,23 @@ impl Stack {
             .unwrap_or(Err(SendError::NoSocket))
     }
 
+    /// The same for who was told before how much would be taken ([`Stack::sendable_bytes`]) and has given no more since:
+    /// all of it is, though the buffer may have been made smaller meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], but for the buffer's being full.
+    pub fn send_promised(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<(), SendError> {
+        self.with(now, socket, |connection, cx| connection.send_promised(cx, bytes, more))
+            .unwrap_or(Err(SendError::NoSocket))
+    }
+
     /// Receives bytes into `into`; zero when the peer has sent its last.
     ///
     /// # Errors
