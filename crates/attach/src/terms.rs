@@ -29,6 +29,9 @@ pub enum Error {
     /// The kernel says so.
     #[error("the memory that is shared with the instance cannot be set up: {0}")]
     System(#[from] io::Error),
+    /// The program has ended meanwhile: nobody is left who would attach.
+    #[error("the program has ended")]
+    Gone,
     /// The instance has gone, or does not answer.
     #[error("the instance of the stack does not answer: see what `uncork stack start` says")]
     Silent,
@@ -79,14 +82,15 @@ pub struct ProgramEnd {
 ///
 /// # Errors
 ///
-/// What the kernel says.
+/// [`Error::Gone`] if nobody is there, else what the kernel says.
 pub fn offer(control: OwnedFd) -> Result<InstanceEnd, Error> {
     let file = Memory::create(MEMORY_BYTES)?;
     let memory = Arc::new(Memory::map(file.as_fd(), MEMORY_BYTES)?);
     let (ours, theirs) = (bell::create()?, bell::create()?);
     for (what, descriptor) in ALL.into_iter().zip([&file, &ours, &theirs]) {
         let term = Term { version: VERSION, what };
-        channel::send(control.as_fd(), &term, Some(descriptor.as_fd()), SendFlags::DONTWAIT)?;
+        let flags = SendFlags::DONTWAIT;
+        channel::send(control.as_fd(), &term, Some(descriptor.as_fd()), flags).map_err(lost)?;
     }
     Ok(InstanceEnd {
         commands: Reader::new(Arc::clone(&memory), Way::Commands),
@@ -95,6 +99,13 @@ pub fn offer(control: OwnedFd) -> Result<InstanceEnd, Error> {
         waker: Waker::new(memory, Way::News, theirs),
         control,
     })
+}
+
+fn lost(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::Gone,
+        _ => Error::System(error),
+    }
 }
 
 /// The program's side: takes what it offers.

@@ -188,7 +188,7 @@ impl Floor {
     ///
     /// # Errors
     ///
-    /// There is no memory for it.
+    /// There is no memory for it, or the program is gone.
     pub fn admit(&mut self, program: u32, control: OwnedFd) -> Result<(), Error> {
         let guest = Guest::new(program, control)?;
         match self.guests.iter_mut().find(|guest| guest.is_none()) {
@@ -203,8 +203,12 @@ impl Floor {
         for word in self.host.words() {
             match word {
                 Word::Guest { program, socket, .. } => {
-                    if let Err(error) = self.admit(program, socket) {
-                        self.host.say(&format!("a program could not attach: {error}"));
+                    match self.admit(program, socket) {
+                        // One that was over as soon as it had begun.
+                        Ok(()) | Err(Error::Gone) => {}
+                        Err(error) => {
+                            self.host.say(&format!("a program could not attach: {error}"));
+                        }
                     }
                 }
                 Word::Granted { program, local } => {

@@ -453,6 +453,21 @@ fn who_dies_has_his_connections_closed_as_by_the_kernel() {
 }
 
 #[test]
+fn who_ends_before_he_is_admitted_is_no_complaint() {
+    let mut rig = Rig::new();
+    let (ours, theirs) = pair();
+    drop(theirs);
+    let word = Word::Guest { program: 1, pid: None, socket: ours };
+    rig.guardian.0.borrow_mut().words.push_back(word);
+    rig.floor.hear_words();
+    assert_eq!(rig.guardian.0.borrow().complaints, Vec::<String>::new());
+    // The next one is.
+    let mut program = rig.program(2);
+    rig.grant(2, OURS);
+    rig.connection(&mut program);
+}
+
+#[test]
 fn an_instance_that_ends_is_a_reset_of_all() {
     let mut rig = Rig::new();
     let mut program = rig.program(1);
