@@ -351,6 +351,44 @@ fn a_device_holds_less_than_a_millisecond_of_what_gets_through() {
     assert_eq!(lab.take().len(), 2);
 }
 
+/// One of thousands whose turn comes every 30 ms: what the device may hold for it, and its last train in segments.
+fn one_of_thousands(round_trip: u64, turns: u32) -> (u32, u32) {
+    let device = Capabilities { max_train_bytes: 65_000, ..Capabilities::plain(Medium::Ip, 1500) };
+    let config = Config { pacing: false, ..Config::default() };
+    let mut lab = Lab::with_device(config, device);
+    lab.round_trip = round_trip;
+    let socket = lab.accepted("mss 1000");
+    let mut una = 1;
+    for _ in 0..turns {
+        let unsent = lab.stack.info(lab.now, socket).unwrap().unsent_bytes;
+        lab.write(socket, 20_000 - unsent as usize);
+        lab.take_one().unwrap();
+        let sent = lab.last.unwrap();
+        una += sent.frame_bytes - 40;
+        // All has left long before the others have had their turns.
+        lab.complete();
+        lab.wait(30);
+        lab.send(&format!(". 1:1(0) ack {una} win 65535"));
+    }
+    let limit = lab.stack.info(lab.now, socket).unwrap().device_limit_bytes;
+    (limit, (lab.last.unwrap().frame_bytes - 40) / 1000)
+}
+
+#[test]
+fn a_device_that_is_always_empty_when_it_is_ones_turn_may_have_more() {
+    // The first train leaves when nothing is known, and takes 30 ms as it seems.
+    assert_eq!(one_of_thousands(10, 2), (2080, 1));
+    assert_eq!(one_of_thousands(10, 40).0, 131_072);
+}
+
+#[test]
+fn where_a_round_trip_is_short_trains_are_long_however_low_the_rate() {
+    let (_, far) = one_of_thousands(10, 40);
+    let (_, near) = one_of_thousands(0, 40);
+    // Half of the window, and the fewest.
+    assert_eq!((near, far), (5, 2));
+}
+
 #[test]
 fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     let mut lab = lab();

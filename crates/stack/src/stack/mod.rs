@@ -186,7 +186,8 @@ impl Stack {
         let _ = now;
         let id = SocketId::from_u64(completion.owner.0);
         let Some(connection) = self.connections.get_mut(id.place) else { return };
-        if connection.id != id || !connection.device.complete(completion.bytes) {
+        let goes_on = connection.user.in_ready;
+        if connection.id != id || !connection.device.complete(completion.bytes, goes_on) {
             return;
         }
         self.waiting -= 1;

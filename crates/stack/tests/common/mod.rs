@@ -138,22 +138,25 @@ impl Lab {
 
     /// What leaves now, in our notation.
     pub fn take(&mut self) -> Vec<String> {
-        let mut slot = vec![0; 70_000];
         let mut taken = Vec::new();
         loop {
-            while let Some(transmit) = self.stack.poll_transmit(self.now, &mut slot) {
-                let frame = slot[..transmit.frame_bytes as usize].to_vec();
-                taken.push(self.describe(&frame, &transmit));
-                self.last = Some(transmit);
-                if let Some(owner) = transmit.owner {
-                    self.in_device.push(Completion { owner, bytes: transmit.frame_bytes });
-                }
-            }
+            taken.extend(std::iter::from_fn(|| self.take_one()));
             if !self.completes || self.in_device.is_empty() {
                 return taken;
             }
             self.complete();
         }
+    }
+
+    /// The next frame, which nobody reports of by itself.
+    pub fn take_one(&mut self) -> Option<String> {
+        let mut slot = vec![0; 70_000];
+        let transmit = self.stack.poll_transmit(self.now, &mut slot)?;
+        self.last = Some(transmit);
+        if let Some(owner) = transmit.owner {
+            self.in_device.push(Completion { owner, bytes: transmit.frame_bytes });
+        }
+        Some(self.describe(&slot[..transmit.frame_bytes as usize], &transmit))
     }
 
     /// The device reports all that was handed to it.

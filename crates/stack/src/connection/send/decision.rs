@@ -147,8 +147,7 @@ impl Connection {
         }
         // A train is at most half of the limit, so that the next one can be made while it leaves.
         let half = limit / 2;
-        let paced = self.pacer.bytes_in_a_millisecond().unwrap_or(u32::MAX);
-        let paced = paced.max(u32::from(cx.config.least_train_segments) * mss);
+        let paced = self.paced_bytes(cx).max(u32::from(cx.config.least_train_segments) * mss);
         let packet = cx.device.max_train_bytes.min(slot_bytes).min(half).min(device_room);
         let train = packet.saturating_sub(headers).min(paced);
         // At least two trains in a window, so that ACKs come while there is something left to send
@@ -160,6 +159,20 @@ impl Connection {
         let segments = if takes_trains && train >= 2 * mss { train / mss } else { 1 };
         let segments = segments.min(room).clamp(1, u32::from(u16::MAX));
         Ok(Limits { mss, segments })
+    }
+
+    /// Bytes of a train that is as long as the path is worth: what leaves in a millisecond, and more where
+    /// a round trip is short, the longest there is below half a millisecond and half of that for each half more
+    /// (tcp_tso_autosize, tcp_tso_rtt_log). Who shares the sender with thousands has a low rate, but
+    /// not because of the path. Only where the device says what it holds: what it holds for long bounds trains, too.
+    fn paced_bytes(&self, cx: &Context<'_>) -> u32 {
+        const RTT_LOG: u32 = 9;
+        let Some(bytes) = self.pacer.bytes_in_a_millisecond() else { return u32::MAX };
+        let Some(shortest) = self.rtt.shortest().filter(|_| cx.device.reports_completions) else {
+            return bytes;
+        };
+        let near = cx.device.max_train_bytes.checked_shr(shortest.0 >> RTT_LOG).unwrap_or(0);
+        bytes.saturating_add(near)
     }
 
     /// Bytes of this connection that may sit in the device.

@@ -18,7 +18,7 @@ pub(crate) struct DeviceQueue {
     waiting: bool,
     /// It does because there is no room.
     for_room: bool,
-    /// How much more often than not whoever waited for room found the device empty, lately.
+    /// How much more often than not whoever waited, for room or for his turn, found the device empty, lately.
     starved: u8,
 }
 
@@ -62,11 +62,12 @@ impl DeviceQueue {
         self.waiting
     }
 
-    /// Frames have left. Whether somebody has waited for that.
-    pub(crate) fn complete(&mut self, bytes: u32) -> bool {
+    /// Frames have left. Whether somebody has waited for that. `goes_on` says that more would have been
+    /// sent already, were it the connection's turn: with thousands of others it is a while until then.
+    pub(crate) fn complete(&mut self, bytes: u32, goes_on: bool) -> bool {
         self.bytes = self.bytes.saturating_sub(bytes);
         let waited = std::mem::take(&mut self.waiting);
-        if waited && self.for_room {
+        if waited && self.for_room || goes_on {
             self.starved = match self.bytes {
                 0 => (self.starved + 1).min(STARVED_MOST),
                 _ => self.starved.saturating_sub(1),
@@ -90,7 +91,7 @@ mod tests {
             let filled = limit(*queue);
             queue.add(filled - queue.bytes());
             queue.wait(true);
-            assert!(queue.complete(filled - left));
+            assert!(queue.complete(filled - left, false));
         };
         assert_eq!(limit(queue), 2 * FRAME);
         // Once is nobody's fault.
