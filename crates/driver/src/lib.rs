@@ -8,13 +8,14 @@
 #![deny(unsafe_code)]
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
 
 pub mod af_packet;
 pub mod af_xdp;
+mod beside;
 pub mod clock;
 mod disturb;
 mod error;
@@ -27,6 +28,7 @@ mod trace;
 mod vnet;
 mod wakeup;
 
+pub use beside::Beside;
 pub use disturb::Disturb;
 pub use error::OpenError;
 pub use record::Record;
@@ -41,6 +43,15 @@ pub enum Offer {
     Declined,
     /// Every slot is in the device's hands: offer again when completions have come.
     Full,
+}
+
+/// What came by queues that are a program's own, where others share the device ([`Beside`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirected {
+    /// Numbers of the queues.
+    pub queues: Vec<u32>,
+    /// Frames that came by them so far.
+    pub frames: u64,
 }
 
 /// A device, or something that acts as one.
@@ -100,6 +111,16 @@ pub trait Driver {
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         self.wakes()
     }
+
+    /// Every descriptor that it has, which a program that it lives in knows nothing of and shall not close.
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.wakes().iter().map(BorrowedFd::as_raw_fd).collect()
+    }
+
+    /// What came by queues of AF_XDP; nothing for a driver that has none beside another way in.
+    fn redirected(&self) -> Option<Redirected> {
+        None
+    }
 }
 
 impl<D: Driver + ?Sized> Driver for Box<D> {
@@ -133,6 +154,14 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         (**self).wakes_for_frames()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        (**self).descriptors()
+    }
+
+    fn redirected(&self) -> Option<Redirected> {
+        (**self).redirected()
     }
 }
 

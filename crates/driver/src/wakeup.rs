@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -90,6 +90,12 @@ impl Wakeup {
     /// Whether it looks at nothing, as nobody has needed it for long.
     pub(crate) fn rests(&self) -> bool {
         self.unneeded.get() >= RESTS_AFTER
+    }
+
+    /// All of its own.
+    pub(crate) fn descriptors(&self) -> [RawFd; 4] {
+        let [set, retry] = [self.set.0.as_raw_fd(), self.retry.as_fd().as_raw_fd()];
+        [set, self.frames.as_raw_fd(), self.completions.as_raw_fd(), retry]
     }
 
     /// The set, which looks at the socket until [`Wakeup::spare`] was called often enough.

@@ -2,7 +2,8 @@
  * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
  * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
  * not answer with a reset; the other lets only what is one engine's into that one's packet socket. The
- * third hands what is one engine's over to its sockets of AF_XDP, before the kernel or anybody else sees it.
+ * third hands what is one engine's over to its sockets of AF_XDP, before the kernel or anybody else sees it; the
+ * fourth does so for several engines, each with queues of its own.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -24,7 +25,7 @@ int drop_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
 
-	if (!read_packet(skb, &packet) || owner(&packet, LOOKED_UP) == KERNEL)
+	if (!read_packet(skb, &packet) || owner(&packet, LOOKED_UP, KERNEL) == KERNEL)
 		return TCX_NEXT;
 	count_dropped();
 	return TCX_DROP;
@@ -40,7 +41,7 @@ int take_owned(struct __sk_buff *skb)
 		return settings.neighbours ? -1 : 0;
 	if (!read_packet(skb, &packet))
 		return 0;
-	if (owner(&packet, WRITTEN_DOWN) == settings.engine || is_icmp_error(&packet))
+	if (owner(&packet, WRITTEN_DOWN, settings.engine) == settings.engine || is_icmp_error(&packet))
 		return -1;
 	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
 }
@@ -65,6 +66,22 @@ int redirect_owned(struct xdp_md *xdp)
 	if (action == XDP_DROP)
 		count_dropped();
 	return action;
+}
+
+/* What it does not hand over comes to the engines by their packet sockets: nothing is lost here. */
+SEC("xdp.frags")
+int redirect_by_queue(struct xdp_md *xdp)
+{
+	__u32 queue = xdp->rx_queue_index;
+	const __u32 *engine = bpf_map_lookup_elem(&engines, &queue);
+	const struct sk_buff *skb;
+
+	if (!engine || *engine == KERNEL || !is_engines(xdp, *engine))
+		return XDP_PASS;
+	skb = settings.marks ? buffer_of(xdp) : NULL;
+	if (is_of_vlan(skb) || (settings.marks && !leave_mark(xdp, mark_of(skb))))
+		return XDP_PASS;
+	return bpf_redirect_map(&sockets, queue, XDP_PASS);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

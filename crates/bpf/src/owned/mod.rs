@@ -39,14 +39,16 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenOb
 use self::layout::{connection_key, constants, mapped, members, port_key, standing_key};
 use crate::tracer::is_section;
 
-pub use self::redirect::{Queues, Redirect};
+pub use self::redirect::{Queues, Redirect, RedirectByQueue};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
 const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
 const REDIRECT: &str = "redirect_owned";
+const REDIRECT_BY_QUEUE: &str = "redirect_by_queue";
 const SOCKETS: &str = "sockets";
+const ENGINES: &str = "engines";
 
 /// Maps that all filters share.
 const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "standing"];

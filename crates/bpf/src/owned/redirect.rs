@@ -5,7 +5,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 
-use super::{DROP, Engine, Error, Owned, REDIRECT, SOCKETS, TAKE, link, map, program};
+use super::{
+    ENGINES, Engine, Error, KERNEL, Owned, REDIRECT, REDIRECT_BY_QUEUE, SOCKETS, link, map,
+    program, unless_absent,
+};
 
 // asm-generic/errno.h.
 const EBUSY: i32 = 16;
@@ -37,13 +40,36 @@ impl std::fmt::Debug for Redirect {
     }
 }
 
+/// The same for several engines, each of which has queues of its own, and a packet socket by which it gets what comes
+/// by others.
+#[derive(Debug)]
+pub struct RedirectByQueue {
+    redirect: Redirect,
+    engines: MapHandle,
+}
+
 /// Kernels need not have what only sockets of AF_XDP want.
 pub(super) fn leave_out(object: &mut OpenObject) -> Result<(), Error> {
-    for mut map in object.maps_mut().filter(|map| map.name() == SOCKETS) {
+    for mut map in object.maps_mut().filter(|map| map.name() == SOCKETS || map.name() == ENGINES) {
         map.set_autocreate(false)?;
     }
-    for mut program in object.progs_mut().filter(|program| program.name() == REDIRECT) {
+    for mut program in object.progs_mut() {
+        if program.name() == REDIRECT || program.name() == REDIRECT_BY_QUEUE {
+            program.set_autoload(false);
+        }
+    }
+    Ok(())
+}
+
+/// Of all programs, only this one; and its maps for so many queues.
+fn only(object: &mut OpenObject, name: &str, queues: Queues) -> Result<(), Error> {
+    for mut program in object.progs_mut().filter(|program| program.name() != name) {
         program.set_autoload(false);
+    }
+    for mut map in object.maps_mut() {
+        if map.name() == SOCKETS || map.name() == ENGINES {
+            map.set_max_entries(queues.count.max(1))?;
+        }
     }
     Ok(())
 }
@@ -56,17 +82,59 @@ impl Owned {
     /// [`Error`] says what is missing.
     pub fn redirect_for(&self, engine: Engine, queues: Queues) -> Result<Redirect, Error> {
         let mut object = self.open_another(engine, queues.marks)?;
-        for mut program in object.progs_mut() {
-            if program.name() == DROP || program.name() == TAKE {
-                program.set_autoload(false);
-            }
-        }
-        for mut map in object.maps_mut().filter(|map| map.name() == SOCKETS) {
-            map.set_max_entries(queues.count.max(1))?;
-        }
+        only(&mut object, REDIRECT, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT)?, map(&object, SOCKETS)?);
         Ok(Redirect { program, sockets, link: None })
+    }
+
+    /// Loads the program that hands over, of what comes by each queue, what is the engine's that has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn redirect_by_queue(&self, queues: Queues) -> Result<RedirectByQueue, Error> {
+        // Which engine it is for is said of each queue.
+        let mut object = self.open_another(Engine::ONLY, queues.marks)?;
+        only(&mut object, REDIRECT_BY_QUEUE, queues)?;
+        let object = object.load()?;
+        let (program, sockets) = (program(&object, REDIRECT_BY_QUEUE)?, map(&object, SOCKETS)?);
+        let redirect = Redirect { program, sockets, link: None };
+        Ok(RedirectByQueue { redirect, engines: map(&object, ENGINES)? })
+    }
+}
+
+impl RedirectByQueue {
+    /// What comes by this queue and is this engine's goes to this socket, which is bound to the queue.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn enter(&self, queue: u32, engine: Engine, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        self.redirect.enter(queue, socket)?;
+        let engine = engine.0.get().to_ne_bytes();
+        Ok(self.engines.update(&queue.to_ne_bytes(), &engine, MapFlags::ANY)?)
+    }
+
+    /// What comes by this queue goes to packet sockets alone.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn leave(&self, queue: u32) -> Result<(), Error> {
+        let queue = queue.to_ne_bytes();
+        self.engines.update(&queue, &KERNEL.to_ne_bytes(), MapFlags::ANY)?;
+        // When the socket is closed the kernel takes it out by itself.
+        unless_absent(self.redirect.sockets.delete(&queue))
+    }
+
+    /// Begins to hand over ([`Redirect::attach`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn attach(&mut self, device: i32) -> Result<(), Error> {
+        self.redirect.attach(device)
     }
 }
 

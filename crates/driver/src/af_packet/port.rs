@@ -1,7 +1,7 @@
 //! The port itself: slots round and round.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
@@ -148,6 +148,12 @@ impl Port {
     #[must_use]
     pub fn index(&self) -> i32 {
         self.opened.device.index
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.opened.socket.as_fd()
     }
 
     /// Frames that have not been told to have left.
@@ -366,5 +372,10 @@ impl Driver for Port {
             self.wakeup.spare();
             Some(self.opened.socket.as_fd())
         }
+    }
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.wakeup.descriptors().to_vec();
+        all.push(self.opened.socket.as_raw_fd());
+        all
     }
 }

@@ -1,7 +1,7 @@
 //! The port itself: chunks round and round.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket as open_socket,
@@ -304,6 +304,11 @@ impl Driver for Port {
         Ok(received)
     }
 
+    fn has_frames(&mut self) -> bool {
+        // Who polls busily has to ask.
+        self.description.polls_busily || self.rings.receive.has_any()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.collect();
         if !self.completed.is_empty() {
@@ -411,5 +416,10 @@ impl Driver for Port {
             self.wakeup.spare();
             Some(self.socket.as_fd())
         }
+    }
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.wakeup.descriptors().to_vec();
+        all.extend([&self.socket, &self.line].map(AsRawFd::as_raw_fd));
+        all
     }
 }

@@ -130,12 +130,17 @@ impl<T: Entry> Filled<T> {
         Self { ring, next, seen: next }
     }
 
-    fn take(&mut self) -> Option<T> {
+    /// Whether there is an entry to be taken.
+    fn has_any(&mut self) -> bool {
         if self.next == self.seen {
             self.seen = self.ring.producer().load(Ordering::Acquire);
-            if self.next == self.seen {
-                return None;
-            }
+        }
+        self.next != self.seen
+    }
+
+    fn take(&mut self) -> Option<T> {
+        if !self.has_any() {
+            return None;
         }
         // SAFETY: the kernel has filled this entry, and leaves it alone until `release`.
         let entry = unsafe { self.ring.entry(self.next).read() };
@@ -207,6 +212,11 @@ impl<T: Entry> Emptied<T> {
 pub(super) struct Receive(Filled<Descriptor>);
 
 impl Receive {
+    /// Whether anything has come.
+    pub(super) fn has_any(&mut self) -> bool {
+        self.0.has_any()
+    }
+
     /// The next frame, or piece of one.
     pub(super) fn take(&mut self) -> Option<Piece> {
         let Descriptor { at, bytes, options } = self.0.take()?;

@@ -108,3 +108,11 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } sockets SEC(".maps");
+
+/* Whose each queue is, where several engines share a device. As many as there are queues. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} engines SEC(".maps");

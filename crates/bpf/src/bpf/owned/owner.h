@@ -42,7 +42,7 @@ enum changes {
 	NONE,
 	/* It looks up what is written down. */
 	LOOKED_UP,
-	/* And writes down what is its engine's. */
+	/* And writes down what is mine: its engine's. */
 	WRITTEN_DOWN,
 };
 
@@ -55,7 +55,8 @@ static __always_inline bool stands(const struct listener *listener, __u32 engine
 
 static __always_inline __u32 member_for(const struct members *members, const struct packet *packet,
 					const struct listener *listener,
-					const struct connection *connection, enum changes changes)
+					const struct connection *connection, enum changes changes,
+					__u32 mine)
 {
 	const __u32 *begun_by;
 	__u32 engine;
@@ -67,13 +68,13 @@ static __always_inline __u32 member_for(const struct members *members, const str
 			return *begun_by;
 	}
 	engine = member(members, packet);
-	if (changes == WRITTEN_DOWN && packet->is_first && members->state && engine == settings.engine)
+	if (changes == WRITTEN_DOWN && packet->is_first && members->state && engine == mine)
 		bpf_map_update_elem(&begun, connection, &engine, 0 /* BPF_ANY */);
 	return engine;
 }
 
-/* Whose a packet is: an engine's, or the kernel's. */
-static __always_inline __u32 owner(const struct packet *packet, enum changes changes)
+/* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for. */
+static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
 	struct connection connection = {};
 	struct listener listener = {};
@@ -104,7 +105,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	}
 	if (!members)
 		return KERNEL;
-	return member_for(members, packet, &listener, &connection, changes);
+	return member_for(members, packet, &listener, &connection, changes, mine);
 }
 
 static __always_inline void count_dropped(void)

@@ -70,7 +70,7 @@ static __always_inline bool is_about_ours(const struct frame *frame, const struc
 	ours.remote_port = quoted.local_port;
 	ours.protocol = quoted.protocol;
 	ours.has_ports = true;
-	return owner(&ours, NONE) == settings.engine;
+	return owner(&ours, NONE, settings.engine) == settings.engine;
 }
 
 static __always_inline bool is_for_engine(struct xdp_md *xdp)
@@ -93,6 +93,26 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 	} else {
 		return false;
 	}
-	return owner(&packet, NONE) == settings.engine || is_solicitation_for_engine(&frame, &packet) ||
-	       is_about_ours(&frame, &packet);
+	return owner(&packet, NONE, settings.engine) == settings.engine ||
+	       is_solicitation_for_engine(&frame, &packet) || is_about_ours(&frame, &packet);
+}
+
+/*
+ * The same where each engine has queues of its own and a packet socket beside them, by which it gets all else:
+ * what comes by another's queue, errors, and neighbours, of which the kernel knows.
+ */
+static __always_inline bool is_engines(struct xdp_md *xdp, __u32 engine)
+{
+	struct frame frame = { .xdp = xdp, .is_xdp = true };
+	struct packet packet = {};
+	__be16 protocol;
+	bool read = false;
+
+	if (!load(&frame, ETHERNET_BYTES - sizeof(protocol), &protocol, sizeof(protocol)))
+		return false;
+	if (protocol == bpf_htons(ETH_P_IP))
+		read = read_ipv4(&frame, ETHERNET_BYTES, &packet);
+	else if (protocol == bpf_htons(ETH_P_IPV6))
+		read = read_ipv6(&frame, ETHERNET_BYTES, &packet);
+	return read && owner(&packet, WRITTEN_DOWN, engine) == engine;
 }

@@ -1,0 +1,225 @@
+//! Engines that share a device, each with a packet socket and queues of its own beside it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use common::{KERNELS, LONG, Link, OURS, skipped};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uncork_bpf::owned::{
+    Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing,
+};
+use uncork_driver::af_xdp::{self, Nature};
+use uncork_driver::{Beside, Driver as _, af_packet};
+
+const PORT: u16 = 7000;
+const REMOTES: usize = 40;
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from((OURS, port))
+}
+
+fn engine(number: u32) -> Engine {
+    Engine(NonZeroU32::new(number).unwrap())
+}
+
+type Opened = (Beside, Sender<af_xdp::Port>);
+
+fn open(filter: &OwnedFd) -> anyhow::Result<Opened> {
+    let settings = af_packet::Settings::new("eth0");
+    Ok(Beside::new(af_packet::Port::open(&settings, Some(filter.as_fd()))?)?)
+}
+
+/// Our end has two queues, a kernel with an address, and two engines that share a port of UDP.
+struct Place {
+    link: Link,
+    owned: Owned,
+    redirect: RedirectByQueue,
+    engines: Vec<Opened>,
+    /// At the other end.
+    remotes: Vec<UdpSocket>,
+}
+
+impl Place {
+    fn new(label: &str) -> Self {
+        let link = Link::new(label).with_address();
+        link.ethtool("-L eth0 rx 2 tx 2");
+        link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
+        let begin = || {
+            let mut owned = Owned::load(Settings { ethernet: true, neighbours: false })?;
+            let Nature { queues, marks, index } = Nature::of("eth0")?;
+            assert_eq!(queues, 2);
+            let mut redirect = owned.redirect_by_queue(Queues { count: queues, marks })?;
+            let mut engines = Vec::new();
+            for number in 1..=2 {
+                engines.push(open(&owned.filter_for(engine(number))?)?);
+            }
+            owned.attach(index)?;
+            redirect.attach(index)?;
+            Ok((owned, redirect, engines))
+        };
+        let (owned, redirect, engines) = link.ours.within(begin).unwrap();
+        let members = [engine(1), engine(2)];
+        owned.share(Protocol::Udp, at(PORT), &members, Sharing::Shared).unwrap();
+        let bind = || (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect();
+        let remotes = link.kernels.within(bind).unwrap();
+        Self { link, owned, redirect, engines, remotes }
+    }
+
+    /// From now on this queue is an engine's.
+    fn give(&mut self, queue: u32, number: u32) {
+        let settings = af_xdp::Settings { queue, ..af_xdp::Settings::new("eth0") };
+        let open = move || {
+            let end = Instant::now() + LONG;
+            loop {
+                match af_xdp::Port::open(&settings) {
+                    // The kernel lets go of a queue a little after its socket was closed.
+                    Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                    opened => return Ok(opened?),
+                }
+            }
+        };
+        let port = self.link.ours.within(open).unwrap();
+        self.redirect.enter(queue, engine(number), port.socket()).unwrap();
+        let (driver, queues) = &mut self.engines[number as usize - 1];
+        queues.send(port).unwrap();
+        driver.complete(&mut |_| {}).unwrap();
+    }
+
+    /// Each remote sends one datagram, which comes to one engine: for each, from which ports.
+    fn send(&mut self) -> [Vec<u16>; 2] {
+        for remote in &self.remotes {
+            remote.send_to(b"hello", at(PORT)).unwrap();
+        }
+        let mut came: BTreeMap<u16, usize> = BTreeMap::new();
+        let end = Instant::now() + LONG;
+        while came.len() < REMOTES {
+            for (number, (driver, _)) in self.engines.iter_mut().enumerate() {
+                let each = &mut |frame: uncork_packet::Received<'_>| {
+                    assert_eq!(frame.bytes[36..38], PORT.to_be_bytes());
+                    let from = u16::from_be_bytes([frame.bytes[34], frame.bytes[35]]);
+                    assert_eq!(came.insert(from, number), None, "it has come twice");
+                };
+                driver.receive(64, each).unwrap();
+            }
+            assert!(Instant::now() < end, "{} of {REMOTES} datagrams came", came.len());
+        }
+        [0, 1].map(|number| {
+            came.iter().filter(|(_, engine)| **engine == number).map(|(from, _)| *from).collect()
+        })
+    }
+
+    /// How many frames have come by queues, to each engine.
+    fn redirected(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.engines[at].0.redirected().unwrap().frames)
+    }
+}
+
+#[test]
+fn each_engine_gets_what_is_its_by_whichever_queue_it_comes() {
+    if skipped("each_engine_gets_what_is_its_by_whichever_queue_it_comes") {
+        return;
+    }
+    let mut place = Place::new("beside");
+    let by_packets = place.send();
+    assert!(by_packets.iter().all(|ports| ports.len() > 5), "{by_packets:?}");
+    assert_eq!(place.redirected(), [0, 0], "nobody has a queue");
+    place.give(0, 1);
+    assert_eq!(place.send(), by_packets, "whose it is does not depend on the queue");
+    let [first, second] = place.redirected();
+    assert!((1..by_packets[0].len() as u64).contains(&first), "{first} of {by_packets:?}");
+    assert_eq!(second, 0);
+    // A queue comes while the other is in use; what comes by the wrong one comes the longer way.
+    place.give(1, 2);
+    assert_eq!(place.send(), by_packets);
+    let [first, second] = [place.redirected()[0] - first, place.redirected()[1]];
+    assert!((1..by_packets[0].len() as u64).contains(&first), "{first} of {by_packets:?}");
+    assert!((1..by_packets[1].len() as u64).contains(&second), "{second} of {by_packets:?}");
+    place.redirect.leave(1).unwrap();
+    let before = place.redirected();
+    place.send();
+    assert_eq!(place.redirected()[1], before[1], "it was left");
+}
+
+#[test]
+fn one_that_has_all_queues_gets_nothing_by_its_packet_socket() {
+    if skipped("one_that_has_all_queues_gets_nothing_by_its_packet_socket") {
+        return;
+    }
+    let mut place = Place::new("besideall");
+    place.owned.share(Protocol::Udp, at(PORT), &[engine(2)], Sharing::Alone).unwrap();
+    place.give(0, 2);
+    place.give(1, 2);
+    assert_eq!(place.send()[1].len(), REMOTES);
+    assert_eq!(place.redirected(), [0, REMOTES as u64]);
+    assert_eq!(place.engines[1].0.redirected().unwrap().queues, [0, 1]);
+}
+
+#[test]
+fn what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go() {
+    if skipped("what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go") {
+        return;
+    }
+    let mut place = Place::new("besidenone");
+    place.give(0, 1);
+    place.give(1, 2);
+    // The kernel's own.
+    let listener = place.link.ours.within(|| Ok(TcpListener::bind((OURS, 9))?)).unwrap();
+    place.link.kernels.within(|| Ok(TcpStream::connect_timeout(&at(9), LONG)?)).unwrap();
+    listener.accept().unwrap();
+    // Sockets are closed, and nobody has said so: the packet sockets have it all.
+    let by_queues = place.send();
+    for number in 1..=2 {
+        let filter = place.owned.filter_for(engine(number)).unwrap();
+        let opened = place.link.ours.within(move || open(&filter)).unwrap();
+        place.engines[number as usize - 1] = opened;
+    }
+    assert_eq!(place.send(), by_queues);
+    assert_eq!(place.redirected(), [0, 0]);
+    // And they may be another's then.
+    place.give(0, 2);
+    assert_eq!(place.send(), by_queues);
+    assert!(place.redirected()[1] > 0);
+    place.owned.disown(Ours::Port(Protocol::Udp, at(PORT))).unwrap();
+}
+
+#[test]
+fn a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came() {
+    if skipped("a_frame_of_a_queue_wakes_who_sleeps_since_before_it_came") {
+        return;
+    }
+    let mut place = Place::new("besidewake");
+    place.owned.share(Protocol::Udp, at(PORT), &[engine(1)], Sharing::Alone).unwrap();
+    let [all, frames] = {
+        let driver = &place.engines[0].0;
+        let [all, frames] = [driver.wakes(), driver.wakes_for_frames()];
+        [all, frames].map(|fd| fd.unwrap().try_clone_to_owned().unwrap())
+    };
+    place.give(0, 1);
+    place.give(1, 1);
+    let woken = |time: Duration| {
+        [&all, &frames].map(|fd| {
+            let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, PollTimeout::try_from(time).unwrap()).unwrap() > 0
+        })
+    };
+    // What the packet socket has told of at its beginning is fetched.
+    for _ in 0..8 {
+        place.engines[0].0.complete(&mut |_| {}).unwrap();
+    }
+    assert_eq!(woken(Duration::ZERO), [false, false]);
+    assert!(!place.engines[0].0.has_frames());
+    place.remotes[0].send_to(b"hello", at(PORT)).unwrap();
+    assert_eq!(woken(LONG), [true, true]);
+    assert!(place.engines[0].0.has_frames());
+    let mut came = 0;
+    place.engines[0].0.receive(64, &mut |_| came += 1).unwrap();
+    assert_eq!((came, place.redirected()), (1, [1, 0]));
+    assert_eq!(woken(Duration::ZERO), [false, false]);
+}
