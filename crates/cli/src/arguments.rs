@@ -3,6 +3,7 @@
 
 use core::str::FromStr;
 use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use crate::doctor::Doctor;
@@ -204,6 +205,20 @@ pub(crate) struct Run {
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Vec<u16>,
 
+    /// How --stack gets its frames
+    ///
+    /// packet: by packet sockets. xdp: beside them by AF_XDP, on queues of the devices that are each process's own; what
+    /// comes by other queues comes by the packet sockets, by which all is sent. [default: packet]
+    #[arg(long, value_name = "HOW", requires = "stack", hide_possible_values = true)]
+    pub(crate) driver: Option<Driver>,
+
+    /// How many queues of each device a process takes with --driver=xdp, if they are free
+    ///
+    /// A process that has all gets everything by AF_XDP; with several processes give the device as many queues
+    /// (ethtool -L). [default: 1]
+    #[arg(long, value_name = "N", requires = "stack")]
+    pub(crate) queues: Option<NonZeroU32>,
+
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
     #[arg(long, value_name = "N")]
     pub(crate) debug: Option<u8>,
@@ -212,6 +227,14 @@ pub(crate) struct Run {
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// How the stack of a program that is not ours, or of an instance, gets its frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Driver {
+    #[default]
+    Packet,
+    Xdp,
 }
 
 /// Where a stack runs.
@@ -340,6 +363,9 @@ pub(crate) struct Guarded {
     /// As of `uncork run`
     #[arg(long)]
     pub(crate) port: Vec<u16>,
+    /// As of `uncork run`, if it is to be AF_XDP
+    #[arg(long)]
+    pub(crate) queues: Option<NonZeroU32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

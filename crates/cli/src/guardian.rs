@@ -23,9 +23,9 @@ use crate::failure::Failure;
 /// What a place begins with (`uncork_guardian::Place`), and no sentence does.
 const PLACE: char = '@';
 
-/// Starts a guardian for this process, and gives the place where it is to be found.
-pub(crate) fn begin(devices: &[String], ports: &[u16]) -> Result<String, Failure> {
-    let mut command = own_program("begin", std::process::id(), devices, ports);
+/// Starts a guardian for a process, and gives the place where it is to be found.
+pub(crate) fn begin(guarded: &Guarded) -> Result<String, Failure> {
+    let mut command = own_program("begin", guarded);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(not_started)?;
     let mut said = String::new();
@@ -57,7 +57,7 @@ fn not_started(error: io::Error) -> Failure {
 pub(crate) fn guardian(arguments: &Guardian) -> Result<i32, Failure> {
     match &arguments.part {
         GuardianPart::Begin(guarded) => {
-            let mut command = own_program("serve", guarded.program, &guarded.dev, &guarded.port);
+            let mut command = own_program("serve", guarded);
             // The child's end is nobody's concern: this process ends first.
             command.stdin(Stdio::null()).spawn().map(|_| 0).map_err(not_started)
         }
@@ -127,15 +127,18 @@ pub(crate) fn begin_heir() -> io::Result<(OwnedFd, Child)> {
     Ok((own, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
 }
 
-fn own_program(part: &str, program: u32, devices: &[String], ports: &[u16]) -> Command {
+fn own_program(part: &str, guarded: &Guarded) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("uncork").args(["guardian", part, &program.to_string()]);
-    for device in devices {
+    command.arg0("uncork").args(["guardian", part, &guarded.program.to_string()]);
+    for device in &guarded.dev {
         // As one word, whatever it begins with.
         command.arg(format!("--dev={device}"));
     }
-    for port in ports {
+    for port in &guarded.port {
         command.arg(format!("--port={port}"));
+    }
+    if let Some(queues) = guarded.queues {
+        command.arg(format!("--queues={queues}"));
     }
     command
 }
@@ -160,7 +163,8 @@ fn serve(guarded: &Guarded) -> i32 {
 fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {
     seclude().map_err(|error| format!("the guardian cannot go into the background: {error}"))?;
     let devices = devices::find(&guarded.dev).map_err(|error| error.to_string())?;
-    let plan = Plan { devices, ports: guarded.port.clone(), program: guarded.program };
+    let Guarded { program, queues, .. } = *guarded;
+    let plan = Plan { devices, ports: guarded.port.clone(), queues, program };
     Guard::new(plan).map_err(|error| error.to_string())
 }
 

@@ -1,6 +1,7 @@
 //! `uncork run`.
 
 use std::ffi::{CString, OsStr, OsString};
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use nix::unistd::execve;
 use uncork_guardian::{Client, Error};
 use uncork_posix::config::variable;
 
-use crate::arguments::{InProcess, Run};
+use crate::arguments::{Driver, Guarded, InProcess, Run};
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
@@ -53,7 +54,13 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
         ));
     }
     let placement = Placement::of(environment)?;
-    let place = guardian::begin(&arguments.dev, &arguments.port)?;
+    let guarded = Guarded {
+        program: std::process::id(),
+        dev: arguments.dev.clone(),
+        port: arguments.port.clone(),
+        queues: queues(arguments)?,
+    };
+    let place = guardian::begin(&guarded)?;
     environment.set(uncork_guardian::VARIABLE, place);
     if arguments.thread_sockets || fstack::binds_to_threads(environment) {
         environment.set(uncork_guardian::THREADS_VARIABLE, "1");
@@ -64,12 +71,24 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     Ok(fstack::note(environment).into_iter().chain(slow).collect())
 }
 
+/// How many queues of a device each process is to get; none without AF_XDP.
+fn queues(arguments: &Run) -> Result<Option<NonZeroU32>, Failure> {
+    match (arguments.driver.unwrap_or_default(), arguments.queues) {
+        (Driver::Xdp, queues) => Ok(Some(queues.unwrap_or(NonZeroU32::MIN))),
+        (Driver::Packet, None) => Ok(None),
+        (Driver::Packet, Some(_)) => Err(Failure::own(
+            "--queues is for AF_XDP: give --driver=xdp beside it, or leave it out",
+        )),
+    }
+}
+
 /// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
 fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
-    if !arguments.dev.is_empty() || !arguments.port.is_empty() {
+    let is_plain = arguments.dev.is_empty() && arguments.port.is_empty();
+    if !is_plain || arguments.driver.is_some() || arguments.queues.is_some() {
         return Err(Failure::own(
-            "--dev and --port are for uncork stack start, which has the devices: leave them out with \
-             --stack=instance",
+            "--dev, --port, --driver and --queues are said to uncork stack start, which has the devices: leave \
+             them out with --stack=instance",
         ));
     }
     if arguments.thread_sockets {

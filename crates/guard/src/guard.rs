@@ -2,6 +2,7 @@
 
 mod instances;
 mod passing;
+mod queueing;
 mod serve;
 
 use std::io;
@@ -24,6 +25,7 @@ use crate::Error;
 use crate::capabilities;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
+use crate::queues::Queues;
 use crate::reset::Prober;
 use crate::session::{Role, Session};
 use crate::steering::Steering;
@@ -47,6 +49,9 @@ pub struct Plan {
     pub devices: Vec<Device>,
     /// Ports that programs may listen on with the stack; any, if there is none.
     pub ports: Vec<u16>,
+    /// How many queues of a device each program gets by AF_XDP, beside its packet socket; instances share all. Without
+    /// it there is no AF_XDP.
+    pub queues: Option<NonZeroU32>,
     /// The first process that is served.
     pub program: u32,
 }
@@ -59,6 +64,7 @@ pub struct Guard {
     /// The first process, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
+    queues: Option<Queues>,
     prober: Prober,
     heir: Option<Heir>,
     /// What each instance says to be taken for it, in the order of their numbers; none where programs have stacks of
@@ -98,6 +104,8 @@ impl Guard {
             return Err(Error::Privilege(missing.join(" and ")));
         }
         let steering = Steering::attach(&plan.devices)?;
+        let queues = plan.queues.map(|each| Queues::attach(&steering, &plan.devices, each));
+        let queues = queues.transpose()?;
         let prober = Prober::open().map_err(Error::system("open a raw socket"))?;
         let place = Place::new(random()?, random()?);
         let listener = listen_at(&place).map_err(Error::system("wait for the program"))?;
@@ -109,6 +117,7 @@ impl Guard {
             listener,
             program,
             steering,
+            queues,
             prober,
             heir: None,
             tokens: Vec::new(),
@@ -160,6 +169,9 @@ impl Guard {
             if self.steering.is_settling() {
                 self.steering.settle(&sessions(&self.peers));
             }
+            if self.queueing_again().is_some_and(|after| after.is_zero()) {
+                self.hand_out_queues();
+            }
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
             }
@@ -209,6 +221,7 @@ impl Guard {
             || self.steering.is_untidy()
             || self.has_strangers()
             || settling
+            || self.queueing_again().is_some()
             || !self.kept.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -217,6 +230,7 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
+        let round = self.queueing_again().map_or(round, |after| after.min(round));
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
@@ -319,6 +333,7 @@ impl Guard {
         }
         // Or whoever connects from there again would be steered to the dead.
         let _ = self.steering.forget_all_of(session.engine);
+        self.free_queues(session.engine);
     }
 }
 

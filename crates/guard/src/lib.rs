@@ -4,6 +4,7 @@
 //! |---|---|
 //! | the devices | has found them when it began ([`devices`]) |
 //! | a packet socket | opens it, with a filter that lets in what this process owns |
+//! | nothing | gives it queues of the devices, if there are any to be given (`guard/queueing.rs`) |
 //! | a port, a connection | looks whether the program has that from the kernel, too ([`proof`]), and says to the kernel whose packets they are ([`steering`]) |
 //! | an instance to attach to | brings the two together; what the program is granted is its instance's from then on (`guard/instances.rs`) |
 //! | nothing any more, as it is dead | takes all that away, and lets the kernel reset its connections ([`reset`]) |
@@ -21,6 +22,7 @@ mod guard;
 pub mod heir;
 mod peer;
 mod proof;
+mod queues;
 mod reset;
 mod seclusion;
 mod session;

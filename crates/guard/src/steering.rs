@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol, Sharing};
+use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Sharing};
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
 
@@ -62,6 +62,11 @@ impl Steering {
     /// The filter of an engine's packet sockets.
     pub(crate) fn filter(&self, engine: Engine) -> Result<OwnedFd, owned::Error> {
         self.owned.filter_for(engine)
+    }
+
+    /// What hands over what comes by a device's queues.
+    pub(crate) fn by_queue(&self, queues: Queues) -> Result<RedirectByQueue, owned::Error> {
+        self.owned.redirect_by_queue(queues)
     }
 
     /// Addresses of the devices, each with the number of its device.

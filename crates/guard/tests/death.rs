@@ -212,7 +212,8 @@ fn be_the_guardian(test: &'static str) {
         Ok((own, heir.spawn()?))
     };
     let program = std::process::id();
-    let plan = Plan { devices: devices::find(&[]).unwrap(), ports: Vec::new(), program };
+    let plan =
+        Plan { devices: devices::find(&[]).unwrap(), ports: Vec::new(), queues: None, program };
     let guard = Guard::new(plan).unwrap().with_heir(Box::new(begin));
     println!("\n{}", guard.place().to_variable());
     println!("guards");

@@ -10,49 +10,16 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, THEIRS, end, hosts, seen};
+use common::{LONG, Link, OUR_V6, OURS, SHORT, THEIRS, end, hosts, knock, knock_from, open, seen};
 use socket2::{Domain, Socket, Type};
-use uncork_driver::af_packet::Port;
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
 use uncork_netns::testing::is_skipped;
 
 const PORT: u16 = 7200;
-const SHORT: Duration = Duration::from_millis(200);
 
 fn listen(link: &Link, at: SocketAddr) -> TcpListener {
     link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
-}
-
-fn open(client: &mut Client) -> Port {
-    let index = client.devices()[0].index;
-    Port::adopt(client.open(index).unwrap()).unwrap()
-}
-
-/// What comes of connecting from the other host.
-fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
-    let connect =
-        move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
-    link.theirs.within(connect).unwrap()
-}
-
-/// Connects from these ports, all at once, and waits a little.
-fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
-    let remotes = remotes.to_vec();
-    let connect = move || {
-        let mut sockets = Vec::new();
-        for remote in remotes {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            socket.set_reuse_address(true)?;
-            socket.bind(&end(THEIRS, remote).into())?;
-            socket.set_nonblocking(true)?;
-            let _ = socket.connect(&to.into());
-            sockets.push(socket);
-        }
-        thread::sleep(Duration::from_millis(50));
-        Ok(())
-    };
-    link.theirs.within(connect).unwrap();
 }
 
 fn refusal(done: Result<(), Refusal>) -> String {

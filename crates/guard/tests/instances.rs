@@ -10,21 +10,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OURS, THEIRS, end, seen};
+use common::{LONG, Link, OURS, SHORT, THEIRS, end, knock, knock_from, open, seen};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::{Domain, Socket, Type};
-use uncork_driver::af_packet::Port;
 use uncork_guardian::{Client, Error as Refusal, Word};
 use uncork_netns::testing::is_skipped;
 use uncork_stack::{Snapshot, SnapshotState};
 
 const PORT: u16 = 7400;
-const SHORT: Duration = Duration::from_millis(200);
-
-fn open(client: &mut Client) -> Port {
-    let index = client.devices()[0].index;
-    Port::adopt(client.open(index).unwrap()).unwrap()
-}
 
 fn listen(link: &Link, at: SocketAddr) -> TcpListener {
     let listen = move || {
@@ -47,13 +40,6 @@ fn bind(link: &Link, at: SocketAddr) -> Socket {
         Ok(socket)
     };
     link.ours.within(bind).unwrap()
-}
-
-/// What comes of connecting from the other host.
-fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
-    let connect =
-        move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
-    link.theirs.within(connect).unwrap()
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -331,25 +317,6 @@ fn a_port_of_two_programs_of_one_instance_stays_when_one_of_them_leaves() {
     assert_eq!(hear(&mut first), format!("revoked {other_is} {local}"));
     // Nobody's any more: the kernel's.
     until("the port is not given back", || knock(&link, local) == Ok(()));
-}
-
-/// Connects from these ports, all at once, and waits a little.
-fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
-    let remotes = remotes.to_vec();
-    let connect = move || {
-        let mut sockets = Vec::new();
-        for remote in remotes {
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-            socket.set_reuse_address(true)?;
-            socket.bind(&end(THEIRS, remote).into())?;
-            socket.set_nonblocking(true)?;
-            let _ = socket.connect(&to.into());
-            sockets.push(socket);
-        }
-        thread::sleep(Duration::from_millis(50));
-        Ok(())
-    };
-    link.theirs.within(connect).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
     socket_with,
 };
-use uncork_driver::af_packet::Handed;
+use uncork_driver::{af_packet, af_xdp};
 use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
@@ -33,6 +33,7 @@ pub struct Client {
     socket: OwnedFd,
     devices: Vec<Device>,
     attaches: bool,
+    has_queues: bool,
     table: Table,
     unasked: Unasked,
     /// Number of the last question.
@@ -67,11 +68,11 @@ impl Client {
         ask(socket.as_fd(), &Question { id: 0, request }, None)?;
         let mut unasked = Unasked::default();
         let heard = hear(socket.as_fd(), 0, &mut unasked)?;
-        let (Reply::Welcome { devices, attaches }, Some(memory)) = heard else {
+        let (Reply::Welcome { devices, attaches, queues }, Some(memory)) = heard else {
             return Err(Error::Language);
         };
         let table = Table::map(memory).map_err(Error::system("map the table of connections"))?;
-        Ok(Self { socket, devices, attaches, table, unasked, last: 0 })
+        Ok(Self { socket, devices, attaches, has_queues: queues, table, unasked, last: 0 })
     }
 
     /// Whether this program's stack is to be an instance's ([`Client::attach`]), and it may have none of its own.
@@ -127,13 +128,25 @@ impl Client {
     /// # Errors
     ///
     /// [`Error`] says which.
-    pub fn open(&mut self, device: i32) -> Result<Handed, Error> {
+    pub fn open(&mut self, device: i32) -> Result<af_packet::Handed, Error> {
         match self.request(Request::Open { device }, None)? {
             (Reply::Opened { socket: description }, Some(socket)) => {
-                Ok(Handed { socket, description })
+                Ok(af_packet::Handed { socket, description })
             }
             _ => Err(Error::Language),
         }
+    }
+
+    /// Whether queues of the devices may come ([`Client::next_queue`]).
+    #[must_use]
+    pub fn has_queues(&self) -> bool {
+        self.has_queues
+    }
+
+    /// A queue of a device that was opened, and that device's number: what comes by the queue and is this process's
+    /// comes to this socket of AF_XDP and no more to the packet socket. They come as [`Client::next_passed`] does.
+    pub fn next_queue(&mut self) -> Option<(i32, af_xdp::Handed)> {
+        self.unasked.queues.pop_front()
     }
 
     /// From now on what comes to this port is the stack's, but for the connections that the kernel has there
@@ -386,6 +399,10 @@ struct Unasked {
     askers: VecDeque<OwnedFd>,
     /// What an instance is told of its programs.
     words: VecDeque<Word>,
+    /// Sockets of AF_XDP, each with the number of its device.
+    queues: VecDeque<(i32, af_xdp::Handed)>,
+    /// One whose frames have not come.
+    queue: Option<(i32, af_xdp::Description, OwnedFd)>,
 }
 
 impl Unasked {
@@ -395,6 +412,15 @@ impl Unasked {
             (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),
             (Reply::Asked, Some(stream)) if self.askers.len() < ASKERS => {
                 self.askers.push_back(stream);
+            }
+            (Reply::Queue { device, socket: description }, Some(socket)) => {
+                self.queue = Some((device, description, socket));
+            }
+            (Reply::Frames, Some(frames)) => {
+                if let Some((device, description, socket)) = self.queue.take() {
+                    let handed = af_xdp::Handed { socket, frames, description };
+                    self.queues.push_back((device, handed));
+                }
             }
             (reply, descriptor) => self.words.extend(word(reply, descriptor)),
         }

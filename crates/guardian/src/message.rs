@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use uncork_driver::af_packet::Description;
+use uncork_driver::{af_packet, af_xdp};
 use uncork_stack::Snapshot;
 
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +134,8 @@ pub enum Reply {
         devices: Vec<Device>,
         /// Whether programs attach to instances here, and have no stack of their own.
         attaches: bool,
+        /// Whether queues of the devices may come ([`Reply::Queue`]).
+        queues: bool,
     },
     /// With one end of a pair of sockets: the other is this instance's.
     Attached {
@@ -143,7 +145,7 @@ pub enum Reply {
     /// Here it is.
     Opened {
         /// What it is.
-        socket: Description,
+        socket: af_packet::Description,
     },
     /// It is done.
     Done,
@@ -154,6 +156,16 @@ pub enum Reply {
     },
     /// Unasked, with the end of a stream: somebody wants to know what the stack does.
     Asked,
+    /// Unasked, to who has opened this device, with a socket of AF_XDP: what comes by this queue and is his goes there
+    /// from now on. [`Reply::Frames`] follows.
+    Queue {
+        /// Number of the device.
+        device: i32,
+        /// What it is.
+        socket: af_xdp::Description,
+    },
+    /// Unasked, with the memory of the frames of the socket that has come before.
+    Frames,
     /// Unasked, to an instance, with one end of a pair of sockets: a program is attached to it.
     Guest {
         /// Its number: no other has it again.
@@ -199,6 +211,8 @@ impl Reply {
             self,
             Self::Passed { .. }
                 | Self::Asked
+                | Self::Queue { .. }
+                | Self::Frames
                 | Self::Guest { .. }
                 | Self::Granted { .. }
                 | Self::Revoked { .. }

@@ -40,7 +40,12 @@ fn answer(socket: &OwnedFd, id: u32, reply: Reply, descriptor: Option<&OwnedFd>)
 fn welcome(socket: &OwnedFd) {
     let id = hear(socket).id;
     let memory = table::create().unwrap();
-    answer(socket, id, Reply::Welcome { devices: Vec::new(), attaches: false }, Some(&memory));
+    answer(
+        socket,
+        id,
+        Reply::Welcome { devices: Vec::new(), attaches: false, queues: false },
+        Some(&memory),
+    );
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -124,7 +129,12 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
         let Question { id, request } = hear(&socket);
         assert!(matches!(request, Request::Serve { token, .. } if token == "secret"));
         let memory = table::create().unwrap();
-        answer(&socket, id, Reply::Welcome { devices: Vec::new(), attaches: false }, Some(&memory));
+        answer(
+            &socket,
+            id,
+            Reply::Welcome { devices: Vec::new(), attaches: false, queues: false },
+            Some(&memory),
+        );
         let asked = hear(&socket).id;
         // With the number of the question, and one without the socket that it needs.
         answer(&socket, asked, Reply::Guest { program: 6, pid: None }, None);

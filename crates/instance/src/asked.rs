@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uncork_stack::SocketId;
-use uncork_stat::{Connection, Counts, End, Running};
+use uncork_stat::{ByQueue, Connection, Counts, End, Running};
 
 use crate::floor::Floor;
+use crate::link::Link;
 
 /// How long whoever has asked may take to read what he is told.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -66,6 +67,7 @@ impl Floor {
         for link in self.links() {
             counts += Counts::from(link.stack().counters());
         }
+        let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
         let programs = self.guest_count();
         let names: Vec<_> = self.links.iter().map(|link| link.name().to_owned()).collect();
         Running {
@@ -78,6 +80,7 @@ impl Floor {
             addresses: self.places().collect(),
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,
+            by_queue,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::Timespec;
 use uncork_attach::record::Ends;
-use uncork_driver::af_packet::Port;
+use uncork_driver::{Beside, Driver, OpenError, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
 use uncork_stack::{Cidr, Found, Mac};
@@ -99,33 +100,47 @@ impl Host for Guardian {
 pub fn run(settings: Settings) -> Result<(), Error> {
     let Settings { place, token, spin, say } = settings;
     let mut client = Client::serve(&place, &token)?;
-    let links = open(&mut client)?;
+    let (links, queues) = open(&mut client)?;
     let client = Rc::new(RefCell::new(client));
     let host = Guardian { client: Rc::clone(&client), say };
     let floor = Floor::new(links, Box::new(host));
     let ways = Neighbours::open()?;
     let now = Instant::now();
     let answers = Vec::new();
-    Life { floor, client, ways, spin, answers, begun: now, looked: now, busy: now }.live()
+    Life { floor, client, queues, ways, spin, say, answers, begun: now, looked: now, busy: now }
+        .live()
 }
 
+/// By the number of a device: to whom its queues are passed on.
+type Queues = Vec<(i32, Sender<af_xdp::Port>)>;
+
 /// Opens all devices.
-fn open(client: &mut Client) -> Result<Vec<Link>, Error> {
-    let mut links = Vec::new();
+fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
+    let (mut links, mut queues) = (Vec::new(), Vec::new());
     for device in client.devices().to_vec() {
         let handed = client.open(device.index)?;
         let name = device.name;
-        let port = Port::adopt(handed).map_err(|error| Error::Device {
-            device: name.clone(),
-            error: io::Error::other(error),
-        })?;
+        let failed = |error| Error::Device { device: name.clone(), error: io::Error::other(error) };
+        let (driver, its) = driver(handed, client.has_queues()).map_err(failed)?;
+        queues.extend(its.map(|its| (device.index, its)));
         let addresses = device.addresses.iter();
         let addresses =
             addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
         let index = device.index.unsigned_abs();
-        links.push(Link::new((name, index), Box::new(port), Mac(device.mac), addresses, seed()?));
+        links.push(Link::new((name, index), driver, Mac(device.mac), addresses, seed()?));
     }
-    Ok(links)
+    Ok((links, queues))
+}
+
+type Opened = (Box<dyn Driver + Send>, Option<Sender<af_xdp::Port>>);
+
+fn driver(handed: af_packet::Handed, has_queues: bool) -> Result<Opened, OpenError> {
+    let port = af_packet::Port::adopt(handed)?;
+    if !has_queues {
+        return Ok((Box::new(port), None));
+    }
+    let (driver, queues) = Beside::new(port)?;
+    Ok((Box::new(driver), Some(queues)))
 }
 
 fn seed() -> io::Result<[u8; 32]> {
@@ -137,8 +152,10 @@ fn seed() -> io::Result<[u8; 32]> {
 struct Life {
     floor: Floor,
     client: Rc<RefCell<Client>>,
+    queues: Queues,
     ways: Neighbours,
     spin: Duration,
+    say: fn(&str),
     /// To who has asked what it does.
     answers: Vec<Telling>,
     begun: Instant,
@@ -178,6 +195,7 @@ impl Life {
             self.floor.abort_all();
             return false;
         }
+        self.pass_queues_on();
         self.floor.hear_words();
         while let Some(asker) = self.next_asker() {
             self.answers.push(Telling::begin(&mut self.floor, self.begun, asker));
@@ -185,6 +203,21 @@ impl Life {
         self.floor.look_for_the_dead();
         self.hear_ways();
         true
+    }
+
+    /// Passes on queues that have come. One that cannot be used brings nothing: all comes by packet sockets then.
+    fn pass_queues_on(&self) {
+        let mut client = self.client.borrow_mut();
+        while let Some((device, handed)) = client.next_queue() {
+            let to = self.queues.iter().find(|(other, _)| *other == device);
+            match af_xdp::Port::adopt(handed) {
+                // There is an engine on each device for as long as the instance lives.
+                Ok(port) => drop(to.map(|(_, to)| to.send(port))),
+                Err(error) => {
+                    (self.say)(&format!("an instance of the stack does without a queue: {error}"));
+                }
+            }
+        }
     }
 
     fn next_asker(&self) -> Option<OwnedFd> {

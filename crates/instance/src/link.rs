@@ -6,10 +6,11 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use uncork_attach::record::Ends;
-use uncork_driver::Driver;
+use uncork_driver::{Driver, Redirected};
 use uncork_engine::{Engine, Events, Instant};
 use uncork_guardian::Entry;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
+use uncork_stat::ByQueue;
 
 /// Whose a connection is: the guest's place, and the number that it has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,12 @@ impl Link {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What came by queues of its own.
+    pub(crate) fn by_queue(&mut self) -> Option<ByQueue> {
+        let Redirected { queues, frames } = self.engine.driver().redirected()?;
+        Some(ByQueue::new(&self.name, &queues, frames))
     }
 
     pub(crate) fn now(&self) -> Instant {

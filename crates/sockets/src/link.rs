@@ -7,10 +7,11 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use uncork_attach::Attached;
-use uncork_driver::{Driver, Offer};
+use uncork_driver::{Driver, Offer, Redirected};
 use uncork_engine::{Engine, Events, Instant};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack};
+use uncork_stat::ByQueue;
 
 use crate::host::{Attachment, Device, Entry, Reason};
 use crate::table::Slot;
@@ -350,12 +351,18 @@ impl Link {
     }
 
     /// Its own descriptors, which the program knows nothing of.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let fds = match &self.side {
-            Side::Own(engine) => [engine.rest().0.map(|fd| fd.as_raw_fd()), None],
-            Side::Attached(attached) => attached.descriptors().map(Some),
-        };
-        fds.into_iter().flatten()
+    pub(crate) fn descriptors(&mut self) -> Vec<RawFd> {
+        match &mut self.side {
+            Side::Own(engine) => engine.driver().descriptors(),
+            Side::Attached(attached) => attached.descriptors().to_vec(),
+        }
+    }
+
+    /// What came by queues of its own.
+    pub(crate) fn by_queue(&mut self) -> Option<ByQueue> {
+        let Side::Own(engine) = &mut self.side else { return None };
+        let Redirected { queues, frames } = engine.driver().redirected()?;
+        Some(ByQueue::new(&self.name, &queues, frames))
     }
 }
 

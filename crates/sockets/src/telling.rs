@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use uncork_stack::SocketId;
-use uncork_stat::{Connection, Counts, End, Running};
+use uncork_stat::{ByQueue, Connection, Counts, End, Running};
 
 use crate::Sockets;
+use crate::link::Link;
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::table::{Kind, Place};
@@ -68,6 +69,7 @@ fn together(mut one: Running, other: Running) -> Running {
     one.addresses.dedup();
     one.age_ms = one.age_ms.max(other.age_ms);
     one.counts += other.counts;
+    one.by_queue = one.by_queue.into_iter().chain(other.by_queue).reduce(ByQueue::and);
     one
 }
 
@@ -83,6 +85,7 @@ impl World {
         for link in self.links() {
             counts += Counts::from(link.stack().counters());
         }
+        let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
         let devices: Vec<_> = self.links().iter().map(|link| link.name.clone()).collect();
         Running {
             pid: std::process::id(),
@@ -91,6 +94,7 @@ impl World {
             addresses,
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,
+            by_queue,
         }
     }
 

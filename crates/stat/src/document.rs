@@ -32,6 +32,35 @@ pub struct Running {
     pub age_ms: u64,
     /// What it has counted.
     pub counts: Counts,
+    /// What of the frames came by queues of its own; nothing where it is to have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_queue: Option<ByQueue>,
+}
+
+/// What came by AF_XDP, where that is not the only way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByQueue {
+    /// Each as DEVICE:NUMBER.
+    pub queues: Vec<String>,
+    /// Frames that came by them.
+    pub frames_in: u64,
+}
+
+impl ByQueue {
+    /// Of one device.
+    #[must_use]
+    pub fn new(device: &str, numbers: &[u32], frames_in: u64) -> Self {
+        let queues = numbers.iter().map(|number| format!("{device}:{number}")).collect();
+        Self { queues, frames_in }
+    }
+
+    /// With those of another device, or of another thread's.
+    #[must_use]
+    pub fn and(mut self, mut other: Self) -> Self {
+        self.queues.append(&mut other.queues);
+        self.frames_in += other.frames_in;
+        self
+    }
 }
 
 /// Counts since the beginning.

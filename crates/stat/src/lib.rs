@@ -6,5 +6,5 @@
 mod document;
 mod lines;
 
-pub use document::{Acks, Connection, Counts, Report, Running};
+pub use document::{Acks, ByQueue, Connection, Counts, Report, Running};
 pub use lines::{End, put, read};

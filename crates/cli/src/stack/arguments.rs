@@ -11,6 +11,7 @@ use uncork_serve::Cidr;
 
 use super::start::Cpus;
 use super::why::Target;
+use crate::arguments;
 use crate::place_file::Name;
 
 const STACK_HELP: &str = "\
@@ -246,9 +247,16 @@ pub(super) struct Start {
     #[arg(long, value_name = "GROUP")]
     pub(super) group: Option<String>,
 
+    /// How instances get their frames
+    ///
+    /// packet: by packet sockets. xdp: beside them by AF_XDP; the queues of each device are divided among the instances,
+    /// and what comes by another one's comes by the packet sockets, by which all is sent. [default: packet]
+    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    pub(super) driver: Option<arguments::Driver>,
+
     /// A file with what is not said here
     ///
-    /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, instances, cpus, spin, group.
+    /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, driver, instances, cpus, spin, group.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use uncork_stat::{Acks, Connection, Report};
+use uncork_stat::{Acks, ByQueue, Connection, Counts, Report};
 
 use crate::output::shown;
 use crate::tables::{LISTED, Width, bytes, lines, table, time};
@@ -43,6 +43,7 @@ pub(super) fn report(report: Report, width: Width) -> String {
         counts.retransmitted,
         counts.throttled,
     );
+    text += &running.by_queue.map(|by_queue| queues(&by_queue, counts)).unwrap_or_default();
     let mut connections = report.connections;
     if connections.is_empty() {
         return text + "no connections\n";
@@ -66,6 +67,19 @@ pub(super) fn report(report: Report, width: Width) -> String {
         more => text += &format!("… and {more} connections with less to send; --json has all\n"),
     }
     text
+}
+
+fn queues(by_queue: &ByQueue, counts: &Counts) -> String {
+    if by_queue.queues.is_empty() {
+        return "no queue of AF_XDP has been free for it: all came by packet sockets\n".to_owned();
+    }
+    let names: Vec<_> = by_queue.queues.iter().map(|name| shown(name)).collect();
+    format!(
+        "{} of {} frames came by AF_XDP, {}\n",
+        by_queue.frames_in,
+        counts.frames_in,
+        names.join(", ")
+    )
 }
 
 fn row(one: &Connection) -> [String; 10] {

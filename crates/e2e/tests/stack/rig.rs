@@ -51,7 +51,7 @@ impl Hosts {
             let begin = || {
                 setns(File::open(near)?, CloneFlags::CLONE_NEWNET)?;
                 let devices = devices::find(&[])?;
-                Ok(Guard::new(Plan { devices, ports: Vec::new(), program })?)
+                Ok(Guard::new(Plan { devices, ports: Vec::new(), queues: None, program })?)
             };
             match begin() {
                 Ok(guard) => {

@@ -47,7 +47,9 @@ impl Guard {
             ref request if let Err(why) = self.may_ask(at, request) => Err(why),
             Request::Open { device } => {
                 let done = self.open(at, device);
-                return self.conclude(at, question.id, done);
+                self.conclude(at, question.id, done)?;
+                self.hand_out_queues();
+                return Ok(());
             }
             Request::Attach { wanted } => {
                 let done = self.attach(at, wanted);
@@ -116,7 +118,8 @@ impl Guard {
         }
         let devices = self.plan.devices.clone();
         let attaches = role == Role::Program && self.has_instances();
-        Ok((Reply::Welcome { devices, attaches }, Some(theirs)))
+        let queues = self.queues.is_some();
+        Ok((Reply::Welcome { devices, attaches, queues }, Some(theirs)))
     }
 
     /// Whether somebody may be served.

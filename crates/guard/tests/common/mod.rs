@@ -3,13 +3,16 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs::File;
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
+use socket2::{Domain, Socket, Type};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
 use uncork_guard::{Guard, Plan, devices};
@@ -20,6 +23,8 @@ pub(crate) const OURS: &str = "10.93.0.1";
 pub(crate) const THEIRS: &str = "10.93.0.2";
 pub(crate) const OUR_V6: &str = "fd93::1";
 pub(crate) const THEIR_V6: &str = "fd93::2";
+/// So long somebody waits for an answer that does not come.
+pub(crate) const SHORT: Duration = Duration::from_millis(200);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A host with a guardian, and one beside it.
@@ -67,7 +72,26 @@ impl Link {
 
     /// Programs attach to so many instances.
     pub(crate) fn with_instances(label: &str, ports: &[u16], instances: u32) -> Self {
+        Self::begin(hosts(label), ports, instances, None)
+    }
+
+    /// The device has so many queues, of which each program gets so many, or instances have all.
+    pub(crate) fn with_queues(label: &str, queues: u32, each: u32, instances: u32) -> Self {
         let (ours, theirs) = hosts(label);
+        for host in [&ours, &theirs] {
+            let count = queues.to_string();
+            let mut ethtool = host.command("ethtool");
+            uncork_netns::run(ethtool.args(["-L", "eth0", "rx", &count, "tx", &count])).unwrap();
+        }
+        Self::begin((ours, theirs), &[], instances, NonZeroU32::new(each))
+    }
+
+    fn begin(
+        (ours, theirs): (Namespace, Namespace),
+        ports: &[u16],
+        instances: u32,
+        queues: Option<NonZeroU32>,
+    ) -> Self {
         let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (told, tells) = mpsc::channel();
         let (program, ports, name) = (first.id(), ports.to_vec(), ours.name().to_owned());
@@ -75,7 +99,7 @@ impl Link {
             let namespace = File::open(format!("/run/netns/{name}")).unwrap();
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
             let devices = devices::find(&[]).unwrap();
-            let guard = Guard::new(Plan { devices, ports, program }).unwrap();
+            let guard = Guard::new(Plan { devices, ports, queues, program }).unwrap();
             let guard = guard.with_instances(instances, mpsc::channel().0).unwrap();
             let tokens = guard.tokens().iter().map(|token| token.as_str().to_owned()).collect();
             told.send((guard.place().to_variable(), tokens)).unwrap();
@@ -108,6 +132,38 @@ impl Link {
             .stdout(Stdio::piped());
         command
     }
+}
+
+/// The program's packet socket on our device.
+pub(crate) fn open(client: &mut Client) -> Port {
+    let index = client.devices()[0].index;
+    Port::adopt(client.open(index).unwrap()).unwrap()
+}
+
+/// What comes of connecting from the other host.
+pub(crate) fn knock(link: &Link, to: SocketAddr) -> Result<(), ErrorKind> {
+    let connect =
+        move || Ok(TcpStream::connect_timeout(&to, SHORT).map(drop).map_err(|e| e.kind()));
+    link.theirs.within(connect).unwrap()
+}
+
+/// Connects from these ports, all at once, and waits a little.
+pub(crate) fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
+    let remotes = remotes.to_vec();
+    let connect = move || {
+        let mut sockets = Vec::new();
+        for remote in remotes {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&end(THEIRS, remote).into())?;
+            socket.set_nonblocking(true)?;
+            let _ = socket.connect(&to.into());
+            sockets.push(socket);
+        }
+        thread::sleep(Duration::from_millis(50));
+        Ok(())
+    };
+    link.theirs.within(connect).unwrap();
 }
 
 /// Ports of all frames of TCP that come until `time` is over, remote ones.

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::mpsc::Sender;
 
-use uncork_driver::Driver as _;
-use uncork_driver::af_packet::Port;
+use uncork_driver::{Beside, Driver, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
@@ -26,6 +26,8 @@ pub(crate) struct Guardian {
     /// Where each connection stands in its table, by the number that [`Host::enter`] gave.
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// By the number of a device: to whom its queues are passed on.
+    queues: Vec<(i32, Sender<af_xdp::Port>)>,
 }
 
 fn reason(error: &Error) -> Reason {
@@ -39,7 +41,8 @@ impl Guardian {
     }
 
     fn at(place: String) -> Self {
-        Self { place, client: None, entries: Vec::new(), free: Vec::new() }
+        let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
+        Self { place, client: None, entries, free, queues }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -52,6 +55,33 @@ impl Guardian {
             None => Client::connect(&self.place).map_err(|error| reason(&error))?,
         };
         Ok(self.client.insert(client))
+    }
+
+    /// The driver of a device.
+    fn driver(&mut self, device: i32) -> Result<Box<dyn Driver + Send>, Reason> {
+        let client = self.client()?;
+        let handed = client.open(device).map_err(|error| reason(&error))?;
+        let has_queues = client.has_queues();
+        let port = af_packet::Port::adopt(handed).map_err(|error| error.to_string())?;
+        debug_assert!(port.capabilities().completes_checksums);
+        if !has_queues {
+            return Ok(Box::new(port));
+        }
+        let (driver, queues) = Beside::new(port).map_err(|error| error.to_string())?;
+        self.queues.push((device, queues));
+        Ok(Box::new(driver))
+    }
+
+    /// Passes on queues that have come. One that cannot be used brings nothing: all comes by packet sockets then.
+    fn pass_queues_on(&mut self) {
+        let Some(client) = &mut self.client else { return };
+        while let Some((device, handed)) = client.next_queue() {
+            let to = self.queues.iter().find(|(other, _)| *other == device);
+            if let (Some((_, to)), Ok(port)) = (to, af_xdp::Port::adopt(handed)) {
+                // Who has left the device does not listen any more.
+                let _ = to.send(port);
+            }
+        }
     }
 
     /// A socket of the kernel's takes a connection that was the stack's.
@@ -135,14 +165,12 @@ impl Host for Guardian {
         let known = client.devices().to_vec();
         let mut devices = Vec::new();
         for device in known {
-            let handed = client.open(device.index).map_err(|error| reason(&error))?;
-            let port = Port::adopt(handed).map_err(|error| error.to_string())?;
-            debug_assert!(port.capabilities().completes_checksums);
+            let driver = self.driver(device.index)?;
             let addresses = device.addresses.iter();
             devices.push(Device {
                 name: device.name,
                 index: device.index.unsigned_abs(),
-                driver: Box::new(port),
+                driver,
                 mac: Mac(device.mac),
                 addresses: addresses
                     .map(|address| Cidr { address: address.ip, prefix: address.prefix })
@@ -179,6 +207,8 @@ impl Host for Guardian {
     }
 
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
+        // They may have come in the middle of an answer, too.
+        self.pass_queues_on();
         self.client.as_mut()?.next_passed()
     }
 
@@ -220,6 +250,7 @@ impl Host for Guardian {
 
     fn is_gone(&mut self) -> bool {
         let gone = self.client.as_mut().is_some_and(|client| client.check().is_err());
+        self.pass_queues_on();
         if gone {
             // Its descriptor would be readable for ever.
             self.client = None;

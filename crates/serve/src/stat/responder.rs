@@ -122,6 +122,7 @@ impl Responder {
             addresses: self.addresses.clone(),
             age_ms: u64::try_from(now.since(self.begun).as_millis()).unwrap_or(u64::MAX),
             counts: stack.counters().into(),
+            by_queue: None,
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use uncork_posix::config::parse_duration;
 
 use super::cpus::Cpus;
+use crate::arguments::Driver;
 use crate::place_file::Name;
 use crate::stack::arguments::{Start, instance_count, tcp_port};
 
@@ -18,6 +20,7 @@ pub(super) struct Config {
     name: Option<Name>,
     dev: Vec<String>,
     port: Vec<u16>,
+    driver: Option<Driver>,
     instances: Option<u32>,
     cpus: Option<Cpus>,
     spin: Option<Duration>,
@@ -68,6 +71,11 @@ impl Config {
                 }
                 Ok(())
             }
+            "driver" => {
+                let driver = Driver::from_str(value, false)
+                    .map_err(|_| format!("{value:?} is no driver: packet or xdp"))?;
+                once(&mut self.driver, driver).ok_or_else(again)
+            }
             "instances" => once(&mut self.instances, instance_count(value)?).ok_or_else(again),
             "cpus" => once(&mut self.cpus, value.parse()?).ok_or_else(again),
             "spin" => {
@@ -76,7 +84,7 @@ impl Config {
             }
             "group" => once(&mut self.group, value.to_owned()).ok_or_else(again),
             _ => Err(format!(
-                "there is no key {key}, but name, dev, port, instances, cpus, spin and group"
+                "there is no key {key}, but name, dev, port, driver, instances, cpus, spin and group"
             )),
         }
     }
@@ -87,6 +95,7 @@ impl Config {
             name: start.name.or(self.name),
             dev: if start.dev.is_empty() { self.dev } else { start.dev },
             port: if start.port.is_empty() { self.port } else { start.port },
+            driver: start.driver.or(self.driver),
             instances: start.instances.or(self.instances),
             cpus: start.cpus.or(self.cpus),
             spin: start.spin.or(self.spin),
@@ -112,12 +121,12 @@ mod tests {
     #[test]
     fn a_file_says_what_the_flags_do_not() {
         let text = "# ours\n[stack]\nname=web\n dev = eth0, eth1\ndev = eth2\nport = 80,443\n; more\n\
-                    instances = 2\ncpus = 2,4-6\nspin = 50us\ngroup = www\n";
+                    driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\ngroup = www\n";
         let config: Config = text.parse().unwrap();
         let start = config.complete(Start::default());
         assert_eq!(start.name, "web".parse().ok());
         assert_eq!(start.dev, ["eth0", "eth1", "eth2"]);
-        assert_eq!(start.port, [80, 443]);
+        assert_eq!((start.port, start.driver), (vec![80, 443], Some(Driver::Xdp)));
         assert_eq!((start.instances, start.cpus), (Some(2), Some(Cpus(vec![2, 4, 5, 6]))));
         assert_eq!(start.spin, Some(Duration::from_micros(50)));
         assert_eq!(start.group.as_deref(), Some("www"));

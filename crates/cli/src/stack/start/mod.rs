@@ -7,6 +7,7 @@ mod signals;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
@@ -23,6 +24,7 @@ use self::instances::Instances;
 use self::signals::Signals;
 use super::DONE;
 use super::arguments::Start;
+use crate::arguments::Driver;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::fstack;
@@ -36,6 +38,7 @@ struct Wanted {
     name: Name,
     dev: Vec<String>,
     port: Vec<u16>,
+    driver: Driver,
     instances: u32,
     cpus: Option<Cpus>,
     spin: Duration,
@@ -62,6 +65,7 @@ impl Wanted {
             name: start.name.unwrap_or_default(),
             dev: start.dev,
             port: start.port,
+            driver: start.driver.unwrap_or_default(),
             instances,
             cpus,
             spin: start.spin.unwrap_or_default(),
@@ -122,7 +126,10 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
 fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let found = devices::find(&wanted.dev).map_err(|error| refused(&error))?;
     let names = found.iter().map(|device| device.name.clone()).collect();
-    let plan = Plan { devices: found, ports: wanted.port.clone(), program: std::process::id() };
+    // Instances share them all.
+    let queues = (wanted.driver == Driver::Xdp).then_some(NonZeroU32::MAX);
+    let (ports, program) = (wanted.port.clone(), std::process::id());
+    let plan = Plan { devices: found, ports, queues, program };
     let no_pair = |error| Failure::left(format!("no sockets can be made: {error}"));
     let (until, its) = UnixStream::pair().map_err(no_pair)?;
     let (came, comes) = mpsc::channel();

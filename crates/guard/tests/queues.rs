@@ -1,0 +1,195 @@
+//! Who gets which queue of a device, and what comes by it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OURS, end, knock_from};
+use socket2::{Domain, Socket, Type};
+use uncork_driver::{Beside, Driver as _, af_packet, af_xdp};
+use uncork_guard::{Error, Guard, Plan, devices};
+use uncork_guardian::Client;
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7600;
+const REMOTES: std::ops::Range<u16> = 20_000..20_040;
+
+/// A program, or an instance, that has opened the device.
+struct Stack {
+    client: Client,
+    driver: Beside,
+    sender: Sender<af_xdp::Port>,
+}
+
+impl Stack {
+    fn new(mut client: Client) -> Self {
+        assert!(client.has_queues());
+        let handed = client.open(client.devices()[0].index).unwrap();
+        let (driver, sender) = Beside::new(af_packet::Port::adopt(handed).unwrap()).unwrap();
+        Self { client, driver, sender }
+    }
+
+    /// Its queues, after those that have come were taken in.
+    fn queues(&mut self) -> Vec<u32> {
+        self.client.check().unwrap();
+        while let Some((device, handed)) = self.client.next_queue() {
+            assert_eq!(device, self.client.devices()[0].index);
+            self.sender.send(af_xdp::Port::adopt(handed).unwrap()).unwrap();
+        }
+        self.driver.complete(&mut |_| {}).unwrap();
+        self.driver.redirected().unwrap().queues
+    }
+
+    /// Waits until it has these.
+    fn has(&mut self, queues: &[u32]) {
+        let begun = Instant::now();
+        while self.queues() != queues {
+            assert!(begun.elapsed() < LONG, "{:?} instead of {queues:?}", self.queues());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn listen(&mut self, link: &Link) -> TcpListener {
+        let listen = || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_port(true)?;
+            socket.bind(&end(OURS, PORT).into())?;
+            socket.listen(8)?;
+            Ok(TcpListener::from(socket))
+        };
+        let listener = link.ours.within(listen).unwrap();
+        self.client.own(end(OURS, PORT), listener.as_fd()).unwrap();
+        listener
+    }
+}
+
+/// Which of them each remote port's SYN comes to.
+fn seen(link: &Link, stacks: &mut [&mut Stack]) -> BTreeMap<u16, usize> {
+    let remotes: Vec<u16> = REMOTES.collect();
+    knock_from(link, &remotes, end(OURS, PORT));
+    let mut seen = BTreeMap::new();
+    let until = Instant::now() + LONG;
+    while seen.len() < remotes.len() {
+        assert!(Instant::now() < until, "{} of {} came", seen.len(), remotes.len());
+        for (at, stack) in stacks.iter_mut().enumerate() {
+            let each = &mut |frame: uncork_packet::Received<'_>| {
+                let from = u16::from_be_bytes([frame.bytes[34], frame.bytes[35]]);
+                let before = seen.insert(from, at);
+                assert!(before.is_none_or(|other| other == at), "it has come to two");
+            };
+            stack.driver.receive(64, each).unwrap();
+        }
+    }
+    seen
+}
+
+fn frames(stack: &Stack) -> u64 {
+    stack.driver.redirected().unwrap().frames
+}
+
+#[test]
+fn each_program_has_a_queue_and_gets_all_that_is_its() {
+    if is_skipped("each_program_has_a_queue_and_gets_all_that_is_its") {
+        return;
+    }
+    let link = Link::with_queues("queues", 2, 1, 0);
+    let mut first = Stack::new(link.client());
+    first.has(&[0]);
+    let mut second = Stack::new(link.client());
+    second.has(&[1]);
+    let mut third = Stack::new(link.client());
+    let listeners = [first.listen(&link), second.listen(&link), third.listen(&link)];
+    let by_stack = seen(&link, &mut [&mut first, &mut second, &mut third]);
+    for at in 0..3 {
+        assert!(by_stack.values().filter(|other| **other == at).count() > 3, "{by_stack:?}");
+    }
+    assert!(frames(&first) > 0 && frames(&second) > 0);
+    assert_eq!((third.queues(), frames(&third)), (Vec::new(), 0));
+    // Who goes leaves his to who has none.
+    drop((second, listeners));
+    third.has(&[1]);
+    assert_eq!(first.queues(), [0]);
+    let listeners = [first.listen(&link), third.listen(&link)];
+    let before = frames(&first);
+    let by_stack = seen(&link, &mut [&mut first, &mut third]);
+    let its = by_stack.values().filter(|at| **at == 0).count() as u64;
+    let came = frames(&first) - before;
+    assert!(came > 0 && came < its, "some of {its} came the longer way: {came} by the queue");
+    assert!(frames(&third) > 0);
+    drop(listeners);
+}
+
+#[test]
+fn one_program_has_all_queues_if_that_is_said() {
+    if is_skipped("one_program_has_all_queues_if_that_is_said") {
+        return;
+    }
+    let link = Link::with_queues("queuesall", 2, 2, 0);
+    let mut stack = Stack::new(link.client());
+    stack.has(&[0, 1]);
+    let _listener = stack.listen(&link);
+    let by_stack = seen(&link, &mut [&mut stack]);
+    assert!(frames(&stack) >= by_stack.len() as u64, "all by queues");
+    let mut other = Stack::new(link.client());
+    drop(stack);
+    other.has(&[0, 1]);
+}
+
+#[test]
+fn instances_have_the_same_queues_again() {
+    if is_skipped("instances_have_the_same_queues_again") {
+        return;
+    }
+    let one = Link::with_queues("queuesone", 2, u32::MAX, 1);
+    Stack::new(one.instance(0)).has(&[0, 1]);
+    let two = Link::with_queues("queuestwo", 2, u32::MAX, 2);
+    let mut second = Stack::new(two.instance(1));
+    second.has(&[1]);
+    let mut first = Stack::new(two.instance(0));
+    first.has(&[0]);
+    drop((first, second));
+    let begun = Instant::now();
+    let client = loop {
+        let (place, token) = (two.place.clone(), two.tokens[1].clone());
+        // The guardian may not have heard of the end of the other.
+        match two.ours.within(move || Ok(Client::serve(&place, &token)?)) {
+            Ok(client) => break client,
+            Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
+        }
+    };
+    Stack::new(client).has(&[1]);
+}
+
+#[test]
+fn a_device_that_has_an_xdp_program_keeps_it() {
+    if is_skipped("a_device_that_has_an_xdp_program_keeps_it") {
+        return;
+    }
+    let link = Link::with_queues("queuestaken", 1, 1, 0);
+    let shown = || {
+        let shown = link.ours.command("ip").args(["link", "show", "dev", "eth0"]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    let before = shown();
+    assert!(before.contains("xdp"), "{before}");
+    let another = |queues: u32| {
+        let begin = move || {
+            let (devices, program) = (devices::find(&[])?, std::process::id());
+            let queues = std::num::NonZeroU32::new(queues);
+            Ok(Guard::new(Plan { devices, ports: Vec::new(), queues, program }))
+        };
+        link.ours.within(begin).unwrap()
+    };
+    let error = another(1).unwrap_err();
+    assert!(matches!(error, Error::Steering(_) | Error::Port(_)), "{error}");
+    println!("{error}");
+    assert_eq!(shown(), before);
+    // Packet sockets get on with anybody's.
+    another(0).unwrap();
+}
