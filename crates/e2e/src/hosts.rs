@@ -31,9 +31,17 @@ const LONG: Duration = Duration::from_secs(20);
 /// ended say of connections that were over (crate guard, `reset`).
 const FEW_SEGMENTS: u64 = 500;
 
+/// With it, what is tested of programs on the stack is tested with AF_XDP beside the packet sockets.
+const XDP_VARIABLE: &str = "UNCORK_E2E_XDP";
+/// Queues of the cable's ends then: a program's processes have one each.
+const QUEUES: &str = "2";
+const BY_XDP: [&str; 1] = ["--driver=xdp"];
+
 /// The two.
 #[derive(Debug)]
 pub struct Hosts {
+    /// What `uncork run --stack` or `uncork stack start` is told of how frames come.
+    driver: &'static [&'static str],
     /// Whose stack programs of ours run on, if it is not their own. They end before the hosts do.
     instances: Mutex<Option<Instances>>,
     /// The one with the stack.
@@ -53,6 +61,16 @@ pub struct Counted {
 impl Hosts {
     /// Makes them.
     pub fn new(label: &str) -> Result<Self> {
+        let by_xdp = std::env::var_os(XDP_VARIABLE).is_some();
+        Self::with_driver(label, if by_xdp { &BY_XDP } else { &[] })
+    }
+
+    /// The same, with queues of AF_XDP for programs on the stack.
+    pub fn by_xdp(label: &str) -> Result<Self> {
+        Self::with_driver(label, &BY_XDP)
+    }
+
+    fn with_driver(label: &str, driver: &'static [&'static str]) -> Result<Self> {
         let ours = Namespace::new(&format!("{label}-o"))?;
         let theirs = Namespace::new(&format!("{label}-t"))?;
         ours.ip(&format!("link add eth0 type veth peer name eth0 netns {}", theirs.name()))?;
@@ -60,19 +78,35 @@ impl Hosts {
             host.set("ipv6/conf/eth0/disable_ipv6", 0)?;
             host.ip(&format!("address add {v4}/24 dev eth0"))?;
             host.ip(&format!("address add {v6}/64 dev eth0 nodad"))?;
+            if !driver.is_empty() {
+                let queues = ["-L", "eth0", "rx", QUEUES, "tx", QUEUES];
+                uncork_netns::run(host.command("ethtool").args(queues))?;
+            }
             host.ip("link set eth0 up")?;
         }
-        let wanted = instance::are_wanted();
-        let instances = wanted.then(|| Instances::start(&ours, &["eth0"], 1)).transpose()?;
-        Ok(Self { instances: Mutex::new(instances), ours, theirs })
+        let hosts = Self { driver, instances: Mutex::new(None), ours, theirs };
+        if instance::are_wanted() {
+            hosts.start_instances(1)?;
+        }
+        Ok(hosts)
+    }
+
+    fn start_instances(&self, count: u32) -> Result<()> {
+        let started = Instances::start_with(self.driver, &self.ours, &["eth0"], count)?;
+        *self.instances() = Some(started);
+        Ok(())
     }
 
     /// The same, with instances, on whose stacks programs of our host run.
     pub fn with_instances(label: &str, count: u32) -> Result<Self> {
-        let hosts = Self::new(label)?;
-        hosts.stop_instances()?;
-        *hosts.instances() = Some(Instances::start(&hosts.ours, &["eth0"], count)?);
-        Ok(hosts)
+        Self::new(label)?.on_instances(count)
+    }
+
+    /// Programs run on so many instances from now on.
+    pub fn on_instances(self, count: u32) -> Result<Self> {
+        self.stop_instances()?;
+        self.start_instances(count)?;
+        Ok(self)
     }
 
     /// The instances, if programs run on some.
@@ -96,7 +130,7 @@ impl Hosts {
         let mut command = self.ours.command(uncork.to_str().context("a path in UTF-8")?);
         match self.instances().as_ref() {
             Some(instances) => command.args(instances.arguments()),
-            None => command.args(["run", "--stack", "--dev", "eth0"]),
+            None => command.args(["run", "--stack", "--dev", "eth0"]).args(self.driver),
         };
         command.args(more).arg("--").arg(program.as_ref());
         for (name, _) in std::env::vars_os() {
@@ -255,6 +289,9 @@ impl Hosts {
         ensure!(left.is_empty(), "processes are left: {}", left.join(", "));
         let packet_sockets = self.packet_sockets()?;
         ensure!(packet_sockets == 0, "{packet_sockets} packet sockets are left");
+        let device = self.ours.command("ip").args(["link", "show", "dev", "eth0"]).output()?;
+        let device = String::from_utf8_lossy(&device.stdout).into_owned();
+        ensure!(!device.contains("prog/xdp"), "an XDP program is left: {device}");
         ensure!(!self.ours.listens(port), "something listens on port {port}");
         // A filter would take the segment away from the kernel, which says that nobody is there.
         let to = end(OURS, port)?;

@@ -33,13 +33,33 @@ pub struct Instances {
 impl Instances {
     /// Starts so many on `devices`.
     pub fn start(host: &Namespace, devices: &[&str], count: u32) -> Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self::start_as(host, devices, count, &name)
+        Self::start_with(&[], host, devices, count)
     }
 
-    /// The same, with this name.
+    /// The same with more options of `uncork stack start`.
+    pub fn start_with(
+        more: &[&str],
+        host: &Namespace,
+        devices: &[&str],
+        count: u32,
+    ) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::begin(more, host, devices, count, &name)
+    }
+
+    /// With this name.
     pub fn start_as(host: &Namespace, devices: &[&str], count: u32, name: &str) -> Result<Self> {
+        Self::begin(&[], host, devices, count, name)
+    }
+
+    fn begin(
+        more: &[&str],
+        host: &Namespace,
+        devices: &[&str],
+        count: u32,
+        name: &str,
+    ) -> Result<Self> {
         let uncork = artifact::uncork()?;
         let mut command = host.command(uncork.to_str().context("a path in UTF-8")?);
         command.args(["stack", "start", "--name", name]);
@@ -47,6 +67,7 @@ impl Instances {
         for device in devices {
             command.args(["--dev", device]);
         }
+        command.args(more);
         let log = tempfile::Builder::new().prefix("uncork-e2e-").tempdir()?;
         let daemon = Daemon::start(command, &log.path().join("instances.log"))?;
         let instances = Self { name: name.to_owned(), daemon: Some(daemon), log };

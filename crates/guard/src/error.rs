@@ -45,7 +45,24 @@ pub enum Error {
     /// Whose packets are whose cannot be said.
     #[error("{0}")]
     Steering(owned::Error),
-    /// A packet socket cannot be opened.
+    /// A device has an XDP program.
+    #[error(
+        "the network device {device} has an XDP program already (bpftool prog show id {program} says which): \
+         detach that, or leave out --driver=xdp"
+    )]
+    Occupied {
+        /// Its name.
+        device: String,
+        /// Number of the program.
+        program: u32,
+    },
+    /// A device's driver has no XDP.
+    #[error(
+        "the driver of the network device {0} has no XDP of its own, and without that AF_XDP is no better than a \
+         packet socket: leave out --driver=xdp, or name another device with --dev"
+    )]
+    NoXdp(String),
+    /// A socket of a device cannot be opened.
     #[error("{0}")]
     Port(#[from] OpenError),
     /// Something of the system's.

@@ -180,7 +180,11 @@ impl Guard {
             }
             if self.program.is_some() || !self.peers.is_empty() {
                 self.watch.see();
-            } else if self.watch.is_over(self.place.token()) {
+                continue;
+            }
+            // Should somebody come all the same, he gets what is free then.
+            self.queues.iter_mut().for_each(Queues::let_go);
+            if self.watch.is_over(self.place.token()) {
                 return Ok(());
             }
         }

@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{self, Engine, RedirectByQueue};
@@ -25,7 +26,10 @@ const TRANSMIT_FRAMES: usize = 64;
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
-/// A device with the program that hands over.
+/// How long a device is waited for at the beginning: whoever had it before may just be ending.
+const OTHERS_END: Duration = Duration::from_secs(1);
+
+/// A device with the program that hands over, which is attached as long as somebody has a queue, and at first.
 struct Shared {
     index: i32,
     name: String,
@@ -34,6 +38,61 @@ struct Shared {
     of: Vec<Option<Engine>>,
     /// The first queue, until somebody gets it.
     first: Option<Handed>,
+}
+
+impl Shared {
+    fn new(steering: &Steering, device: &Device) -> Result<Self, Error> {
+        let name = device.name.clone();
+        let Nature { index, queues: count, marks } = Nature::of(&name)?;
+        let redirect = steering.by_queue(owned::Queues { count, marks })?;
+        let of = vec![None; count as usize];
+        let mut shared = Self { index, redirect, of, first: Some(open(&name, 0)?), name };
+        shared.attach()?;
+        Ok(shared)
+    }
+
+    fn attach(&mut self) -> Result<(), Error> {
+        if self.redirect.is_attached() {
+            return Ok(());
+        }
+        self.redirect.attach(self.index).map_err(|error| match error {
+            owned::Error::Occupied { program, .. } => {
+                Error::Occupied { device: self.name.clone(), program }
+            }
+            owned::Error::NoXdp(_) => Error::NoXdp(self.name.clone()),
+            error => error.into(),
+        })
+    }
+
+    fn give(&mut self, number: u32, engine: Engine) -> Result<Handed, Error> {
+        let handed = match self.first.take_if(|_| number == 0) {
+            Some(handed) => handed,
+            None => open(&self.name, number)?,
+        };
+        self.redirect.enter(number, engine, handed.socket.as_fd())?;
+        self.attach()?;
+        self.of[number as usize] = Some(engine);
+        Ok(handed)
+    }
+
+    fn free(&mut self, engine: Engine) {
+        for (number, of) in (0..).zip(&mut self.of) {
+            if *of == Some(engine) {
+                *of = None;
+                // What stays entered hands over to nobody: the socket is closed.
+                let _ = self.redirect.leave(number);
+            }
+        }
+        if self.of.iter().all(Option::is_none) {
+            self.let_go();
+        }
+    }
+
+    /// Nobody is left here, and others may want the device.
+    fn let_go(&mut self) {
+        self.redirect.detach();
+        self.first = None;
+    }
 }
 
 /// All queues of all devices.
@@ -53,22 +112,22 @@ pub(crate) struct Queue {
 }
 
 impl Queues {
-    /// Attaches the programs to the devices, and looks whether the first queue of each can be opened. What comes goes
-    /// where it would go without, until queues are given to somebody.
+    /// Attaches the programs to the devices, and looks whether the first queue of each can be opened, for as long as
+    /// those who had them may take to end. What comes goes where it would go without, until queues are given to
+    /// somebody.
     pub(crate) fn attach(
         steering: &Steering,
         devices: &[Device],
         each: NonZeroU32,
     ) -> Result<Self, Error> {
-        let open = |device: &Device| {
-            let Nature { index, queues: count, marks } = Nature::of(&device.name)?;
-            let mut redirect = steering.by_queue(owned::Queues { count, marks })?;
-            let first = Some(open(&device.name, 0)?);
-            redirect.attach(index)?;
-            let of = vec![None; count as usize];
-            Ok(Shared { index, name: device.name.clone(), redirect, of, first })
+        let until = Instant::now() + OTHERS_END;
+        let shared = |device| loop {
+            match Shared::new(steering, device) {
+                Err(_) if Instant::now() < until => thread::sleep(FIRST_RETRY),
+                done => return done,
+            }
         };
-        let devices = devices.iter().map(open).collect::<Result<_, Error>>()?;
+        let devices = devices.iter().map(shared).collect::<Result<_, Error>>()?;
         Ok(Self { devices, each, retry: None, rests: FIRST_RETRY })
     }
 
@@ -112,12 +171,7 @@ impl Queues {
     pub(crate) fn give(&mut self, queue: Queue, engine: Engine) -> Result<(i32, Handed), Error> {
         let Queue { device, number } = queue;
         let shared = &mut self.devices[device];
-        let handed = match shared.first.take().filter(|_| number == 0) {
-            Some(handed) => handed,
-            None => open(&shared.name, number)?,
-        };
-        shared.redirect.enter(number, engine, handed.socket.as_fd())?;
-        shared.of[number as usize] = Some(engine);
+        let handed = shared.give(number, engine)?;
         self.rests = FIRST_RETRY;
         Ok((shared.index, handed))
     }
@@ -130,15 +184,12 @@ impl Queues {
 
     /// An engine is gone, and its sockets with it.
     pub(crate) fn free(&mut self, engine: Engine) {
-        for shared in &mut self.devices {
-            for (number, of) in (0..).zip(&mut shared.of) {
-                if *of == Some(engine) {
-                    *of = None;
-                    // What stays entered hands over to nobody: the socket is closed.
-                    let _ = shared.redirect.leave(number);
-                }
-            }
-        }
+        self.devices.iter_mut().for_each(|shared| shared.free(engine));
+    }
+
+    /// Nobody is there.
+    pub(crate) fn let_go(&mut self) {
+        self.devices.iter_mut().for_each(Shared::let_go);
     }
 
     /// How long it is until it is to be tried again, if it is.

@@ -166,30 +166,46 @@ fn instances_have_the_same_queues_again() {
     Stack::new(client).has(&[1]);
 }
 
+fn shown(link: &Link) -> String {
+    let shown = link.ours.command("ip").args(["link", "show", "dev", "eth0"]).output().unwrap();
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+/// Another guardian on the same host.
+fn another(link: &Link, queues: u32) -> Result<Guard, Error> {
+    let begin = move || {
+        let (devices, program) = (devices::find(&[])?, std::process::id());
+        let queues = std::num::NonZeroU32::new(queues);
+        Ok(Guard::new(Plan { devices, ports: Vec::new(), queues, program }))
+    };
+    link.ours.within(begin).unwrap()
+}
+
 #[test]
 fn a_device_that_has_an_xdp_program_keeps_it() {
     if is_skipped("a_device_that_has_an_xdp_program_keeps_it") {
         return;
     }
-    let link = Link::with_queues("queuestaken", 1, 1, 0);
-    let shown = || {
-        let shown = link.ours.command("ip").args(["link", "show", "dev", "eth0"]).output().unwrap();
-        String::from_utf8(shown.stdout).unwrap()
-    };
-    let before = shown();
-    assert!(before.contains("xdp"), "{before}");
-    let another = |queues: u32| {
-        let begin = move || {
-            let (devices, program) = (devices::find(&[])?, std::process::id());
-            let queues = std::num::NonZeroU32::new(queues);
-            Ok(Guard::new(Plan { devices, ports: Vec::new(), queues, program }))
-        };
-        link.ours.within(begin).unwrap()
-    };
-    let error = another(1).unwrap_err();
-    assert!(matches!(error, Error::Steering(_) | Error::Port(_)), "{error}");
-    println!("{error}");
-    assert_eq!(shown(), before);
+    let link = Link::with_queues("queuestaken", 2, 1, 0);
+    let before = shown(&link);
+    assert!(before.contains("prog/xdp"), "{before}");
+    let error = another(&link, 1).unwrap_err();
+    assert!(matches!(error, Error::Port(_)), "the first queue is another's: {error}");
+    // Somebody has the program alone.
+    let mut stack = Stack::new(link.client());
+    stack.has(&[0]);
+    let mut other = Stack::new(link.client());
+    other.has(&[1]);
+    drop(stack);
+    let error = another(&link, 1).unwrap_err();
+    assert!(matches!(&error, Error::Occupied { device, .. } if device == "eth0"), "{error}");
+    assert_eq!(shown(&link), before);
     // Packet sockets get on with anybody's.
-    another(0).unwrap();
+    another(&link, 0).unwrap();
+    // And it is gone with the last who has a queue, though the guardian is there.
+    drop(other);
+    drop(another(&link, 1).unwrap());
+    let mut stack = Stack::new(link.client());
+    stack.has(&[0]);
+    assert!(shown(&link).contains("prog/xdp"));
 }

@@ -136,6 +136,17 @@ impl RedirectByQueue {
     pub fn attach(&mut self, device: i32) -> Result<(), Error> {
         self.redirect.attach(device)
     }
+
+    /// Whether it hands over.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.redirect.link.is_some()
+    }
+
+    /// Hands over no more: the device is free for another's program.
+    pub fn detach(&mut self) {
+        self.redirect.link = None;
+    }
 }
 
 impl Redirect {

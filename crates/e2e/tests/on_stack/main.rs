@@ -20,6 +20,7 @@ mod ssh;
 mod stat;
 mod thread_sockets;
 mod why;
+mod xdp;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,210 @@
+//! `--driver=xdp`: queues of AF_XDP beside the packet sockets. Whatever comes by which, nothing is lost or mixed up, and
+//! with the processes the program goes that hands frames over.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use uncork_e2e::hosts::OURS;
+use uncork_e2e::http::Answer;
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts, artifact, run};
+
+use crate::nginx::serving;
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 8080;
+const REDIS_PORT: u16 = 6379;
+const LONG: Duration = Duration::from_secs(20);
+const NGINX: [(&str, &str); 2] = [("nginx", "nginx-light"), ("ethtool", "ethtool")];
+const REDIS: [(&str, &str); 3] =
+    [("redis-server", "redis-server"), ("redis-benchmark", "redis-tools"), ("ethtool", "ethtool")];
+
+/// What a stack has received by its queues, and in all.
+#[derive(Debug, Default)]
+struct Came {
+    queues: Vec<String>,
+    by_queue: u64,
+    in_all: u64,
+}
+
+fn came(pid: u32) -> Result<Came> {
+    let mut command = Command::new(artifact::uncork()?);
+    let finished = run(command.args(["stack", "stat", &pid.to_string(), "--json"]), LONG)?;
+    let report: Value = serde_json::from_str(&finished.stdout).context(finished.stderr)?;
+    let by_queue = &report["by_queue"];
+    let queues = by_queue["queues"].as_array().with_context(|| format!("{report}"))?;
+    Ok(Came {
+        queues: queues.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect(),
+        by_queue: by_queue["frames_in"].as_u64().context("no frames")?,
+        in_all: report["counts"]["frames_in"].as_u64().context("no frames")?,
+    })
+}
+
+fn children(pid: u32) -> Result<Vec<u32>> {
+    let output = Command::new("pgrep").args(["-P", &pid.to_string()]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
+}
+
+/// Bodies of all lengths, by connections that come by both queues.
+fn is_served(hosts: &Hosts, scratch: &Scratch) -> Result<()> {
+    let whole =
+        |name: &str| Ok::<_, anyhow::Error>(Answer::of(200, &std::fs::read(scratch.path(name))?));
+    let (small, big) = (whole("small")?, whole("big")?);
+    let before = hosts.counted()?;
+    hosts.crowd(16, |who| {
+        for round in 0..4 {
+            let mut connection = hosts.http(PORT)?;
+            ensure!(connection.get("/small")? == small, "{who}: small in round {round}");
+            ensure!(connection.get("/big")? == big, "{who}: big in round {round}");
+        }
+        Ok(())
+    })?;
+    hosts.check_all_on_stack(before)
+}
+
+#[test]
+fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
+    if lacks(&NGINX)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdpnginx")?;
+    let scratch = Scratch::new()?;
+    scratch.file("small", 602)?;
+    scratch.file("big", 1 << 20)?;
+    // One more than there are queues.
+    let server = serving(&hosts, &scratch, 3, "on")?;
+    is_served(&hosts, &scratch)?;
+    let workers = children(server.pid())?;
+    let mut all = workers.iter().map(|pid| Ok((*pid, came(*pid)?))).collect::<Result<Vec<_>>>()?;
+    all.sort_by(|(_, one), (_, other)| one.queues.cmp(&other.queues));
+    let queues: Vec<_> = all.iter().map(|(_, came)| came.queues.join(" ")).collect();
+    ensure!(queues == ["", "eth0:0", "eth0:1"], "{all:?}");
+    for (_, came) in &all {
+        let by_queue = came.by_queue > 0;
+        ensure!(by_queue != came.queues.is_empty() && came.by_queue < came.in_all, "{came:?}");
+    }
+    // The queue of one that dies is that of another, and the others are served on.
+    let dies = i32::try_from(all[1].0)?;
+    kill(Pid::from_raw(dies), Signal::SIGKILL)?;
+    wait_until("somebody has the queue of the dead", || {
+        let again = children(server.pid())?;
+        let found = again.iter().filter_map(|pid| came(*pid).ok());
+        Ok(found.flat_map(|came| came.queues).collect::<std::collections::BTreeSet<_>>().len() == 2)
+    })?;
+    is_served(&hosts, &scratch)?;
+    server.stop(Signal::SIGKILL)?;
+    // The next start works while the kernel still lets go of what the last one had.
+    for worker in children_named("nginx", &hosts)? {
+        kill(Pid::from_raw(worker), Signal::SIGKILL)?;
+    }
+    let server = serving(&hosts, &scratch, 2, "off")?;
+    is_served(&hosts, &scratch)?;
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    hosts.check_nothing_left(PORT)
+}
+
+/// Processes of our host with this name.
+fn children_named(name: &str, hosts: &Hosts) -> Result<Vec<i32>> {
+    let output = Command::new("ip").args(["netns", "pids", hosts.ours.name()]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_it = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    text.split_whitespace().filter(is_it).map(|pid| Ok(pid.parse()?)).collect()
+}
+
+fn redis(hosts: &Hosts, scratch: &Scratch, more: &[&str]) -> Result<Daemon> {
+    let program = find("redis-server").context("no redis-server")?;
+    let mut command = hosts.on_stack_with(more, program)?;
+    command.args(["--port", &REDIS_PORT.to_string(), "--bind", "0.0.0.0", "--save", ""]);
+    command.args(["--protected-mode", "no", "--daemonize", "no"]);
+    Daemon::on_stack(command, &scratch.path("redis.log"), hosts, REDIS_PORT)
+}
+
+fn redis_benchmark(hosts: &Hosts) -> Result<()> {
+    let mut command = hosts.beside(find("redis-benchmark").context("no redis-benchmark")?)?;
+    command.args(["-h", OURS, "-t", "get,set", "-n", "40000", "-c", "50", "-q"]);
+    let finished = run(&mut command, LONG)?;
+    ensure!(finished.status.success(), "{}{}", finished.stdout, finished.stderr);
+    Ok(())
+}
+
+#[test]
+fn a_process_with_all_queues_gets_something_by_its_packet_socket() -> Result<()> {
+    if lacks(&REDIS)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdpredis")?;
+    if hosts.instances().is_some() {
+        return Ok(());
+    }
+    let scratch = Scratch::new()?;
+    let server = redis(&hosts, &scratch, &["--queues=2"])?;
+    let at_first = came(server.pid())?;
+    redis_benchmark(&hosts)?;
+    let Came { queues, by_queue, in_all } = came(server.pid())?;
+    ensure!(queues == ["eth0:0", "eth0:1"], "{queues:?}");
+    let (by_queue, in_all) = (by_queue - at_first.by_queue, in_all - at_first.in_all);
+    ensure!(by_queue == in_all && in_all > 40_000, "{by_queue} of {in_all} frames");
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    hosts.check_nothing_left(REDIS_PORT)
+}
+
+#[test]
+fn instances_leave_a_queue_unused() -> Result<()> {
+    if lacks(&REDIS)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdpinst")?.on_instances(1)?;
+    let scratch = Scratch::new()?;
+    let server = redis(&hosts, &scratch, &[])?;
+    redis_benchmark(&hosts)?;
+    let instance = *hosts.instances().as_ref().context("none")?.pids()?.first().context("none")?;
+    let found = came(instance)?;
+    ensure!(found.queues == ["eth0:0", "eth0:1"], "{found:?}");
+    ensure!(found.by_queue > 40_000 && found.in_all - found.by_queue < 100, "{found:?}");
+    // Its place is taken by one that has the same.
+    kill(Pid::from_raw(i32::try_from(instance)?), Signal::SIGKILL)?;
+    wait_until("there is another instance with the queues", || {
+        let pids = hosts.instances().as_ref().context("none")?.pids()?;
+        Ok(pids.iter().any(|pid| came(*pid).is_ok_and(|came| came.queues.len() == 2)))
+    })?;
+    hosts.wait_for_stack(REDIS_PORT, &server)?;
+    redis_benchmark(&hosts)?;
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    hosts.check_nothing_left(REDIS_PORT)
+}
+
+#[test]
+fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
+    if lacks(&NGINX)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("xdprefused")?;
+    let refused = |line: &str, code: i32, why: &str| {
+        let uncork = artifact::uncork()?;
+        let mut command = hosts.ours.command(uncork.to_str().context("a path in UTF-8")?);
+        command.env("UNCORK_LIBRARY", artifact::library()?).args(line.split_whitespace());
+        let finished = run(&mut command, LONG)?;
+        let said = finished.stderr;
+        ensure!(finished.status.code() == Some(code), "{line}: {}: {said}", finished.status);
+        ensure!(said.contains(why) && said.lines().count() == 1, "{line}: {said}");
+        Ok(())
+    };
+    hosts.ours.ip("tuntap add tap0 mode tap")?;
+    hosts.ours.ip("address add 10.96.0.1/24 dev tap0")?;
+    hosts.ours.ip("link set tap0 up")?;
+    refused("run --stack --driver=xdp --dev tap0 -- true", 125, "packet socket")?;
+    refused("stack start --driver xdp --dev tap0", 2, "packet socket")?;
+    hosts.ours.ip("link add br0 type bridge")?;
+    hosts.ours.ip("address add 10.96.1.1/24 dev br0")?;
+    hosts.ours.ip("link set br0 up")?;
+    refused("run --stack --driver=xdp --dev br0 -- true", 125, "leave out --driver=xdp")?;
+    refused("run --stack --queues=2 -- true", 125, "--driver=xdp beside it")?;
+    refused("run --stack=instance --driver=xdp -- true", 125, "uncork stack start")
+}
