@@ -18,12 +18,12 @@ pub(crate) enum Way {
     Plain,
     /// `uncork run OPTIONS -- CMD`.
     Run(Options),
-    /// `uncork run --stack --dev DEV -- CMD`, with `--spin auto` or without.
+    /// `uncork run --stack --dev DEV MORE -- CMD`.
     Stack {
         /// Whose traffic is the stack's.
         device: &'static str,
-        /// Whether it looks for a while before it sleeps.
-        spins: bool,
+        /// More options.
+        more: &'static [&'static str],
     },
     /// With `libuncork.so` preloaded and the same options in the environment.
     Preload(Options),
@@ -120,10 +120,9 @@ impl Job {
         if let Way::Run(options) = self.way {
             command.arg(tools.uncork()?).args(run_args(options));
         }
-        if let Way::Stack { device, spins } = self.way {
-            let spin = if spins { "auto" } else { "off" };
-            command.arg(tools.uncork()?).args(["run", "--stack", "--dev", device, "--spin", spin]);
-            command.arg("--");
+        if let Way::Stack { device, more } = self.way {
+            command.arg(tools.uncork()?).args(["run", "--stack", "--dev", device]);
+            command.args(more).arg("--");
         }
         command.arg(&self.program).args(&self.args);
         // A group of its own: whatever it starts can be ended with it.

@@ -182,9 +182,12 @@ impl Guard {
                 self.watch.see();
                 continue;
             }
-            // Should somebody come all the same, he gets what is free then.
-            self.queues.iter_mut().for_each(Queues::let_go);
-            if self.watch.is_over(self.place.token()) {
+            let is_over = self.watch.is_over(self.place.token());
+            if self.watch.is_alone() {
+                // Should somebody come all the same, he gets what is free then.
+                self.queues.iter_mut().for_each(Queues::let_go);
+            }
+            if is_over {
                 return Ok(());
             }
         }

@@ -27,9 +27,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_millis(500);
 
 /// How long a device is waited for at the beginning: whoever had it before may just be ending.
-const OTHERS_END: Duration = Duration::from_secs(1);
+const OTHERS_END: Duration = Duration::from_secs(2);
 
-/// A device with the program that hands over, which is attached as long as somebody has a queue, and at first.
+/// A device with the program that hands over, which is attached while there may be somebody for a queue.
 struct Shared {
     index: i32,
     name: String,
@@ -83,12 +83,10 @@ impl Shared {
                 let _ = self.redirect.leave(number);
             }
         }
-        if self.of.iter().all(Option::is_none) {
-            self.let_go();
-        }
     }
 
-    /// Nobody is left here, and others may want the device.
+    /// Nobody is left here, and others may want the device. Not before: some drivers lose frames when a program comes
+    /// or goes.
     fn let_go(&mut self) {
         self.redirect.detach();
         self.first = None;

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long the guardian waits for somebody whom it cannot see.
 pub(crate) const LINGERS: Duration = Duration::from_secs(2);
 
+/// When what others may want is let go of.
+const ALONE: Duration = Duration::from_millis(200);
+
 /// As often nobody must be found, one time after another: a process has no environment to be seen while it
 /// executes another program.
 const IN_VAIN: u32 = 2;
@@ -27,6 +30,11 @@ impl Watch {
     /// Somebody is there.
     pub(crate) fn see(&mut self) {
         *self = Self::default();
+    }
+
+    /// Whether nobody has been there for longer than a program takes to leave a daemon behind, mostly.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone_since.is_some_and(|since| since.elapsed() >= ALONE)
     }
 
     /// Nobody is connected, and the first process is gone: whether nobody will come any more.

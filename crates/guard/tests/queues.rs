@@ -186,7 +186,7 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     if is_skipped("a_device_that_has_an_xdp_program_keeps_it") {
         return;
     }
-    let link = Link::with_queues("queuestaken", 2, 1, 0);
+    let mut link = Link::with_queues("queuestaken", 2, 1, 0);
     let before = shown(&link);
     assert!(before.contains("prog/xdp"), "{before}");
     let error = another(&link, 1).unwrap_err();
@@ -202,7 +202,9 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     assert_eq!(shown(&link), before);
     // Packet sockets get on with anybody's.
     another(&link, 0).unwrap();
-    // And it is gone with the last who has a queue, though the guardian is there.
+    // And it is gone soon after everybody, though the guardian is still there for who might come.
+    link.end_first();
+    assert_eq!(shown(&link), before, "one is connected");
     drop(other);
     drop(another(&link, 1).unwrap());
     let mut stack = Stack::new(link.client());

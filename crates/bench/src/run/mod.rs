@@ -96,6 +96,8 @@ pub(crate) enum Bench {
     InlineTrip,
     /// iperf3 against iperf3 under uncork run --stack
     InlineBulk,
+    /// Servers under uncork run --stack with AF_XDP, against packet sockets
+    InlinePorts,
     /// What uncork run --stack costs on a descriptor that is none of its business
     InlineCall,
 }
@@ -130,6 +132,7 @@ impl Bench {
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
             Self::InlineBulk => "inline-bulk",
+            Self::InlinePorts => "inline-ports",
             Self::InlineCall => "inline-call",
             Self::Capture => "capture",
         }
@@ -169,6 +172,7 @@ impl Bench {
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
+            Self::InlinePorts => inline::ports::run(bed),
             Self::InlineCall => inline::call::run(bed),
             Self::Capture => capture::run(bed),
         }

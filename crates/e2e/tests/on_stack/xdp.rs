@@ -73,6 +73,9 @@ fn workers_with_a_queue_each_lose_what_comes_by_anothers() -> Result<()> {
         return Ok(());
     }
     let hosts = Hosts::by_xdp("xdpnginx")?;
+    if hosts.instances().is_some() {
+        return Ok(());
+    }
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     scratch.file("big", 1 << 20)?;

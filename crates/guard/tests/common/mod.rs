@@ -109,6 +109,12 @@ impl Link {
         Self { ours, theirs, place, tokens, first }
     }
 
+    /// Nobody is left but who is connected.
+    pub(crate) fn end_first(&mut self) {
+        self.first.kill().unwrap();
+        self.first.wait().unwrap();
+    }
+
     /// An instance on the host with the guardian.
     pub(crate) fn instance(&self, number: usize) -> Client {
         let (place, token) = (self.place.clone(), self.tokens[number].clone());

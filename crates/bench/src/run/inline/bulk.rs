@@ -22,7 +22,8 @@ const BENCH: &str = "inline-bulk";
 const PORTS: [u16; 2] = [5201, 5202];
 
 /// Which way the octets go.
-const DIRECTIONS: [(&str, &[&str]); 2] = [("sent by the server", &["-R"]), ("received by it", &[])];
+pub(super) const DIRECTIONS: [(&str, &[&str]); 2] =
+    [("sent by the server", &["-R"]), ("received by it", &[])];
 
 /// Segment trains and checksum offload as veth has them, for both.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
@@ -58,7 +59,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn serve(
+pub(super) fn serve(
     bed: &Bed<'_>,
     on: &Namespace,
     at: SocketAddr,
@@ -75,7 +76,7 @@ fn serve(
 }
 
 /// Megabits a second, and the server's processor time for a gigabyte.
-fn ask(
+pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
     (pid, at): (u32, SocketAddr),

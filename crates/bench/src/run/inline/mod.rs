@@ -4,6 +4,7 @@
 pub(super) mod bulk;
 pub(super) mod call;
 pub(super) mod nginx;
+pub(super) mod ports;
 pub(super) mod redis;
 pub(super) mod trip;
 
@@ -23,7 +24,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// On the stack; what spins spends a core on being quick, which counts only where somebody waits.
 const fn ours(spins: bool) -> Way {
-    Way::Stack { device: DEVICE, spins }
+    let more: &[&str] = if spins { &["--spin", "auto"] } else { &["--spin", "off"] };
+    Way::Stack { device: DEVICE, more }
 }
 
 /// A server, and where it is reached.

@@ -108,7 +108,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn ask(
+pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
     (server, arguments): (Server, &[&str]),

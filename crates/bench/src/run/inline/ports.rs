@@ -1,0 +1,82 @@
+//! Unmodified servers on the user-space stack with AF_XDP and without, over veth: which is the better there.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use uncork_lab::place::{DEVICE, NEAR, joined};
+use uncork_netns::Namespace;
+
+use super::{PRIVILEGE, Server, bulk, nginx};
+use crate::contest::{Case, interleave};
+use crate::launch::Way;
+use crate::outcome::{Compare, Row, Unit};
+use crate::place::{Cores, Place};
+use crate::process::Running;
+use crate::run::Bed;
+use crate::run::nginx::Nginx;
+use crate::run::tuning::may;
+
+const BENCH: &str = "inline-ports";
+const HTTP: u16 = 8080;
+const BULK: u16 = 5201;
+/// AF_XDP brings everything: the device has one queue.
+const PORTS: [(&str, &[&str]); 2] =
+    [("AF_XDP", &["--driver=xdp"]), ("packet sockets", &["--driver=packet"])];
+
+/// Servers on a link of their own: an XDP program changes what the device's other end may leave to it.
+struct Bench {
+    _near: Namespace,
+    far: Namespace,
+    nginx: Nginx,
+    iperf: Running,
+}
+
+impl Bench {
+    fn new(bed: &Bed<'_>, more: &'static [&'static str], cores: Cores) -> Result<Self> {
+        let (near, far) = joined()?;
+        let way = (&Way::Stack { device: DEVICE, more }, cores.server);
+        let nginx = Nginx::start_in(bed, &near, (NEAR, HTTP).into(), way)?;
+        let iperf = bulk::serve(bed, &near, (NEAR, BULK).into(), way)?;
+        Ok(Self { _near: near, far, nginx, iperf })
+    }
+}
+
+/// Small answers, and long bodies both ways, by turns over both.
+pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
+    may(PRIVILEGE, &["ip", "nginx", "wrk", "iperf3"])?;
+    let cores = Place::TwoCores.cores()?;
+    let benches: Result<Vec<_>> =
+        PORTS.iter().map(|(_, more)| Bench::new(bed, more, cores)).collect();
+    let benches = benches?;
+    let mut cases = Vec::new();
+    for ((name, _), bench) in PORTS.iter().zip(&benches) {
+        let server = Server::new(bench.nginx.running.pid(), HTTP);
+        let far = &bench.far;
+        cases.push(Case::new(format!("wrk -c64: {name}"), move || {
+            nginx::ask(bed, far, (server, &["-c64"]), cores)
+        }));
+        for (direction, arguments) in bulk::DIRECTIONS {
+            let server = (bench.iperf.pid(), SocketAddr::from((NEAR, BULK)));
+            cases.push(Case::new(format!("iperf3, {direction}: {name}"), move || {
+                bulk::ask(bed, far, server, (arguments, cores))
+            }));
+        }
+    }
+    let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
+    let row = |case: usize, figure, unit, what: &str| {
+        let what = format!("over veth, {what}: AF_XDP; against packet sockets");
+        let (xdp, packets) = (samples.get(case, figure), samples.get(case + 3, figure));
+        Row::compare((BENCH, what), Place::TwoCores, unit, (xdp, Compare::Ratio, packets))
+    };
+    let mut rows = vec![
+        row(0, 0, Unit::PerSecond, "nginx, wrk -c64, requests a CPU-second of the server"),
+        row(0, 1, Unit::PerSecond, "nginx, wrk -c64, requests a second"),
+    ];
+    for (at, (direction, _)) in bulk::DIRECTIONS.iter().enumerate() {
+        let what = format!("iperf3, {direction}");
+        rows.push(row(at + 1, 0, Unit::Megabits, &format!("{what}, throughput")));
+        let cpu = format!("{what}, the server's processor time");
+        rows.push(row(at + 1, 1, Unit::SecondsPerGigabyte, &cpu));
+    }
+    Ok(rows)
+}
