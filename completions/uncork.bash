@@ -1165,7 +1165,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --thread-sockets --dev --port --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --thread-sockets --dev --port --driver --queues --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1215,6 +1215,14 @@ _uncork() {
                     return 0
                     ;;
                 --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --driver)
+                    COMPREPLY=($(compgen -W "packet xdp" -- "${cur}"))
+                    return 0
+                    ;;
+                --queues)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1506,7 +1514,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__start)
-            opts="-h --name --dev --port --instances --cpus --spin --group --config --help"
+            opts="-h --name --dev --port --instances --cpus --spin --group --driver --config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1538,6 +1546,10 @@ _uncork() {
                     ;;
                 --group)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --driver)
+                    COMPREPLY=($(compgen -W "packet xdp" -- "${cur}"))
                     return 0
                     ;;
                 --config)

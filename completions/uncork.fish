@@ -48,6 +48,9 @@ instance\t'In a process of its own, to which the program attaches'"
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l instance -d 'Which instances --stack=instance attaches to, by their name, and which of them' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l dev -d 'A network device for --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l port -d 'A port that may be listened on by --stack; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l driver -d 'How --stack gets its frames' -r -f -a "packet\t''
+xdp\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l thread-sockets -d 'With --stack: each thread has a stack of its own'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -244,6 +247,8 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l cpus -d 'The processors of the instances, such as 2,4-6: the first is the first one\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l spin -d 'How long an instance goes on looking, after the last frame, before it sleeps' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l group -d 'A group whose users may attach, besides root' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l driver -d 'How instances get their frames' -r -f -a "packet\t''
+xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l config -d 'A file with what is not said here' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F

@@ -196,7 +196,7 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     let old = pid_in(&scratch.path("pid"))?;
     wait_until("connections are the stack's", || {
         let before = hosts.counted()?;
-        let answers = hosts.http(PORT)?.get("/small")? == small;
+        let answers = hosts.http(PORT)?.get("/small").context("at first")? == small;
         Ok(answers && hosts.opened_since(before)? == 0)
     })?;
     let mut slow = hosts.http(PORT)?;
@@ -210,14 +210,18 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     let new = pid_in(&scratch.path("pid"))?;
     ensure!(still == old && new != old, "{old}, {still}, {new}");
     for round in 0..20 {
-        ensure!(get_anew(&hosts, "/small")? == small, "both are there, round {round}");
+        let both = || format!("both are there, round {round}");
+        ensure!(get_anew(&hosts, "/small").with_context(both)? == small, "{}", both());
     }
-    ensure!(kept.get("/small")? == small, "the old one's connection");
+    let kept = kept.get("/small").context("the old one's connection")?;
+    ensure!(kept == small, "the old one's connection");
     kill(old, Signal::SIGQUIT)?;
     for round in 0..20 {
-        ensure!(get_anew(&hosts, "/small")? == small, "the old one ends, round {round}");
+        let ends = || format!("the old one ends, round {round}");
+        ensure!(get_anew(&hosts, "/small").with_context(ends)? == small, "{}", ends());
     }
-    ensure!(slow.answer()? == big, "the download from the old one");
+    let slow = slow.answer().context("the download from the old one")?;
+    ensure!(slow == big, "the download from the old one");
     wait_until("the old one ends", || Ok(kill(old, None).is_err()))?;
     let before = hosts.counted()?;
     for round in 0..20 {
