@@ -198,6 +198,7 @@ fn octets_go_both_ways_and_the_end_is_seen() {
     let mut rig = Rig::new();
     let mut program = rig.program(1);
     let (_, ours, theirs) = rig.connection(&mut program);
+    assert_eq!((program.counters().active_opens, program.counters().passive_opens), (0, 1));
     rig.peer_sends(theirs, b"question");
     rig.go(&mut [&mut program]);
     assert_eq!(gets(&mut program, ours).unwrap(), b"question");
@@ -312,6 +313,7 @@ fn a_program_opens_connections_that_were_granted() {
     rig.guardian.0.borrow_mut().words.push_back(word);
     let ours = program.connect(program.now(), Some(local), remote).unwrap();
     assert_eq!(program.state(ours), Some(State::SynSent));
+    assert_eq!((program.counters().active_opens, program.counters().passive_opens), (1, 0));
     rig.go(&mut [&mut program]);
     assert_eq!(program.state(ours), Some(State::Established));
     let theirs = rig.peer.stack().accept(there).unwrap();

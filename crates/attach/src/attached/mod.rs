@@ -278,6 +278,7 @@ impl Attached {
         seat.take(Mirror::new(local, remote, false));
         match self.listeners.iter_mut().find(|one| one.number == listener) {
             Some(listener) => {
+                self.counters.passive_opens += 1;
                 listener.waiting.push_back(number);
                 let id = uncork_stack::ListenerId::from_u64(listener.number.into());
                 self.events.push_back(Event::Incoming(id));

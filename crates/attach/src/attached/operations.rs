@@ -44,6 +44,7 @@ impl Attached {
         seat.take(Mirror::new(local, remote, true));
         seat.is_ours = true;
         self.command_of(Command::Connect, number, &record::Ends { local, remote });
+        self.counters.active_opens += 1;
         self.changes.push_back(Change::Came { place: number, local, remote });
         Ok(self.id(number))
     }
@@ -316,7 +317,7 @@ impl Attached {
         &self.config
     }
 
-    /// Of this program's, which only its instance counts.
+    /// Connections. What becomes of them only the instance counts.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
