@@ -103,7 +103,7 @@ fn two_instances_lose_a_request_or_mix_up_their_programs() -> Result<()> {
     slow.stream().peek(&mut [0])?;
     web.signal(Signal::SIGHUP)?;
     for _ in 0..20 {
-        nginx::get_anew(&hosts, "/small")?;
+        nginx::get_anew(&hosts, "/small", 4)?;
     }
     ensure!(slow.answer()? == Answer::of(200, &crate::noise(10_000_000)), "through a reload");
     drop(slow);

@@ -150,7 +150,7 @@ fn nginx_reload_or_stop_cuts_a_download_short() -> Result<()> {
         wait_until("nginx reloads", || {
             Ok(log(&scratch)?.matches("reconfiguring").count() > reloads)
         })?;
-        ensure!(get_anew(&hosts, "/small")? == small, "after the reload");
+        ensure!(get_anew(&hosts, "/small", WORKERS)? == small, "after the reload");
         ensure!(slow.answer()? == big, "the download");
     }
     let mut slow = hosts.http(PORT)?;
@@ -211,21 +211,21 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     ensure!(still == old && new != old, "{old}, {still}, {new}");
     for round in 0..20 {
         let both = || format!("both are there, round {round}");
-        ensure!(get_anew(&hosts, "/small").with_context(both)? == small, "{}", both());
+        ensure!(get_anew(&hosts, "/small", 0).with_context(both)? == small, "{}", both());
     }
     let kept = kept.get("/small").context("the old one's connection")?;
     ensure!(kept == small, "the old one's connection");
     kill(old, Signal::SIGQUIT)?;
     for round in 0..20 {
         let ends = || format!("the old one ends, round {round}");
-        ensure!(get_anew(&hosts, "/small").with_context(ends)? == small, "{}", ends());
+        ensure!(get_anew(&hosts, "/small", 2).with_context(ends)? == small, "{}", ends());
     }
     let slow = slow.answer().context("the download from the old one")?;
     ensure!(slow == big, "the download from the old one");
     wait_until("the old one ends", || Ok(kill(old, None).is_err()))?;
     let before = hosts.counted()?;
     for round in 0..20 {
-        ensure!(get_anew(&hosts, "/small")? == small, "the new one alone, round {round}");
+        ensure!(get_anew(&hosts, "/small", 0)? == small, "the new one alone, round {round}");
     }
     let opened = hosts.opened_since(before)?;
     ensure!(opened == 0, "{opened} of the new one's connections are the kernel's");
@@ -236,10 +236,9 @@ fn nginx_loses_somebody_while_its_binary_is_replaced() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// A request by a connection of its own, once more if the server has ended that without an answer: a worker that has to
-/// end closes connections that it has accepted and from which nothing has come yet.
-pub(crate) fn get_anew(hosts: &Hosts, path: &str) -> Result<Answer> {
-    let first = hosts.http(PORT)?.get(path);
+/// A request by a connection of its own, and by others if the server has ended that without an answer: a worker that has
+/// to end closes connections that it has accepted and from which nothing has come yet. Each does so once.
+pub(crate) fn get_anew(hosts: &Hosts, path: &str, ending: u32) -> Result<Answer> {
     // Nothing else is forgiven: no connection that is refused, no answer that is late.
     let is_ended = |error: &anyhow::Error| {
         error.downcast_ref().is_some_and(|error: &io::Error| {
@@ -247,10 +246,13 @@ pub(crate) fn get_anew(hosts: &Hosts, path: &str) -> Result<Answer> {
             matches!(error.kind(), ConnectionAborted | ConnectionReset)
         })
     };
-    match first {
-        Err(error) if is_ended(&error) => hosts.http(PORT)?.get(path),
-        other => other,
+    for _ in 0..ending {
+        match hosts.http(PORT)?.get(path) {
+            Err(error) if is_ended(&error) => {}
+            other => return other,
+        }
     }
+    hosts.http(PORT)?.get(path)
 }
 
 fn log(scratch: &Scratch) -> Result<String> {
