@@ -148,7 +148,7 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
 
 /// `uncork lab nodelay`, with the library and the programs that cargo builds beside it.
 fn nodelay(more: &str) -> Command {
-    real::built(&["uncork-preload", "uncork-nodelay"]);
+    real::built();
     let mut command = lab(&format!("nodelay {more}"));
     command.env_remove("UNCORK_LIBRARY");
     command

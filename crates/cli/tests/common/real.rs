@@ -37,18 +37,20 @@ int main(int argc, char **argv) {
 /// libuncork.so as cargo builds it, beside the uncork under test.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| built(&["uncork-preload"]).join("libuncork.so"))
+    LIBRARY.get_or_init(|| built().join("libuncork.so"))
 }
 
-/// Has cargo build these packages beside the uncork under test, in the profile of that; where they are.
-pub(crate) fn built(packages: &[&str]) -> &'static Path {
+/// Has cargo build the library and the published client and server beside the uncork under test, in the profile
+/// of that; where they are.
+///
+/// All packages together, as `cargo test --workspace` builds them: of one alone, dependencies have fewer features,
+/// and are compiled once more.
+pub(crate) fn built() -> &'static Path {
     let directory = Path::new(crate::common::UNCORK).parent().unwrap();
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--target-dir"]);
+    build.args(["build", "--quiet", "--workspace", "--lib"]);
+    build.args(["--bin", "tcp_nodelay_client", "--bin", "tcp_nodelay_server", "--target-dir"]);
     build.arg(directory.parent().unwrap());
-    for package in packages {
-        build.args(["-p", package]);
-    }
     // cargo keeps the profile dev in a directory called debug, every other by its own name.
     let profile = directory.file_name().unwrap();
     if profile != "debug" {
