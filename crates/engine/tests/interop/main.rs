@@ -85,9 +85,12 @@ fn a_selection_of_networks() {
         ("jumbo", Conditions { mtu: 9000, ipv6: true, ..still }, 5_000_000),
         ("far", Conditions { delay: far, ..still }, 100_000),
     ];
-    for (label, conditions, bytes) in selection {
-        both_ways(&format!("iop{label}"), &conditions, 2, bytes);
-    }
+    // Each has a network of its own, and waits for it most of the time.
+    std::thread::scope(|scope| {
+        for (label, conditions, bytes) in selection {
+            scope.spawn(move || both_ways(&format!("iop{label}"), &conditions, 2, bytes));
+        }
+    });
 }
 
 #[test]
