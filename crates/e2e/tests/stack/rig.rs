@@ -1,8 +1,9 @@
 //! Two hosts joined by a link: a guardian and the program under test on one of them, `c/far.c` on the other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -68,6 +69,7 @@ impl Hosts {
 }
 
 /// What a program has printed, how it ended, and what it said of where its connections were.
+#[derive(Clone)]
 struct Told {
     facts: (String, std::process::ExitStatus),
     places: String,
@@ -96,6 +98,18 @@ fn told(hosts: &Hosts, name: &str, mode: &Mode) -> Result<Told> {
     let places = finished.stderr.lines().find(|line| line.starts_with("connections: "));
     let places = places.unwrap_or("connections: unknown").to_owned();
     Ok(Told { facts: (finished.stdout, finished.status), places })
+}
+
+/// The same on kernel sockets: run once, and compared with by all tests of that program.
+fn plain(hosts: &Hosts, name: &str) -> Result<Told> {
+    static KNOWN: Mutex<BTreeMap<String, Told>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(told) = known.get(name) {
+        return Ok(told.clone());
+    }
+    let plain = told(hosts, name, &Mode::plain()).context("plain")?;
+    known.insert(name.to_owned(), plain.clone());
+    Ok(plain)
 }
 
 /// Ended whatever happens.
@@ -129,7 +143,7 @@ pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
 
 fn same_in(name: &str, modes: [Mode; 2]) -> Result<()> {
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
-    let plain = told(&hosts, name, &Mode::plain()).context("plain")?;
+    let plain = plain(&hosts, name)?;
     for mode in modes {
         let with = told(&hosts, name, &mode).with_context(|| format!("on the stack, {mode}"))?;
         let differences = difference(&plain.facts, &with.facts);
