@@ -37,7 +37,7 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build library examples demo test check bench bench-stack soak corpus fuzz install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build library examples demo test check bench bench-stack soak corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-bench setup-corpus
 
 build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
@@ -56,7 +56,8 @@ out/examples/%: examples/%.c $(wildcard examples/*.h) include/uncork.h
 second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"
 
 # What the tests preload is what is shipped; all else is tested as it is built for the tests, in a
-# fraction of the time that the release takes.
+# fraction of the time that the release takes. Optimised as a whole it is compiled on one core: `make test`
+# has work for the other one meanwhile.
 library: ## of the release, only libuncork.so: what the tests of real programs preload
 	$(CARGO) build --release --package uncork-preload --locked
 	@$(second-name)
@@ -67,8 +68,8 @@ demo: setup-demo ## the small-write experiment without and with uncork, as a tab
 	"$(RELEASE)/uncork-bench" demo --html out/demo.html
 
 test: setup-test ## every check and every test; what this user may not run is skipped and named
-	@$(MAKE) --no-print-directory library
-	@$(MAKE) --no-print-directory check
+	@echo "the library, and beside it format, lints and licences: what each says is shown at its end"
+	@$(MAKE) --no-print-directory -j2 --output-sync=target library check
 	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
 
@@ -121,22 +122,31 @@ FUZZ_FLAGS := --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-covera
 # Inputs of a target beside its own seeds.
 FUZZ_MORE_capture := crates/corpus/broken
 
+HOST = $(shell $(CARGO) -vV | sed -n 's/^host: //p')
+
+# Each target keeps one core busy; here is what they run side by side.
+FUZZ_JOBS := 2
+
+fuzz: fuzz-build ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
+	@echo "fuzz: $(FUZZ_TARGETS), $(FUZZ_JOBS) at a time, for $(FUZZ_SECONDS) seconds each"
+	@$(MAKE) --no-print-directory -j$(FUZZ_JOBS) --output-sync=target $(FUZZ_TARGETS:%=fuzz-run-%)
+
 # With --target, the flags are for the targets only, and not for what runs while they are built.
-# What is found new is kept below target/, what makes a target fail in fuzz/artifacts/.
-fuzz: ## what reads other people's bytes, fed with broken ones (FUZZ_SECONDS=600 each)
+fuzz-build:
 	@command -v c++ >/dev/null || { echo "make fuzz needs a C++ compiler (libFuzzer is built" \
 		"with it): apt-get install g++" >&2; exit 1; }
-	@host=$$($(CARGO) -vV | sed -n 's/^host: //p') && \
 	RUSTFLAGS="$(FUZZ_FLAGS)" CARGO_TARGET_DIR="$(FUZZ)" \
-		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $$host || exit 1; \
-	$(foreach target,$(FUZZ_TARGETS), \
-		echo "fuzz: $(target), for $(FUZZ_SECONDS) seconds"; \
-		mkdir -p "$(FUZZ)/corpus/$(target)" fuzz/artifacts/$(target); \
-		"$(FUZZ)/$$host/release/$(target)" "$(FUZZ)/corpus/$(target)" fuzz/seeds/$(target) \
-			$(FUZZ_MORE_$(target)) -artifact_prefix=fuzz/artifacts/$(target)/ -timeout=10 \
-			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 \
-			>"$(FUZZ)/$(target).log" 2>&1 || { cat "$(FUZZ)/$(target).log"; exit 1; }; \
-		grep '^stat::[na]' "$(FUZZ)/$(target).log";)
+		$(CARGO) build --release --locked --manifest-path fuzz/Cargo.toml --target $(HOST)
+
+# What is found new is kept below target/, what makes a target fail in fuzz/artifacts/.
+fuzz-run-%:
+	@echo "fuzz: $*"; \
+	mkdir -p "$(FUZZ)/corpus/$*" fuzz/artifacts/$*; \
+	"$(FUZZ)/$(HOST)/release/$*" "$(FUZZ)/corpus/$*" fuzz/seeds/$* \
+		$(FUZZ_MORE_$*) -artifact_prefix=fuzz/artifacts/$*/ -timeout=10 \
+		-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 \
+		>"$(FUZZ)/$*.log" 2>&1 || { cat "$(FUZZ)/$*.log"; exit 1; }; \
+	grep '^stat::[na]' "$(FUZZ)/$*.log"
 
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
