@@ -1,14 +1,19 @@
 //! `uncork tune small-queues --verify` and what it measures, on real bulk senders in two namespaces
-//! with a bottleneck between them.
+//! with a bottleneck between them. The tests are beside each other: each has hosts of its own, and sleeps most of the time. What
+//! keeps all cores busy would take their load away, so that nothing else runs meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
+
+mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use common::{UNCORK, needs_root};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_lab::load::Bulk;
@@ -17,16 +22,12 @@ use uncork_lab::socket::Congestion;
 use uncork_netns::clear_leftovers;
 use uncork_sockdiag::{Answer, SockDiag};
 
-use crate::common::{UNCORK, needs_root};
-use crate::place::ALONE;
-
 const MBIT: u64 = 1_000_000;
 
 /// Two hosts, a bottleneck, a journal and a bpffs.
 struct Link {
     lab: Lab,
     directory: tempfile::TempDir,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Link {
@@ -34,13 +35,12 @@ impl Link {
         if !needs_root(test) {
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         clear_leftovers().unwrap();
         let bottleneck = Bottleneck { rate: 100 * MBIT, segmentation_offload: true };
         let lab = Lab::new(bottleneck, uncork_lab::tsq::Setting::Kernel.settings(0, 0)).unwrap();
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("bpf")).unwrap();
-        Some(Self { lab, directory, _alone: alone })
+        Some(Self { lab, directory })
     }
 
     fn tune(&self, words: &str) -> Command {

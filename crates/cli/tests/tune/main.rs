@@ -17,4 +17,3 @@ mod sockets;
 mod standing;
 mod status;
 mod undo;
-mod verify;

@@ -15,7 +15,7 @@ use uncork_netns::{Namespace, PREFIX, clear_leftovers, own_mark};
 use crate::common::{UNCORK, needs_root};
 
 /// What is attached to the machine's root cgroup is compared: one test at a time.
-pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Place {
     pub(crate) name: String,

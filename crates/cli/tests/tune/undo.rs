@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::MapType;
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
 
 use crate::common::{needs_root, uncork_of_nobody};
@@ -50,7 +51,9 @@ impl Snapshot {
             routes: place.ip("route show table all") + &place.ip("-6 route show table all"),
             links: place.ip("-d link"),
             disciplines: place.shell("tc qdisc; tc class show dev veth0"),
+            // A guardian's `sockets` are those of AF_XDP.
             maps: MapInfoIter::default()
+                .filter(|map| map.ty != MapType::Xskmap)
                 .filter_map(|map| ours(&maps, map.name.to_string_lossy().as_bytes()))
                 .collect(),
             links_of_programs: LinkInfoIter::default().filter(attached).count(),
