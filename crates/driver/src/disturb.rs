@@ -261,4 +261,8 @@ impl<D: Driver> Driver for Disturb<D> {
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         self.wakeup.as_ref().map(|wakeup| wakeup.set.0.as_fd())
     }
+
+    fn rest_at_most(&self) -> Option<Duration> {
+        self.inner.rest_at_most()
+    }
 }

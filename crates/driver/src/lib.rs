@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::{Capabilities, Completion, Owner, Received, Transmit};
@@ -57,8 +58,8 @@ pub struct Redirected {
 /// A device, or something that acts as one.
 ///
 /// One turn of an engine is `receive`, `complete`, `offer` until it is no longer taken, `flush`,
-/// and then, if there was nothing to do, sleeping until [`Driver::wakes`] is readable or a timer is
-/// due.
+/// and then, if there was nothing to do, sleeping until [`Driver::wakes`] is readable, a timer is
+/// due, or [`Driver::rest_at_most`] is over.
 pub trait Driver {
     /// What the device can do. Its MTU, and with it its longest train, may change while it is in use, which is
     /// noticed in [`Driver::flush`]; nothing else does.
@@ -112,6 +113,11 @@ pub trait Driver {
         self.wakes()
     }
 
+    /// How long whoever sleeps may leave it alone; nothing for a driver that wakes him, or need not be asked.
+    fn rest_at_most(&self) -> Option<Duration> {
+        None
+    }
+
     /// Every descriptor that it has, which a program that it lives in knows nothing of and shall not close.
     fn descriptors(&self) -> Vec<RawFd> {
         self.wakes().iter().map(BorrowedFd::as_raw_fd).collect()
@@ -154,6 +160,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         (**self).wakes_for_frames()
+    }
+
+    fn rest_at_most(&self) -> Option<Duration> {
+        (**self).rest_at_most()
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

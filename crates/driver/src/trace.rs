@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use uncork_packet::{Capabilities, Checksum, Completion, Medium, Received, Transmit, Trust};
 use uncork_wire::link::LinkType;
@@ -142,5 +143,9 @@ impl<D: Driver, W: Write> Driver for Trace<D, W> {
 
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wakes_for_frames()
+    }
+
+    fn rest_at_most(&self) -> Option<Duration> {
+        self.inner.rest_at_most()
     }
 }

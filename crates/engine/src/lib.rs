@@ -253,7 +253,8 @@ impl<D: Driver> Engine<D> {
         let now = (self.clock)();
         let due = self.stack.poll_timeout().map(|due| due.since(now));
         let again = self.full.then_some(LOOK_AGAIN_AFTER);
-        (self.wakes(), [due, again].into_iter().flatten().min())
+        let rest = self.driver.rest_at_most();
+        (self.wakes(), [due, again, rest].into_iter().flatten().min())
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {

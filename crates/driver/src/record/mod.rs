@@ -210,4 +210,8 @@ impl<D: Driver, W: Write> Driver for Record<D, W> {
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wakes_for_frames()
     }
+
+    fn rest_at_most(&self) -> Option<Duration> {
+        self.inner.rest_at_most()
+    }
 }

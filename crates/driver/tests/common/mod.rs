@@ -117,8 +117,12 @@ pub(crate) struct Came {
     pub(crate) segment_bytes: Option<u16>,
 }
 
-/// Waits for the driver to wake, for so long.
+/// Waits for the driver to wake, for so long. For one that has to be asked: for as long as that can wait.
 pub(crate) fn wakes_within(driver: &dyn Driver, time: Duration) -> bool {
+    if let Some(rest) = driver.rest_at_most() {
+        std::thread::sleep(rest.min(time));
+        return true;
+    }
     let fd = driver.wakes().unwrap();
     let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::try_from(time).unwrap()).unwrap() > 0
