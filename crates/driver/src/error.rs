@@ -64,6 +64,14 @@ pub enum OpenError {
         /// Of both rings, in octets.
         bytes: usize,
     },
+    /// DPDK has refused the device.
+    #[error("DPDK cannot use {device}: {said}")]
+    Refused {
+        /// The device, as DPDK names it.
+        device: String,
+        /// What DPDK says, or what is missing.
+        said: String,
+    },
     /// What was asked for cannot be.
     #[error("{0}")]
     Settings(&'static str),

@@ -111,6 +111,8 @@ const SIOCETHTOOL: u64 = 0x8946;
 /// linux/ethtool.h: which driver a device has, and how many queues.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+#[cfg(feature = "dpdk")]
+const ETHTOOL_GGRO: u32 = 0x2b;
 
 /// `struct ethtool_drvinfo`.
 #[repr(C)]
@@ -133,6 +135,14 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_value`.
+#[cfg(feature = "dpdk")]
+#[repr(C)]
+struct Value {
+    command: u32,
+    value: u32,
+}
+
 /// A structure that a command of ethtool takes.
 ///
 /// # Safety
@@ -144,6 +154,9 @@ unsafe trait Command {}
 unsafe impl Command for DriverInfo {}
 // SAFETY: nine words, as in the kernel, for ETHTOOL_GCHANNELS, the only command that is put into it.
 unsafe impl Command for Channels {}
+// SAFETY: two words, as in the kernel, for ETHTOOL_GGRO, the only command that is put into it.
+#[cfg(feature = "dpdk")]
+unsafe impl Command for Value {}
 
 /// SIOCETHTOOL: `command` is filled in.
 fn ethtool<T: Command>(fd: impl AsFd, device: &str, command: &mut T) -> io::Result<()> {
@@ -165,6 +178,14 @@ pub(crate) fn queues(fd: impl AsFd, device: &str) -> io::Result<u32> {
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
     ethtool(fd, device, &mut channels)?;
     Ok(channels.receive + channels.combined)
+}
+
+/// Whether frames that come are joined to longer ones (GRO).
+#[cfg(feature = "dpdk")]
+pub(crate) fn joins_frames(fd: impl AsFd, device: &str) -> io::Result<bool> {
+    let mut asked = Value { command: ETHTOOL_GGRO, value: 0 };
+    ethtool(fd, device, &mut asked)?;
+    Ok(asked.value != 0)
 }
 
 /// Makes `tun`, an open `/dev/net/tun`, the other end of a device, which is made if there is none of

@@ -19,6 +19,8 @@ pub mod af_xdp;
 mod beside;
 pub mod clock;
 mod disturb;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 mod error;
 mod ioctl;
 pub mod memory;

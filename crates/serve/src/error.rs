@@ -99,6 +99,7 @@ impl Error {
                     | OpenError::Busy(_)
                     | OpenError::Medium { .. }
                     | OpenError::Checksums { .. }
+                    | OpenError::Refused { .. }
                     | OpenError::Settings(_)
             ),
             Self::Owned(error) => matches!(

@@ -1,5 +1,6 @@
 //! From what was asked for to an engine that runs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -74,7 +75,7 @@ trait Work {
 /// What is said of an open device.
 struct About {
     device: String,
-    how: &'static str,
+    how: Cow<'static, str>,
     note: Option<String>,
 }
 

@@ -66,6 +66,8 @@ pub(super) enum Driver {
     Packet,
     /// Sockets of AF_XDP on a device that is there, one for each of its queues
     Xdp,
+    /// A device of DPDK's, such as net_af_packet0,iface=eth0; for an uncork that was built with it
+    Dpdk,
 }
 
 #[derive(Debug, Args)]
@@ -92,14 +94,15 @@ pub(super) struct Device {
     #[arg(long, value_name = "CIDR", value_parser = Cidr::from_str)]
     pub(super) host: Vec<Cidr>,
 
-    /// MTU of the TAP
-    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    /// MTU of the TAP [default: 1500], or of a device of DPDK's that is none of the kernel's
+    #[arg(long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u16).range(1280..))]
-    pub(super) mtu: u16,
+    pub(super) mtu: Option<u16>,
 
     /// How long to go on looking, after the last frame, before sleeping
     ///
-    /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all.
+    /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all. DPDK wakes nobody: its
+    /// devices are looked at a thousand times a second when nothing comes, and all the time for so long.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(super) spin: Option<Duration>,
 
@@ -137,7 +140,7 @@ pub(super) struct Serve {
     #[arg(value_enum)]
     pub(super) protocol: Protocol,
 
-    /// The network device: one that is there, or the name of a TAP to be made
+    /// The network device: one that is there, the name of a TAP to be made, or a device of DPDK's with its arguments
     #[arg(long, value_name = "DEV", required_unless_present = "kernel")]
     pub(super) dev: Option<String>,
 
@@ -181,7 +184,7 @@ pub(super) struct Connect {
     #[arg(value_name = "ADDR:PORT")]
     pub(super) remote: SocketAddr,
 
-    /// The network device: one that is there, or the name of a TAP to be made
+    /// The network device: one that is there, the name of a TAP to be made, or a device of DPDK's with its arguments
     #[arg(long, value_name = "DEV")]
     pub(super) dev: String,
 

@@ -87,6 +87,7 @@ fn place(device: String, wanted: Device) -> Place {
         Driver::Tap => Kind::Tap,
         Driver::Packet => Kind::Packet,
         Driver::Xdp => Kind::Xdp,
+        Driver::Dpdk => Kind::Dpdk,
     });
     Place {
         device,

@@ -1,9 +1,12 @@
 //! The device under a stack with an address of its own: a TAP that is made, or one that is there, by a
-//! packet socket or sockets of AF_XDP.
+//! packet socket, sockets of AF_XDP, or DPDK.
 
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod link;
 mod xdp;
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -16,6 +19,9 @@ use uncork_stack::{Cidr, Config, Mac, Route, Stack};
 
 use crate::error::Error;
 
+/// MTU of a TAP of which nothing is said.
+const TAP_MTU: u16 = 1500;
+
 /// By which port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -25,17 +31,19 @@ pub enum Kind {
     Packet,
     /// Sockets of AF_XDP on a device that is there, one for each of its queues.
     Xdp,
+    /// A device of DPDK's, if this program was built with the feature `dpdk`.
+    Dpdk,
 }
 
 /// Device and addresses.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Name of the device.
+    /// Name of the device; of DPDK's with its arguments.
     pub device: String,
     /// How it is used; if nothing is said, a device that is there and is no TAP by a packet socket.
     pub kind: Option<Kind>,
-    /// MTU of a TAP.
-    pub mtu: u16,
+    /// MTU of a TAP, or of a device of DPDK's.
+    pub mtu: Option<u16>,
     /// What the kernel's end of a TAP gets as its addresses.
     pub host: Vec<Cidr>,
     /// The stack's addresses.
@@ -54,7 +62,7 @@ pub struct Place {
 pub(crate) struct Opened {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) device: String,
-    pub(crate) how: &'static str,
+    pub(crate) how: Cow<'static, str>,
     pub(crate) mac: Mac,
     /// What is not as it should be, and yet no reason to give up.
     pub(crate) note: Option<String>,
@@ -90,6 +98,14 @@ impl Place {
             Kind::Tap => self.open_tap(),
             Kind::Packet => self.open_packet(),
             Kind::Xdp => xdp::open(self),
+            #[cfg(feature = "dpdk")]
+            Kind::Dpdk => dpdk::open(self),
+            #[cfg(not(feature = "dpdk"))]
+            Kind::Dpdk => Err(OpenError::Settings(
+                "this uncork was built without DPDK: cargo build --release --features dpdk makes one that has it \
+                 (Debian: apt-get install libdpdk-dev)",
+            )
+            .into()),
         }
     }
 
@@ -103,25 +119,27 @@ impl Place {
         let port = tap::Port::open(&tap::Settings {
             device: self.device.clone(),
             medium: Medium::Ethernet,
-            mtu: self.mtu,
+            mtu: self.mtu.unwrap_or(TAP_MTU),
             offload: true,
         })?;
         let device = port.device().to_owned();
-        link::set_up(&device, &self.host).map_err(|(doing, error)| Error::Setup {
-            device: device.clone(),
-            doing,
-            error,
-        })?;
-        // Locally administered, for one host (IEEE 802): the other bits are anybody's.
-        let mut mac: [u8; 6] = random()?;
-        mac[0] = mac[0] & 0xfc | 2;
+        self.set_up_host(&device)?;
         Ok(Opened {
             driver: Box::new(port),
             device,
-            how: "TAP",
-            mac: Mac(mac),
+            how: "TAP".into(),
+            mac: own_mac()?,
             note: None,
             owned: None,
+        })
+    }
+
+    /// The kernel's end of a TAP.
+    fn set_up_host(&self, device: &str) -> Result<(), Error> {
+        link::set_up(device, &self.host).map_err(|(doing, error)| Error::Setup {
+            device: device.to_owned(),
+            doing,
+            error,
         })
     }
 
@@ -154,16 +172,11 @@ impl Place {
             .into());
         };
         let (owned, trouble) = self.own(owned, port.index(), trouble);
-        let note = trouble.map(|error| {
-            format!(
-                "the kernel sees the packets to these addresses, too, and would forward them where \
-                 forwarding is on: {error}"
-            )
-        });
+        let note = trouble.map(|error| seen_by_kernel(&error));
         Ok(Opened {
             driver: Box::new(port),
             device: self.device.clone(),
-            how: "packet socket",
+            how: "packet socket".into(),
             mac: Mac(mac),
             note,
             owned: owned.map(Hold::Packets),
@@ -199,6 +212,21 @@ impl Place {
         }
         Ok(stack)
     }
+}
+
+/// What the kernel does with packets that it should not see.
+fn seen_by_kernel(error: &owned::Error) -> String {
+    format!(
+        "the kernel sees the packets to these addresses, too, and would forward them where forwarding is on: {error}"
+    )
+}
+
+/// An Ethernet address that nobody else on a link of two has.
+fn own_mac() -> Result<Mac, Error> {
+    // Locally administered, for one host (IEEE 802): the other bits are anybody's.
+    let mut mac: [u8; 6] = random()?;
+    mac[0] = mac[0] & 0xfc | 2;
+    Ok(Mac(mac))
 }
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], Error> {

@@ -29,7 +29,7 @@ pub(super) fn open(place: &Place) -> Result<Opened, Error> {
     Ok(Opened {
         driver: join(ports)?,
         device: place.device.clone(),
-        how,
+        how: how.into(),
         mac,
         note: None,
         owned: Some(Hold::Sockets(owned, redirect)),

@@ -1,0 +1,43 @@
+//! A device of DPDK's.
+
+use uncork_bpf::owned::{self, Owned};
+use uncork_driver::dpdk::{Port, Settings};
+use uncork_stack::Mac;
+
+use super::{Hold, Opened, Place, own_mac, seen_by_kernel};
+use crate::error::Error;
+
+pub(super) fn open(place: &Place) -> Result<Opened, Error> {
+    let port = Port::open(&Settings { mtu: place.mtu, ..Settings::new(&place.device) })?;
+    let mut mac = Mac(port.mac());
+    match port.tap() {
+        Some(tap) => {
+            place.set_up_host(tap)?;
+            // That one is the kernel's end's, too.
+            mac = own_mac()?;
+        }
+        None => place.refuse_host()?,
+    }
+    let (owned, trouble) = match port.reads_along() {
+        Some(index) => keep_from_kernel(place, index),
+        None => (None, None),
+    };
+    let note = [port.advice(), trouble.as_ref().map(seen_by_kernel)].into_iter().flatten();
+    let note = note.collect::<Vec<_>>().join("; ");
+    Ok(Opened {
+        device: port.name().to_owned(),
+        how: format!("DPDK, {}", port.driver()).into(),
+        mac,
+        note: (!note.is_empty()).then_some(note),
+        owned: owned.map(Hold::Packets),
+        driver: Box::new(port),
+    })
+}
+
+/// DPDK has a packet socket on the kernel's device: what it sees, the kernel is not to see.
+fn keep_from_kernel(place: &Place, index: i32) -> (Option<Owned>, Option<owned::Error>) {
+    match Owned::load(owned::Settings { ethernet: true, neighbours: true }) {
+        Ok(owned) => place.own(Some(owned), index, None),
+        Err(error) => (None, Some(error)),
+    }
+}
