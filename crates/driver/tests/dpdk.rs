@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 
 use common::echo::{echo, echo_at};
 use common::{
-    Came, KERNELS, LONG, Link, OUR_MAC, OURS, Peer, mac_of, numbered, pattern, receive_until, send,
-    skipped, text,
+    Came, KERNELS, LONG, Link, OUR_MAC, OURS, Peer, fill, mac_of, numbered, pattern, receive_until,
+    send, skipped, text,
 };
 use uncork_driver::dpdk::{Port, Settings};
 use uncork_driver::{Driver as _, Offer, OpenError};
 use uncork_netns::Namespace;
-use uncork_packet::{Capabilities, Medium};
+use uncork_packet::{Capabilities, Medium, Trust};
+use uncork_wire::SeqNumber;
 use uncork_wire::ethernet::Mac;
+use uncork_wire::tcp::{Fields, Flags, OptionSet};
 
 fn open(device: &str) -> Result<Port, OpenError> {
     Port::open(&Settings::new(device))
@@ -312,4 +314,42 @@ fn closed_a_tap_is_gone() {
     drop(port);
     let shown = namespace.command("ip").args(["link", "show", "dev", "eth0"]).output().unwrap();
     assert!(!shown.status.success());
+}
+
+/// A train of ours, as the stack writes it, and what of it comes where it is sent to.
+fn across(near: &mut Port, far: &mut Port, data: &[u8]) -> Came {
+    let fields = Fields {
+        source_port: 40_000,
+        destination_port: 4000,
+        seq: SeqNumber(1),
+        ack: SeqNumber(1),
+        flags: Flags::ACK,
+        window: u16::MAX,
+    };
+    let none = OptionSet::default();
+    let mac = Some(Mac::BROADCAST);
+    let cut = (data.len() > 1460).then_some(1460);
+    let filled = near.offer(&mut |slot| Some(fill(slot, mac, &fields, &none, data, cut, true)));
+    assert_eq!(filled.unwrap(), Offer::Taken);
+    near.flush().unwrap();
+    receive_until(far, |came| !came.is_empty()).remove(0)
+}
+
+#[test]
+fn a_device_that_cuts_trains_is_told_how() {
+    // A virtual machine's device and what a host has behind it, both in here: trains cross whole.
+    let path = std::env::temp_dir().join(format!("uncork-vhost-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    let mut far = open(&format!("net_vhost0,iface={path},queues=1,tso=1")).unwrap();
+    let mut near = open(&format!("net_virtio_user0,path={path},queues=1,queue_size=1024")).unwrap();
+    let capabilities = near.capabilities();
+    assert!(capabilities.completes_checksums && capabilities.max_train_bytes == 16_000);
+    for bytes in [1, 1000, 1460, 1461, 10_000, 15_900] {
+        let data = pattern(bytes);
+        let came = across(&mut near, &mut far, &data);
+        // Behind the headers of Ethernet, IP and TCP.
+        assert!(came.bytes[54..] == data, "{} octets came, or others", came.bytes.len());
+        assert_eq!(came.trust, Trust::Good);
+        assert_eq!(came.segment_bytes, (bytes > 1460).then_some(1460));
+    }
 }

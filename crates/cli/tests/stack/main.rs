@@ -4,6 +4,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod connect;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod ending;
 mod http;
 mod place;

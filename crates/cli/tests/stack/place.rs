@@ -33,7 +33,8 @@ pub(crate) fn url(address: &str, port: u16, path: &str) -> String {
 pub(crate) struct Place {
     ours: Option<Namespace>,
     pub(crate) kernels: Namespace,
-    /// What is said of the driver.
+    /// What is said of the device, and of the driver.
+    device: &'static str,
     driver: Option<&'static str>,
 }
 
@@ -51,17 +52,37 @@ impl Place {
             let nodad = if address.contains(':') { " nodad" } else { "" };
             kernels.ip(&format!("address add {address} dev eth0{nodad}")).unwrap();
         }
-        Self { ours: Some(ours), kernels, driver: None }
+        Self { ours: Some(ours), kernels, device: "eth0", driver: None }
     }
 
     /// One namespace, in which the stack makes a TAP.
     pub(crate) fn tap(label: &str) -> Self {
-        Self { ours: None, kernels: Namespace::new(label).unwrap(), driver: None }
+        let kernels = Namespace::new(label).unwrap();
+        Self { ours: None, kernels, device: "eth0", driver: None }
     }
 
     /// As over veth, by AF_XDP.
     pub(crate) fn xdp(label: &str) -> Self {
         Self { driver: Some("xdp"), ..Self::veth(label) }
+    }
+
+    /// As over veth, by DPDK's packet socket, and as on a wire: each segment is a frame, with its checksum.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn dpdk(label: &str, mtu: u16) -> Self {
+        let place =
+            Self { device: "net_af_packet0,iface=eth0", driver: Some("dpdk"), ..Self::veth(label) };
+        let mut ethtool = place.kernels.command("ethtool");
+        uncork_netns::run(ethtool.args(["-K", "eth0", "tx", "off"])).unwrap();
+        for namespace in [place.ours(), &place.kernels] {
+            namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
+        }
+        place
+    }
+
+    /// As over a TAP, by DPDK's.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn dpdk_tap(label: &str) -> Self {
+        Self { device: "net_tap0,iface=eth0", driver: Some("dpdk"), ..Self::tap(label) }
     }
 
     /// Where the stack is.
@@ -71,7 +92,7 @@ impl Place {
 
     /// Device and addresses of a stack here.
     pub(crate) fn device(&self) -> Vec<String> {
-        let mut arguments = vec!["--dev".to_owned(), "eth0".to_owned()];
+        let mut arguments = vec!["--dev".to_owned(), self.device.to_owned()];
         if let Some(driver) = self.driver {
             arguments.extend(["--driver".to_owned(), driver.to_owned()]);
         }

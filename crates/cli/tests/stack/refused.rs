@@ -9,7 +9,7 @@ use crate::common::{UNCORK, output, refused, stderr, uncork};
 use crate::place::{Place, Server};
 
 /// uncork without any capability.
-fn powerless() -> Command {
+pub(crate) fn powerless() -> Command {
     if !geteuid().is_root() {
         return uncork();
     }
@@ -66,6 +66,17 @@ fn what_cannot_be_used_is_named() {
     says("echo --kernel --addr 10.92.0.9/24", 2, "cannot listen at 10.92.0.9:7 on a kernel socket");
     place.kernels.ip("link set eth0 down").unwrap();
     says("echo --dev eth0 --addr 10.92.0.2/24", 1, "ip link set DEVICE up");
+}
+
+#[cfg(not(feature = "dpdk"))]
+#[test]
+fn without_dpdk_it_is_said_how_to_have_it() {
+    let line = "stack serve echo --dev net_null0 --driver dpdk --addr 10.92.0.2/24";
+    refused(
+        uncork().args(line.split(' ')),
+        2,
+        "cargo build --release --features dpdk makes one that has it (Debian: apt-get install libdpdk-dev)",
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::common::{output, stdout, uncork};
 use crate::place::{OURS, Place, octets};
 
 /// Sends, ends its own direction, and reads on until the other one ends.
-fn echo(place: &Place, address: &str, count: usize) {
+pub(crate) fn echo(place: &Place, address: &str, count: usize) {
     let mut stream = place.connect(address, 7);
     let mut writer = stream.try_clone().unwrap();
     let writing = thread::spawn(move || {

@@ -9,6 +9,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use uncork_packet::{Received, Trust};
+
 /// `struct uncork_dpdk_found`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -41,6 +43,7 @@ struct RawWanted {
 struct RawFrame {
     octets: *const u8,
     bytes: u32,
+    segment_bytes: u16,
     good: u8,
 }
 
@@ -271,12 +274,12 @@ impl Port {
         self.arrived
     }
 
-    /// One of those: its octets, and whether its checksum is known to be right. Nothing if it cannot be.
-    pub(super) fn frame(&mut self, number: u16) -> Option<(&[u8], bool)> {
+    /// One of those. Nothing if it cannot be.
+    pub(super) fn frame(&mut self, number: u16) -> Option<Received<'_>> {
         if number >= self.arrived {
             return None;
         }
-        let mut frame = RawFrame { octets: std::ptr::null(), bytes: 0, good: 0 };
+        let mut frame = RawFrame { octets: std::ptr::null(), bytes: 0, segment_bytes: 0, good: 0 };
         // SAFETY: there is a frame of this number; `frame` is of the layout that it knows.
         unsafe { uncork_dpdk_frame(self.raw.as_ptr(), number, &raw mut frame) };
         if frame.octets.is_null() || frame.bytes == 0 {
@@ -285,7 +288,11 @@ impl Port {
         // SAFETY: so many octets that are initialised, in a buffer that is the port's until the next call of
         // `receive`, or in its own memory until the next call of this; both need the port, which is borrowed.
         let octets = unsafe { std::slice::from_raw_parts(frame.octets, frame.bytes as usize) };
-        Some((octets, frame.good != 0))
+        Some(Received {
+            bytes: octets,
+            trust: if frame.good != 0 { Trust::Good } else { Trust::Unknown },
+            segment_bytes: (frame.segment_bytes > 0).then_some(frame.segment_bytes),
+        })
     }
 
     /// Room for the next frame to leave; nothing if all are in the device's hands.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use uncork_packet::{Capabilities, Completion, Instant, Medium, Received, Transmit, Trust};
+use uncork_packet::{Capabilities, Completion, Instant, Medium, Received, Transmit};
 
 use super::environment::{attach, told};
 use super::ffi::{self, Abilities, Found, Wanted};
@@ -271,9 +271,8 @@ impl Driver for Port {
                 }
                 self.received = (self.clock)();
             }
-            if let Some((bytes, good)) = self.raw.frame(self.next) {
-                let trust = if good { Trust::Good } else { Trust::Unknown };
-                each(Received { bytes, trust, segment_bytes: None });
+            if let Some(frame) = self.raw.frame(self.next) {
+                each(frame);
             }
             self.next += 1;
             handed += 1;

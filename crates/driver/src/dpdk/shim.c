@@ -41,6 +41,8 @@ struct uncork_dpdk_port {
     struct rte_mbuf *out[BURST];
     uint16_t out_count;
     struct rte_mbuf *room;
+    /* Whether the device fills in IPv4's own checksum. */
+    int sums_ipv4;
     /* Whether some frame asks the device for anything but to be sent. */
     int prepares;
     uint64_t too_long;
@@ -168,7 +170,7 @@ void uncork_dpdk_detach(uint16_t port) {
 
 int uncork_dpdk_look(uint16_t port, struct uncork_dpdk_found *found) {
     const uint64_t sums = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-    const uint64_t trains = sums | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO;
+    const uint64_t trains = sums | RTE_ETH_TX_OFFLOAD_TCP_TSO;
     const uint64_t verified = RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
     struct rte_eth_dev_info info;
     struct rte_ether_addr mac;
@@ -210,7 +212,8 @@ static int configure(uint16_t port, const struct uncork_dpdk_wanted *wanted, con
     if (wanted->completes_checksums)
         conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     if (wanted->cuts_trains)
-        conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO;
+        conf.txmode.offloads |=
+            RTE_ETH_TX_OFFLOAD_TCP_TSO | (info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM);
     return rte_eth_dev_configure(port, 1, 1, &conf);
 }
 
@@ -239,6 +242,7 @@ static int set_up(struct uncork_dpdk_port *self, const struct uncork_dpdk_wanted
 
     if ((done = rte_eth_dev_info_get(port, &info)) != 0 || (done = configure(port, wanted, &info)) != 0)
         return done;
+    self->sums_ipv4 = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
     /* Some drivers want to be told once more, others cannot be told at all. */
     done = wanted->mtu == 0 ? 0 : rte_eth_dev_set_mtu(port, wanted->mtu);
     if ((done != 0 && done != -ENOTSUP) ||
@@ -315,6 +319,7 @@ void uncork_dpdk_frame(struct uncork_dpdk_port *self, uint16_t number, struct un
     }
     frame->octets = rte_pktmbuf_read(mbuf, 0, frame->bytes, self->whole);
     /* "None": not filled in, and known to be whole. */
+    frame->segment_bytes = mbuf->ol_flags & RTE_MBUF_F_RX_LRO ? mbuf->tso_segsz : 0;
     frame->good = sum == RTE_MBUF_F_RX_L4_CKSUM_GOOD || sum == RTE_MBUF_F_RX_L4_CKSUM_NONE;
 }
 
@@ -327,8 +332,9 @@ uint8_t *uncork_dpdk_room(struct uncork_dpdk_port *self) {
 }
 
 /* The sum of the pseudo-header is in the field. For a train DPDK wants it without the length, and IPv4's own to be
- * nothing. */
-static void prepare_train(struct rte_mbuf *mbuf, const struct uncork_dpdk_leaving *leaving) {
+ * nothing if the device fills that in. */
+static void prepare_train(struct uncork_dpdk_port *self, struct rte_mbuf *mbuf,
+                          const struct uncork_dpdk_leaving *leaving) {
     struct rte_tcp_hdr *tcp = rte_pktmbuf_mtod_offset(mbuf, struct rte_tcp_hdr *, leaving->transport_at);
     mbuf->l4_len = leaving->tcp_bytes;
     mbuf->tso_segsz = leaving->segment_bytes;
@@ -339,8 +345,10 @@ static void prepare_train(struct rte_mbuf *mbuf, const struct uncork_dpdk_leavin
         return;
     }
     struct rte_ipv4_hdr *ip = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *, RTE_ETHER_HDR_LEN);
-    mbuf->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
-    ip->hdr_checksum = 0;
+    if (self->sums_ipv4) {
+        mbuf->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
+        ip->hdr_checksum = 0;
+    }
     tcp->cksum = rte_ipv4_phdr_cksum(ip, mbuf->ol_flags);
 }
 
@@ -354,7 +362,7 @@ void uncork_dpdk_push(struct uncork_dpdk_port *self, const struct uncork_dpdk_le
         mbuf->l3_len = leaving->transport_at - RTE_ETHER_HDR_LEN;
         mbuf->ol_flags |= leaving->is_ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
         if (leaving->segment_bytes != 0)
-            prepare_train(mbuf, leaving);
+            prepare_train(self, mbuf, leaving);
         else
             mbuf->ol_flags |= leaving->is_tcp ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM;
     }

@@ -47,6 +47,8 @@ struct uncork_dpdk_wanted {
 struct uncork_dpdk_frame {
     const uint8_t *octets;
     uint32_t bytes;
+    /* Of a train that the device hands over whole: data in each segment; 0 otherwise. */
+    uint16_t segment_bytes;
     /* Whether the device has found its checksum above IP to be right. */
     uint8_t good;
 };
