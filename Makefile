@@ -37,7 +37,7 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build library examples demo test check bench bench-stack soak corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-bench setup-corpus
+.PHONY: build library examples demo test test-dpdk check bench bench-stack soak corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
 
 build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
@@ -72,6 +72,14 @@ test: setup-test ## every check and every test; what this user may not run is sk
 	@$(MAKE) --no-print-directory -j2 --output-sync=target library check
 	$(CARGO) test --profile ci --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=$(TEST_FUZZ_SECONDS)
+
+# What the feature `dpdk` adds, which no other target builds.
+WITH_DPDK := --profile ci --locked --features dpdk
+
+test-dpdk: setup-dpdk ## the driver over DPDK, which is not built by default: its lints and its tests (as root)
+	$(CARGO) clippy $(WITH_DPDK) --package uncork-driver --package uncork-serve --package uncork --all-targets -- -D warnings
+	$(CARGO) test $(WITH_DPDK) --package uncork-driver --lib --test dpdk
+	$(CARGO) test $(WITH_DPDK) --package uncork --test stack -- dpdk::
 
 check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
 	$(CARGO) fmt --all --check
@@ -172,13 +180,16 @@ clean: ## removes all that was built
 	rm -rf out
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup-demo:
 	@scripts/setup demo
 
 setup-test:
 	@scripts/setup test
+
+setup-dpdk:
+	@scripts/setup dpdk
 
 setup-bench:
 	@scripts/setup bench
