@@ -218,6 +218,12 @@ fn what_dpdk_cannot_use_is_said_with_its_exit_status() {
         return;
     }
     says("net_af_packet0,iface=none0", "", 2, "there is no network device none0");
+    // The device is its own root's, but DPDK does more with it than to send and receive.
+    let place = Place::dpdk("dpraw", 1500);
+    let mut raw = place.ours().command("setpriv");
+    let line = "--bounding-set=-net_admin --inh-caps=-net_admin";
+    raw.args(line.split(' ')).args([UNCORK, "stack", "serve", "echo"]).args(place.device());
+    refused(&mut raw, 3, "needs CAP_NET_ADMIN");
 }
 
 #[test]

@@ -98,14 +98,8 @@ fn why_not(name: &Name, error: io::Error) -> OpenError {
     if error.raw_os_error() == Some(libc::EEXIST) {
         return refused("it is in use in this process already".to_owned());
     }
-    let needs = [
-        ("net_af_packet", CAP_NET_RAW, "CAP_NET_RAW"),
-        ("net_tap", CAP_NET_ADMIN, "CAP_NET_ADMIN"),
-    ];
-    for (driver, number, capability) in needs {
-        if name.is_of(driver) && !is_capable(number) {
-            return OpenError::Privilege { doing: "this device of DPDK's", capability };
-        }
+    if let Some(missing) = missing_privilege(name) {
+        return missing;
     }
     match name.argument("iface") {
         Some(device) if name.is_of("net_af_packet") && if_nametoindex(device).is_err() => {
@@ -113,6 +107,26 @@ fn why_not(name: &Name, error: io::Error) -> OpenError {
         }
         _ => refused(told(error).to_string()),
     }
+}
+
+/// Why a device that was taken up does not begin to receive and send.
+pub(super) fn why_not_opened(name: &Name, error: io::Error) -> OpenError {
+    let other = || OpenError::System { doing: "open the device by DPDK", error: told(error) };
+    missing_privilege(name).unwrap_or_else(other)
+}
+
+/// Drivers say nothing of the kind.
+fn missing_privilege(name: &Name) -> Option<OpenError> {
+    let needs = [
+        ("net_af_packet", CAP_NET_RAW, "CAP_NET_RAW"),
+        // It sets the address of the kernel's device to what that is, and takes promiscuity from it.
+        ("net_af_packet", CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        ("net_tap", CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+    ];
+    let mut missing =
+        needs.into_iter().filter(|(driver, number, _)| name.is_of(driver) && !is_capable(*number));
+    let (_, _, capability) = missing.next()?;
+    Some(OpenError::Privilege { doing: "this device of DPDK's", capability })
 }
 
 /// Whether this thread has a capability.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uncork_packet::{Capabilities, Completion, Instant, Medium, Received, Transmit};
 
-use super::environment::{attach, told};
+use super::environment::{attach, told, why_not_opened};
 use super::ffi::{self, Abilities, Found, Wanted};
 use super::kernel::{Kernel, mtu_of};
 use super::leaving::{ETHERNET_BYTES, leaving};
@@ -107,8 +107,10 @@ impl Port {
         let mut name = Name::parse(&settings.device)?;
         let slots = fit_slots(&mut name, settings)?;
         let attached = attach(&name)?;
-        let cannot = |doing| move |error| OpenError::System { doing, error: told(error) };
-        let mut found = attached.look().map_err(cannot("ask DPDK what the device is"))?;
+        let mut found = attached.look().map_err(|error| OpenError::System {
+            doing: "ask DPDK what the device is",
+            error: told(error),
+        })?;
         found.abilities = usable(&found);
         let mtu = settings.mtu.unwrap_or(found.mtu);
         let most = slots.unwrap_or(mtu);
@@ -118,7 +120,7 @@ impl Port {
         }
         let raw = attached
             .open(&wanted(settings, most, found.abilities))
-            .map_err(cannot("open the device by DPDK"))?;
+            .map_err(|error| why_not_opened(&name, error))?;
         let most = slots.unwrap_or_else(|| raw.mtu());
         let mtu = kernel.as_ref().map_or(most, |kernel| kernel.mtu().min(most));
         let (clock, name) = (clock(), name.name);
