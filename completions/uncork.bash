@@ -1271,7 +1271,7 @@ _uncork() {
                     return 0
                     ;;
                 --driver)
-                    COMPREPLY=($(compgen -W "tap packet xdp" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "tap packet xdp dpdk" -- "${cur}"))
                     return 0
                     ;;
                 --host)
@@ -1457,7 +1457,7 @@ _uncork() {
                     return 0
                     ;;
                 --driver)
-                    COMPREPLY=($(compgen -W "tap packet xdp" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "tap packet xdp dpdk" -- "${cur}"))
                     return 0
                     ;;
                 --host)
