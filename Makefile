@@ -77,7 +77,8 @@ test: setup-test ## every check and every test; what this user may not run is sk
 WITH_DPDK := --profile ci --locked --features dpdk
 
 test-dpdk: setup-dpdk ## the driver over DPDK, which is not built by default: its lints and its tests (as root)
-	$(CARGO) clippy $(WITH_DPDK) --package uncork-driver --package uncork-serve --package uncork --all-targets -- -D warnings
+	$(CARGO) clippy $(WITH_DPDK) --no-deps --package uncork-driver --package uncork-serve --package uncork --all-targets \
+		-- -D warnings
 	$(CARGO) test $(WITH_DPDK) --package uncork-driver --lib --test dpdk
 	$(CARGO) test $(WITH_DPDK) --package uncork --test stack -- dpdk::
 

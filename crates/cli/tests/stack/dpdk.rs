@@ -98,7 +98,8 @@ fn the_stack_connects_to_a_server_of_the_kernels_by_dpdk() {
     let server = Server::start(server.args(line.split(' ')));
     let mut client = place.ours().command(UNCORK);
     client.args(["stack", "connect", "10.92.0.1:7"]).args(place.device());
-    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut client = client.spawn().unwrap();
     let feeding = crate::place::feed(client.stdin.take().unwrap(), octets(5_000_000));
     let done = client.wait_with_output().unwrap();
     feeding.join().unwrap();
