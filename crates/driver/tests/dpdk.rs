@@ -154,6 +154,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     for (device, says) in [
         ("", "net_af_packet0,iface=eth0"),
         ("net_nothing0", "DPDK cannot use net_nothing0: "),
+        ("crypto_null0", "it is no network device"),
         ("net_af_packet9", "iface=eth0"),
         ("net_af_packet9,iface=lo,framesz=100", "framesz="),
         ("net_null9,size=x,nonsense=1", "DPDK cannot use net_null9: "),

@@ -105,7 +105,10 @@ fn why_not(name: &Name, error: io::Error) -> OpenError {
         Some(device) if name.is_of("net_af_packet") && if_nametoindex(device).is_err() => {
             OpenError::NoDevice(device.to_owned())
         }
-        _ => refused(told(error).to_string()),
+        _ => refused(ffi::said().unwrap_or_else(|| match error.raw_os_error() {
+            Some(libc::ENODEV) => "it is no network device".to_owned(),
+            _ => error.to_string(),
+        })),
     }
 }
 
