@@ -212,7 +212,11 @@ impl Life {
             let to = self.queues.iter().find(|(other, _)| *other == device);
             match af_xdp::Port::adopt(handed) {
                 // There is an engine on each device for as long as the instance lives.
-                Ok(port) => drop(to.map(|(_, to)| to.send(port))),
+                Ok(port) => {
+                    if let Some((_, to)) = to {
+                        let _ = to.send(port);
+                    }
+                }
                 Err(error) => {
                     (self.say)(&format!("an instance of the stack does without a queue: {error}"));
                 }
