@@ -18,7 +18,7 @@
 //!
 //! Neither side believes the other: a length or a number that cannot be is [`Damaged`], and ends the
 //! attachment. What is read was copied first, so that it stays what was looked at.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod attached;
 mod bell;

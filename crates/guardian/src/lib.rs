@@ -20,6 +20,7 @@ mod device;
 mod error;
 mod message;
 mod place;
+pub mod shared;
 pub mod table;
 
 pub use client::{Client, PATIENCE, Word, look};

@@ -11,18 +11,15 @@
 //!
 //! Before all slots there is one word: how many of them may be used.
 
-mod mapped;
-
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::pread;
 
-use self::mapped::Mapped;
+use crate::shared::{Extent, Shared};
 
 /// Connections that fit. Memory is taken for those that there are.
 pub const SLOTS: usize = 1 << 20;
@@ -30,7 +27,7 @@ pub const SLOTS: usize = 1 << 20;
 const SLOT_WORDS: usize = 5;
 const WORD_BYTES: usize = size_of::<u64>();
 const SLOT_BYTES: usize = SLOT_WORDS * WORD_BYTES;
-const WORDS: usize = 1 + SLOTS * SLOT_WORDS;
+const EXTENT: Extent = Extent { words: 1 + SLOTS * SLOT_WORDS, octets: 0 };
 const USED: u64 = 1 << 32;
 /// Slots that are read at a time.
 const READ_SLOTS: usize = 1024;
@@ -43,7 +40,7 @@ pub struct Entry(usize);
 /// The table, as its writer has it.
 #[derive(Debug)]
 pub struct Table {
-    words: Mapped,
+    memory: Shared,
     /// Of this process's threads only.
     free: Mutex<Free>,
 }
@@ -60,7 +57,7 @@ struct Free {
 impl Table {
     /// Maps a table that [`create`] has made.
     pub(crate) fn map(memory: OwnedFd) -> io::Result<Self> {
-        Ok(Self { words: Mapped::new(memory, WORDS)?, free: Mutex::default() })
+        Ok(Self { memory: Shared::map(memory.as_fd(), EXTENT)?, free: Mutex::default() })
     }
 
     /// Writes down a connection. None if the table is full: then nobody resets it.
@@ -72,7 +69,7 @@ impl Table {
                 None if free.fresh < SLOTS => {
                     free.fresh += 1;
                     // The slot is not used yet; it may as well be looked at.
-                    self.words.all()[0].store(free.fresh as u64, Ordering::Release);
+                    self.memory.words()[0].store(free.fresh as u64, Ordering::Release);
                     free.fresh - 1
                 }
                 None => return None,
@@ -95,7 +92,7 @@ impl Table {
     }
 
     fn slot(&self, slot: usize) -> &[AtomicU64; SLOT_WORDS] {
-        let (slots, _) = self.words.all()[1..].as_chunks();
+        let (slots, _) = self.memory.words()[1..].as_chunks();
         &slots[slot]
     }
 }
@@ -106,11 +103,7 @@ impl Table {
 ///
 /// What the kernel says.
 pub fn create() -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = memfd_create("uncork-connections", flags)?;
-    ftruncate(&memory, (WORDS * WORD_BYTES) as u64)?;
-    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(memory)
+    Shared::create("uncork-connections", EXTENT)
 }
 
 /// The connections in a table that somebody else writes: whatever he has written there.
@@ -161,6 +154,8 @@ fn octets(address: IpAddr) -> [u64; 2] {
 mod tests {
     use std::os::fd::AsFd as _;
 
+    use rustix::fs::ftruncate;
+
     use super::*;
 
     fn end(text: &str) -> SocketAddr {
@@ -194,7 +189,7 @@ mod tests {
     fn whatever_is_written_there_is_read_without_harm_and_its_length_stays() {
         let memory = create().unwrap();
         let table = Table::map(memory.try_clone().unwrap()).unwrap();
-        for word in &table.words.all()[..1 + 10 * SLOT_WORDS] {
+        for word in &table.memory.words()[..1 + 10 * SLOT_WORDS] {
             word.store(u64::MAX, Ordering::Relaxed);
         }
         assert_eq!(read(memory.as_fd()).unwrap().len(), 10);
