@@ -46,6 +46,34 @@ fn talk(mut stream: TcpStream, octets: usize, known_as: &str) -> Result<()> {
 }
 
 #[test]
+fn a_program_that_closes_what_it_does_not_know_serves_no_more() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyclose")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.on_stack(python())?;
+    command.arg(artifact::source("py/close_all.py")).arg(PORT.to_string());
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let before = hosts.counted()?;
+    for octets in [1, 3_000, 2_000_000] {
+        let body = noise(octets);
+        let mut stream = hosts.connect(PORT)?;
+        // It has done it by the time that it sleeps.
+        thread::sleep(Duration::from_millis(50));
+        stream.write_all(&body)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got)?;
+        let wanted: Vec<u8> = body.into_iter().rev().collect();
+        ensure!(got == wanted, "{octets} octets sent, {} came back\n{}", got.len(), server.said());
+    }
+    hosts.check_all_on_stack(before)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
 fn python_server_answers_otherwise() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
