@@ -45,12 +45,17 @@ build: examples ## the release build, into target/release, and the examples
 
 # Programs that know of the stack, in C (examples/): into out/examples.
 EXAMPLES := $(patsubst examples/%.c,out/examples/%,$(wildcard examples/*.c))
+# Debian 12 has no libkqueue: the one that needs it is for who has built it.
+KQUEUE := $(shell pkg-config --cflags --libs libkqueue 2>/dev/null)
+ifeq ($(KQUEUE),)
+EXAMPLES := $(filter-out %_kqueue,$(EXAMPLES))
+endif
 
 examples: $(EXAMPLES) ## the demonstrations in C, into out/examples
 
 out/examples/%: examples/%.c $(wildcard examples/*.h) include/uncork.h
 	@mkdir -p $(@D)
-	$(CC) -O2 -Wall -Wextra -Iinclude -pthread -o $@ $<
+	$(CC) -O2 -Wall -Wextra -Iinclude -pthread -o $@ $< $(if $(filter %_kqueue,$@),$(KQUEUE))
 
 # The second name of the library decides how it behaves. Replaced, not rewritten: it may be in use.
 second-name = install -m 755 "$(RELEASE)/libuncork.so" "$(RELEASE)/libautocork.so"

@@ -284,9 +284,12 @@ fn options_that_make_no_sense_together_are_told() {
         let mut command = uncork();
         refused(command.arg("run").args(arguments).args(["--", "echo", "ran"]), 125, why);
     };
-    let why = "--dev and --port are for uncork stack start";
+    let why = "--dev, --port, --driver and --queues are said to uncork stack start";
     run(&["--stack=instance", "--dev", "eth0"], why);
     run(&["--stack=instance", "--port", "80"], why);
+    run(&["--stack=instance", "--driver=xdp"], why);
+    run(&["--stack=instance", "--queues=2"], why);
+    run(&["--stack", "--queues=2"], "--queues is for AF_XDP: give --driver=xdp beside it");
     run(&["--stack", "--instance", "web"], "--instance names what --stack=instance attaches to");
     run(&["--stack=instance", "--thread-sockets"], "the stack is the instance's");
     let why =

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OURS, end};
+use uncork_e2e::skip::note;
 use uncork_e2e::{Daemon, Hosts, artifact, instance, run};
 
 use crate::{Scratch, lacks};
@@ -78,6 +79,45 @@ fn a_demonstration_is_not_on_the_stack() -> Result<()> {
         hosts.check_nothing_left(PORT)?;
     }
     Ok(())
+}
+
+/// What the compiler is told of libkqueue, if it is there: Debian 12 has none.
+fn kqueue() -> Option<Vec<String>> {
+    let told =
+        Command::new("pkg-config").args(["--cflags", "--libs", "libkqueue"]).output().ok()?;
+    let flags = String::from_utf8_lossy(&told.stdout);
+    told.status.success().then(|| flags.split_whitespace().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_program_that_waits_by_kqueue_is_not_woken() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let Some(flags) = kqueue() else {
+        note("without libkqueue (pkg-config finds none) there are no programs that wait by it");
+        return Ok(());
+    };
+    let hosts = Hosts::new("exkqueue")?;
+    let scratch = Scratch::new()?;
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let program = built(&scratch, "helloworld_stack_kqueue", &flags)?;
+    let server = start(&hosts, &scratch, &program, &[])?;
+    let before = hosts.counted()?;
+    hosts.crowd(32, |_| {
+        for _ in 0..8 {
+            let mut stream = hosts.connect(PORT)?;
+            for _ in 0..4 {
+                ensure!(header(&mut stream, "Place")? == "stack", "not on the stack");
+            }
+        }
+        Ok(())
+    })?;
+    hosts.check_all_on_stack(before)?;
+    let by_loopback = || header(&mut TcpStream::connect(("127.0.0.1", PORT))?, "Place");
+    ensure!(hosts.ours.within(by_loopback)? == "kernel", "by loopback");
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
 }
 
 #[test]
