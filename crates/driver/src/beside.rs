@@ -7,12 +7,52 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use uncork_packet::{Capabilities, Completion, Received, Transmit};
 
 use crate::{Driver, Offer, OpenError, Redirected, af_packet, af_xdp};
+
+/// Over what wakes for frames and completions, and for frames only. Queues come into both.
+#[derive(Debug)]
+struct Wakes {
+    any: Epoll,
+    frames: Epoll,
+}
+
+impl Wakes {
+    fn new(packets: &af_packet::Port) -> nix::Result<Self> {
+        let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let frames = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        if let Some(fd) = packets.wakes() {
+            any.add(fd, readable())?;
+        }
+        frames.add(packets.socket(), readable())?;
+        Ok(Self { any, frames })
+    }
+}
+
+/// By which queues come to a [`Beside`], from whichever thread.
+#[derive(Debug)]
+pub struct Door {
+    queues: Sender<af_xdp::Port>,
+    wakes: Arc<Wakes>,
+}
+
+impl Door {
+    /// A queue of the device. Whoever sleeps on the driver is woken by it from now on.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot wake anybody, or the driver is gone: then nothing may be handed over to it.
+    pub fn bring(&self, queue: af_xdp::Port) -> io::Result<()> {
+        self.wakes.any.add(queue.socket(), readable())?;
+        self.wakes.frames.add(queue.socket(), readable())?;
+        self.queues.send(queue).map_err(|_| io::ErrorKind::NotConnected.into())
+    }
+}
 
 /// A device by a packet socket, with queues that may come at any time.
 #[derive(Debug)]
@@ -22,42 +62,25 @@ pub struct Beside {
     come: Receiver<af_xdp::Port>,
     /// Whose turn it is: the packet socket's, or one of the queues'.
     next: usize,
-    /// Over what wakes for frames and completions, and for frames only. Queues come into both.
-    any: Epoll,
-    frames: Epoll,
+    wakes: Arc<Wakes>,
     /// Frames that came by queues.
     redirected: u64,
 }
 
 impl Beside {
-    /// Uses a packet socket, and the queues of its device that are sent by what this gives, from whichever thread.
+    /// Uses a packet socket, and the queues of its device that come by the door.
     ///
     /// # Errors
     ///
     /// If there are no descriptors left.
-    pub fn new(packets: af_packet::Port) -> Result<(Self, Sender<af_xdp::Port>), OpenError> {
-        let sets = || {
-            let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-            let frames = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-            if let Some(fd) = packets.wakes() {
-                any.add(fd, readable())?;
-            }
-            frames.add(packets.socket(), readable())?;
-            Ok((any, frames))
-        };
-        let (any, frames) = sets().map_err(|error: nix::Error| {
-            OpenError::system("make the sets that wake (epoll)")(error.into())
-        })?;
+    pub fn new(packets: af_packet::Port) -> Result<(Self, Door), OpenError> {
+        let wakes = Wakes::new(&packets)
+            .map_err(|error| OpenError::system("make the sets that wake (epoll)")(error.into()))?;
+        let wakes = Arc::new(wakes);
         let (sender, come) = channel();
+        let door = Door { queues: sender, wakes: Arc::clone(&wakes) };
         let queues = Vec::new();
-        Ok((Self { packets, queues, come, next: 0, any, frames, redirected: 0 }, sender))
-    }
-
-    fn take_in(&mut self, queue: af_xdp::Port) -> io::Result<()> {
-        self.any.add(queue.socket(), readable())?;
-        self.frames.add(queue.socket(), readable())?;
-        self.queues.push(queue);
-        Ok(())
+        Ok((Self { packets, queues, come, next: 0, wakes, redirected: 0 }, door))
     }
 
     /// From that one, of which the first is the packet socket.
@@ -84,6 +107,7 @@ impl Driver for Beside {
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        self.queues.extend(self.come.try_iter());
         let sources = 1 + self.queues.len();
         let mut received = 0;
         for _ in 0..sources {
@@ -97,13 +121,11 @@ impl Driver for Beside {
     }
 
     fn has_frames(&mut self) -> bool {
+        self.queues.extend(self.come.try_iter());
         self.packets.has_frames() || self.queues.iter_mut().any(Driver::has_frames)
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
-        while let Ok(queue) = self.come.try_recv() {
-            self.take_in(queue)?;
-        }
         self.packets.complete(each)
     }
 
@@ -118,22 +140,22 @@ impl Driver for Beside {
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         // It makes ready what it wakes by.
         self.packets.wakes();
-        Some(self.any.0.as_fd())
+        Some(self.wakes.any.0.as_fd())
     }
 
     fn wakes_for_frames(&self) -> Option<BorrowedFd<'_>> {
         let socket = self.packets.socket().as_raw_fd();
         match self.packets.wakes_for_frames() {
-            Some(fd) if fd.as_raw_fd() == socket => Some(self.frames.0.as_fd()),
+            Some(fd) if fd.as_raw_fd() == socket => Some(self.wakes.frames.0.as_fd()),
             // It needs more than its frames.
-            _ => Some(self.any.0.as_fd()),
+            _ => Some(self.wakes.any.0.as_fd()),
         }
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.packets.descriptors();
         all.extend(self.queues.iter().flat_map(Driver::descriptors));
-        all.extend([&self.any, &self.frames].map(|set| set.0.as_raw_fd()));
+        all.extend([&self.wakes.any, &self.wakes.frames].map(|set| set.0.as_raw_fd()));
         all
     }
 

@@ -31,7 +31,7 @@ mod trace;
 mod vnet;
 mod wakeup;
 
-pub use beside::Beside;
+pub use beside::{Beside, Door};
 pub use disturb::Disturb;
 pub use error::OpenError;
 pub use record::Record;

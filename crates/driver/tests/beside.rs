@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, skipped};
@@ -16,7 +15,7 @@ use uncork_bpf::owned::{
     Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing,
 };
 use uncork_driver::af_xdp::{self, Nature};
-use uncork_driver::{Beside, Driver as _, af_packet};
+use uncork_driver::{Beside, Door, Driver as _, af_packet};
 
 const PORT: u16 = 7000;
 const REMOTES: usize = 40;
@@ -29,7 +28,7 @@ fn engine(number: u32) -> Engine {
     Engine(NonZeroU32::new(number).unwrap())
 }
 
-type Opened = (Beside, Sender<af_xdp::Port>);
+type Opened = (Beside, Door);
 
 fn open(filter: &OwnedFd) -> anyhow::Result<Opened> {
     let settings = af_packet::Settings::new("eth0");
@@ -87,9 +86,7 @@ impl Place {
         };
         let port = self.link.ours.within(open).unwrap();
         self.redirect.enter(queue, engine(number), port.socket()).unwrap();
-        let (driver, queues) = &mut self.engines[number as usize - 1];
-        queues.send(port).unwrap();
-        driver.complete(&mut |_| {}).unwrap();
+        self.engines[number as usize - 1].1.bring(port).unwrap();
     }
 
     /// Each remote sends one datagram, which comes to one engine: for each, from which ports.

@@ -6,13 +6,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::AsFd as _;
-use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OURS, end, knock_from};
 use socket2::{Domain, Socket, Type};
-use uncork_driver::{Beside, Driver as _, af_packet, af_xdp};
+use uncork_driver::{Beside, Door, Driver as _, af_packet, af_xdp};
 use uncork_guard::{Error, Guard, Plan, devices};
 use uncork_guardian::Client;
 use uncork_netns::testing::is_skipped;
@@ -24,15 +23,15 @@ const REMOTES: std::ops::Range<u16> = 20_000..20_040;
 struct Stack {
     client: Client,
     driver: Beside,
-    sender: Sender<af_xdp::Port>,
+    door: Door,
 }
 
 impl Stack {
     fn new(mut client: Client) -> Self {
         assert!(client.has_queues());
         let handed = client.open(client.devices()[0].index).unwrap();
-        let (driver, sender) = Beside::new(af_packet::Port::adopt(handed).unwrap()).unwrap();
-        Self { client, driver, sender }
+        let (driver, door) = Beside::new(af_packet::Port::adopt(handed).unwrap()).unwrap();
+        Self { client, driver, door }
     }
 
     /// Its queues, after those that have come were taken in.
@@ -40,9 +39,9 @@ impl Stack {
         self.client.check().unwrap();
         while let Some((device, handed)) = self.client.next_queue() {
             assert_eq!(device, self.client.devices()[0].index);
-            self.sender.send(af_xdp::Port::adopt(handed).unwrap()).unwrap();
+            self.door.bring(af_xdp::Port::adopt(handed).unwrap()).unwrap();
         }
-        self.driver.complete(&mut |_| {}).unwrap();
+        self.driver.has_frames();
         self.driver.redirected().unwrap().queues
     }
 

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::Timespec;
 use uncork_attach::record::Ends;
-use uncork_driver::{Beside, Driver, OpenError, af_packet, af_xdp};
+use uncork_driver::{Beside, Door, Driver, OpenError, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
 use uncork_stack::{Cidr, Found, Mac};
@@ -112,7 +111,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
 }
 
 /// By the number of a device: to whom its queues are passed on.
-type Queues = Vec<(i32, Sender<af_xdp::Port>)>;
+type Queues = Vec<(i32, Door)>;
 
 /// Opens all devices.
 fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
@@ -132,7 +131,7 @@ fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
     Ok((links, queues))
 }
 
-type Opened = (Box<dyn Driver + Send>, Option<Sender<af_xdp::Port>>);
+type Opened = (Box<dyn Driver + Send>, Option<Door>);
 
 fn driver(handed: af_packet::Handed, has_queues: bool) -> Result<Opened, OpenError> {
     let port = af_packet::Port::adopt(handed)?;
@@ -210,16 +209,13 @@ impl Life {
         let mut client = self.client.borrow_mut();
         while let Some((device, handed)) = client.next_queue() {
             let to = self.queues.iter().find(|(other, _)| *other == device);
-            match af_xdp::Port::adopt(handed) {
+            let brought = match af_xdp::Port::adopt(handed) {
                 // There is an engine on each device for as long as the instance lives.
-                Ok(port) => {
-                    if let Some((_, to)) = to {
-                        let _ = to.send(port);
-                    }
-                }
-                Err(error) => {
-                    (self.say)(&format!("an instance of the stack does without a queue: {error}"));
-                }
+                Ok(port) => to.map_or(Ok(()), |(_, to)| to.bring(port)),
+                Err(error) => Err(io::Error::other(error)),
+            };
+            if let Err(error) = brought {
+                (self.say)(&format!("an instance of the stack does without a queue: {error}"));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! with the processes the program goes that hands frames over.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +13,7 @@ use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::nginx::serving;
+use crate::nginx::{configuration, serving};
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
@@ -156,6 +156,35 @@ fn a_process_with_all_queues_gets_something_by_its_packet_socket() -> Result<()>
     ensure!(by_queue == in_all && in_all > 40_000, "{by_queue} of {in_all} frames");
     ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
     hosts.check_nothing_left(REDIS_PORT)
+}
+
+#[test]
+fn who_comes_first_is_not_heard() -> Result<()> {
+    if lacks(&NGINX)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdpfirst")?;
+    let scratch = Scratch::new()?;
+    scratch.file("small", 602)?;
+    std::fs::write(scratch.path("nginx.conf"), configuration(&scratch, PORT, 1, "on"))?;
+    let more: &[&str] = if hosts.instances().is_some() { &[] } else { &["--queues=2"] };
+    let mut command = hosts.on_stack_with(more, find("nginx").context("no nginx")?)?;
+    command.arg("-c").arg(scratch.path("nginx.conf")).arg("-p").arg(scratch.root());
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    wait_until("nginx listens", || Ok(hosts.ours.listens(PORT)))?;
+    // All has come to rest, and nothing ever comes by the packet socket.
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    let mut connection = hosts.http(PORT)?;
+    let answer = connection.get("/small")?;
+    // A SYN is sent again after a second.
+    let took = begun.elapsed();
+    ensure!(took < Duration::from_millis(900), "an answer after {took:?}");
+    ensure!(answer == Answer::of(200, &std::fs::read(scratch.path("small"))?), "another answer");
+    hosts.check_on_stack(connection.stream())?;
+    drop(connection);
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    hosts.check_nothing_left(PORT)
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::sync::mpsc::Sender;
 
-use uncork_driver::{Beside, Driver, af_packet, af_xdp};
+use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
@@ -27,7 +26,7 @@ pub(crate) struct Guardian {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     /// By the number of a device: to whom its queues are passed on.
-    queues: Vec<(i32, Sender<af_xdp::Port>)>,
+    queues: Vec<(i32, Door)>,
 }
 
 fn reason(error: &Error) -> Reason {
@@ -72,14 +71,13 @@ impl Guardian {
         Ok(Box::new(driver))
     }
 
-    /// Passes on queues that have come. One that cannot be used brings nothing: all comes by packet sockets then.
+    /// Passes on queues that have come. The socket of one that cannot be used is closed: all comes by packet sockets then.
     fn pass_queues_on(&mut self) {
         let Some(client) = &mut self.client else { return };
         while let Some((device, handed)) = client.next_queue() {
             let to = self.queues.iter().find(|(other, _)| *other == device);
             if let (Some((_, to)), Ok(port)) = (to, af_xdp::Port::adopt(handed)) {
-                // Who has left the device does not listen any more.
-                let _ = to.send(port);
+                let _ = to.bring(port);
             }
         }
     }

@@ -11,7 +11,6 @@ use crate::contest::{Case, interleave};
 use crate::launch::Way;
 use crate::outcome::{Compare, Row, Unit};
 use crate::place::{Cores, Place};
-use crate::process::Running;
 use crate::run::Bed;
 use crate::run::nginx::Nginx;
 use crate::run::tuning::may;
@@ -23,21 +22,26 @@ const BULK: u16 = 5201;
 const PORTS: [(&str, &[&str]); 2] =
     [("AF_XDP", &["--driver=xdp"]), ("packet sockets", &["--driver=packet"])];
 
-/// Servers on a link of their own: an XDP program changes what the device's other end may leave to it.
-struct Bench {
+/// A server on a link of its own: an XDP program changes what the device's other end may leave to it, and there is one on
+/// a device.
+struct Bench<S> {
     _near: Namespace,
     far: Namespace,
-    nginx: Nginx,
-    iperf: Running,
+    server: S,
 }
 
-impl Bench {
-    fn new(bed: &Bed<'_>, more: &'static [&'static str], cores: Cores) -> Result<Self> {
-        let (near, far) = joined()?;
-        let way = (&Way::Stack { device: DEVICE, more }, cores.server);
-        let nginx = Nginx::start_in(bed, &near, (NEAR, HTTP).into(), way)?;
-        let iperf = bulk::serve(bed, &near, (NEAR, BULK).into(), way)?;
-        Ok(Self { _near: near, far, nginx, iperf })
+impl<S> Bench<S> {
+    /// One for each port.
+    fn both(
+        cores: Cores,
+        start: impl Fn(&Namespace, (&Way, usize)) -> Result<S>,
+    ) -> Result<Vec<Self>> {
+        let one = |(_, more): &(&str, &'static [&'static str])| {
+            let (near, far) = joined()?;
+            let server = start(&near, (&Way::Stack { device: DEVICE, more }, cores.server))?;
+            Ok(Self { _near: near, far, server })
+        };
+        PORTS.iter().map(one).collect()
     }
 }
 
@@ -45,20 +49,20 @@ impl Bench {
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "nginx", "wrk", "iperf3"])?;
     let cores = Place::TwoCores.cores()?;
-    let benches: Result<Vec<_>> =
-        PORTS.iter().map(|(_, more)| Bench::new(bed, more, cores)).collect();
-    let benches = benches?;
+    let (http, bulk) = (SocketAddr::from((NEAR, HTTP)), SocketAddr::from((NEAR, BULK)));
+    let pages = Bench::both(cores, |near, way| Nginx::start_in(bed, near, http, way))?;
+    let bodies = Bench::both(cores, |near, way| bulk::serve(bed, near, bulk, way))?;
     let mut cases = Vec::new();
-    for ((name, _), bench) in PORTS.iter().zip(&benches) {
-        let server = Server::new(bench.nginx.running.pid(), HTTP);
-        let far = &bench.far;
+    for (at, (name, _)) in PORTS.iter().enumerate() {
+        let (page, body) = (&pages[at], &bodies[at]);
+        let server = Server::new(page.server.running.pid(), HTTP);
         cases.push(Case::new(format!("wrk -c64: {name}"), move || {
-            nginx::ask(bed, far, (server, &["-c64"]), cores)
+            nginx::ask(bed, &page.far, (server, &["-c64"]), cores)
         }));
         for (direction, arguments) in bulk::DIRECTIONS {
-            let server = (bench.iperf.pid(), SocketAddr::from((NEAR, BULK)));
+            let server = (body.server.pid(), bulk);
             cases.push(Case::new(format!("iperf3, {direction}: {name}"), move || {
-                bulk::ask(bed, far, server, (arguments, cores))
+                bulk::ask(bed, &body.far, server, (arguments, cores))
             }));
         }
     }
