@@ -56,6 +56,12 @@ pub enum Error {
         /// Number of the program.
         program: u32,
     },
+    /// AF_XDP needs one privilege more on a device that does not fill in checksums.
+    #[error(
+        "AF_XDP on the network device {0}, a veth, needs CAP_PERFMON, too: run uncork as root, or sudo setcap \
+         cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep $(command -v uncork), or leave out --driver=xdp"
+    )]
+    Perfmon(String),
     /// A device's driver has no XDP.
     #[error(
         "the driver of the network device {0} has no XDP of its own, and without that AF_XDP is no better than a \

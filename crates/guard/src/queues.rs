@@ -44,7 +44,11 @@ impl Shared {
     fn new(steering: &Steering, device: &Device) -> Result<Self, Error> {
         let name = device.name.clone();
         let Nature { index, queues: count, marks } = Nature::of(&name)?;
-        let redirect = steering.by_queue(owned::Queues { count, marks })?;
+        let redirect = steering.by_queue(owned::Queues { count, marks });
+        let redirect = redirect.map_err(|error| match error {
+            owned::Error::Privilege if marks => Error::Perfmon(name.clone()),
+            error => error.into(),
+        })?;
         let of = vec![None; count as usize];
         let mut shared = Self { index, redirect, of, first: Some(open(&name, 0)?), name };
         shared.attach()?;

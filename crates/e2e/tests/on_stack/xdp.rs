@@ -238,5 +238,15 @@ fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
     hosts.ours.ip("link set br0 up")?;
     refused("run --stack --driver=xdp --dev br0 -- true", 125, "leave out --driver=xdp")?;
     refused("run --stack --queues=2 -- true", 125, "--driver=xdp beside it")?;
-    refused("run --stack=instance --driver=xdp -- true", 125, "uncork stack start")
+    refused("run --stack=instance --driver=xdp -- true", 125, "uncork stack start")?;
+    // Root without what lets an eBPF program look into the kernel's own buffers.
+    let without = ["--bounding-set=-perfmon,-sys_admin", "--inh-caps=-perfmon,-sys_admin"];
+    let mut command = hosts.ours.command("setpriv");
+    command.args(without).arg(artifact::uncork()?).env("UNCORK_LIBRARY", artifact::library()?);
+    command.args("run --stack --driver=xdp --dev eth0 -- true".split_whitespace());
+    let finished = run(&mut command, LONG)?;
+    let said = finished.stderr;
+    ensure!(finished.status.code() == Some(125), "{}: {said}", finished.status);
+    ensure!(said.contains("cap_perfmon") && said.lines().count() == 1, "{said}");
+    Ok(())
 }

@@ -160,6 +160,7 @@ fn refused(error: &Error) -> Failure {
         Error::Privilege(what) => Failure::no_permission(format!(
             "instances of a stack in user space need {what}: run uncork as root (sudo uncork stack start)"
         )),
+        Error::Perfmon(_) => Failure::no_permission(error.to_string()),
         Error::System { .. } | Error::Steering(_) => Failure::left(error.to_string()),
         _ => Failure::unusable(error.to_string()),
     }
