@@ -103,7 +103,10 @@ fn readable() -> EpollEvent {
 
 impl Driver for Beside {
     fn capabilities(&self) -> Capabilities {
-        self.packets.capabilities()
+        // The memory of a queue's frames was made for the MTU that the device had: what is longer would be lost there.
+        let capabilities = self.packets.capabilities();
+        let mtus = self.queues.iter().map(|queue| queue.capabilities().mtu);
+        Capabilities { mtu: mtus.fold(capabilities.mtu, u16::min), ..capabilities }
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {

@@ -9,13 +9,14 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use common::{KERNELS, LONG, Link, OURS, skipped};
+use common::{KERNELS, LONG, Link, OURS, numbered, send, skipped};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uncork_bpf::owned::{
     Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing,
 };
 use uncork_driver::af_xdp::{self, Nature};
 use uncork_driver::{Beside, Door, Driver as _, af_packet};
+use uncork_wire::ethernet::Mac;
 
 const PORT: u16 = 7000;
 const REMOTES: usize = 40;
@@ -142,6 +143,31 @@ fn each_engine_gets_what_is_its_by_whichever_queue_it_comes() {
     let before = place.redirected();
     place.send();
     assert_eq!(place.redirected()[1], before[1], "it was left");
+}
+
+#[test]
+fn who_has_a_queue_takes_no_longer_packets_than_it_was_opened_for() {
+    if skipped("who_has_a_queue_takes_no_longer_packets_than_it_was_opened_for") {
+        return;
+    }
+    let mut place = Place::new("besidemtu");
+    place.give(0, 1);
+    for host in [&place.link.ours, &place.link.kernels] {
+        host.ip("link set eth0 mtu 9000").unwrap();
+    }
+    // The MTU is looked at now and then, when something is sent.
+    std::thread::sleep(Duration::from_millis(200));
+    let mtus: Vec<u16> = place
+        .engines
+        .iter_mut()
+        .map(|(driver, _)| {
+            driver.receive(1, &mut |_| {}).unwrap();
+            send(driver, &numbered(1, 60, Mac::BROADCAST), 1);
+            driver.flush().unwrap();
+            driver.capabilities().mtu
+        })
+        .collect();
+    assert_eq!(mtus, [1500, 9000]);
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl Guard {
                 self.steering.settle(&sessions(&self.peers));
             }
             if self.queueing_again().is_some_and(|after| after.is_zero()) {
-                self.hand_out_queues();
+                self.hand_out_again();
             }
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();

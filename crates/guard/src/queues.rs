@@ -50,9 +50,29 @@ impl Shared {
             error => error.into(),
         })?;
         let of = vec![None; count as usize];
-        let mut shared = Self { index, redirect, of, first: Some(open(&name, 0)?), name };
-        shared.attach()?;
+        let mut shared = Self { index, redirect, of, first: None, name };
+        shared.take(Instant::now() + OTHERS_END)?;
         Ok(shared)
+    }
+
+    /// Attaches the program and opens the first queue, as soon as whoever has them has ended, if that is so until then.
+    fn take(&mut self, until: Instant) -> Result<(), Error> {
+        loop {
+            let taken = self.try_to_take();
+            let may_end =
+                matches!(taken, Err(Error::Occupied { .. } | Error::Port(OpenError::Busy(_))));
+            if !may_end || Instant::now() >= until {
+                return taken;
+            }
+            thread::sleep(FIRST_RETRY);
+        }
+    }
+
+    fn try_to_take(&mut self) -> Result<(), Error> {
+        if self.first.is_none() {
+            self.first = Some(open(&self.name, 0)?);
+        }
+        self.attach()
     }
 
     fn attach(&mut self) -> Result<(), Error> {
@@ -102,6 +122,8 @@ pub(crate) struct Queues {
     devices: Vec<Shared>,
     /// How many of a device a program gets that has a stack of its own.
     each: NonZeroU32,
+    /// Those that could not be given, and when it is tried again.
+    waits: Vec<Queue>,
     retry: Option<Instant>,
     rests: Duration,
 }
@@ -122,35 +144,23 @@ impl Queues {
         devices: &[Device],
         each: NonZeroU32,
     ) -> Result<Self, Error> {
-        let until = Instant::now() + OTHERS_END;
-        let shared = |device| loop {
-            match Shared::new(steering, device) {
-                Err(_) if Instant::now() < until => thread::sleep(FIRST_RETRY),
-                done => return done,
-            }
-        };
+        let shared = |device| Shared::new(steering, device);
         let devices = devices.iter().map(shared).collect::<Result<_, Error>>()?;
-        Ok(Self { devices, each, retry: None, rests: FIRST_RETRY })
+        Ok(Self { devices, each, waits: Vec::new(), retry: None, rests: FIRST_RETRY })
     }
 
     /// A queue that is free, and who is to have it: the engine with the fewest. An instance has those of its number
     /// and every so many behind, so that they stay the same when it is started again.
-    pub(crate) fn next(
-        &mut self,
-        sessions: &[&Session],
-        instances: u32,
-    ) -> Option<(Queue, Engine)> {
-        self.retry = None;
+    pub(crate) fn next(&self, sessions: &[&Session], instances: u32) -> Option<(Queue, Engine)> {
         let free = self.devices.iter().enumerate().flat_map(|(device, shared)| {
             let numbers = (0..).zip(&shared.of).filter(|(_, of)| of.is_none());
             numbers.map(move |(number, _)| Queue { device, number })
         });
-        free.filter_map(|queue| {
+        free.filter(|queue| !self.waits.contains(queue)).find_map(|queue| {
             let wants = sessions.iter().filter(|session| self.wants(session, queue, instances));
             let fewest = wants.min_by_key(|session| self.count(queue.device, session.engine))?;
             Some((queue, fewest.engine))
         })
-        .next()
     }
 
     fn count(&self, device: usize, engine: Engine) -> usize {
@@ -178,10 +188,19 @@ impl Queues {
         Ok((shared.index, handed))
     }
 
-    /// One could not be given: it is tried again later.
-    pub(crate) fn put_off(&mut self) {
-        self.retry = Some(Instant::now() + self.rests);
-        self.rests = LAST_RETRY.min(self.rests * 2);
+    /// This one could not be given: it is tried again later, and holds up no other.
+    pub(crate) fn put_off(&mut self, queue: Queue) {
+        self.waits.push(queue);
+        if self.retry.is_none() {
+            self.retry = Some(Instant::now() + self.rests);
+            self.rests = LAST_RETRY.min(self.rests * 2);
+        }
+    }
+
+    /// It is later.
+    pub(crate) fn try_again(&mut self) {
+        self.waits.clear();
+        self.retry = None;
     }
 
     /// An engine is gone, and its sockets with it.

@@ -141,6 +141,27 @@ fn one_program_has_all_queues_if_that_is_said() {
 }
 
 #[test]
+fn a_queue_of_another_programs_holds_up_no_other() {
+    if is_skipped("a_queue_of_another_programs_holds_up_no_other") {
+        return;
+    }
+    let link = Link::with_queues("queuesheld", 3, 1, 0);
+    let hold = || {
+        let settings = af_xdp::Settings { queue: 1, ..af_xdp::Settings::new("eth0") };
+        Ok(af_xdp::Handed::open(&settings)?)
+    };
+    let held = link.ours.within(hold).unwrap();
+    let mut first = Stack::new(link.client());
+    first.has(&[0]);
+    let mut second = Stack::new(link.client());
+    second.has(&[2]);
+    let mut third = Stack::new(link.client());
+    assert_eq!(third.queues(), Vec::<u32>::new());
+    drop(held);
+    third.has(&[1]);
+}
+
+#[test]
 fn instances_have_the_same_queues_again() {
     if is_skipped("instances_have_the_same_queues_again") {
         return;

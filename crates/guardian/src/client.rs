@@ -116,6 +116,14 @@ impl Client {
         self.unasked.words.pop_front()
     }
 
+    /// Whether something that the guardian has said unasked waits to be fetched. It may have come in the middle of an
+    /// answer: the descriptor is not readable for it then, and who sleeps on that is not woken.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        let Unasked { passed, askers, words, queues, queue: _ } = &self.unasked;
+        !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
+    }
+
     /// What a stack may use, as it was when the guardian began.
     #[must_use]
     pub fn devices(&self) -> &[Device] {

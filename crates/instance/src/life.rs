@@ -245,6 +245,7 @@ impl Life {
     fn sleep(&mut self) -> Result<(), Error> {
         let may = self.floor.lie_down();
         let client = self.client.borrow();
+        let may = may && !client.has_news();
         let (mut fds, limit) = self.floor.rest();
         fds.extend([client.as_fd(), self.ways.as_fd()]);
         let woken = wait(&fds, if may { limit } else { Some(Duration::ZERO) });

@@ -10,6 +10,7 @@ use uncork_guardian::Reply;
 
 use super::passing::UNASKED;
 use super::{Guard, sessions};
+use crate::queues::Queues;
 
 impl Guard {
     /// Gives queues that are free to who is to have them.
@@ -24,7 +25,7 @@ impl Guard {
                     // Who does not take it is about to be buried.
                     let _ = self.say_queue(engine, device, handed);
                 }
-                Err(_) => return queues.put_off(),
+                Err(_) => queues.put_off(queue),
             }
         }
     }
@@ -48,6 +49,12 @@ impl Guard {
             queues.free(engine);
             self.hand_out_queues();
         }
+    }
+
+    /// The time has come for those that could not be given.
+    pub(super) fn hand_out_again(&mut self) {
+        self.queues.iter_mut().for_each(Queues::try_again);
+        self.hand_out_queues();
     }
 
     /// How long it is until queues are to be handed out again that could not be opened.

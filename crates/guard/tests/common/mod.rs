@@ -52,9 +52,16 @@ pub(crate) fn end(ip: &str, port: u16) -> SocketAddr {
 
 /// The two hosts alone, with the names of their namespaces.
 pub(crate) fn hosts(label: &str) -> (Namespace, Namespace) {
+    hosts_with(label, 1)
+}
+
+/// The same, with so many queues at either end.
+fn hosts_with(label: &str, queues: u32) -> (Namespace, Namespace) {
     let ours = Namespace::new(&format!("{label}-o")).unwrap();
     let theirs = Namespace::new(&format!("{label}-t")).unwrap();
-    let pair = format!("link add eth0 type veth peer name eth0 netns {}", theirs.name());
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+    let peer = format!("peer name eth0 {queues} netns {}", theirs.name());
+    let pair = format!("link add eth0 {queues} type veth {peer}");
     ours.ip(&pair).unwrap();
     for (host, v4, v6) in [(&ours, OURS, OUR_V6), (&theirs, THEIRS, THEIR_V6)] {
         host.set("ipv6/conf/eth0/disable_ipv6", 0).unwrap();
@@ -77,13 +84,7 @@ impl Link {
 
     /// The device has so many queues, of which each program gets so many, or instances have all.
     pub(crate) fn with_queues(label: &str, queues: u32, each: u32, instances: u32) -> Self {
-        let (ours, theirs) = hosts(label);
-        for host in [&ours, &theirs] {
-            let count = queues.to_string();
-            let mut ethtool = host.command("ethtool");
-            uncork_netns::run(ethtool.args(["-L", "eth0", "rx", &count, "tx", &count])).unwrap();
-        }
-        Self::begin((ours, theirs), &[], instances, NonZeroU32::new(each))
+        Self::begin(hosts_with(label, queues), &[], instances, NonZeroU32::new(each))
     }
 
     fn begin(

@@ -181,6 +181,17 @@ static __always_inline bool read_ipv6(const struct frame *frame, __u32 at, struc
 	return true;
 }
 
+/* False if it is no IP. */
+static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, __u32 at,
+				    struct packet *packet)
+{
+	if (protocol == bpf_htons(ETH_P_IP))
+		return read_ipv4(frame, at, packet);
+	if (protocol == bpf_htons(ETH_P_IPV6))
+		return read_ipv6(frame, at, packet);
+	return false;
+}
+
 /* False if it is no IP, or of a VLAN, which is another network. */
 static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
 {
@@ -189,11 +200,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))
 		return false;
-	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return read_ipv4(&frame, at, packet);
-	if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		return read_ipv6(&frame, at, packet);
-	return false;
+	return read_ip(&frame, skb->protocol, at, packet);
 }
 
 /* Those that may be about a packet of the stack's. The kernel knows no socket for them, and is quiet. */

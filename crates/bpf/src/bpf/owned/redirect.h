@@ -84,15 +84,8 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
 		return false;
 	if (protocol == bpf_htons(ETH_P_ARP))
 		return is_arp_for_engine(&frame);
-	if (protocol == bpf_htons(ETH_P_IP)) {
-		if (!read_ipv4(&frame, ETHERNET_BYTES, &packet))
-			return false;
-	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		if (!read_ipv6(&frame, ETHERNET_BYTES, &packet))
-			return false;
-	} else {
+	if (!read_ip(&frame, protocol, ETHERNET_BYTES, &packet))
 		return false;
-	}
 	return owner(&packet, NONE, settings.engine) == settings.engine ||
 	       is_solicitation_for_engine(&frame, &packet) || is_about_ours(&frame, &packet);
 }
@@ -106,13 +99,9 @@ static __always_inline bool is_engines(struct xdp_md *xdp, __u32 engine)
 	struct frame frame = { .xdp = xdp, .is_xdp = true };
 	struct packet packet = {};
 	__be16 protocol;
-	bool read = false;
 
 	if (!load(&frame, ETHERNET_BYTES - sizeof(protocol), &protocol, sizeof(protocol)))
 		return false;
-	if (protocol == bpf_htons(ETH_P_IP))
-		read = read_ipv4(&frame, ETHERNET_BYTES, &packet);
-	else if (protocol == bpf_htons(ETH_P_IPV6))
-		read = read_ipv6(&frame, ETHERNET_BYTES, &packet);
-	return read && owner(&packet, WRITTEN_DOWN, engine) == engine;
+	return read_ip(&frame, protocol, ETHERNET_BYTES, &packet) &&
+	       owner(&packet, WRITTEN_DOWN, engine) == engine;
 }
