@@ -145,6 +145,10 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
     });
     let mut client = Client::serve(&place, "secret").unwrap();
     client.give(7, local, local).unwrap();
+    assert!(
+        client.has_news(),
+        "who sleeps on the descriptor is not woken for what has been read from it"
+    );
     let mut said = Vec::new();
     let end = Instant::now() + PATIENCE;
     while said.len() < 3 && Instant::now() < end {
@@ -157,4 +161,5 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
         }));
     }
     assert_eq!(said, ["guest 7", "granted 7", "revoked 7"]);
+    assert!(!client.has_news());
 }

@@ -8,7 +8,8 @@ use std::thread;
 use nix::sys::signal::Signal;
 use uncork_netns::testing::is_skipped;
 
-use crate::common::{UNCORK, refused, stderr, stdout, uncork};
+use crate::common::{UNCORK, refused, stdout, uncork};
+use crate::http::{a_thousand_on_one_connection, long_body, wrk};
 use crate::place::{OURS, Place, Server, is_document, octets, until, url, wait};
 use crate::refused::powerless;
 use crate::streams::echo;
@@ -36,19 +37,8 @@ fn requests_are_answered_one_by_one_and_many_at_once() {
     for place in places("dpht") {
         let server = place.serve("http --body 700");
         assert!(server.said.contains(" (DPDK, net_"), "{}", server.said);
-        for address in OURS {
-            let many = url(address, 8080, "/?[1-1000]");
-            let done = place.curl(&["--write-out", "\n%{http_code} %{num_connects}\n", &many]);
-            assert!(done.status.success(), "{}", stderr(&done));
-            let text = stdout(&done);
-            let answers = text.lines().filter(|line| line.starts_with("200 ")).count();
-            assert_eq!(answers, 1000);
-        }
-        let mut wrk = place.kernels.command("wrk");
-        let done = wrk.args(["-t1", "-c64", "-d2s", &url(OURS[0], 8080, "/")]).output().unwrap();
-        let text = stdout(&done);
-        assert!(done.status.success(), "{text}{}", stderr(&done));
-        assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+        OURS.iter().for_each(|address| a_thousand_on_one_connection(&place, address));
+        wrk(&place);
         stop(server);
     }
 }
@@ -60,13 +50,7 @@ fn a_hundred_megabytes_come_by_dpdk_as_they_were() {
     }
     for place in places("dpbig") {
         let server = place.serve("http --bytes 100000000");
-        for address in OURS {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            let name = file.path().to_str().unwrap();
-            let done = place.curl(&["--output", name, &url(address, 8080, "/file")]);
-            assert!(done.status.success(), "{}", stderr(&done));
-            is_document(file.path(), 100_000_000);
-        }
+        OURS.iter().for_each(|address| long_body(&place, address));
         stop(server);
     }
 }

@@ -11,6 +11,40 @@ fn places(label: &str) -> [Place; 3] {
     [Place::veth(label), Place::tap(&tap), Place::xdp(&xdp)]
 }
 
+/// Asks a thousand times, and connects once.
+pub(crate) fn a_thousand_on_one_connection(place: &Place, address: &str) {
+    let many = url(address, 8080, "/?[1-1000]");
+    let done = place.curl(&["--write-out", "\n%{http_code} %{num_connects}\n", &many]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let text = stdout(&done);
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("200 ")).collect();
+    // The first one connects, and nobody after it.
+    assert_eq!((lines.len(), lines[0]), (1000, "200 1"));
+    assert!(lines[1..].iter().all(|line| *line == "200 0"));
+}
+
+/// Fetches a hundred megabytes, and looks at each octet.
+pub(crate) fn long_body(place: &Place, address: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let name = file.path().to_str().unwrap();
+    let done = place.curl(&["--output", name, &url(address, 8080, "/file")]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    is_document(file.path(), 100_000_000);
+}
+
+/// 64 connections that ask without a break, for two seconds.
+pub(crate) fn wrk(place: &Place) {
+    let mut wrk = place.kernels.command("wrk");
+    wrk.args(["-t1", "-c64", "-d2s", &url(OURS[0], 8080, "/")]);
+    let done = wrk.output().unwrap();
+    let text = stdout(&done);
+    assert!(done.status.success(), "{text}{}", stderr(&done));
+    assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+    let line = text.lines().find(|line| line.contains(" requests in ")).unwrap();
+    let requests: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(requests > 500, "{text}");
+}
+
 #[test]
 fn one_request_and_a_thousand_on_one_connection() {
     if is_skipped("one_request_and_a_thousand_on_one_connection") {
@@ -31,14 +65,7 @@ fn one_request_and_a_thousand_on_one_connection() {
             assert!(head.contains("\r\nContent-Length: 700"), "{head}");
             assert_eq!(body.len(), 700);
 
-            let many = url(address, 8080, "/?[1-1000]");
-            let done = place.curl(&["--write-out", "\n%{http_code} %{num_connects}\n", &many]);
-            assert!(done.status.success(), "{}", stderr(&done));
-            let text = stdout(&done);
-            let lines: Vec<_> = text.lines().filter(|line| line.starts_with("200 ")).collect();
-            // The first one connects, and nobody after it.
-            assert_eq!((lines.len(), lines[0]), (1000, "200 1"));
-            assert!(lines[1..].iter().all(|line| *line == "200 0"));
+            a_thousand_on_one_connection(&place, address);
         }
         server.stop();
     }
@@ -90,13 +117,7 @@ fn a_hundred_megabytes_arrive_as_they_were() {
     }
     for place in places("stbig") {
         let server = place.serve("http --bytes 100000000");
-        for address in OURS {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            let name = file.path().to_str().unwrap();
-            let done = place.curl(&["--output", name, &url(address, 8080, "/file")]);
-            assert!(done.status.success(), "{}", stderr(&done));
-            is_document(file.path(), 100_000_000);
-        }
+        OURS.iter().for_each(|address| long_body(&place, address));
         server.stop();
     }
 }
@@ -108,15 +129,7 @@ fn wrk_over_64_connections_finds_nothing_wrong() {
     }
     for place in places("stwrk") {
         let server = place.serve("http");
-        let mut wrk = place.kernels.command("wrk");
-        wrk.args(["-t1", "-c64", "-d2s", &url(OURS[0], 8080, "/")]);
-        let done = wrk.output().unwrap();
-        let text = stdout(&done);
-        assert!(done.status.success(), "{text}{}", stderr(&done));
-        assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
-        let line = text.lines().find(|line| line.contains(" requests in ")).unwrap();
-        let requests: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
-        assert!(requests > 500, "{text}");
+        wrk(&place);
         server.stop();
     }
 }
