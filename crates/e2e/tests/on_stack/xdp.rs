@@ -11,7 +11,7 @@ use serde_json::Value;
 use uncork_e2e::hosts::OURS;
 use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact, run};
+use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
 
 use crate::nginx::{configuration, serving};
 use crate::{Scratch, lacks, wait_until};
@@ -159,20 +159,43 @@ fn a_process_with_all_queues_gets_something_by_its_packet_socket() -> Result<()>
 }
 
 #[test]
-fn who_comes_first_is_not_heard() -> Result<()> {
+fn who_comes_first_is_heard() -> Result<()> {
     if lacks(&NGINX)? {
         return Ok(());
     }
     let hosts = Hosts::by_xdp("xdpfirst")?;
+    if hosts.instances().is_some() {
+        return Ok(());
+    }
+    is_heard_first(&hosts, &["--queues=2"])
+}
+
+#[test]
+fn who_comes_first_to_an_instance_of_two_devices_is_heard() -> Result<()> {
+    if lacks(&NGINX)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdpfirsti")?;
+    hosts.stop_instances()?;
+    hosts.ours.ip("link add eth1 type veth peer name eth2")?;
+    hosts.ours.ip("address add 10.96.2.1/24 dev eth1")?;
+    for device in ["eth1", "eth2"] {
+        hosts.ours.ip(&format!("link set {device} up"))?;
+    }
+    let devices = ["eth0", "eth1"];
+    *hosts.instances() = Some(Instances::start_with(&["--driver=xdp"], &hosts.ours, &devices, 1)?);
+    is_heard_first(&hosts, &[])
+}
+
+/// A server that has come to rest, to which nothing ever comes by its packet socket.
+fn is_heard_first(hosts: &Hosts, more: &[&str]) -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     std::fs::write(scratch.path("nginx.conf"), configuration(&scratch, PORT, 1, "on"))?;
-    let more: &[&str] = if hosts.instances().is_some() { &[] } else { &["--queues=2"] };
     let mut command = hosts.on_stack_with(more, find("nginx").context("no nginx")?)?;
     command.arg("-c").arg(scratch.path("nginx.conf")).arg("-p").arg(scratch.root());
     let server = Daemon::start(command, &scratch.path("log"))?;
     wait_until("nginx listens", || Ok(hosts.ours.listens(PORT)))?;
-    // All has come to rest, and nothing ever comes by the packet socket.
     std::thread::sleep(Duration::from_secs(2));
     let begun = Instant::now();
     let mut connection = hosts.http(PORT)?;
