@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use crate::Sockets;
+use crate::link::Link;
 use crate::outside::Outside;
 use crate::parts::Parts;
-use crate::table::Kind;
+use crate::table::{Kind, Place};
 use crate::waiting::Wait;
 use crate::world::{For, World};
 
-/// How long a process that ends waits for its peers to acknowledge what it has sent. Whoever has not by then
-/// gets a reset.
+/// How long a process that ends goes on with its connections itself. Most peers have acknowledged everything by then;
+/// what is left to the others is the kernel's affair.
+const BEFORE_KERNEL: Duration = Duration::from_millis(100);
+/// How long if the kernel does not take them. Whoever has not acknowledged everything by then gets a reset.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl<O: Outside> Sockets<O> {
-    /// The process ends, or becomes another program: its connections are closed, as the kernel would, and
-    /// what was sent arrives, unless a peer is too slow.
+    /// The process ends, or becomes another program: its connections are closed, and what was sent arrives, however
+    /// slow a peer is.
     pub fn end(&self) {
         let quiet = self.with_all(|world| {
             world.leave_all();
@@ -25,13 +28,27 @@ impl<O: Outside> Sockets<O> {
             world.turn();
             world.is_quiet()
         });
-        if !quiet.contains(&false) {
+        if !quiet.contains(&false) || self.becomes_quiet(BEFORE_KERNEL) {
             return;
         }
+        self.with_all(World::let_go_all);
+        if !self.becomes_quiet(PATIENCE - BEFORE_KERNEL) {
+            self.with_all(|world| {
+                for link in world.links() {
+                    let now = link.now();
+                    link.stack().abort_all(now);
+                }
+                world.turn();
+            });
+        }
+    }
+
+    /// Whether all of this process's stacks are, after this time at the latest.
+    fn becomes_quiet(&self, limit: Duration) -> bool {
         let wait = Wait {
             waits_for: For::Sockets(Vec::new()),
             parts: self.all().map(Parts::of).fold(Parts::NONE, Parts::or),
-            limit: Some(PATIENCE),
+            limit: Some(limit),
             mask: None,
             kernel: &mut [],
             restarts: true,
@@ -41,15 +58,7 @@ impl<O: Outside> Sockets<O> {
             all_quiet = (all_quiet || look.is_first) && world.is_quiet();
             (all_quiet && look.is_last).then_some(())
         });
-        if !matches!(quiet, Ok(Some(()))) {
-            self.with_all(|world| {
-                for link in world.links() {
-                    let now = link.now();
-                    link.stack().abort_all(now);
-                }
-                world.turn();
-            });
-        }
+        matches!(quiet, Ok(Some(())))
     }
 }
 
@@ -71,6 +80,23 @@ impl World {
                 link.stack().close(now, place.id);
             }
         }
+    }
+
+    /// What is left of closed connections becomes the kernel's, as far as it takes them.
+    fn let_go_all(&mut self) {
+        let ids = |(link, stack): (usize, &mut Link)| {
+            stack.stack().all().into_iter().map(move |id| Place { link, id })
+        };
+        let all: Vec<_> = self.links().iter_mut().enumerate().flat_map(ids).collect();
+        for place in all {
+            let Ok((link, now)) = self.link(place) else { continue };
+            let Some(detached) = link.stack().detach(now, place.id) else { continue };
+            if self.host.let_go(&detached).is_err() {
+                // The guardian has gone, or there is no room: the others have some time yet.
+                break;
+            }
+        }
+        self.turn();
     }
 
     /// Whether nobody has anything left to send, or to hear.

@@ -132,6 +132,13 @@ pub trait Host: Send {
     /// Why the kernel has not taken it.
     fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason>;
 
+    /// The process ends before a connection that it has closed does: the kernel sends what is left.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    fn let_go(&mut self, detached: &Detached) -> Result<(), Reason>;
+
     /// Readable when [`Host::is_gone`] has to be asked.
     fn wakes(&self) -> Option<RawFd>;
 

@@ -178,6 +178,9 @@ mod tests {
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
             Ok(())
         }
+        fn let_go(&mut self, _: &Detached) -> Result<(), Reason> {
+            Ok(())
+        }
         fn wakes(&self) -> Option<RawFd> {
             None
         }

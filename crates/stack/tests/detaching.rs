@@ -87,6 +87,20 @@ fn ends_are_no_octets() {
 }
 
 #[test]
+fn what_its_user_has_closed_is_given_away_until_it_is_over() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.write(socket, 50);
+    lab.stack.close(lab.now, socket);
+    lab.take();
+    let detached = detach(&mut lab, socket);
+    let one = &detached.snapshot;
+    assert_eq!((one.state, one.fin_sent), (SnapshotState::FinWait1, true));
+    assert_eq!((one.unacknowledged_bytes, one.unsent_bytes), (50, 0));
+    assert!(lab.stack.detach(lab.now, socket).is_none());
+}
+
+#[test]
 fn what_is_not_open_or_over_is_not_given_away() {
     let mut lab = Lab::new(Config::default());
     let remote = format!("{}:{}", common::PEER, common::PEER_PORT).parse().unwrap();

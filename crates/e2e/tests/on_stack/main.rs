@@ -13,6 +13,7 @@ mod memcached;
 mod mtu;
 mod nginx;
 mod node;
+mod parting;
 mod postgres;
 mod python;
 mod redis;

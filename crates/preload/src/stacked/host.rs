@@ -242,6 +242,13 @@ impl Host for Guardian {
         self.fill(detached, socket, inet6)
     }
 
+    fn let_go(&mut self, detached: &Detached) -> Result<(), Reason> {
+        let inet6 = detached.snapshot.local.is_ipv6();
+        let socket = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
+        // Closed behind this, it is nobody's, and sends on.
+        self.fill(detached, socket.as_fd(), inet6)
+    }
+
     fn wakes(&self) -> Option<RawFd> {
         self.client.as_ref().map(|client| client.as_fd().as_raw_fd())
     }

@@ -144,13 +144,14 @@ impl Stack {
     /// Gives a connection away, and forgets it: nothing more is sent of it, and segments that still come for it
     /// are not answered for ten seconds, in which somebody else should have begun to get them. Nothing, and
     /// nothing has changed, if it is not in one of the states that can be given away, or was not accepted.
+    /// One whose user has closed it can be given away as long as there is something left to be done.
     ///
     /// What is lost: the congestion window and all that was measured of the path; ECN (`TCP_REPAIR` has no word for
     /// it); which octets the peer has reported by SACK. Options that the user has set are his to set again.
     pub fn detach(&mut self, now: Instant, socket: SocketId) -> Option<Detached> {
         self.finish_joining();
         let connection = self.connections.get_mut(socket.place)?;
-        if connection.id != socket || !connection.user.attached || connection.is_fast_child() {
+        if connection.id != socket || connection.is_fast_child() {
             return None;
         }
         let state = SnapshotState::of(connection.state)?;

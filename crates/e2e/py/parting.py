@@ -1,0 +1,43 @@
+"""parting.py exit|_exit|exec FILE PORT: gives each of two clients who ask as much of a file as is taken at once, says how
+much that was, and ends, or becomes another program."""
+import os
+import socket
+import sys
+
+SEND_BUFFER = 4 << 20
+
+
+def give(connection, data):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    connection.setblocking(False)
+    taken = 0
+    while taken < len(data):
+        try:
+            taken += connection.send(data[taken:])
+        except BlockingIOError:
+            break
+    print("taken", taken, flush=True)
+
+
+def next_client(listener):
+    while True:
+        connection, _ = listener.accept()
+        if connection.recv(1):
+            return connection
+
+
+def main():
+    how, path, port = sys.argv[1:]
+    with open(path, "rb") as file:
+        data = file.read()
+    listener = socket.create_server(("::", int(port)), family=socket.AF_INET6, dualstack_ipv6=True)
+    connections = [next_client(listener) for _ in range(2)]
+    for connection in connections:
+        give(connection, data)
+    if how == "_exit":
+        os._exit(0)
+    if how == "exec":
+        os.execv("/bin/sleep", ["sleep", "4"])
+
+
+main()

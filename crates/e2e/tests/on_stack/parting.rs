@@ -1,0 +1,74 @@
+//! The end of a program whose peers are slow: what they were sent comes all the same, as on kernel sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use uncork_e2e::hosts::{OUR_V6, OURS, end};
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts, artifact};
+
+use crate::{Scratch, lacks, noise, wait_until};
+
+const PORT: u16 = 5300;
+const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
+/// More than lies on the way and in the peer's buffers together.
+const OCTETS: usize = 3_000_000;
+/// For so long the peers read nothing: longer than a process waits for them.
+const PAUSE: Duration = Duration::from_millis(1500);
+/// A program that ends does not wait for slow peers.
+const AT_ONCE: Duration = Duration::from_millis(700);
+const LONG: Duration = Duration::from_secs(10);
+
+#[test]
+fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("parting")?;
+    let scratch = Scratch::new()?;
+    let file = scratch.file("data", OCTETS)?;
+    for how in ["exit", "_exit", "exec"] {
+        let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+        command.arg(artifact::source("py/parting.py")).arg(how).arg(&file).arg(PORT.to_string());
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        let mut streams =
+            [hosts.connect_to(end(OURS, PORT)?)?, hosts.connect_to(end(OUR_V6, PORT)?)?];
+        for stream in &mut streams {
+            stream.write_all(b"?")?;
+        }
+        wait_until("both were given something", || Ok(taken(&server).len() == 2))
+            .with_context(|| format!("{how}\n{}", server.said()))?;
+        let taken = taken(&server);
+        let begun = Instant::now();
+        wait_until("it listens no more", || Ok(!hosts.ours.listens(PORT)))?;
+        if how != "exec" {
+            ensure!(server.wait(LONG)?.success(), "{how}: it failed");
+            let late = begun.elapsed();
+            ensure!(late < AT_ONCE, "{how}: it ended {late:?} behind its work");
+        }
+        thread::sleep(PAUSE.saturating_sub(begun.elapsed()));
+        for (stream, octets) in streams.into_iter().zip(taken) {
+            ensure!(octets > OCTETS / 2, "{how}: only {octets} octets were taken");
+            let heard = all_of(stream).with_context(|| how.to_owned())?;
+            let same = heard == noise(OCTETS)[..octets];
+            ensure!(same, "{how}: {} octets of {octets}", heard.len());
+        }
+    }
+    hosts.check_nothing_left(PORT)
+}
+
+/// How many octets the program has got rid of, of each connection.
+fn taken(server: &Daemon) -> Vec<usize> {
+    let said = server.said();
+    said.lines().filter_map(|line| line.trim().strip_prefix("taken ")?.parse().ok()).collect()
+}
+
+fn all_of(mut stream: TcpStream) -> Result<Vec<u8>> {
+    stream.set_read_timeout(Some(LONG))?;
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).with_context(|| format!("behind {} octets", heard.len()))?;
+    Ok(heard)
+}
