@@ -91,9 +91,18 @@ impl Hosts {
         Ok(hosts)
     }
 
-    fn start_instances(&self, count: u32) -> Result<()> {
-        let started = Instances::start_with(self.driver, &self.ours, &["eth0"], count)?;
-        *self.instances() = Some(started);
+    /// Programs that are started from now on run on so many instances, be it in the place of some that were killed.
+    pub fn start_instances(&self, count: u32) -> Result<()> {
+        let mut instances = self.instances();
+        let devices = ["eth0"];
+        let started = match instances.take() {
+            Some(killed) => {
+                let name = killed.kill()?;
+                Instances::start_as(self.driver, &self.ours, &devices, count, &name)?
+            }
+            None => Instances::start_with(self.driver, &self.ours, &devices, count)?,
+        };
+        *instances = Some(started);
         Ok(())
     }
 

@@ -45,15 +45,11 @@ impl Instances {
     ) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self::begin(more, host, devices, count, &name)
+        Self::start_as(more, host, devices, count, &name)
     }
 
-    /// With this name.
-    pub fn start_as(host: &Namespace, devices: &[&str], count: u32, name: &str) -> Result<Self> {
-        Self::begin(&[], host, devices, count, name)
-    }
-
-    fn begin(
+    /// The same with this name.
+    pub fn start_as(
         more: &[&str],
         host: &Namespace,
         devices: &[&str],

@@ -223,18 +223,20 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     streams.iter_mut().try_for_each(|stream| is_echoed(stream, 2000))?;
     let mut remains = Remains::default();
     remains.note(&hosts)?;
-    let instances = hosts.instances().take().context("no instances")?;
+    let guardian = hosts.instances().as_ref().and_then(Instances::pid).context("no guardian")?;
     let killed = Instant::now();
-    let name = instances.kill()?;
+    end_by(Signal::SIGKILL, guardian)?;
     let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
     ensure!(late < SOON, "a peer has heard of its end after {late:?}");
     let mut by_kernel = hosts.connect(PORT)?;
     is_echoed(&mut by_kernel, 2000).context("the listener goes on as the kernel's")?;
     drop(by_kernel);
     echo.stop(Signal::SIGTERM)?;
+    let killed = hosts.instances().take();
     remains.check(&hosts, PORT)?;
 
-    *hosts.instances() = Some(Instances::start_as(&hosts.ours, &["eth0"], 2, &name)?);
+    *hosts.instances() = killed;
+    hosts.start_instances(2)?;
     let echo = server(&hosts, &scratch, "echo", PORT).context("the next start")?;
     is_echoed(&mut hosts.connect(PORT)?, 2000)?;
     echo.stop(Signal::SIGTERM)?;

@@ -29,7 +29,7 @@ use heard::Heard;
 use lane::{Lane, PORT, Server};
 use peers::{Peer, Watch, come_and_go};
 use remains::{Process, Remains, processes};
-use strike::{Deaths, VICTIMS, Victim, strike, strike_program};
+use strike::{ATTACHED, Deaths, OWN, Victims, Who, strike, strike_program};
 
 const NEEDED: [(&str, &str); 3] =
     [("nginx", "nginx-light"), ("redis-server", "redis-server"), ("python3", "python3")];
@@ -45,8 +45,9 @@ const LOAD: Duration = Duration::from_millis(100);
 const AFTER: Duration = Duration::from_millis(50);
 
 /// The seed of a run, and what it has found so far.
-struct Run {
+struct Run<'a> {
     seed: u64,
+    victims: &'a [Victims],
     heard: Mutex<Heard>,
     /// What is measured is not the business of other rounds.
     alone: Mutex<()>,
@@ -54,18 +55,28 @@ struct Run {
 
 #[test]
 fn a_kill_leaves_peers_waiting_or_something_behind() -> Result<()> {
+    kill_all(&OWN, 0)
+}
+
+#[test]
+fn a_kill_leaves_peers_of_an_instance_waiting_or_something_behind() -> Result<()> {
+    kill_all(&ATTACHED, 2)
+}
+
+/// Kills each of these in turn, with programs on so many instances.
+fn kill_all(victims: &[Victims], instances: u32) -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
     let _alone = alone();
-    let kills = if soak() { 500 } else { 7 };
+    let kills = if soak() { 500 } else { victims.len() as u64 };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let named = std::env::var(SEED).ok().map(|seed| seed.parse()).transpose()?;
     let seed = named.unwrap_or(if soak() { u64::from(now.subsec_nanos()) } else { 1 });
-    let run = Run { seed, heard: Mutex::default(), alone: Mutex::default() };
+    let run = Run { seed, victims, heard: Mutex::default(), alone: Mutex::default() };
     let (next, failed) = (&AtomicU64::new(0), &AtomicBool::new(false));
     let lane = |number: usize| {
-        let lane = Lane::new(number)?;
+        let lane = Lane::new(number, instances)?;
         loop {
             let round = next.fetch_add(1, Relaxed);
             if round >= kills || failed.load(Relaxed) {
@@ -88,17 +99,19 @@ fn a_kill_leaves_peers_waiting_or_something_behind() -> Result<()> {
     heard.check()
 }
 
-impl Run {
+impl Run<'_> {
     fn round(&self, lane: &Lane, number: u64) -> Result<()> {
         let mut dice = Dice::new(self.seed, number);
         let server = dice.pick(&[Server::Nginx, Server::Nginx, Server::Redis, Server::Python]);
-        let victim = VICTIMS[usize::try_from(number)? % VICTIMS.len()];
-        let what = || format!("round {number} of {SEED}={}: {server:?}, {victim:?}", self.seed);
+        let victims = self.victims[usize::try_from(number)? % self.victims.len()];
+        let what = || format!("round {number} of {SEED}={}: {server:?}, {victims:?}", self.seed);
         let mut remains = Remains::default();
         {
             let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-            let scene = Scene { lane, server, victim, heard: &self.heard };
+            let scene = Scene { lane, server, victims, heard: &self.heard };
+            lane.begin().with_context(what)?;
             scene.play(&mut dice, &mut remains).with_context(what)?;
+            lane.begin().with_context(what)?;
             scene.start_again(&mut remains).with_context(what)?;
         }
         remains.check(&lane.hosts, PORT).with_context(what)
@@ -109,7 +122,7 @@ impl Run {
 struct Scene<'a> {
     lane: &'a Lane,
     server: Server,
-    victim: Victim,
+    victims: Victims,
     heard: &'a Mutex<Heard>,
 }
 
@@ -139,8 +152,14 @@ impl Scene<'_> {
         let mut deaths = self.strike_under_load(watch, daemon, peers, dice)?;
         if self.goes_on() {
             for (at, peer) in peers.iter_mut().enumerate() {
-                if watch.ends()[at].is_none() {
-                    let what = format!("a peer who {:?}, of {:?}", peer.does, peer.owner);
+                let what = || format!("a peer who {:?}, of {:?}", peer.does, peer.owner);
+                if watch.ends()[at].is_some() {
+                    continue;
+                }
+                if deaths.has_lost(peer.owner) {
+                    peer.hears_of_the_end().with_context(what)?;
+                } else {
+                    let what = what();
                     peer.is_served(&self.lane.wanted).context(what)?;
                 }
             }
@@ -148,17 +167,22 @@ impl Scene<'_> {
             new.context("one who comes after the kill")?;
         }
         let (before, hosts) = (watch.ends(), &self.lane.hosts);
-        if self.victim == Victim::Heir {
+        if self.victims == [Who::Heir] {
             // There is another one, which is as good.
             let is_there = || Ok(processes(hosts)?.iter().any(Process::is_heir));
             wait_until("the guardian has another heir", is_there)?;
-            deaths = strike(hosts, daemon, Victim::ProgramThenGuardian, dice)?;
+            deaths = strike(hosts, daemon, &[Who::Program, Who::Guardian], dice)?;
         }
         strike_program(hosts, dice, &mut deaths)?;
-        let all: Vec<_> = (0..peers.len()).collect();
-        watch.wait(&all, NEVER);
-        let left = all.into_iter().filter(|at| before[*at].is_none());
-        self.judge(watch, peers, left, &deaths)
+        let left = (0..peers.len()).filter(|at| before[*at].is_none());
+        let hears = |at: &usize| {
+            let Peer { does, owner, .. } = peers[*at];
+            owner.is_none() || deaths.doom(does, owner).is_some()
+        };
+        let (hear, read): (Vec<_>, Vec<_>) = left.partition(hears);
+        watch.wait(&hear, NEVER);
+        self.judge(watch, peers, hear, &deaths)?;
+        read.into_iter().try_for_each(|at| peers[at].hears_of_the_end())
     }
 
     /// Kills while all do what they do, and waits until those have heard who are to.
@@ -169,7 +193,7 @@ impl Scene<'_> {
         peers: &mut [Peer],
         dice: &mut Dice,
     ) -> Result<Deaths> {
-        let owners: Vec<_> = peers.iter().map(|peer| peer.owner).collect();
+        let all: Vec<_> = peers.iter().map(|peer| (peer.does, peer.owner)).collect();
         let (stop, hosts, wanted) = (AtomicBool::new(false), &self.lane.hosts, &self.lane.wanted);
         let to = end(OURS, PORT)?;
         let (deaths, talked, came) = thread::scope(|scope| {
@@ -177,10 +201,10 @@ impl Scene<'_> {
             let talks: Vec<_> = peers.iter_mut().map(talk).collect();
             let comes = scope.spawn(|| come_and_go(hosts, to, &stop));
             thread::sleep(dice.time(LOAD));
-            let deaths = strike(hosts, daemon, self.victim, dice);
+            let deaths = strike(hosts, daemon, self.victims, dice);
             if let Ok(deaths) = &deaths {
-                let all = owners.iter().enumerate();
-                let doomed = all.filter(|(_, owner)| deaths.doom(**owner).is_some());
+                let all = all.iter().enumerate();
+                let doomed = all.filter(|(_, (does, owner))| deaths.doom(*does, *owner).is_some());
                 watch.wait(&doomed.map(|(at, _)| at).collect::<Vec<_>>(), NEVER);
                 thread::sleep(AFTER);
             }
@@ -195,7 +219,8 @@ impl Scene<'_> {
         for ((at, peer), talked) in peers.iter().enumerate().zip(talked) {
             let talked = talked.map_err(|_| anyhow!("a thread panicked"))?;
             // Whose the connections are of those who have said nothing yet is known by their end only.
-            if deaths.doom(peer.owner).is_some() || (peer.owner.is_none() && ends[at].is_some()) {
+            let is_doomed = deaths.doom(peer.does, peer.owner).is_some();
+            if is_doomed || (peer.owner.is_none() && ends[at].is_some()) {
                 over.push(at);
             } else {
                 talked.context("a connection that nobody has killed")?;
@@ -208,11 +233,10 @@ impl Scene<'_> {
 
     /// Whether the kill leaves somebody who serves.
     fn goes_on(&self) -> bool {
-        match self.victim {
-            Victim::Worker | Victim::Master => self.server == Server::Nginx,
-            Victim::Guardian | Victim::Heir => true,
-            _ => false,
-        }
+        let processes = [Who::Worker, Who::Master];
+        let is_alone = processes.iter().any(|who| self.victims.contains(who));
+        let has_others = !is_alone || self.server == Server::Nginx;
+        has_others && !self.victims.contains(&Who::Program)
     }
 
     /// Fails if one of these peers has not heard, or has heard before there was anything to be heard.
@@ -229,13 +253,13 @@ impl Scene<'_> {
         for at in which {
             let Peer { does, owner, talk } = &peers[at];
             // It may have been any of several deaths: that the peer has heard of one is known then, not how soon.
-            let is_known = owner.is_some() || self.victim == Victim::Guardian;
-            let doom = if is_known { deaths.doom(*owner) } else { deaths.first() };
+            let is_known = owner.is_some() || self.victims == [Who::Guardian];
+            let doom = if is_known { deaths.doom(*does, *owner) } else { deaths.first() };
             let doom = doom.context("nobody was killed")?;
             let took = ends[at].map(|end| (end.at.checked_duration_since(doom), end.is_reset));
             match took {
                 Some((Some(_), _)) if !is_known => {}
-                Some((Some(took), is_reset)) => heard.note(self.victim, *does, took, is_reset),
+                Some((Some(took), is_reset)) => heard.note(self.victims, *does, took, is_reset),
                 Some((None, _)) => wrong.push(format!("{does:?}, of {owner:?}: too early")),
                 None => wrong.push(format!("{does:?}, of {owner:?}: never, {:?}", talk.stream())),
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::peers::Does;
-use super::strike::Victim;
+use super::strike::Victims;
 
 /// So long a peer may take to hear of it.
 const SOON: Duration = Duration::from_millis(100);
@@ -18,14 +18,14 @@ const OFTEN: usize = 240;
 /// All times, by what was killed.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    times: BTreeMap<Victim, Vec<(Duration, Does)>>,
+    times: BTreeMap<Victims, Vec<(Duration, Does)>>,
     resets: usize,
     ends: usize,
 }
 
 impl Heard {
-    pub(super) fn note(&mut self, victim: Victim, does: Does, took: Duration, is_reset: bool) {
-        self.times.entry(victim).or_default().push((took, does));
+    pub(super) fn note(&mut self, victims: Victims, does: Does, took: Duration, is_reset: bool) {
+        self.times.entry(victims).or_default().push((took, does));
         if is_reset {
             self.resets += 1;
         } else {
@@ -39,7 +39,7 @@ impl Heard {
     pub(super) fn check(&self) -> Result<()> {
         let all: Vec<_> = self.times.values().flatten().copied().collect();
         let often = self.times.iter().filter(|(_, times)| times.len() >= OFTEN);
-        let kinds = often.map(|(victim, times)| (format!("{victim:?}"), times.clone()));
+        let kinds = often.map(|(victims, times)| (format!("{victims:?}"), times.clone()));
         for (what, mut times) in kinds.chain([("all kills".to_owned(), all)]) {
             times.sort_unstable_by_key(|(took, _)| *took);
             let median = times.get(times.len() / 2).context("nobody has heard of anything")?.0;
@@ -52,12 +52,12 @@ impl Heard {
 impl fmt::Display for Heard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} resets and {} FINs", self.resets, self.ends)?;
-        for (victim, times) in &self.times {
+        for (victims, times) in &self.times {
             let mut times = times.clone();
             times.sort_unstable_by_key(|(took, _)| *took);
             let part = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
             let late = times.iter().filter(|(took, _)| *took >= SOON).count();
-            write!(f, "\n  {victim:?}: {} peers, ", times.len())?;
+            write!(f, "\n  {victims:?}: {} peers, ", times.len())?;
             write!(f, "p50 {:?}, p99 {:?}, max {:?}", part(50).0, part(99).0, part(100))?;
             write!(f, ", {late} later than {SOON:?}")?;
         }

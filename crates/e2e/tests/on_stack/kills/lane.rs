@@ -42,18 +42,38 @@ impl Server {
 pub(super) struct Lane {
     pub(super) hosts: Hosts,
     pub(super) wanted: Wanted,
+    /// How many programs run on; none if each has a stack of its own.
+    instances: u32,
     scratch: Scratch,
 }
 
 impl Lane {
-    pub(super) fn new(number: usize) -> Result<Self> {
+    pub(super) fn new(number: usize, instances: u32) -> Result<Self> {
         let hosts = Hosts::new(&format!("kills{number}"))?;
+        // What the environment says is not asked here.
+        hosts.stop_instances()?;
         let (scratch, mut wanted) = (Scratch::new()?, Wanted::default());
         for (name, length) in SIZES {
             scratch.file(name, length)?;
             wanted.files.push((name, noise(length)));
         }
-        Ok(Self { hosts, wanted, scratch })
+        Ok(Self { hosts, wanted, instances, scratch })
+    }
+
+    /// Makes sure that there are as many instances as there should be, and that all serve.
+    pub(super) fn begin(&self) -> Result<()> {
+        if self.instances == 0 {
+            return Ok(());
+        }
+        if !processes(&self.hosts)?.iter().any(Process::is_guardian) {
+            return self.hosts.start_instances(self.instances);
+        }
+        // Each has its device when it is up.
+        wait_until("all instances are up", || {
+            let living = processes(&self.hosts)?.iter().filter(|one| one.is_instance()).count();
+            let all = self.instances as usize;
+            Ok((living, self.hosts.packet_sockets()?) == (all, all))
+        })
     }
 
     pub(super) fn start(&self, server: Server) -> Result<Daemon> {

@@ -123,6 +123,21 @@ impl Peer {
         Ok(())
     }
 
+    /// Reads what is still on its way; fails unless the end comes behind it.
+    pub(super) fn hears_of_the_end(&self) -> Result<()> {
+        let mut stream = self.talk.stream();
+        stream.set_read_timeout(Some(NEVER))?;
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            match stream.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => drop(read?),
+            }
+        }
+    }
+
     /// Fails unless he is served as if nobody had been killed.
     pub(super) fn is_served(&mut self, wanted: &Wanted) -> Result<()> {
         if self.does == Does::Downloads {

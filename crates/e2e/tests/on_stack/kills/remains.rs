@@ -22,8 +22,13 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// Of programs, or of instances.
     pub(super) fn is_guardian(&self) -> bool {
-        self.line.starts_with("uncork guardian serve ")
+        self.line.starts_with("uncork guardian serve ") || self.line.contains("uncork stack start ")
+    }
+
+    pub(super) fn is_instance(&self) -> bool {
+        self.line.starts_with("uncork guardian instance ")
     }
 
     /// The guardian's heir.
@@ -32,11 +37,18 @@ impl Process {
     }
 
     pub(super) fn is_programs(&self) -> bool {
-        !self.is_guardian() && !self.is_heir()
+        !self.is_guardian() && !self.is_heir() && !self.is_instance()
     }
 
     pub(super) fn is_worker(&self) -> bool {
         self.line.starts_with("nginx: worker")
+    }
+
+    /// Inodes of the memory that it shares with an instance, or with programs.
+    pub(super) fn attachments(&self) -> BTreeSet<u64> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        let attached = maps.lines().filter(|line| line.contains("/memfd:uncork-attachment"));
+        attached.filter_map(|line| line.split_whitespace().nth(4)?.parse().ok()).collect()
     }
 }
 

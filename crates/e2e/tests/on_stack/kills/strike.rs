@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_e2e::{Daemon, Hosts};
 
 use super::dice::Dice;
+use super::peers::Does;
 use super::remains::{Process, processes};
 
 /// Between one kill and the next of the same program, at the most.
@@ -17,51 +18,76 @@ const GAP: Duration = Duration::from_millis(5);
 /// Between the program's death and the guardian's: as often as not hardly anything.
 const GAPS: [Duration; 2] = [Duration::from_micros(1), Duration::from_millis(20)];
 
-/// What is killed.
+/// Of whom one or several are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Victim {
+pub(super) enum Who {
     /// Of a program with one process: that one.
     Worker,
     /// Its first process; nginx's workers go on without theirs.
     Master,
     /// All its processes, one by one.
     Program,
+    /// One that programs are on.
+    Instance,
     Guardian,
     /// The guardian's: nobody is to notice.
     Heir,
-    GuardianThenProgram,
-    ProgramThenGuardian,
 }
 
-pub(super) const VICTIMS: [Victim; 7] = [
-    Victim::Worker,
-    Victim::Master,
-    Victim::Program,
-    Victim::Guardian,
-    Victim::Heir,
-    Victim::GuardianThenProgram,
-    Victim::ProgramThenGuardian,
+/// Who is killed, in this order.
+pub(super) type Victims = &'static [Who];
+
+/// Of programs that have stacks of their own.
+pub(super) const OWN: [Victims; 7] = [
+    &[Who::Worker],
+    &[Who::Master],
+    &[Who::Program],
+    &[Who::Guardian],
+    &[Who::Heir],
+    &[Who::Guardian, Who::Program],
+    &[Who::Program, Who::Guardian],
 ];
 
-impl Victim {
-    fn is_all_of_program(self) -> bool {
-        matches!(self, Self::Program | Self::GuardianThenProgram | Self::ProgramThenGuardian)
-    }
-}
+/// Of programs that are on instances.
+pub(super) const ATTACHED: [Victims; 12] = [
+    &[Who::Worker],
+    &[Who::Master],
+    &[Who::Program],
+    &[Who::Instance],
+    &[Who::Guardian],
+    &[Who::Heir],
+    &[Who::Guardian, Who::Program],
+    &[Who::Program, Who::Guardian],
+    &[Who::Instance, Who::Program],
+    &[Who::Program, Who::Instance],
+    &[Who::Guardian, Who::Instance],
+    &[Who::Instance, Who::Guardian],
+];
 
 /// Who was killed, and when.
 #[derive(Debug, Default)]
 pub(super) struct Deaths {
     processes: HashMap<u32, Instant>,
-    pub(super) guardian: Option<Instant>,
+    guardian: Option<Instant>,
+    /// The instance that each of the program's processes is on.
+    instances: HashMap<u32, u32>,
 }
 
 impl Deaths {
-    /// Since when there is nobody who could go on with a connection: its process is dead, or the guardian, without whom
-    /// the kernel has all.
-    pub(super) fn doom(&self, owner: Option<u32>) -> Option<Instant> {
-        let owners = owner.and_then(|pid| self.processes.get(&pid).copied());
-        owners.into_iter().chain(self.guardian).min()
+    /// Since when there is nobody who could go on with a connection: its process is dead, or its instance, or the
+    /// guardian, without whom the kernel has all.
+    pub(super) fn doom(&self, does: Does, owner: Option<u32>) -> Option<Instant> {
+        let death = |pid: u32| self.processes.get(&pid).copied();
+        let instance = owner.and_then(|pid| self.instances.get(&pid).copied());
+        // What a dead program has sent an instance goes on sending to who does not read yet.
+        let sends_on = instance.is_some() && does == Does::Downloads;
+        let owner = owner.filter(|_| !sends_on);
+        [owner.and_then(death), instance.and_then(death), self.guardian].into_iter().flatten().min()
+    }
+
+    /// Whether the process that had a connection is dead.
+    pub(super) fn has_lost(&self, owner: Option<u32>) -> bool {
+        owner.is_some_and(|pid| self.processes.contains_key(&pid))
     }
 
     pub(super) fn first(&self) -> Option<Instant> {
@@ -88,46 +114,58 @@ impl Deaths {
     }
 }
 
-/// Kills what is to be killed.
+/// Kills who is to be killed.
 pub(super) fn strike(
     hosts: &Hosts,
     daemon: &Daemon,
-    victim: Victim,
+    victims: Victims,
     dice: &mut Dice,
 ) -> Result<Deaths> {
-    let mut deaths = Deaths::default();
     let all = processes(hosts)?;
     let find = |is: fn(&Process) -> bool| all.iter().find(|one| is(one)).map(|one| one.pid);
     let guardian = find(Process::is_guardian).context("no guardian")?;
     let heir = find(Process::is_heir).context("no heir")?;
     let mut program: Vec<_> = all.iter().filter(|one| one.is_programs()).cloned().collect();
     dice.shuffle(&mut program);
+    let worker = program.iter().find(|one| one.is_worker()).map(|worker| worker.pid);
     let longest = dice.pick(&GAPS);
     let gap = dice.time(longest);
-    match victim {
-        Victim::Worker => {
-            let worker = program.iter().find(|one| one.is_worker());
-            deaths.strike(worker.map_or(daemon.pid(), |worker| worker.pid))?;
-        }
-        Victim::Master => deaths.strike(daemon.pid())?,
-        Victim::Program => {}
-        Victim::Guardian => deaths.strike_guardian(guardian)?,
-        Victim::Heir => deaths.strike(heir)?,
-        Victim::GuardianThenProgram => {
-            deaths.strike_guardian(guardian)?;
+    let mut deaths = Deaths { instances: instances_of(&all), ..Deaths::default() };
+    for (at, who) in victims.iter().enumerate() {
+        if at > 0 {
             thread::sleep(gap);
-            deaths.strike_all(&program)?;
         }
-        Victim::ProgramThenGuardian => {
-            deaths.strike_all(&program)?;
-            thread::sleep(gap);
-            deaths.strike_guardian(guardian)?;
+        match who {
+            Who::Worker => deaths.strike(worker.unwrap_or(daemon.pid()))?,
+            Who::Master => deaths.strike(daemon.pid())?,
+            // Alone it is killed below.
+            Who::Program if victims.len() == 1 => {}
+            Who::Program => deaths.strike_all(&program)?,
+            Who::Instance => {
+                let instances: Vec<_> = deaths.instances.values().copied().collect();
+                ensure!(!instances.is_empty(), "no process is on an instance");
+                deaths.strike(dice.pick(&instances))?;
+            }
+            Who::Guardian => deaths.strike_guardian(guardian)?,
+            Who::Heir => deaths.strike(heir)?,
         }
     }
-    if victim.is_all_of_program() {
+    if victims.contains(&Who::Program) {
         strike_program(hosts, dice, &mut deaths)?;
     }
     Ok(deaths)
+}
+
+/// The instance that each process is on: it has the same memory.
+fn instances_of(all: &[Process]) -> HashMap<u32, u32> {
+    let attachments = |one: &Process| {
+        let pid = one.pid;
+        one.attachments().into_iter().map(move |inode| (inode, pid))
+    };
+    let instances: HashMap<_, _> =
+        all.iter().filter(|one| one.is_instance()).flat_map(attachments).collect();
+    let programs = all.iter().filter(|one| one.is_programs()).flat_map(attachments);
+    programs.filter_map(|(inode, pid)| Some((pid, *instances.get(&inode)?))).collect()
 }
 
 /// Kills each of the program's processes, in any order, and those that the others start meanwhile.
