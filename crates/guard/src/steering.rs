@@ -123,13 +123,17 @@ impl Steering {
         places: &[SocketAddr],
         all: &[&Session],
     ) -> Result<(), String> {
+        let lives = all.iter().any(|session| session.engine == engine);
         self.pin(places, all)?;
         for place in places {
             // What is left there does no harm: the number of an engine does not come again.
             let _ = self.owned.stand(Protocol::Tcp, *place, engine, false);
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
-            let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed);
+            // The last one ends what it has begun, unless it is dead.
+            let has_some = lives || !members.is_empty();
+            let sharing = if has_some { Sharing::Changed } else { Sharing::Alone };
+            let told = self.owned.share(Protocol::Tcp, *place, members, sharing);
             if members.is_empty() {
                 self.members.remove(place);
             }
@@ -164,10 +168,9 @@ impl Steering {
     fn settled(&mut self, places: &[SocketAddr]) -> Result<(), String> {
         let is_new = |place: &SocketAddr| !self.settling.iter().any(|(new, _)| new.contains(place));
         for place in places.iter().filter(|place| is_new(place)) {
-            if let Some(members) = self.members.get(place) {
-                let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Shared);
-                told.map_err(|error| error.to_string())?;
-            }
+            let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
+            let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Shared);
+            told.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

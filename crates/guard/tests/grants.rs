@@ -10,7 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{LONG, Link, OUR_V6, OURS, SHORT, THEIRS, end, hosts, knock, knock_from, open, seen};
+use common::{
+    LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, open, seen,
+};
 use socket2::{Domain, Socket, Type};
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
@@ -180,6 +182,41 @@ fn connections_stay_with_their_process_when_another_joins_or_leaves_its_port() {
             return;
         }
         assert!(Instant::now() < until, "connections that are over are still the first's");
+    }
+}
+
+#[test]
+fn who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun() {
+    if is_skipped("who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun") {
+        return;
+    }
+    let link = Link::new("last", &[]);
+    let listener = listen(&link, end(OURS, PORT));
+    let local = listener.local_addr().unwrap();
+    let mut client = link.client();
+    let mut ports = [open(&mut client)];
+    let mut are_seen = || seen(&mut ports, SHORT).concat();
+    client.own(local, listener.as_fd()).unwrap();
+    let remotes = [5000, 5001];
+    knock_from(&link, &remotes, local);
+    // In its ring, and in no table.
+    client.disown(local).unwrap();
+    remotes.iter().for_each(|remote| acknowledge(&link, *remote, local));
+    let begun = are_seen();
+    assert!(remotes.iter().all(|remote| begun.iter().filter(|one| *one == remote).count() == 2));
+    // What begins now is the kernel's, from whichever end; and nothing is the first's that it had before.
+    knock_from(&link, &remotes[..1], local);
+    acknowledge(&link, remotes[0], local);
+    assert_eq!(knock(&link, local), Ok(()));
+    assert_eq!(are_seen(), [0; 0]);
+    // In the end all is.
+    let until = Instant::now() + LONG;
+    loop {
+        acknowledge(&link, remotes[1], local);
+        if are_seen().is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "an old connection is still steered to who has left");
     }
 }
 

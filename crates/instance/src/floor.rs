@@ -149,6 +149,14 @@ impl Floor {
                 let ends = Ends { local, remote };
                 (place, Some(Listed { ends, entry: self.host.enter(ends) }))
             }
+            Change::Over { place } => {
+                let listed = self.links[at].listed(place);
+                // Nobody has to be told of a death any more.
+                if let Some(entry) = listed.and_then(|listed| listed.entry.take()) {
+                    self.host.leave(entry);
+                }
+                return;
+            }
             Change::Went { place } => {
                 // A number of the guest's may be given again now.
                 if let Some(owner) = self.links[at].owner_at(place)

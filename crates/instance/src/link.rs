@@ -123,6 +123,10 @@ impl Link {
         self.owners.get_mut(place as usize)?.take().map(|(_, owner)| owner)
     }
 
+    pub(crate) fn listed(&mut self, place: u32) -> Option<&mut Listed> {
+        self.listed.get_mut(place as usize)?.as_mut()
+    }
+
     pub(crate) fn list(&mut self, place: u32, listed: Option<Listed>) -> Option<Listed> {
         std::mem::replace(slot(&mut self.listed, place), listed)
     }

@@ -234,6 +234,11 @@ impl Link {
         std::mem::replace(&mut self.entries[at], entry)
     }
 
+    /// Where a connection stands in that list.
+    pub(crate) fn entry(&mut self, place: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::try_from(place).ok()?)?.as_mut()
+    }
+
     /// Takes in what has come, sends what may leave, and tells whose sockets have changed; whether
     /// anything has happened.
     pub(crate) fn turn(&mut self, told: &mut Vec<Told>) -> bool {

@@ -56,6 +56,14 @@ impl World {
                 let at = if own { self.host.enter(local, remote) } else { None };
                 (place, Some(Entry { local, remote, at }))
             }
+            Change::Over { place } => {
+                let entry = self.links().get_mut(link).and_then(|link| link.entry(place));
+                // Nobody has to be told of a death any more.
+                if let Some(at) = entry.and_then(|entry| entry.at.take()) {
+                    self.host.leave(at);
+                }
+                return;
+            }
             Change::Went { place } => (place, None),
         };
         let Some(link) = self.links().get_mut(link) else { return };

@@ -81,6 +81,11 @@ pub enum Change {
         /// The other end.
         remote: SocketAddr,
     },
+    /// It is over for its peer, and in TIME-WAIT here.
+    Over {
+        /// Its place.
+        place: u32,
+    },
     /// Nothing is left of it, not even TIME-WAIT.
     Went {
         /// The place that it had.

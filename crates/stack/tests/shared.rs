@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use uncork_packet::{Capabilities, Instant, Medium, Received};
 use uncork_stack::{
-    Config, ConnectError, ConnectionError, Event, Found, ListenError, ListenerId, Listening, Mac,
-    Ready, Stack, State,
+    Change, Config, ConnectError, ConnectionError, Event, Found, ListenError, ListenerId,
+    Listening, Mac, Ready, Stack, State,
 };
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
@@ -220,6 +220,30 @@ fn only_a_port_with_a_listener_resets_and_not_while_it_was_just_taken_over() {
     host.told(at(ROUTER));
     let sent = host.take();
     assert!(sent.iter().all(|sent| sent.flags == Flags::SYN), "{sent:?}");
+}
+
+#[test]
+fn a_connection_is_over_for_its_peer_before_nothing_is_left_of_it() {
+    let mut host = Host::new();
+    let listener = host.listens();
+    let (local, remote) = ((OURS, PORT).into(), (PEER, PEER_PORT).into());
+    host.segment(PORT, Flags::SYN, PEER_ISS, SeqNumber(0));
+    let first = host.take()[0].seq;
+    host.segment(PORT, Flags::ACK, PEER_ISS + 1, first + 1);
+    let socket = host.stack.accept(listener).unwrap();
+    assert_eq!(host.stack.poll_change(), Some(Change::Came { place: 0, local, remote }));
+    host.stack.close(host.now, socket);
+    host.take();
+    host.segment(PORT, Flags::ACK, PEER_ISS + 1, first + 2);
+    assert_eq!(host.stack.poll_change(), None, "the peer has not ended");
+    for _ in 0..2 {
+        host.segment(PORT, Flags::FIN.with(Flags::ACK), PEER_ISS + 1, first + 2);
+    }
+    assert_eq!(host.stack.poll_change(), Some(Change::Over { place: 0 }));
+    assert_eq!(host.stack.poll_change(), None, "it is told once");
+    host.take();
+    host.wait(Duration::from_secs(61));
+    assert_eq!(host.stack.poll_change(), Some(Change::Went { place: 0 }));
 }
 
 #[test]

@@ -333,7 +333,7 @@ impl Owned {
         sharing: Sharing,
     ) -> Result<(), Error> {
         let port = Ours::Port(protocol, local);
-        if engines.is_empty() {
+        if engines.is_empty() && sharing != Sharing::Changed {
             return self.disown(port);
         }
         self.enter(port, &members(engines, sharing).ok_or(Error::Full)?)

@@ -173,6 +173,21 @@ pub(crate) fn knock_from(link: &Link, remotes: &[u16], to: SocketAddr) {
     link.theirs.within(connect).unwrap();
 }
 
+/// Sends an ACK from this port, as whoever has had a SYN-ACK.
+pub(crate) fn acknowledge(link: &Link, remote: u16, to: SocketAddr) {
+    let mut segment = [0; 20];
+    segment[..2].copy_from_slice(&remote.to_be_bytes());
+    segment[2..4].copy_from_slice(&to.port().to_be_bytes());
+    // Length of the header in words; ACK. Nobody looks at the checksum before a stack does.
+    segment[12..14].copy_from_slice(&[5 << 4, 1 << 4]);
+    let send = move || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(socket2::Protocol::TCP))?;
+        socket.bind(&end(THEIRS, 0).into())?;
+        Ok(socket.send_to(&segment, &to.into())?)
+    };
+    link.theirs.within(send).unwrap();
+}
+
 /// Ports of all frames of TCP that come until `time` is over, remote ones.
 pub(crate) fn seen(ports: &mut [Port], time: Duration) -> Vec<Vec<u16>> {
     let mut seen = vec![Vec::new(); ports.len()];

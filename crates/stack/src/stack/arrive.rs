@@ -9,8 +9,9 @@ use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
 use super::Stack;
 use super::join::{Deferral, may_go_on};
 use crate::connection::arrival::{Outcome, Segment};
-use crate::connection::{Cause, ConnectionError};
+use crate::connection::{Cause, ConnectionError, State};
 use crate::demux::Tuple;
+use crate::event::Change;
 use crate::frame::Packet;
 use crate::interface::arrival::{Complaint, Frame, Incoming};
 use crate::interface::reply::Reply;
@@ -99,7 +100,7 @@ impl Stack {
         incoming: &Incoming<'_>,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
-        let before = connection.sender.una;
+        let (before, state) = (connection.sender.una, connection.state);
         let joins = self.shared.config.join_segments && may_go_on(segment);
         let mut cx = self.shared.context(&self.interface.device, now);
         cx.deferral = if joins { Deferral::Allowed } else { Deferral::Never };
@@ -109,6 +110,10 @@ impl Stack {
             && let Some(neighbour) = connection.path.neighbour
         {
             self.interface.neighbours.confirm(neighbour, now);
+        }
+        if self.interface.shared && connection.state == State::TimeWait && state != State::TimeWait
+        {
+            self.changes.push_back(Change::Over { place });
         }
         let tuple = connection.tuple;
         match outcome {

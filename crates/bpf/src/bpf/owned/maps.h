@@ -23,6 +23,7 @@
 #define CHANGED 2
 
 struct members {
+	/* None: the kernel has what begins now, and they what had begun with them. */
 	__u32 count;
 	/* One of the above, or none: there will be no others. */
 	__u32 state;

@@ -63,9 +63,11 @@ static __always_inline __u32 member_for(const struct members *members, const str
 
 	if (changes != NONE && members->state == CHANGED) {
 		begun_by = bpf_map_lookup_elem(&begun, connection);
-		/* Who has left the port does not answer a SYN that is sent again. */
 		if (begun_by && (!packet->is_first || stands(listener, *begun_by)))
 			return *begun_by;
+		/* Who has left the port does not answer a SYN that is sent again: it begins anew, elsewhere. */
+		if (begun_by)
+			bpf_map_delete_elem(&begun, connection);
 	}
 	engine = member(members, packet);
 	if (changes == WRITTEN_DOWN && packet->is_first && members->state && engine == mine)
