@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The sources that include the others: one object each.
-const SOURCES: [&str; 3] = ["doctor", "tune", "owned"];
+const SOURCES: [&str; 4] = ["doctor", "tune", "owned", "redirect"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=src/bpf");

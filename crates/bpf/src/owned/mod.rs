@@ -45,10 +45,6 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
 const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
-const REDIRECT: &str = "redirect_owned";
-const REDIRECT_BY_QUEUE: &str = "redirect_by_queue";
-const SOCKETS: &str = "sockets";
-const ENGINES: &str = "engines";
 
 /// Maps that all filters share.
 const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "standing"];
@@ -207,9 +203,7 @@ impl Owned {
         libbpf_rs::set_print(None);
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
-        let mut object = open(settings, Engine::ONLY, seed, false)?;
-        redirect::leave_out(&mut object)?;
-        let object = object.load()?;
+        let object = open(OBJECT, settings, Engine::ONLY, seed, false)?.load()?;
         let [addresses, listeners, connections, dropped, begun, standing] =
             MAPS.map(|name| map(&object, name));
         // Descriptors keep programs and maps; the object is not needed any more.
@@ -258,8 +252,7 @@ impl Owned {
     ///
     /// [`Error`] says what is missing.
     pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        let mut object = self.open_another(engine, false)?;
-        redirect::leave_out(&mut object)?;
+        let mut object = self.open_another(OBJECT, engine, false)?;
         for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
             program.set_autoload(false);
         }
@@ -286,9 +279,14 @@ impl Owned {
         unless_absent(self.maps[5].delete(&key))
     }
 
-    /// The programs once more for another engine, over the same maps.
-    fn open_another(&self, engine: Engine, marks: bool) -> Result<OpenObject, Error> {
-        let mut object = open(self.settings, engine, self.seed, marks)?;
+    /// Programs for another engine, over the same maps.
+    fn open_another(
+        &self,
+        programs: &[u8],
+        engine: Engine,
+        marks: bool,
+    ) -> Result<OpenObject, Error> {
+        let mut object = open(programs, self.settings, engine, self.seed, marks)?;
         for mut map in object.maps_mut() {
             if let Some(at) = MAPS.iter().position(|name| map.name() == *name) {
                 map.reuse_fd(self.maps[at].as_fd())?;
@@ -423,9 +421,15 @@ fn absent(name: &str) -> Error {
     Error::System(io::Error::new(io::ErrorKind::NotFound, format!("the object has no {name}")))
 }
 
-/// All programs with what they have to know.
-fn open(settings: Settings, engine: Engine, seed: u32, marks: bool) -> Result<OpenObject, Error> {
-    let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(OBJECT)?;
+/// Programs with what they have to know.
+fn open(
+    programs: &[u8],
+    settings: Settings,
+    engine: Engine,
+    seed: u32,
+    marks: bool,
+) -> Result<OpenObject, Error> {
+    let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(programs)?;
     let values = constants(settings, engine, seed, marks);
     for mut map in object.maps_mut() {
         if is_section(map.name(), ".rodata")
@@ -454,11 +458,14 @@ mod tests {
         assert_eq!(key_bytes("listeners"), port_key(Protocol::Tcp, end).len());
         assert_eq!(key_bytes("standing"), standing_key(Protocol::Tcp, end, Engine::ONLY).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
-        let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
         // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
         let values = constants(by_default, Engine::ONLY, 0, false);
-        assert_eq!(map.initial_value().unwrap()[..values.len()], values);
+        for programs in [OBJECT, redirect::OBJECT] {
+            let object = ObjectBuilder::default().open_memory(programs).unwrap();
+            let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
+            assert_eq!(map.initial_value().unwrap()[..values.len()], values);
+        }
         let map = object.maps().find(|map| map.name() == "listeners").unwrap();
         assert_eq!(map.value_size() as usize, members(&[], Sharing::Alone).unwrap().len());
     }

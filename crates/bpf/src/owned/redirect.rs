@@ -5,10 +5,15 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 
-use super::{
-    ENGINES, Engine, Error, KERNEL, Owned, REDIRECT, REDIRECT_BY_QUEUE, SOCKETS, link, map,
-    program, unless_absent,
-};
+use super::{Engine, Error, KERNEL, Owned, link, map, program, unless_absent};
+
+/// Kernels need not have what only sockets of AF_XDP want: it is apart.
+pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+
+const REDIRECT: &str = "redirect_owned";
+const REDIRECT_BY_QUEUE: &str = "redirect_by_queue";
+const SOCKETS: &str = "sockets";
+const ENGINES: &str = "engines";
 
 // asm-generic/errno.h.
 const EBUSY: i32 = 16;
@@ -48,20 +53,7 @@ pub struct RedirectByQueue {
     engines: MapHandle,
 }
 
-/// Kernels need not have what only sockets of AF_XDP want.
-pub(super) fn leave_out(object: &mut OpenObject) -> Result<(), Error> {
-    for mut map in object.maps_mut().filter(|map| map.name() == SOCKETS || map.name() == ENGINES) {
-        map.set_autocreate(false)?;
-    }
-    for mut program in object.progs_mut() {
-        if program.name() == REDIRECT || program.name() == REDIRECT_BY_QUEUE {
-            program.set_autoload(false);
-        }
-    }
-    Ok(())
-}
-
-/// Of all programs, only this one; and its maps for so many queues.
+/// Of both programs, only this one; and its maps for so many queues.
 fn only(object: &mut OpenObject, name: &str, queues: Queues) -> Result<(), Error> {
     for mut program in object.progs_mut().filter(|program| program.name() != name) {
         program.set_autoload(false);
@@ -81,7 +73,7 @@ impl Owned {
     ///
     /// [`Error`] says what is missing.
     pub fn redirect_for(&self, engine: Engine, queues: Queues) -> Result<Redirect, Error> {
-        let mut object = self.open_another(engine, queues.marks)?;
+        let mut object = self.open_another(OBJECT, engine, queues.marks)?;
         only(&mut object, REDIRECT, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT)?, map(&object, SOCKETS)?);
@@ -95,7 +87,7 @@ impl Owned {
     /// [`Error`] says what is missing.
     pub fn redirect_by_queue(&self, queues: Queues) -> Result<RedirectByQueue, Error> {
         // Which engine it is for is said of each queue.
-        let mut object = self.open_another(Engine::ONLY, queues.marks)?;
+        let mut object = self.open_another(OBJECT, Engine::ONLY, queues.marks)?;
         only(&mut object, REDIRECT_BY_QUEUE, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT_BY_QUEUE)?, map(&object, SOCKETS)?);

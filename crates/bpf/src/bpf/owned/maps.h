@@ -101,19 +101,3 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } dropped SEC(".maps");
-
-/* The sockets of AF_XDP, by queue. As many as the device has queues: said when it is loaded. */
-struct {
-	__uint(type, BPF_MAP_TYPE_XSKMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} sockets SEC(".maps");
-
-/* Whose each queue is, where several engines share a device. As many as there are queues. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} engines SEC(".maps");

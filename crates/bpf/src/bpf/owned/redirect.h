@@ -16,6 +16,22 @@
 /* RFC 792, RFC 4443 3: what an error is about stands behind its header. */
 #define ICMP_ERROR_BYTES 8
 
+/* The sockets of AF_XDP, by queue. As many as the device has queues: said when it is loaded. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* Whose each queue is, where several engines share a device. As many as there are queues. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} engines SEC(".maps");
+
 static __always_inline bool is_of_address(const struct address *address)
 {
 	const __u32 *engine = bpf_map_lookup_elem(&addresses, address);
