@@ -131,8 +131,8 @@ impl Steering {
             let members = self.members.entry(*place).or_default();
             members.retain(|member| *member != engine);
             // The last one ends what it has begun, unless it is dead.
-            let has_some = lives || !members.is_empty();
-            let sharing = if has_some { Sharing::Changed } else { Sharing::Alone };
+            let is_over = members.is_empty() && !lives;
+            let sharing = if is_over { Sharing::Alone } else { Sharing::Changed };
             let told = self.owned.share(Protocol::Tcp, *place, members, sharing);
             if members.is_empty() {
                 self.members.remove(place);

@@ -1,11 +1,15 @@
-//! The end of a program whose peers are slow: what they were sent comes all the same, as on kernel sockets.
+//! The end of programs: what slow peers were sent comes all the same, as on kernel sockets, and who comes while all who
+//! listen are exchanged is served.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OUR_V6, OURS, end};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact};
@@ -20,6 +24,9 @@ const OCTETS: usize = 3_000_000;
 const PAUSE: Duration = Duration::from_millis(1500);
 /// A program that ends does not wait for slow peers.
 const AT_ONCE: Duration = Duration::from_millis(700);
+/// How often all are exchanged.
+const EXCHANGES: usize = 20;
+const BETWEEN: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(10);
 
 #[test]
@@ -57,6 +64,42 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
             ensure!(same, "{how}: {} octets of {octets}", heard.len());
         }
     }
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_comes_while_all_who_listen_are_exchanged_is_reset() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("renew")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+    command.arg(artifact::source("py/renew.py")).arg(PORT.to_string());
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let (over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let talks = |_| {
+        while !over.load(Relaxed) {
+            let mut stream = hosts.connect(PORT)?;
+            stream.write_all(b"!")?;
+            let after = served.fetch_add(1, Relaxed);
+            let heard = all_of(stream).with_context(|| format!("after {after} others"))?;
+            ensure!(heard == b"!", "{} octets are no answer", heard.len());
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let crowd = scope.spawn(|| hosts.crowd(4, talks));
+        for _ in 0..EXCHANGES {
+            thread::sleep(BETWEEN);
+            server.signal(Signal::SIGUSR1)?;
+        }
+        over.store(true, Relaxed);
+        crowd.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
+    })?;
+    let served = served.into_inner();
+    ensure!(served > 10 * EXCHANGES, "only {served} were served");
+    server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }
 
