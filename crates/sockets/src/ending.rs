@@ -1,6 +1,8 @@
 //! The end of the process: what it has sent is on its way when it has gone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use uncork_stack::State;
 
 use crate::Sockets;
 use crate::link::Link;
@@ -20,6 +22,7 @@ impl<O: Outside> Sockets<O> {
     /// The process ends, or becomes another program: its connections are closed, and what was sent arrives, however
     /// slow a peer is.
     pub fn end(&self) {
+        let begun = Instant::now();
         let quiet = self.with_all(|world| {
             world.leave_all();
             // What was written leaves, before a close that may be a reset.
@@ -31,8 +34,8 @@ impl<O: Outside> Sockets<O> {
         if !quiet.contains(&false) || self.becomes_quiet(BEFORE_KERNEL) {
             return;
         }
-        self.with_all(World::let_go_all);
-        if !self.becomes_quiet(PATIENCE - BEFORE_KERNEL) {
+        self.with_all(|world| world.let_go_all(begun + PATIENCE));
+        if !self.becomes_quiet(PATIENCE.saturating_sub(begun.elapsed())) {
             self.with_all(|world| {
                 for link in world.links() {
                     let now = link.now();
@@ -82,13 +85,21 @@ impl World {
         }
     }
 
-    /// What is left of closed connections becomes the kernel's, as far as it takes them.
-    fn let_go_all(&mut self) {
+    /// What is left of closed connections becomes the kernel's, as far as it takes them, and as there is time.
+    fn let_go_all(&mut self, until: Instant) {
         let ids = |(link, stack): (usize, &mut Link)| {
             stack.stack().all().into_iter().map(move |id| Place { link, id })
         };
-        let all: Vec<_> = self.links().iter_mut().enumerate().flat_map(ids).collect();
+        let mut all: Vec<_> = self.links().iter_mut().enumerate().flat_map(ids).collect();
+        // Peers who have everything, and have only not ended, come last: there may be thousands of them.
+        all.sort_by_key(|place| {
+            let link = self.links().get(place.link);
+            link.is_some_and(|link| link.state(place.id) == Some(State::FinWait2))
+        });
         for place in all {
+            if Instant::now() >= until {
+                break;
+            }
             let Ok((link, now)) = self.link(place) else { continue };
             let Some(detached) = link.stack().detach(now, place.id) else { continue };
             if self.host.let_go(&detached).is_err() {

@@ -10,7 +10,7 @@ use uncork_attach::Attached;
 use uncork_driver::{Driver, Offer, Redirected};
 use uncork_engine::{Engine, Events, Instant};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
-use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack};
+use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack, State};
 use uncork_stat::ByQueue;
 
 use crate::host::{Attachment, Device, Entry, Reason};
@@ -180,6 +180,10 @@ impl Link {
             Side::Own(engine) => engine.stack_ref(),
             Side::Attached(attached) => attached.as_ref(),
         }
+    }
+
+    pub(crate) fn state(&self, id: SocketId) -> Option<State> {
+        self.stack_ref().state(id)
     }
 
     pub(crate) fn close_resets(&self, id: SocketId) -> bool {
