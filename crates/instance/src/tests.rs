@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -15,7 +16,7 @@ use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word};
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
-    Cidr, Config, ConnectionError, Found, ListenerId, Listening, Mac, RecvError, SendError,
+    Cidr, Config, ConnectionError, Event, Found, ListenerId, Listening, Mac, RecvError, SendError,
     Shutdown, SocketId, SocketOption, Stack, State,
 };
 
@@ -276,6 +277,23 @@ fn a_long_stream_waits_for_who_reads_it_each_way() {
     }
     assert_eq!(came, all);
     assert!(rig.guardian.0.borrow().complaints.is_empty());
+}
+
+#[test]
+fn who_is_about_to_sleep_hears_of_room_that_has_come_before() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, _) = rig.connection(&mut program);
+    while program.poll_event().is_some() {}
+    // Records of one octet each: the ring is full long before the connection's buffer.
+    while program.send(program.now(), ours, b"x", false).is_ok() {}
+    program.turn().unwrap();
+    while rig.floor.turn().unwrap() {}
+    let (_, limit) = program.rest();
+    assert_eq!(limit, Some(Duration::ZERO), "the instance is not going to ring");
+    program.turn().unwrap();
+    assert!(matches!(program.poll_event(), Some(Event::Socket(id, _)) if id == ours));
+    assert_eq!(program.send(program.now(), ours, b"x", false), Ok(1));
 }
 
 #[test]

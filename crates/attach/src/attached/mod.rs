@@ -135,7 +135,10 @@ impl Attached {
     /// Whether a turn would find nothing to do.
     pub fn is_idle(&mut self) -> bool {
         let unsaid = self.end.commands.has_unshown() || !self.queue.is_empty();
-        !unsaid && self.events.is_empty() && !self.end.news.has_some().unwrap_or(true)
+        // Damage is found in the turn.
+        let has_room = self.starves && self.end.commands.room().map_or(true, |room| room > 0);
+        let has_news = self.end.news.has_some().unwrap_or(true);
+        !unsaid && !has_room && !has_news && self.events.is_empty()
     }
 
     /// What happened.
@@ -151,6 +154,10 @@ impl Attached {
     /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
     /// may.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
+        if self.starves {
+            // The instance may have given room behind the last turn, when there was nobody to be woken.
+            self.end.commands.wait_for_room();
+        }
         self.end.sleeper.lie_down();
         let busy = !self.is_idle();
         (self.descriptors(), busy.then_some(Duration::ZERO))
