@@ -90,7 +90,9 @@ impl World {
         let ids = |(link, stack): (usize, &mut Link)| {
             stack.stack().all().into_iter().map(move |id| Place { link, id })
         };
-        let mut all: Vec<_> = self.links().iter_mut().enumerate().flat_map(ids).collect();
+        // What an instance has it sends on by itself.
+        let own = self.links().iter_mut().enumerate().filter(|(_, link)| !link.is_attached());
+        let mut all: Vec<_> = own.flat_map(ids).collect();
         // Peers who have everything, and have only not ended, come last: there may be thousands of them.
         all.sort_by_key(|place| {
             let link = self.links().get(place.link);

@@ -154,19 +154,23 @@ impl Attached {
     /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
     /// may.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
+        let may = self.lie_down();
+        (self.descriptors(), (!may).then_some(Duration::ZERO))
+    }
+
+    /// From now on the instance rings; whether nothing has come before.
+    fn lie_down(&mut self) -> bool {
         if self.starves {
-            // The instance may have given room behind the last turn, when there was nobody to be woken.
+            // It may have given room behind the last turn, when there was nobody to be woken.
             self.end.commands.wait_for_room();
         }
         self.end.sleeper.lie_down();
-        let busy = !self.is_idle();
-        (self.descriptors(), busy.then_some(Duration::ZERO))
+        self.is_idle()
     }
 
     /// Who sleeps on it while another thread has made a turn is to be woken all the same by what comes.
     pub fn watch_on(&mut self) {
-        self.end.sleeper.lie_down();
-        if !self.is_idle() {
+        if !self.lie_down() {
             self.end.sleeper.wake_all();
         }
     }
