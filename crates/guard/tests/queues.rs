@@ -34,7 +34,8 @@ impl Stack {
         Self { client, driver, door }
     }
 
-    /// Its queues, after those that have come were taken in.
+    /// Its queues, after those that have come were taken in: in order of their numbers, as one
+    /// that the kernel has not let go of yet (EBUSY) comes behind those that were free at once.
     fn queues(&mut self) -> Vec<u32> {
         self.client.check().unwrap();
         while let Some((device, handed)) = self.client.next_queue() {
@@ -42,7 +43,9 @@ impl Stack {
             self.door.bring(af_xdp::Port::adopt(handed).unwrap()).unwrap();
         }
         self.driver.has_frames();
-        self.driver.redirected().unwrap().queues
+        let mut queues = self.driver.redirected().unwrap().queues;
+        queues.sort_unstable();
+        queues
     }
 
     /// Waits until it has these.
