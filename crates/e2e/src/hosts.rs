@@ -30,6 +30,8 @@ const LONG: Duration = Duration::from_secs(20);
 /// Segments that the kernel of our host may see although all is on the stack: what the peers of processes that have
 /// ended say of connections that were over (crate guard, `reset`).
 const FEW_SEGMENTS: u64 = 500;
+/// The state of a connection that is over (TCP_TIME_WAIT, include/net/tcp_states.h).
+const TIME_WAIT: &str = "06";
 
 /// With it, what is tested of programs on the stack is tested with AF_XDP beside the packet sockets.
 const XDP_VARIABLE: &str = "UNCORK_E2E_XDP";
@@ -223,43 +225,39 @@ impl Hosts {
     /// Fails if a connection of the other host's is one of our kernel's.
     pub fn check_on_stack(&self, stream: &TcpStream) -> Result<()> {
         let theirs = stream.local_addr()?;
-        ensure!(!self.kernel_has(theirs)?, "the connection of {theirs} is the kernel's");
+        if let Some(line) = self.kernels_line(theirs)? {
+            bail!("the connection of {theirs} is the kernel's: {line}");
+        }
         Ok(())
     }
 
     /// Whether our kernel has a connection with this end of the other host's.
     pub fn kernel_has(&self, remote: SocketAddr) -> Result<bool> {
-        let wanted = format!(":{:04X}", remote.port());
-        // Third column: remote address (proc_pid_net(5)).
-        let is_it = |line: &str| {
-            line.split_whitespace().nth(2).is_some_and(|remote| remote.ends_with(&wanted))
-        };
-        Ok(self.shown(&["/proc/net/tcp", "/proc/net/tcp6"])?.lines().any(is_it))
+        Ok(self.kernels_line(remote)?.is_some())
     }
 
-    /// What the kernel shows in our host's files.
-    fn shown(&self, files: &[&str]) -> Result<String> {
-        let output = self.ours.command("cat").args(files).output()?;
-        ensure!(output.status.success(), "cat {files:?}: {}", output.status);
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    /// What our kernel shows of its connection with this end of the other host's. One in TIME-WAIT is an older one's,
+    /// whose port the other host has taken again.
+    fn kernels_line(&self, remote: SocketAddr) -> Result<Option<String>> {
+        let wanted = format!(":{:04X}", remote.port());
+        // Third and fourth column: remote address, state (proc_pid_net(5)).
+        let is_it = |line: &&str| {
+            let columns: Vec<_> = line.split_whitespace().skip(2).take(2).collect();
+            matches!(columns[..], [remote, state] if remote.ends_with(&wanted) && state != TIME_WAIT)
+        };
+        let shown = shown(&self.ours, &["/proc/net/tcp", "/proc/net/tcp6"])?;
+        Ok(shown.lines().find(is_it).map(str::to_owned))
     }
 
     /// What our host's kernel has had of TCP so far.
     pub fn counted(&self) -> Result<Counted> {
-        let shown = self.shown(&["/proc/net/snmp"])?;
-        let mut lines = shown.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-        let names = lines.next().context("no counters of TCP")?.split_whitespace();
-        let values = lines.next().context("no counters of TCP")?.split_whitespace();
-        let all: Vec<_> = names.zip(values).collect();
-        let sum = |wanted: [&str; 2]| -> Result<u64> {
-            let found = all.iter().filter(|(name, _)| wanted.contains(name));
-            let values: Result<Vec<u64>, _> = found.map(|(_, value)| value.parse()).collect();
-            let values = values?;
-            ensure!(values.len() == wanted.len(), "no counters {wanted:?}");
-            Ok(values.into_iter().sum())
-        };
-        let opens = sum(["ActiveOpens", "PassiveOpens"])?;
-        Ok(Counted { opens, segments: sum(["InSegs", "OutSegs"])? })
+        let opens = count(&self.ours, &["ActiveOpens", "PassiveOpens"])?;
+        Ok(Counted { opens, segments: count(&self.ours, &["InSegs", "OutSegs"])? })
+    }
+
+    /// Segments that the other host's kernel has had so far.
+    pub fn heard_by_them(&self) -> Result<u64> {
+        count(&self.theirs, &["InSegs"])
     }
 
     /// Fails if something of what has gone on since `before` has gone over the kernel's TCP.
@@ -278,7 +276,7 @@ impl Hosts {
 
     /// How many packet sockets there are on our host: one for each stack, as it has one device.
     pub fn packet_sockets(&self) -> Result<usize> {
-        Ok(self.shown(&["/proc/net/packet"])?.lines().skip(1).count())
+        Ok(shown(&self.ours, &["/proc/net/packet"])?.lines().skip(1).count())
     }
 
     /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
@@ -326,4 +324,23 @@ fn named(pids: &str) -> Vec<String> {
         (!line.is_empty()).then(|| format!("{pid} {}", line.replace('\0', " ")))
     };
     pids.split_whitespace().filter_map(name).collect()
+}
+
+/// What the kernel shows in a host's files.
+fn shown(host: &Namespace, files: &[&str]) -> Result<String> {
+    let output = host.command("cat").args(files).output()?;
+    ensure!(output.status.success(), "cat {files:?}: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The sum of these counters of a host's TCP.
+fn count(host: &Namespace, wanted: &[&str]) -> Result<u64> {
+    let shown = shown(host, &["/proc/net/snmp"])?;
+    let mut lines = shown.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let names = lines.next().context("no counters of TCP")?.split_whitespace();
+    let values = lines.next().context("no counters of TCP")?.split_whitespace();
+    let found = names.zip(values).filter(|(name, _)| wanted.contains(name));
+    let values: Vec<u64> = found.map(|(_, value)| value.parse()).collect::<Result<_, _>>()?;
+    ensure!(values.len() == wanted.len(), "no counters {wanted:?}");
+    Ok(values.into_iter().sum())
 }

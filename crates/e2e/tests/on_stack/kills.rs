@@ -223,8 +223,11 @@ impl Scene<'_> {
             if is_doomed || (peer.owner.is_none() && ends[at].is_some()) {
                 over.push(at);
             } else {
-                talked.context("a connection that nobody has killed")?;
-                ensure!(ends[at].is_none(), "a connection has ended that nobody has killed");
+                let Peer { does, owner, .. } = peer;
+                let what = || format!("nobody has killed a peer's who {does:?}, of {owner:?}");
+                talked.with_context(what)?;
+                let is_right = ends[at].is_none_or(|end| deaths.may_end(*owner, end));
+                ensure!(is_right, "{}: {:?}, {deaths:?}", what(), ends[at]);
             }
         }
         self.judge(watch, peers, over, &deaths)?;
@@ -259,6 +262,7 @@ impl Scene<'_> {
             let took = ends[at].map(|end| (end.at.checked_duration_since(doom), end.is_reset));
             match took {
                 Some((Some(_), _)) if !is_known => {}
+                Some((None, _)) if ends[at].is_some_and(|end| deaths.may_end(*owner, end)) => {}
                 Some((Some(took), is_reset)) => heard.note(self.victims, *does, took, is_reset),
                 Some((None, _)) => wrong.push(format!("{does:?}, of {owner:?}: too early")),
                 None => wrong.push(format!("{does:?}, of {owner:?}: never, {:?}", talk.stream())),

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use uncork_e2e::{Daemon, Hosts};
 
 use super::dice::Dice;
-use super::peers::Does;
+use super::peers::{Does, End};
 use super::remains::{Process, processes};
 
 /// Between one kill and the next of the same program, at the most.
@@ -88,6 +88,13 @@ impl Deaths {
     /// Whether the process that had a connection is dead.
     pub(super) fn has_lost(&self, owner: Option<u32>) -> bool {
         owner.is_some_and(|pid| self.processes.contains_key(&pid))
+    }
+
+    /// Whether a connection may have ended so although somebody could go on with it: all that a dead program had
+    /// sent an instance fits into the peer's window, and its FIN comes behind it.
+    pub(super) fn may_end(&self, owner: Option<u32>, end: End) -> bool {
+        let death = owner.and_then(|pid| self.processes.get(&pid));
+        !end.is_reset && death.is_some_and(|death| *death <= end.at)
     }
 
     pub(super) fn first(&self) -> Option<Instant> {
