@@ -55,7 +55,7 @@ impl Link {
         addresses: Vec<Cidr>,
         seed: [u8; 32],
     ) -> Self {
-        let config = Config { shares_addresses: true, ..Config::default() };
+        let config = Config { hands_on: true, ..Config::of_programs() };
         let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);

@@ -54,6 +54,12 @@ pub struct Config {
     pub quick_ack_counting: QuickAckCounting,
     /// Quick-ACK credits of a new connection, at most (TCP_MAX_QUICKACKS).
     pub quick_acks: u8,
+    /// How long an ACK that only haste wants, a quick one of a lone segment or that of a FIN, waits for the user, whose
+    /// answer carries it. For users who look at what has come behind the turn in which it came; with zero it
+    /// leaves in that turn.
+    pub answer_patience: Duration,
+    /// Whether who reads hands it on to the user: that something was read does not say then that the user has seen it.
+    pub hands_on: bool,
     /// Send buffer at first and at most, in bytes, unless the user sets it (tcp_wmem).
     pub send_buffer_bytes: (u32, u32),
     /// Receive buffer, and so the window, at first and at most, in bytes (tcp_rmem).
@@ -109,6 +115,16 @@ pub struct Config {
     pub challenge_interval: Duration,
 }
 
+impl Config {
+    /// For programs that were written for the kernel's sockets: on the host's addresses, and with calls between the
+    /// turns, so that what has come is looked at, and mostly answered, behind the turn in which it came.
+    #[must_use]
+    pub fn of_programs() -> Self {
+        let answer_patience = Duration::from_millis(1);
+        Self { shares_addresses: true, answer_patience, ..Self::default() }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -121,6 +137,8 @@ impl Default for Config {
             join_segments: true,
             quick_ack_counting: QuickAckCounting::default(),
             quick_acks: 16,
+            answer_patience: Duration::ZERO,
+            hands_on: false,
             send_buffer_bytes: (64 << 10, 4 << 20),
             receive_buffer_bytes: (64 << 10, 6 << 20),
             udp_receive_bytes: 212_992,

@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Lab;
-use uncork_stack::{Config, QuickAckCounting, SocketId, SocketOption};
+use uncork_stack::{Config, QuickAckCounting, SocketId, SocketOption, State};
 
 const NOTHING: [&str; 0] = [];
 
@@ -81,6 +83,111 @@ fn a_train_counts_as_the_segments_it_is_made_of() {
     lab.train = Some(1460);
     lab.send(&format!(". {seq}:0(8760) ack 1 win 65535"));
     assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", seq + 8760)]);
+}
+
+/// A connection to a program that looks at what has come behind the turn.
+fn patient() -> (Lab, SocketId) {
+    patient_with(Config::default())
+}
+
+fn patient_with(config: Config) -> (Lab, SocketId) {
+    let patience = Duration::from_millis(1);
+    let mut lab = Lab::new(Config { answer_patience: patience, ..config });
+    let socket = lab.accepted("mss 1460");
+    (lab, socket)
+}
+
+#[test]
+fn a_quick_ack_waits_for_the_answer_of_who_has_not_looked_yet() {
+    let (mut lab, socket) = patient();
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    lab.read(socket).unwrap();
+    lab.write(socket, 50);
+    assert_eq!(lab.take(), ["P. 1:51(50) ack 101"]);
+    // It has spent what an ACK of its own would have.
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().quick_acks, 15);
+    lab.wait(30);
+    assert_eq!(lab.take(), NOTHING);
+}
+
+#[test]
+fn who_reads_without_answering_acknowledges() {
+    let (mut lab, socket) = patient();
+    // That not all is read makes no difference, nor that more would follow.
+    for n in 0..16 {
+        lab.send(&format!(". {}:0(100) ack 1 win 65535", 1 + n * 100));
+        assert_eq!(lab.take(), NOTHING, "segment {n}");
+        lab.stack.recv(lab.now, socket, &mut [0; 10]).unwrap();
+        assert_eq!(lab.take(), [format!(". 1:1(0) ack {}", 101 + n * 100)], "segment {n}");
+    }
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().quick_acks, 0);
+}
+
+#[test]
+fn what_was_handed_on_was_not_looked_at() {
+    let (mut lab, socket) = patient_with(Config { hands_on: true, ..Config::default() });
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    lab.read(socket).unwrap();
+    assert_eq!(lab.take(), NOTHING);
+    lab.write(socket, 50);
+    assert_eq!(lab.take(), ["P. 1:51(50) ack 101"]);
+
+    let (mut lab, socket) = patient_with(Config { hands_on: true, ..Config::default() });
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    lab.read(socket).unwrap();
+    assert_eq!(lab.until_something(), (1.0, vec![". 1:1(0) ack 101".to_owned()]));
+}
+
+#[test]
+fn who_does_not_read_has_a_millisecond_and_the_next_too() {
+    let (mut lab, socket) = patient();
+    for n in 0..3 {
+        lab.send(&format!("P. {}:0(100) ack 1 win 65535", 1 + n * 100));
+        assert_eq!(lab.until_something(), (1.0, vec![format!(". 1:1(0) ack {}", 101 + n * 100)]));
+    }
+    let info = lab.stack.info(lab.now, socket).unwrap();
+    assert_eq!((info.quick_acks, lab.stack.counters().delayed_acks), (13, 0));
+}
+
+#[test]
+fn what_is_more_than_haste_waits_for_nobody() {
+    let (mut lab, _) = patient();
+    // Two segments.
+    lab.send(". 1:0(1460) ack 1 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    lab.send(". 1461:0(1460) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 2921"]);
+    // Out of order, and what was missing.
+    lab.send(". 4381:0(1460) ack 1 win 65535");
+    assert_eq!(lab.take().len(), 1);
+    lab.send(". 2921:0(1460) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 5841"]);
+    // What has come before.
+    lab.send(". 1:0(1460) ack 1 win 65535");
+    assert_eq!(lab.take().len(), 1);
+}
+
+#[test]
+fn a_fin_waits_for_the_other_one() {
+    let (mut lab, socket) = patient();
+    lab.send("P. 1:0(100) ack 1 win 65535");
+    lab.read(socket).unwrap();
+    lab.write(socket, 50);
+    lab.take();
+    lab.send("F. 101:0(0) ack 51 win 65535");
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["F. 51:51(0) ack 102"]);
+    lab.send(". 102:0(0) ack 52 win 65535");
+    assert_eq!(lab.state(socket), State::Closed);
+
+    let (mut lab, _) = patient();
+    lab.send("F. 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.until_something(), (1.0, vec![". 1:1(0) ack 2".to_owned()]));
+    // That was lost.
+    lab.send("F. 1:0(0) ack 1 win 65535");
+    assert_eq!(lab.take(), [". 1:1(0) ack 2"]);
 }
 
 /// Credits left after three exchanges in which an answer has five segments.

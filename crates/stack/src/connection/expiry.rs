@@ -20,6 +20,8 @@ impl Connection {
         while let Some(timer) = self.timers.expire(cx.now) {
             match timer {
                 Timer::Loss => self.on_loss_timer(cx),
+                // He has said nothing so far.
+                Timer::Ack if self.ack.is_held() => self.ack.demand(),
                 Timer::Ack => {
                     cx.counters.delayed_acks += 1;
                     let timeout = self.timeout(cx);

@@ -269,7 +269,8 @@ impl Connection {
             return;
         }
         let unacknowledged = (self.receiver.nxt - self.receiver.acknowledged).unsigned_abs();
-        self.ack.on_read(unacknowledged, self.receiver.readable_bytes() == 0);
+        let drained = self.receiver.readable_bytes() == 0;
+        self.ack.on_read(unacknowledged, drained, cx.config.hands_on);
         // A window that has become twice as large is worth telling (tcp_cleanup_rbuf).
         let left = self.receiver.window_left();
         if left <= self.receiver.limit / 2 {

@@ -14,6 +14,7 @@ impl Stack {
             matches!(connection.state, State::Closed | State::TimeWait)
                 && connection.owed.is_empty()
                 && !connection.ack.is_demanded()
+                && !connection.ack.is_held()
         };
         self.connections.iter().all(|(_, connection)| is_over(connection))
     }

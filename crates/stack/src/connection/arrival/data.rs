@@ -133,7 +133,8 @@ impl Connection {
         };
         let standing = self.timers.deadline(Timer::Ack);
         let smoothed = self.rtt.smoothed();
-        let deadline = self.ack.decide(unacknowledged, moved, cx.now, smoothed, standing);
+        let patience = cx.config.answer_patience;
+        let deadline = self.ack.decide(unacknowledged, moved, patience, cx.now, smoothed, standing);
         if let Some(deadline) = deadline {
             self.timers.set(Timer::Ack, deadline);
         }
@@ -159,19 +160,32 @@ impl Connection {
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
                 self.receiver.note_fin(seq);
             }
-            self.ack.demand();
             if self.state == State::TimeWait {
                 self.enter_time_wait(cx);
             }
         }
         if !self.state.may_receive() || !self.receiver.take_fin() {
+            // One that was taken before, or has no place yet, was not heard of, or there are gaps.
+            if segment.flags.has(Flags::FIN) {
+                self.ack.demand();
+            }
             return;
         }
-        self.ack.demand();
+        self.acknowledge_fin(cx);
         self.user.news |= Ready::READABLE | Ready::PEER_CLOSED;
         self.change_state(Cause::FinReceived);
         if self.state == State::TimeWait {
             self.enter_time_wait(cx);
+        }
+    }
+
+    /// Who has not said his last word may be about to: his FIN carries the ACK of the peer's.
+    fn acknowledge_fin(&mut self, cx: &Context<'_>) {
+        if self.state != State::Established || self.owed.duplicate_acks > 0 {
+            return self.ack.demand();
+        }
+        if let Some(deadline) = self.ack.hold(cx.config.answer_patience, cx.now) {
+            self.timers.set(Timer::Ack, deadline);
         }
     }
 }

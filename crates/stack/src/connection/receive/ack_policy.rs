@@ -6,9 +6,15 @@
 //! timer that adapts to how densely segments come. Who answers soon after he was asked is in
 //! "ping-pong" with his peer: his answers carry the ACKs.
 //!
+//! A quick ACK of a lone segment, and that of a FIN, may wait for a user who has not looked yet: what he answers, or
+//! his own FIN, carries it (`Config::answer_patience`; Linux has no such thing, as it cannot know when the program
+//! is about to look). It waits until he has read without answering, or for as long as is set.
+//!
 //! **What a credit is spent on** is the point where stacks go wrong: here, as in Linux since commit
 //! 059217c18be6, one is spent by an ACK that newly acknowledges data, never by the segments of an
 //! answer. The old counting is there to be shown (`QuickAckCounting`).
+
+use std::time::Duration;
 
 use uncork_packet::Instant;
 
@@ -39,6 +45,8 @@ pub(crate) struct AckPolicy {
     scheduled: bool,
     /// An ACK must go out now.
     now: bool,
+    /// An ACK that would have gone out waits for what the user says.
+    held: bool,
     /// A segment has come below full size or at the end of a write; a second one below full size.
     pushed: u8,
     /// What the peer's full segments seem to hold, in octets.
@@ -55,6 +63,7 @@ impl Default for AckPolicy {
             received_at: Instant::ZERO,
             scheduled: false,
             now: false,
+            held: false,
             pushed: 0,
             segment_bytes: FIRST_GUESS,
             last_bytes: 0,
@@ -160,7 +169,7 @@ impl AckPolicy {
         self.ping_pong = !quick;
         if quick && self.scheduled {
             self.pushed = self.pushed.max(1);
-            self.on_read(unacknowledged, drained);
+            self.on_read(unacknowledged, drained, false);
         }
     }
 
@@ -199,13 +208,26 @@ impl AckPolicy {
         self.now
     }
 
+    /// Demands an ACK, unless the user's answer may carry it: then it gives until when it waits for that.
+    pub(crate) fn hold(&mut self, patience: Duration, now: Instant) -> Option<Instant> {
+        self.held = !self.now && !patience.is_zero();
+        self.now = !self.held;
+        self.held.then(|| now + patience)
+    }
+
+    /// Whether one waits for what the user says.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// Data has come. Decides: now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
     /// received since the last ACK; `window_moved` says whether an ACK would open the window again,
-    /// without which the program's reading sends one soon.
+    /// without which the program's reading sends one soon. A quick ACK has `patience` with the user.
     pub(crate) fn decide(
         &mut self,
         unacknowledged: u32,
         window_moved: impl FnOnce() -> bool,
+        patience: Duration,
         now: Instant,
         smoothed: Option<Micros>,
         standing: Option<Instant>,
@@ -214,9 +236,13 @@ impl AckPolicy {
             return None;
         }
         // RFC 9293 §3.8.6.3: at least every second full segment.
-        if unacknowledged > u32::from(self.segment_bytes) && window_moved() || self.is_quick() {
+        if unacknowledged > u32::from(self.segment_bytes) && window_moved() {
             self.now = true;
             return None;
+        }
+        if self.is_quick() {
+            let deadline = self.hold(patience, now)?;
+            return Some(standing.map_or(deadline, |standing| standing.min(deadline)));
         }
         let mut delay = self.delay.unwrap_or(SHORTEST);
         if delay > SHORTEST {
@@ -259,13 +285,16 @@ impl AckPolicy {
         self.now = true;
     }
 
-    /// The user has read (tcp_cleanup_rbuf). `drained` says that nothing is left.
-    pub(crate) fn on_read(&mut self, unacknowledged: u32, drained: bool) {
+    /// It was read (tcp_cleanup_rbuf), by the user himself or by who hands it on to him. `drained` says that
+    /// nothing is left.
+    pub(crate) fn on_read(&mut self, unacknowledged: u32, drained: bool, hands_on: bool) {
         if !self.scheduled {
             return;
         }
         let small = self.pushed == 2 || self.pushed == 1 && !self.ping_pong;
-        if unacknowledged > u32::from(self.segment_bytes) || drained && small {
+        // Who has read and says nothing has nothing to say.
+        let haste = if self.held { !hands_on } else { drained && small };
+        if haste || unacknowledged > u32::from(self.segment_bytes) {
             self.now = true;
         }
     }
@@ -293,12 +322,15 @@ impl AckPolicy {
         }
         self.scheduled = false;
         self.now = false;
+        self.held = false;
         self.pushed = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use uncork_packet::Instant;
 
     use super::{AckPolicy, Arrival, Micros, QuickAckCounting, SHORTEST};
@@ -317,7 +349,7 @@ mod tests {
             credits: 16,
         };
         policy.on_data(arrival, || Micros::from_millis(200));
-        policy.decide(segment_bytes, || true, now, None, None)
+        policy.decide(segment_bytes, || true, Duration::ZERO, now, None, None)
     }
 
     /// One segment of 100 octets is asked and answered with `answer` segments, ten times; gives
@@ -371,7 +403,7 @@ mod tests {
             credits: 16,
         };
         policy.on_data(arrival, || Micros::from_millis(200));
-        assert_eq!(policy.decide(2920, || true, at(1), None, None), None);
+        assert_eq!(policy.decide(2920, || true, Duration::ZERO, at(1), None, None), None);
         assert!(policy.is_demanded());
     }
 
