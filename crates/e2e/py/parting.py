@@ -1,6 +1,7 @@
-"""parting.py exit|_exit|exec FILE PORT: gives each of two clients who ask as much of a file as is taken at once, says how
-much that was, and ends, or becomes another program."""
+"""parting.py exit|_exit|exec|killed|handled FILE PORT: gives each of two clients who ask as much of a file as is taken at once,
+says how much that was, and ends, by itself or by a signal, or becomes another program."""
 import os
+import signal
 import socket
 import sys
 
@@ -26,6 +27,12 @@ def next_client(listener):
             return connection
 
 
+def end_by_default(number, _frame):
+    assert signal.signal(number, signal.SIG_DFL) is end_by_default
+    assert signal.getsignal(number) is signal.SIG_DFL
+    os.kill(os.getpid(), number)
+
+
 def main():
     how, path, port = sys.argv[1:]
     with open(path, "rb") as file:
@@ -38,6 +45,11 @@ def main():
         os._exit(0)
     if how == "exec":
         os.execv("/bin/sleep", ["sleep", "4"])
+    if how == "handled":
+        signal.signal(signal.SIGTERM, end_by_default)
+    if how in ("killed", "handled"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("still there", flush=True)
 
 
 main()

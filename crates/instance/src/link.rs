@@ -12,6 +12,9 @@ use uncork_guardian::Entry;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
 use uncork_stat::ByQueue;
 
+/// How long an ACK waits for a program's answer: most answer sooner, and a peer who has more to say may wait for it (Nagle).
+const PATIENCE: Duration = Duration::from_micros(250);
+
 /// Whose a connection is: the guest's place, and the number that it has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -55,7 +58,8 @@ impl Link {
         addresses: Vec<Cidr>,
         seed: [u8; 32],
     ) -> Self {
-        let config = Config { hands_on: true, ..Config::of_programs() };
+        // Of what its programs have looked at it hears nothing.
+        let config = Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() };
         let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
+use crate::dying;
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::tick::{PERIOD, Tick};
@@ -71,6 +72,24 @@ impl State {
         }
     }
 
+    pub(crate) fn exists(&self) -> bool {
+        self.exists.load(SeqCst)
+    }
+
+    /// Wakes it, for a signal handler: who was interrupted may hold the locks, and then it is for the next time.
+    pub(crate) fn try_wake(&self) {
+        if let Ok(_lock) = self.lock.try_lock() {
+            self.rests.store(false, SeqCst);
+            self.wake.notify_one();
+        }
+        if let Ok(bell) = self.bell.try_lock()
+            && let Some(bell) = bell.as_ref()
+            && self.watches.swap(false, SeqCst)
+        {
+            bell::ring(bell);
+        }
+    }
+
     /// In the child of fork there is none.
     pub(crate) fn forget(&self) {
         self.exists.store(false, SeqCst);
@@ -110,11 +129,13 @@ impl<O: Outside> Sockets<O> {
 
     /// The life of the keeper's thread.
     pub fn keep(&self, part: Part) {
+        dying::i_keep();
         let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
         let mut host_looked = Instant::now();
         let process = self.process();
         let mut tick = None;
         while self.process() == process {
+            self.end_if_asked(part);
             tick = self.ticking(part, tick);
             let (mut fds, limit) = match &tick {
                 Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),

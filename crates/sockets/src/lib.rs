@@ -31,6 +31,7 @@
 mod asked;
 mod bell;
 mod connecting;
+mod dying;
 mod ending;
 mod epoll;
 pub mod errno;
@@ -74,6 +75,7 @@ pub use outside::{Outside, Tried};
 pub use parts::Part;
 pub use transfer::SENT_FLAGS;
 
+use dying::Dying;
 use parts::{MOST, Parts};
 use table::{Kind, Slot, Socket};
 use world::World;
@@ -88,6 +90,7 @@ pub struct Sockets<O> {
     /// The last of those that were begun.
     last: AtomicU8,
     process: AtomicU32,
+    dying: Dying,
 }
 
 /// What is kept of a part.
@@ -180,6 +183,7 @@ impl<O: Outside> Sockets<O> {
             apart: AtomicBool::new(false),
             last: AtomicU8::new(0),
             process: AtomicU32::new(0),
+            dying: Dying::new(),
         }
     }
 
@@ -244,6 +248,9 @@ impl<O: Outside> Sockets<O> {
     /// Does something in here. Not on top of itself: a signal handler that has interrupted this thread in here gets
     /// nothing. When the thread leaves, it sees to what others have turned away from meanwhile, and to handlers.
     fn enter<T>(&self, part: Part, act: impl FnOnce() -> T) -> Option<T> {
+        if self.dying.keeps_out() {
+            self.sleep_for_ever();
+        }
         let inside = Inside::begin()?;
         let done = act();
         self.flush_for_others(part);
@@ -294,6 +301,9 @@ impl<O: Outside> Sockets<O> {
     /// one that has does not wait for another thread, which may need what this one has locked: it leaves it to that
     /// one.
     pub fn flush(&self) {
+        if self.dying.keeps_out() {
+            return;
+        }
         for part in HAS_GIVEN.replace(Parts::NONE).iter() {
             if self.try_with(part, World::turn).is_err() {
                 self.share(part).turned_away.store(true, SeqCst);
@@ -338,6 +348,7 @@ impl<O: Outside> Sockets<O> {
     pub fn after_fork_in_child(&self, mut held: Held<'_>, host: &dyn Host) {
         self.process.store(std::process::id(), Relaxed);
         parts::forget_others();
+        self.dying.forget();
         for (part, world) in self.all().zip(&mut held.0) {
             self.share(part).keeper.forget();
             if let Some(world) = world.as_mut() {

@@ -74,6 +74,9 @@ pub trait Outside: Sync {
     /// installed with SA_RESTART do, or any if the call has a time limit (signal(7)).
     fn ends_calls(&self, limited: bool) -> bool;
 
+    /// The process ends by a signal: ends all that is on the stack ([`crate::Sockets::end`]). Called by a keeper.
+    fn end(&self);
+
     /// The calling thread has left the stack, and signal handlers had come meanwhile
     /// ([`crate::note_interruption`]): they may run now.
     fn left(&self);

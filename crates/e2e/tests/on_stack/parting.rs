@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
@@ -24,6 +25,8 @@ const OCTETS: usize = 3_000_000;
 const PAUSE: Duration = Duration::from_millis(1500);
 /// A program that ends does not wait for slow peers.
 const AT_ONCE: Duration = Duration::from_millis(700);
+/// Peers who want nothing at the moment.
+const RESTING: usize = 8;
 /// How often all are exchanged.
 const EXCHANGES: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(150);
@@ -37,7 +40,7 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
     let hosts = Hosts::new("parting")?;
     let scratch = Scratch::new()?;
     let file = scratch.file("data", OCTETS)?;
-    for how in ["exit", "_exit", "exec"] {
+    for how in ["exit", "_exit", "exec", "killed", "handled"] {
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         command.arg(artifact::source("py/parting.py")).arg(how).arg(&file).arg(PORT.to_string());
         let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
@@ -52,7 +55,12 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
         let begun = Instant::now();
         wait_until("it listens no more", || Ok(!hosts.ours.listens(PORT)))?;
         if how != "exec" {
-            ensure!(server.wait(LONG)?.success(), "{how}: it failed");
+            let status = server.wait(LONG)?;
+            let is_right = match how {
+                "killed" | "handled" => status.signal() == Some(Signal::SIGTERM as i32),
+                _ => status.success(),
+            };
+            ensure!(is_right, "{how}: it ended with {status}");
             let late = begun.elapsed();
             ensure!(late < AT_ONCE, "{how}: it ended {late:?} behind its work");
         }
@@ -62,6 +70,55 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
             let heard = all_of(stream).with_context(|| how.to_owned())?;
             let same = heard == noise(OCTETS)[..octets];
             ensure!(same, "{how}: {} octets of {octets}", heard.len());
+        }
+    }
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn peers_are_reset_when_a_program_is_told_to_end_and_has_no_handler() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("told")?;
+    let scratch = Scratch::new()?;
+    scratch.file("small", 602)?;
+    // A thread for each connection: one waits in recv(2), another is in the middle of anything.
+    for signal in [Signal::SIGHUP, Signal::SIGALRM, Signal::SIGUSR1] {
+        let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+        command.arg(artifact::source("py/http11.py")).arg(PORT.to_string());
+        command.arg(scratch.root()).arg("0.0.0.0");
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        let mut resting = Vec::new();
+        for _ in 0..RESTING {
+            let mut connection = hosts.http(PORT)?;
+            connection.get("/small")?;
+            resting.push(connection);
+        }
+        let over = AtomicBool::new(false);
+        let talks = |_| {
+            while !over.load(Relaxed) {
+                // What is said in the middle of it is lost, as with the kernel's.
+                let Ok(mut connection) = hosts.http(PORT) else { continue };
+                while connection.get("/small").is_ok() {}
+            }
+            Ok(())
+        };
+        let status = thread::scope(|scope| {
+            let crowd = scope.spawn(|| hosts.crowd(4, talks));
+            thread::sleep(BETWEEN);
+            let begun = Instant::now();
+            server.signal(signal)?;
+            let status = server.wait(LONG);
+            let late = begun.elapsed();
+            over.store(true, Relaxed);
+            crowd.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            ensure!(late < AT_ONCE, "{signal}: it ended after {late:?}");
+            status
+        })?;
+        ensure!(status.signal() == Some(signal as i32), "{signal}: it ended with {status}");
+        for mut connection in resting {
+            ensure!(connection.at_end().with_context(|| signal.to_string())?, "{signal}: more");
         }
     }
     hosts.check_nothing_left(PORT)

@@ -5,6 +5,9 @@
 //! if it finds that it has interrupted the stack, it blocks the signal, sends it to this thread again, and
 //! the thread unblocks it when it leaves the stack, microseconds later. It also knows which handler has run, and so
 //! whether a blocking call goes on (SA_RESTART).
+//!
+//! A signal that ends the process by default has a handler of ours, too, as the kernel would not know that there is
+//! something to be sent: peers would be reset. The program sees the default where it asks.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -19,6 +22,20 @@ use crate::real;
 
 /// Signals that there are, and one more: they begin with 1.
 const SIGNALS: usize = 65;
+
+/// Signals that are sent to end a process which has no handler for them. Behind faults nothing is to be saved.
+const ENDING: [c_int; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+    libc::SIGALRM,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+/// How often it is looked whether all is ended, a millisecond apart: longer than that takes.
+const LOOKS_AT_END: u32 = 1500;
 
 /// The program's handler of each signal, and the flags with which it was installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
@@ -66,7 +83,7 @@ pub(crate) unsafe fn sigaction(
         let mut ours = MaybeUninit::<libc::sigaction>::uninit();
         let mut told = action;
         if let Some(action) = action.as_ref()
-            && action.sa_sigaction != libc::SIG_DFL
+            && (action.sa_sigaction != libc::SIG_DFL || ENDING.contains(&signal))
             && action.sa_sigaction != libc::SIG_IGN
         {
             let mut copy = *action;
@@ -119,6 +136,10 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
     }
     let at = usize::try_from(signal).unwrap_or(0).min(SIGNALS - 1);
     let (handler, flags) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
+    if handler == libc::SIG_DFL {
+        end_by(signal);
+        return;
+    }
     let ends = ENDED.get() || flags & libc::SA_RESTART == 0;
     has_run(ends);
     if let Some(bell) = BELL.get() {
@@ -130,7 +151,7 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
         // SAFETY: an all-zero sigaction is the default.
         unsafe {
             let default: libc::sigaction = core::mem::zeroed();
-            real::sigaction()(signal, &raw const default, core::ptr::null_mut());
+            sigaction(signal, &raw const default, core::ptr::null_mut());
         }
     }
     if flags & libc::SA_NODEFER != 0 {
@@ -149,6 +170,44 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
     }
     // Again, as the handler may have made calls of its own.
     has_run(ends);
+}
+
+/// Stands in for the default of those signals that end the process, where nobody else does already. Before the program
+/// has a second thread.
+pub(super) fn stand_in() {
+    for signal in ENDING {
+        // SAFETY: an all-zero sigaction is the default; both live as long as the calls.
+        unsafe {
+            let default: libc::sigaction = core::mem::zeroed();
+            let mut now: libc::sigaction = core::mem::zeroed();
+            let asked = real::sigaction()(signal, core::ptr::null(), &raw mut now);
+            if asked == 0 && now.sa_sigaction == libc::SIG_DFL {
+                sigaction(signal, &raw const default, core::ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// What the kernel would have done at once, behind what it cannot do.
+fn end_by(signal: c_int) {
+    if super::ON.load(Relaxed) && !super::POSIX.is_other_process() && super::SOCKETS.ask_for_end() {
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        for _ in 0..LOOKS_AT_END {
+            if super::SOCKETS.has_ended() {
+                break;
+            }
+            // SAFETY: a time that lives as long as the call.
+            let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
+        }
+    }
+    // SAFETY: an all-zero sigaction is the default; the rest has no pointers.
+    unsafe {
+        let default: libc::sigaction = core::mem::zeroed();
+        real::sigaction()(signal, &raw const default, core::ptr::null_mut());
+        let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) else { return };
+        let _ = raw!(SYS_tgkill, process, thread, signal);
+    }
+    unblock(bit(signal));
 }
 
 fn has_run(ends: bool) {

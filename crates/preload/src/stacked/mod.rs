@@ -80,6 +80,7 @@ pub(crate) fn start() {
         let apart = std::env::var(THREADS_VARIABLE).is_ok_and(|value| value == "1");
         SOCKETS.start(Box::new(host), seed, places::tell, apart);
         ON.store(true, SeqCst);
+        handlers::stand_in();
     }
 }
 

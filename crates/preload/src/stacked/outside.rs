@@ -135,6 +135,10 @@ impl Outside for Process {
         super::handlers::ends_calls(limited)
     }
 
+    fn end(&self) {
+        super::end();
+    }
+
     fn left(&self) {
         super::handlers::let_come();
     }
