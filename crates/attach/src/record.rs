@@ -63,7 +63,7 @@ kinds! {
         Listen = 1,
         /// An option of a listener's connections to come, a `SocketOption` in JSON.
         ListenerOption = 2,
-        /// It listens no more.
+        /// It listens no more: [`News::Left`] follows.
         LeaveListener = 3,
         /// A connection that has come is accepted.
         Accept = 4,
@@ -118,6 +118,9 @@ kinds! {
         Detached = 10,
         /// Its octets, in as many records as it takes.
         Octets = 11,
+        /// A listener has left: behind this nothing comes to it, nor on the connections that wait there, which are
+        /// given back now.
+        Left = 12,
     }
 }
 

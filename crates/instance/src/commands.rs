@@ -28,6 +28,9 @@ impl Floor {
             Command::ListenerOption => self.set_listener_option(at, number, parse(bytes)?),
             Command::LeaveListener => {
                 self.leave_desk(at, number);
+                if let Some(guest) = self.guest(at) {
+                    guest.tell(News::Left.of_number(number), &[]);
+                }
                 Ok(())
             }
             Command::Accept => self.accepted(at, number),

@@ -1,8 +1,10 @@
 //! Listeners. Programs that listen at one place share one listener of the stack's: a connection goes to the one of
-//! them that has the fewest waiting, and to another one if that leaves without having accepted it.
+//! them that has the fewest waiting, and to another one if that leaves without having accepted it. When the last has left,
+//! what waits, and handshakes that are under way, wait a while for others, who may be about to come: all of a server's
+//! processes may be exchanged at once.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uncork_attach::record::{Ends, Place};
 use uncork_attach::{Damaged, News};
@@ -12,8 +14,9 @@ use crate::floor::Floor;
 use crate::guest::{Registration, Seat};
 use crate::link::Owner;
 
-/// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
-const QUIET: Duration = Duration::from_millis(500);
+/// How long a place is kept for others: a SYN-ACK is sent again after a second. So long the filters know, too, whose the
+/// handshakes are that have begun (crate guard).
+const KEPT: Duration = Duration::from_millis(1500);
 
 /// Listeners that one program may have.
 const LISTENERS: usize = 4096;
@@ -27,12 +30,25 @@ pub(crate) struct Desk {
     on: Vec<(usize, ListenerId)>,
     /// Guests, and the numbers of their listeners.
     members: Vec<(usize, u32)>,
+    /// All members have left: until then it waits for others.
+    kept_until: Option<Instant>,
+    /// What those had not accepted.
+    waiting: Vec<Seat>,
+}
+
+impl Desk {
+    /// Whether connections to this end come here.
+    fn takes(&self, local: SocketAddr) -> bool {
+        let ip = self.local.ip();
+        let all = ip.is_unspecified() && (ip.is_ipv4() == local.is_ipv4() || ip.is_ipv6());
+        self.local.port() == local.port() && (all || ip == local.ip())
+    }
 }
 
 impl Floor {
     /// Where somebody listens.
     pub(crate) fn places(&self) -> impl Iterator<Item = SocketAddr> {
-        self.desks.iter().map(|desk| desk.local)
+        self.desks.iter().filter(|desk| !desk.members.is_empty()).map(|desk| desk.local)
     }
 
     /// A guest listens.
@@ -65,9 +81,9 @@ impl Floor {
 
     fn sit_down(&mut self, at: usize, number: u32, place: Place) -> Result<(), ListenError> {
         let Place { local, backlog, v6_only } = place;
-        let is_it = |desk: &&mut Desk| desk.local == local && desk.v6_only == v6_only;
-        if let Some(desk) = self.desks.iter_mut().find(is_it) {
-            desk.members.push((at, number));
+        let is_it = |desk: &Desk| desk.local == local && desk.v6_only == v6_only;
+        if let Some(desk) = self.desks.iter().position(is_it) {
+            self.join(desk, (at, number));
             return Ok(());
         }
         let mut on = Vec::new();
@@ -83,11 +99,37 @@ impl Floor {
                     return Err(error);
                 }
             }
-            let until = link.now() + QUIET;
-            link.stack().quiet_until(local.port(), until);
+            link.begin_at(local.port());
         }
-        self.desks.push(Desk { local, v6_only, on, members: vec![(at, number)] });
+        let members = vec![(at, number)];
+        self.desks.push(Desk {
+            local,
+            v6_only,
+            on,
+            members,
+            kept_until: None,
+            waiting: Vec::new(),
+        });
         Ok(())
+    }
+
+    /// One more at a place: what was kept there is his.
+    fn join(&mut self, desk: usize, member: (usize, u32)) {
+        let found = &mut self.desks[desk];
+        found.members.push(member);
+        if found.kept_until.take().is_none() {
+            return;
+        }
+        let waiting = std::mem::take(&mut found.waiting);
+        let port = found.local.port();
+        for (link, id) in found.on.clone() {
+            self.links[link].stack().resume_listener(id);
+            self.links[link].begin_at(port);
+        }
+        for seat in waiting {
+            self.pass_on(seat);
+        }
+        self.serve_desk(desk);
     }
 
     fn close_all(&mut self, on: Vec<(usize, ListenerId)>) {
@@ -124,24 +166,48 @@ impl Floor {
         if let Some(guest) = self.guest(at) {
             guest.registrations.retain(|one| one.number != number);
         }
-        self.remove_members(|member| member == (at, number));
+        self.remove_members(true, |member| member == (at, number));
     }
 
     /// A guest is gone: what it has not accepted is for others.
     pub(crate) fn leave_desks(&mut self, at: usize) {
-        self.remove_members(|(guest, _)| guest == at);
+        self.remove_members(false, |(guest, _)| guest == at);
     }
 
-    fn remove_members(&mut self, leaves: impl Fn((usize, u32)) -> bool) {
-        let mut empty = Vec::new();
-        self.desks.retain_mut(|desk| {
+    /// Whose members are all gone is closed, or kept for others.
+    fn remove_members(&mut self, keeps: bool, leaves: impl Fn((usize, u32)) -> bool) {
+        let until = Instant::now() + KEPT;
+        for at in 0..self.desks.len() {
+            let desk = &mut self.desks[at];
+            let before = desk.members.len();
             desk.members.retain(|&member| !leaves(member));
-            if desk.members.is_empty() {
-                empty.append(&mut desk.on);
+            if before == 0 || !desk.members.is_empty() {
+                continue;
             }
-            !desk.members.is_empty()
-        });
-        self.close_all(empty);
+            desk.kept_until = Some(if keeps { until } else { Instant::now() });
+            for (link, id) in desk.on.clone() {
+                self.links[link].stack().leave_listener(id);
+            }
+        }
+        self.close_desks();
+    }
+
+    /// Closes places for which nobody has come in time.
+    pub(crate) fn close_desks(&mut self) {
+        let now = Instant::now();
+        let is_over = |desk: &mut Desk| desk.kept_until.is_some_and(|until| until <= now);
+        let over: Vec<_> = self.desks.extract_if(.., is_over).collect();
+        for desk in over {
+            self.close_all(desk.on);
+            for (link, id) in desk.waiting.into_iter().filter_map(|seat| seat.at) {
+                self.reset(link, id);
+            }
+        }
+    }
+
+    /// When one has to be closed.
+    pub(crate) fn next_close(&self) -> Option<Instant> {
+        self.desks.iter().filter_map(|desk| desk.kept_until).min()
     }
 
     /// A connection waits at a listener of the stack's.
@@ -256,23 +322,16 @@ impl Floor {
         seat.returned = std::mem::take(&mut seat.coming_back);
         // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
         (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
+        let desk = self.desks.iter().position(|desk| desk.takes(seat.ends.local));
         // Without what has been on its way to the guest nobody else can go on with it.
-        let member = if seat.unread_bytes == 0 { self.other_member(seat.ends) } else { None };
-        match member {
+        let Some(desk) = desk.filter(|_| seat.unread_bytes == 0) else {
+            return self.reset(link, id);
+        };
+        match self.freest(desk) {
             Some(member) => self.assign(member, seat),
+            None if self.desks[desk].kept_until.is_some() => self.desks[desk].waiting.push(seat),
             None => self.reset(link, id),
         }
-    }
-
-    /// Somebody who listens where a connection came.
-    fn other_member(&mut self, ends: Ends) -> Option<(usize, u32)> {
-        let takes = |desk: &Desk| {
-            let ip = desk.local.ip();
-            let all = ip.is_unspecified() && (ip.is_ipv4() == ends.local.is_ipv4() || ip.is_ipv6());
-            desk.local.port() == ends.local.port() && (all || ip == ends.local.ip())
-        };
-        let desk = self.desks.iter().position(takes)?;
-        self.freest(desk)
     }
 
     fn reset(&mut self, link: usize, id: SocketId) {

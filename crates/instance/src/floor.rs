@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error};
@@ -89,6 +89,9 @@ impl Floor {
     ///
     /// A device is gone.
     pub fn turn(&mut self) -> io::Result<bool> {
+        if self.next_close().is_some_and(|due| due <= Clock::now()) {
+            self.close_desks();
+        }
         let mut happened = self.obey_all();
         happened |= self.turn_links()?;
         happened |= self.tell_all();
@@ -361,7 +364,8 @@ impl Floor {
         let guests = self.guests.iter().flatten();
         let mut fds: Vec<_> =
             guests.flat_map(|guest| [guest.end.bell(), guest.end.control()]).collect();
-        let mut limit = None;
+        let closes = self.next_close();
+        let mut limit = closes.map(|due| due.saturating_duration_since(Clock::now()));
         for link in &self.links {
             let (fd, due) = link.rest();
             fds.extend(fd);

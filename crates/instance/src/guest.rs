@@ -149,6 +149,12 @@ impl Guest {
         self.registrations.iter_mut().find(|one| one.number == number)
     }
 
+    /// Whether it will give a connection back, as it has left the listener where that waits: it is to have nothing more of it.
+    pub(crate) fn gives_back(&mut self, number: u32) -> bool {
+        let listener = self.seat(number).and_then(|seat| seat.listener);
+        listener.is_some_and(|listener| self.registration(listener).is_none())
+    }
+
     /// It has something to be told about a connection.
     pub(crate) fn note(&mut self, number: u32) {
         let Some(seat) = self.seat(number) else { return };

@@ -75,9 +75,11 @@ impl Floor {
     }
 
     fn tell_connection(&mut self, at: usize, number: u32) -> Told {
-        let Some(seat) = self.guest(at).and_then(|guest| guest.seat(number)) else {
+        let Some(guest) = self.guest(at) else { return Told::All };
+        if guest.gives_back(number) {
             return Told::All;
-        };
+        }
+        let Some(seat) = guest.seat(number) else { return Told::All };
         let Some((link, id)) = seat.at.filter(|_| !seat.closed) else { return Told::All };
         let told = self.tell_octets(at, number, (link, id));
         if told == Told::All {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -424,6 +424,79 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
     for (at, &id) in (0..).zip(&theirs) {
         assert_eq!(rig.peer_gets(id).unwrap(), [at]);
     }
+}
+
+#[test]
+fn what_is_on_its_way_to_who_leaves_comes_back() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = (rig.program(1), rig.program(2));
+    rig.grant(1, OURS);
+    rig.grant(2, OURS);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one, &mut two]);
+    let (known, new) = (rig.connect(), rig.connect());
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(one.accept_waiting(first), 2);
+    let later = rig.connect();
+    for (id, byte) in [(known, b"1"), (new, b"2"), (later, b"3")] {
+        rig.peer_sends(id, byte);
+        // He hears nothing of it yet.
+        rig.go(&mut [&mut two]);
+    }
+    one.leave_listener(first);
+    assert!(!one.is_quiet(), "it has not been given everything back");
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    assert!(one.is_quiet());
+    let mut seen = Vec::new();
+    while let Some(id) = two.accept(second) {
+        seen.extend(gets(&mut two, id).unwrap());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, b"123");
+}
+
+#[test]
+fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = (rig.program(1), rig.program(2));
+    rig.grant(1, OURS);
+    rig.grant(2, OURS);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one, &mut two]);
+    let theirs = rig.connect();
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(one.accept_waiting(first), 1);
+    rig.peer_sends(theirs, b"hello");
+    rig.go(&mut [&mut one, &mut two]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one, &mut two]);
+    drop(one);
+    rig.floor.look_for_the_dead();
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let ours = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, ours).unwrap(), b"hello");
+    // The place is his as any is.
+    let theirs = rig.connect();
+    rig.go(&mut [&mut two]);
+    assert!(two.accept(second).is_some());
+    two.leave_listener(second);
+    rig.go(&mut [&mut two]);
+    let late = rig.connect();
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+    assert_eq!(rig.peer_state(late), Some(State::Established));
+    // Nobody comes.
+    let until = rig.floor.next_close().unwrap();
+    while Instant::now() < until {
+        thread::sleep(Duration::from_millis(10));
+    }
+    rig.go(&mut [&mut two]);
+    assert_ne!(rig.peer_state(late), Some(State::Established));
+    assert_eq!(rig.floor.next_close(), None);
 }
 
 #[test]

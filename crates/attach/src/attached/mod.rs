@@ -61,7 +61,10 @@ pub struct Attached {
     listeners: Vec<Listener>,
     /// Of the next listener. None is given twice.
     next_listener: u32,
-    /// Connections that have come to listeners that were gone by then.
+    /// Listeners that are gone, as far as is known here: the instance may be sending them connections, and octets
+    /// of those that wait.
+    leaving: Vec<Listener>,
+    /// Connections that have come to listeners that are gone, with all that has come on them.
     unwanted: Vec<u32>,
     /// What there was no room for.
     queue: VecDeque<(Header, Vec<u8>)>,
@@ -91,6 +94,7 @@ impl Attached {
             free: Vec::new(),
             listeners: Vec::new(),
             next_listener: 0,
+            leaving: Vec::new(),
             unwanted: Vec::new(),
             queue: VecDeque::new(),
             events: VecDeque::new(),
@@ -234,6 +238,12 @@ impl Attached {
                 self.listeners.retain(|listener| listener.number != number);
                 return Ok(());
             }
+            News::Left => {
+                if let Some(at) = self.leaving.iter().position(|one| one.number == number) {
+                    self.unwanted.extend(self.leaving.swap_remove(at).waiting);
+                }
+                return Ok(());
+            }
             News::Gone => return self.forget(number),
             News::Info | News::Detached | News::Octets => {
                 self.answered(news, header, bytes);
@@ -287,15 +297,16 @@ impl Attached {
             return Err(Damaged("a number that was given already"));
         }
         seat.take(Mirror::new(local, remote, false));
-        match self.listeners.iter_mut().find(|one| one.number == listener) {
-            Some(listener) => {
-                self.counters.passive_opens += 1;
-                listener.waiting.push_back(number);
-                let id = uncork_stack::ListenerId::from_u64(listener.number.into());
-                self.events.push_back(Event::Incoming(id));
-            }
-            // It came while the listener was about to leave; what has come on it is right behind.
-            None => self.unwanted.push(number),
+        let is_it = |one: &&mut Listener| one.number == listener;
+        if let Some(listener) = self.listeners.iter_mut().find(is_it) {
+            self.counters.passive_opens += 1;
+            listener.waiting.push_back(number);
+            let id = uncork_stack::ListenerId::from_u64(listener.number.into());
+            self.events.push_back(Event::Incoming(id));
+        } else if let Some(listener) = self.leaving.iter_mut().find(is_it) {
+            listener.waiting.push_back(number);
+        } else {
+            self.unwanted.push(number);
         }
         Ok(())
     }

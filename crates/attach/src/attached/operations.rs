@@ -228,10 +228,12 @@ impl Attached {
         }
     }
 
-    /// Whether the instance has been told all: what peers still wait for is its affair.
+    /// Whether the instance has been told all, and has all back that was not accepted: what peers still wait for is
+    /// its affair.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.failed.is_some() || self.queue.is_empty() && !self.end.commands.has_unshown()
+        let has_told = self.queue.is_empty() && !self.end.commands.has_unshown();
+        self.failed.is_some() || has_told && self.leaving.is_empty()
     }
 
     /// Sets an option.
@@ -286,13 +288,11 @@ impl Attached {
 
     /// Listens no more. Those that wait are for others who listen there; without any they are reset.
     pub fn leave_listener(&mut self, id: ListenerId) {
-        let Some(listener) = self.listener(id) else { return };
-        let (number, waiting) = (listener.number, std::mem::take(&mut listener.waiting));
-        self.listeners.retain(|listener| listener.number != number);
-        self.command(Command::LeaveListener, number, &[]);
-        for connection in waiting {
-            self.give_back(connection);
-        }
+        let is_it = |one: &Listener| u64::from(one.number) == id.as_u64();
+        let Some(at) = self.listeners.iter().position(is_it) else { return };
+        let listener = self.listeners.swap_remove(at);
+        self.command(Command::LeaveListener, listener.number, &[]);
+        self.leaving.push(listener);
     }
 
     /// The same.

@@ -125,6 +125,11 @@ impl Listener {
         self.leaves = true;
     }
 
+    /// What is new comes to it again.
+    pub(crate) fn resume(&mut self) {
+        self.leaves = false;
+    }
+
     /// A handshake is over.
     pub(crate) fn queue(&mut self, socket: SocketId) {
         self.accept.push_back(socket);

@@ -46,6 +46,13 @@ impl Stack {
         }
     }
 
+    /// Takes that back.
+    pub fn resume_listener(&mut self, listener: ListenerId) {
+        if let Some(listener) = self.listeners.get(listener) {
+            listener.resume();
+        }
+    }
+
     /// Sets an option of all connections that will come to a listener.
     pub fn set_listener_option(&mut self, listener: ListenerId, option: SocketOption) {
         if let Some(listener) = self.listeners.get(listener) {
