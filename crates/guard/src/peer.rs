@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) process: Option<OwnedFd>,
     /// Its number, if it can be seen.
     pub(crate) pid: Option<u32>,
+    /// Whose he was when he came.
+    pub(crate) uid: Option<u32>,
     pub(crate) since: Instant,
     /// Nothing until he has said the token.
     pub(crate) session: Option<Session>,
@@ -41,12 +43,13 @@ pub(crate) struct Heard {
 
 impl Peer {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        let pid = getsockopt(&socket, sockopt::PeerCredentials)
-            .ok()
-            .and_then(|peer| Pid::from_raw(peer.pid()));
+        let credentials = getsockopt(&socket, sockopt::PeerCredentials).ok();
+        let uid = credentials.map(|peer| peer.uid());
+        let pid = credentials.and_then(|peer| Pid::from_raw(peer.pid()));
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-        Self { socket, process, pid, since: Instant::now(), session: None, unsaid: VecDeque::new() }
+        let (since, unsaid) = (Instant::now(), VecDeque::new());
+        Self { socket, process, pid, uid, since, session: None, unsaid }
     }
 
     /// Whether he has ended or hung up, and has only to be buried.

@@ -65,8 +65,9 @@ fn next(instance: &mut Client) -> (String, Option<OwnedFd>) {
         word.is_some()
     });
     match word.unwrap() {
-        Word::Guest { program, pid, socket } => {
+        Word::Guest { program, pid, uid, socket } => {
             assert_eq!(pid, Some(std::process::id()));
+            assert_eq!(uid, Some(rustix::process::geteuid().as_raw()));
             (format!("guest {program}"), Some(socket))
         }
         Word::Granted { program, local } => (format!("granted {program} {local}"), None),

@@ -369,6 +369,8 @@ pub enum Word {
         program: u32,
         /// Its process id, as the guardian sees it.
         pid: Option<u32>,
+        /// The user's number, as the guardian sees it.
+        uid: Option<u32>,
         /// This instance's end of a pair of sockets, of which the program has the other.
         socket: OwnedFd,
     },
@@ -437,7 +439,9 @@ impl Unasked {
 
 fn word(reply: Reply, descriptor: Option<OwnedFd>) -> Option<Word> {
     Some(match (reply, descriptor) {
-        (Reply::Guest { program, pid }, Some(socket)) => Word::Guest { program, pid, socket },
+        (Reply::Guest { program, pid, uid }, Some(socket)) => {
+            Word::Guest { program, pid, uid, socket }
+        }
         (Reply::Granted { program, local }, _) => Word::Granted { program, local },
         (Reply::Revoked { program, local }, _) => Word::Revoked { program, local },
         (Reply::GrantedConnection { program, local, remote }, _) => {

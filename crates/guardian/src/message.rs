@@ -172,6 +172,8 @@ pub enum Reply {
         program: u32,
         /// Its process id, as the guardian sees it.
         pid: Option<u32>,
+        /// The user's number, as the guardian sees it.
+        uid: Option<u32>,
     },
     /// Unasked, to an instance: new connections to this port are for this program, or others that have it.
     Granted {

@@ -137,8 +137,8 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
         );
         let asked = hear(&socket).id;
         // With the number of the question, and one without the socket that it needs.
-        answer(&socket, asked, Reply::Guest { program: 6, pid: None }, None);
-        answer(&socket, asked, Reply::Guest { program: 7, pid: None }, Some(&memory));
+        answer(&socket, asked, Reply::Guest { program: 6, pid: None, uid: None }, None);
+        answer(&socket, asked, Reply::Guest { program: 7, pid: None, uid: None }, Some(&memory));
         answer(&socket, 0, Reply::Granted { program: 7, local }, None);
         answer(&socket, asked, Reply::Done, None);
         answer(&socket, 0, Reply::Revoked { program: 7, local }, None);

@@ -18,6 +18,9 @@ use crate::link::Owner;
 /// handshakes are that have begun (crate guard).
 const KEPT: Duration = Duration::from_millis(1500);
 
+/// Places that are kept at once: more than are left in a second and a half by servers that come and go.
+const KEPT_AT_ONCE: usize = 256;
+
 /// Listeners that one program may have.
 const LISTENERS: usize = 4096;
 
@@ -32,6 +35,8 @@ pub(crate) struct Desk {
     members: Vec<(usize, u32)>,
     /// All members have left: until then it waits for others.
     kept_until: Option<Instant>,
+    /// Whose the last of them was: it waits for none of another user's.
+    kept_for: Option<u32>,
     /// What those had not accepted.
     waiting: Vec<Seat>,
 }
@@ -40,7 +45,8 @@ impl Desk {
     /// Whether connections to this end come here.
     fn takes(&self, local: SocketAddr) -> bool {
         let ip = self.local.ip();
-        let all = ip.is_unspecified() && (ip.is_ipv4() == local.is_ipv4() || ip.is_ipv6());
+        let both = ip.is_ipv6() && !self.v6_only;
+        let all = ip.is_unspecified() && (ip.is_ipv4() == local.is_ipv4() || both);
         self.local.port() == local.port() && (all || ip == local.ip())
     }
 }
@@ -83,8 +89,14 @@ impl Floor {
         let Place { local, backlog, v6_only } = place;
         let is_it = |desk: &Desk| desk.local == local && desk.v6_only == v6_only;
         if let Some(desk) = self.desks.iter().position(is_it) {
-            self.join(desk, (at, number));
-            return Ok(());
+            let uid = self.guest(at).and_then(|guest| guest.uid);
+            let found = &mut self.desks[desk];
+            if found.kept_until.is_none() || found.kept_for.is_some() && found.kept_for == uid {
+                self.join(desk, (at, number));
+                return Ok(());
+            }
+            found.kept_until = Some(Instant::now());
+            self.close_desks();
         }
         let mut on = Vec::new();
         let how = Listening { backlog, v6_only, shares: true };
@@ -101,15 +113,9 @@ impl Floor {
             }
             link.begin_at(local.port());
         }
-        let members = vec![(at, number)];
-        self.desks.push(Desk {
-            local,
-            v6_only,
-            on,
-            members,
-            kept_until: None,
-            waiting: Vec::new(),
-        });
+        let (members, waiting) = (vec![(at, number)], Vec::new());
+        let (kept_until, kept_for) = (None, None);
+        self.desks.push(Desk { local, v6_only, on, members, kept_until, kept_for, waiting });
         Ok(())
     }
 
@@ -166,17 +172,20 @@ impl Floor {
         if let Some(guest) = self.guest(at) {
             guest.registrations.retain(|one| one.number != number);
         }
-        self.remove_members(true, |member| member == (at, number));
+        let uid = self.guest(at).and_then(|guest| guest.uid);
+        self.remove_members(uid, |member| member == (at, number));
     }
 
     /// A guest is gone: what it has not accepted is for others.
     pub(crate) fn leave_desks(&mut self, at: usize) {
-        self.remove_members(false, |(guest, _)| guest == at);
+        self.remove_members(None, |(guest, _)| guest == at);
     }
 
-    /// Whose members are all gone is closed, or kept for others.
-    fn remove_members(&mut self, keeps: bool, leaves: impl Fn((usize, u32)) -> bool) {
-        let until = Instant::now() + KEPT;
+    /// Whose members are all gone is closed, or kept for others of this user's.
+    fn remove_members(&mut self, uid: Option<u32>, leaves: impl Fn((usize, u32)) -> bool) {
+        let kept = self.desks.iter().filter(|desk| desk.kept_until.is_some()).count();
+        let keeps = uid.is_some() && kept < KEPT_AT_ONCE;
+        let until = Instant::now() + if keeps { KEPT } else { Duration::ZERO };
         for at in 0..self.desks.len() {
             let desk = &mut self.desks[at];
             let before = desk.members.len();
@@ -184,7 +193,7 @@ impl Floor {
             if before == 0 || !desk.members.is_empty() {
                 continue;
             }
-            desk.kept_until = Some(if keeps { until } else { Instant::now() });
+            (desk.kept_until, desk.kept_for) = (Some(until), uid);
             for (link, id) in desk.on.clone() {
                 self.links[link].stack().leave_listener(id);
             }
@@ -322,7 +331,12 @@ impl Floor {
         seat.returned = std::mem::take(&mut seat.coming_back);
         // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
         (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
-        let desk = self.desks.iter().position(|desk| desk.takes(seat.ends.local));
+        // Where somebody is comes first, then who listens at that address and at no other.
+        let takes = |at: &usize| self.desks[*at].takes(seat.ends.local);
+        let desk = (0..self.desks.len()).filter(takes).min_by_key(|&at| {
+            let desk = &self.desks[at];
+            (desk.members.is_empty(), desk.local.ip().is_unspecified())
+        });
         // Without what has been on its way to the guest nobody else can go on with it.
         let Some(desk) = desk.filter(|_| seat.unread_bytes == 0) else {
             return self.reset(link, id);

@@ -195,13 +195,13 @@ impl Floor {
         self.links.iter().position(|link| link.has(local.ip()))
     }
 
-    /// A program attaches: the other end of `control` is its.
+    /// A program of this user's attaches: the other end of `control` is its.
     ///
     /// # Errors
     ///
     /// There is no memory for it, or the program is gone.
-    pub fn admit(&mut self, program: u32, control: OwnedFd) -> Result<(), Error> {
-        let guest = Guest::new(program, control)?;
+    pub fn admit(&mut self, program: u32, uid: Option<u32>, control: OwnedFd) -> Result<(), Error> {
+        let guest = Guest::new((program, uid), control)?;
         match self.guests.iter_mut().find(|guest| guest.is_none()) {
             Some(empty) => *empty = Some(guest),
             None => self.guests.push(Some(guest)),
@@ -213,8 +213,8 @@ impl Floor {
     pub(crate) fn hear_words(&mut self) {
         for word in self.host.words() {
             match word {
-                Word::Guest { program, socket, .. } => {
-                    match self.admit(program, socket) {
+                Word::Guest { program, uid, socket, .. } => {
+                    match self.admit(program, uid, socket) {
                         // One that was over as soon as it had begun.
                         Ok(()) | Err(Error::Gone) => {}
                         Err(error) => {

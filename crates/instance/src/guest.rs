@@ -68,6 +68,8 @@ pub(crate) struct Registration {
 pub(crate) struct Guest {
     /// As the guardian numbers it.
     pub(crate) program: u32,
+    /// Whose it is.
+    pub(crate) uid: Option<u32>,
     pub(crate) end: InstanceEnd,
     pub(crate) seats: Vec<Option<Seat>>,
     /// Even numbers that nobody has.
@@ -87,13 +89,14 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    pub(crate) fn new(program: u32, control: OwnedFd) -> Result<Self, Error> {
+    pub(crate) fn new(program: (u32, Option<u32>), control: OwnedFd) -> Result<Self, Error> {
         Ok(Self::of(program, offer(control)?))
     }
 
-    fn of(program: u32, end: InstanceEnd) -> Self {
+    fn of((program, uid): (u32, Option<u32>), end: InstanceEnd) -> Self {
         Self {
             program,
+            uid,
             end,
             seats: Vec::new(),
             free: Vec::new(),

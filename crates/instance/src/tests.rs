@@ -107,13 +107,22 @@ impl Rig {
     }
 
     fn end(&mut self, program: u32) -> ProgramEnd {
+        self.end_of(program, 1000)
+    }
+
+    fn end_of(&mut self, program: u32, uid: u32) -> ProgramEnd {
         let (ours, theirs) = pair();
-        self.floor.admit(program, ours).unwrap();
+        self.floor.admit(program, Some(uid), ours).unwrap();
         accept(theirs).unwrap()
     }
 
     fn program(&mut self, program: u32) -> Attached {
         Attached::new(self.end(program))
+    }
+
+    /// Another user's.
+    fn program_of(&mut self, program: u32, uid: u32) -> Attached {
+        Attached::new(self.end_of(program, uid))
     }
 
     fn grant(&mut self, program: u32, local: &str) {
@@ -457,6 +466,30 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
 }
 
 #[test]
+fn what_one_user_has_left_is_for_no_other() {
+    let mut rig = Rig::new();
+    let mut one = rig.program(1);
+    let mut two = rig.program_of(2, 1001);
+    rig.grant(1, OURS);
+    rig.grant(2, OURS);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one, &mut two]);
+    let theirs = rig.connect();
+    rig.peer_sends(theirs, b"a secret");
+    rig.go(&mut [&mut one, &mut two]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one, &mut two]);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 0);
+    assert_ne!(rig.peer_state(theirs), Some(State::Established));
+    let theirs = rig.connect();
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 1);
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+}
+
+#[test]
 fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
     let mut rig = Rig::new();
     let (mut one, mut two) = (rig.program(1), rig.program(2));
@@ -553,7 +586,7 @@ fn who_ends_before_he_is_admitted_is_no_complaint() {
     let mut rig = Rig::new();
     let (ours, theirs) = pair();
     drop(theirs);
-    let word = Word::Guest { program: 1, pid: None, socket: ours };
+    let word = Word::Guest { program: 1, pid: None, uid: None, socket: ours };
     rig.guardian.0.borrow_mut().words.push_back(word);
     rig.floor.hear_words();
     assert_eq!(rig.guardian.0.borrow().complaints, Vec::<String>::new());

@@ -1,22 +1,25 @@
 //! The end by a signal for which the program has no handler.
 //!
 //! Whoever stands in for one has interrupted the program anywhere, in the middle of its allocator, too, so he asks a
-//! keeper to end, and waits. Meanwhile the program's other threads, which the kernel would have ended with the
-//! first, come in here no more: who tries sleeps for what is left of the process's life.
+//! keeper to end, and waits. The keeper may need what the interrupted thread has locked, the allocator's memory first of
+//! all, so he does not wait for ever, but goes on in the program; it is the keeper who ends the process then. Threads
+//! that would have been ended come in here no more: who tries sleeps for what is left of the process's life.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8};
 
-use crate::Sockets;
 use crate::outside::Outside;
 use crate::parts::Part;
+use crate::{Sockets, is_inside};
 
 /// What is known of the end.
 #[derive(Debug)]
 pub(crate) struct Dying {
     /// Whose keeper does it, counted from one; none so far.
     by: AtomicU8,
+    /// The signal.
+    of: AtomicI32,
     done: AtomicBool,
 }
 
@@ -32,13 +35,13 @@ pub(crate) fn i_keep() {
 
 impl Dying {
     pub(crate) const fn new() -> Self {
-        Self { by: AtomicU8::new(0), done: AtomicBool::new(false) }
+        Self { by: AtomicU8::new(0), of: AtomicI32::new(0), done: AtomicBool::new(false) }
     }
 
-    /// Whether the calling thread may not come in any more.
+    /// Whether the calling thread may not come in any more. Who is in here goes on.
     #[inline]
     pub(crate) fn keeps_out(&self) -> bool {
-        self.by.load(SeqCst) != 0 && !KEEPS.get()
+        self.by.load(SeqCst) != 0 && !KEEPS.get() && !is_inside()
     }
 
     fn is_by(&self, part: Part) -> bool {
@@ -48,16 +51,19 @@ impl Dying {
     /// The child of fork lives.
     pub(crate) fn forget(&self) {
         self.by.store(0, SeqCst);
+        self.of.store(0, SeqCst);
+        self.done.store(false, SeqCst);
     }
 }
 
 impl<O: Outside> Sockets<O> {
-    /// For a signal handler: has a keeper do what [`Outside::end`] does. Whether there is one; without, nothing is on
-    /// the stack.
-    pub fn ask_for_end(&self) -> bool {
+    /// For a signal handler: has a keeper do what [`Outside::end`] does, and then end the process by this signal. Whether
+    /// there is one; without, nothing is on the stack.
+    pub fn ask_for_end(&self, signal: i32) -> bool {
         let has_keeper = |part: &Part| self.share(*part).keeper.exists();
         let Some(part) = self.all().find(has_keeper) else { return false };
         // Somebody else may have asked before.
+        let _ = self.dying.of.compare_exchange(0, signal, SeqCst, SeqCst);
         let _ = self.dying.by.compare_exchange(0, part.number() + 1, SeqCst, SeqCst);
         true
     }
@@ -76,6 +82,7 @@ impl<O: Outside> Sockets<O> {
         if self.dying.is_by(part) {
             self.outside.end();
             self.dying.done.store(true, SeqCst);
+            self.outside.end_process(self.dying.of.load(SeqCst));
             self.sleep_for_ever();
         }
     }

@@ -82,10 +82,11 @@ impl State {
             self.rests.store(false, SeqCst);
             self.wake.notify_one();
         }
+        // Who was interrupted may have been about to ring, and have said so.
         if let Ok(bell) = self.bell.try_lock()
             && let Some(bell) = bell.as_ref()
-            && self.watches.swap(false, SeqCst)
         {
+            self.watches.store(false, SeqCst);
             bell::ring(bell);
         }
     }

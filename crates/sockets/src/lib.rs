@@ -151,6 +151,7 @@ pub fn is_inside() -> bool {
 struct InUse;
 
 /// The calling thread is in here while this lives.
+#[derive(Debug)]
 struct Inside;
 
 impl Inside {
@@ -170,9 +171,12 @@ fn has_given(part: Part) {
     HAS_GIVEN.set(HAS_GIVEN.get().or(Parts::of(part)));
 }
 
-/// All locks, held across fork(2).
+/// All locks, held across fork(2). The thread is in here meanwhile, so that signal handlers run behind that.
 #[derive(Debug)]
-pub struct Held<'a>(Vec<MutexGuard<'a, Option<World>>>);
+pub struct Held<'a> {
+    worlds: Vec<MutexGuard<'a, Option<World>>>,
+    _inside: Option<Inside>,
+}
 
 impl<O: Outside> Sockets<O> {
     /// Nothing is on the stack before [`Sockets::start`].
@@ -338,10 +342,18 @@ impl<O: Outside> Sockets<O> {
             }
             held
         };
+        let inside = Inside::begin();
         // Behind the first lock there are no more of them.
-        let mut held = vec![hold(Part::FIRST)];
-        held.extend(self.all().skip(1).map(hold));
-        Held(held)
+        let mut worlds = vec![hold(Part::FIRST)];
+        worlds.extend(self.all().skip(1).map(hold));
+        Held { worlds, _inside: inside }
+    }
+
+    /// It is over, in the parent and in the child, and nothing is held any more.
+    pub fn after_fork(&self) {
+        if INTERRUPTED.replace(false) {
+            self.outside.left();
+        }
     }
 
     /// It has happened, in the child. `host` is the privileged half as the child will know it.
@@ -349,7 +361,7 @@ impl<O: Outside> Sockets<O> {
         self.process.store(std::process::id(), Relaxed);
         parts::forget_others();
         self.dying.forget();
-        for (part, world) in self.all().zip(&mut held.0) {
+        for (part, world) in self.all().zip(&mut held.worlds) {
             self.share(part).keeper.forget();
             if let Some(world) = world.as_mut() {
                 world.become_child(host.another());

@@ -77,6 +77,9 @@ pub trait Outside: Sync {
     /// The process ends by a signal: ends all that is on the stack ([`crate::Sockets::end`]). Called by a keeper.
     fn end(&self);
 
+    /// Ends the process by this signal, whose default is that. Called by a keeper, and does not return for long.
+    fn end_process(&self, signal: i32);
+
     /// The calling thread has left the stack, and signal handlers had come meanwhile
     /// ([`crate::note_interruption`]): they may run now.
     fn left(&self);

@@ -83,8 +83,9 @@ fn peers_are_reset_when_a_program_is_told_to_end_and_has_no_handler() -> Result<
     let hosts = Hosts::new("told")?;
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
-    // A thread for each connection: one waits in recv(2), another is in the middle of anything.
-    for signal in [Signal::SIGHUP, Signal::SIGALRM, Signal::SIGUSR1] {
+    // A thread for each connection: one waits in recv(2), another is in the middle of anything. (SIGHUP may be ignored
+    // here, as under nohup(1).)
+    for signal in [Signal::SIGUSR2, Signal::SIGALRM, Signal::SIGUSR1] {
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         command.arg(artifact::source("py/http11.py")).arg(PORT.to_string());
         command.arg(scratch.root()).arg("0.0.0.0");

@@ -129,10 +129,10 @@ impl Guard {
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (ours, theirs) =
             pair.map_err(|error| format!("there are no sockets for it: {error}"))?;
-        let pid = self.peers[at].pid;
+        let (pid, uid) = (self.peers[at].pid, self.peers[at].uid);
         let session = self.session_mut(at)?;
         session.role = Role::Guest(engine);
-        let told = self.tell(at, |program| Reply::Guest { program, pid }, Some(theirs));
+        let told = self.tell(at, |program| Reply::Guest { program, pid, uid }, Some(theirs));
         if let Err(why) = told {
             self.session_mut(at)?.detach();
             return Err(why);

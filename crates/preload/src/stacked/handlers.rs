@@ -12,13 +12,14 @@
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicI32, AtomicUsize};
+use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+use core::time::Duration;
 use std::os::fd::RawFd;
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use crate::raw::raw;
-use crate::real;
+use crate::{linux, real};
 
 /// Signals that there are, and one more: they begin with 1.
 const SIGNALS: usize = 65;
@@ -34,8 +35,10 @@ const ENDING: [c_int; 8] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
 ];
-/// How often it is looked whether all is ended, a millisecond apart: longer than that takes.
-const LOOKS_AT_END: u32 = 1500;
+/// How long an interrupted thread waits for the end: longer than it takes where peers are not slow.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Longer than that no end takes.
+const OVERDUE: Duration = Duration::from_secs(2);
 
 /// The program's handler of each signal, and the flags with which it was installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
@@ -80,20 +83,28 @@ pub(crate) unsafe fn sigaction(
     let (handler_before, flags_before) = (HANDLERS[at].load(Acquire), FLAGS[at].load(Relaxed));
     // SAFETY: as promised.
     unsafe {
-        let mut ours = MaybeUninit::<libc::sigaction>::uninit();
+        let mut changed = MaybeUninit::<libc::sigaction>::uninit();
         let mut told = action;
         if let Some(action) = action.as_ref()
             && (action.sa_sigaction != libc::SIG_DFL || ENDING.contains(&signal))
             && action.sa_sigaction != libc::SIG_IGN
         {
             let mut copy = *action;
-            // Known before the first signal can come.
-            FLAGS[at].store(copy.sa_flags, Relaxed);
-            HANDLERS[at].store(copy.sa_sigaction, Release);
-            copy.sa_sigaction = handle as *const () as usize;
+            let ours = handle as *const () as usize;
+            // Who was told of ours, as by sigset(3), whose way to the kernel is libc's own, gives it back.
+            if copy.sa_sigaction != ours {
+                // Known before the first signal can come.
+                FLAGS[at].store(copy.sa_flags, Relaxed);
+                HANDLERS[at].store(copy.sa_sigaction, Release);
+            }
+            if copy.sa_sigaction == libc::SIG_DFL {
+                // It needs no stack of the program's, and who goes on behind it has not been interrupted.
+                copy.sa_flags |= libc::SA_ONSTACK | libc::SA_RESTART;
+            }
+            copy.sa_sigaction = ours;
             copy.sa_flags =
                 copy.sa_flags & !(libc::SA_RESETHAND | libc::SA_NODEFER) | libc::SA_SIGINFO;
-            told = ours.write(copy);
+            told = changed.write(copy);
         }
         let result = real::sigaction()(signal, told, old);
         if result == 0
@@ -173,8 +184,11 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
 }
 
 /// Stands in for the default of those signals that end the process, where nobody else does already. Before the program
-/// has a second thread.
+/// has a second thread. Not in the first process of its namespace, which no signal ends by default (kill(2)).
 pub(super) fn stand_in() {
+    if is_init() {
+        return;
+    }
     for signal in ENDING {
         // SAFETY: an all-zero sigaction is the default; both live as long as the calls.
         unsafe {
@@ -188,26 +202,66 @@ pub(super) fn stand_in() {
     }
 }
 
-/// What the kernel would have done at once, behind what it cannot do.
+fn is_init() -> bool {
+    // SAFETY: no pointers.
+    unsafe { raw!(SYS_getpid) == Ok(1) }
+}
+
+/// What the kernel would have done at once, behind what it cannot do. Returns if the process ends later.
 fn end_by(signal: c_int) {
-    if super::ON.load(Relaxed) && !super::POSIX.is_other_process() && super::SOCKETS.ask_for_end() {
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        for _ in 0..LOOKS_AT_END {
-            if super::SOCKETS.has_ended() {
-                break;
-            }
-            // SAFETY: a time that lives as long as the call.
-            let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
-        }
+    if is_init() {
+        return;
     }
+    let all = u64::MAX;
+    // No handler of the program's comes on top of this: it could want the stack, where the program comes in no more.
+    // What is blocked before is so again when the handler returns.
+    // SAFETY: a set of eight bytes.
+    let _ = unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const all, 0, 8) };
+    let ends = super::ON.load(Relaxed) && !super::POSIX.is_other_process();
+    if ends && super::SOCKETS.ask_for_end(signal) && !is_ended_in_time() && !is_overdue() {
+        return;
+    }
+    end_process(signal);
+}
+
+/// Whether a signal has come so long ago that something is amiss: who sends another one wants the end.
+fn is_overdue() -> bool {
+    static FIRST: AtomicU64 = AtomicU64::new(0);
+    let now = linux::now().0;
+    let first = FIRST.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
+    now.saturating_sub(first) > u64::try_from(OVERDUE.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Waits for a keeper, for a while: if it needs what this thread has locked, that has to go on.
+fn is_ended_in_time() -> bool {
+    let errno = linux::errno();
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let until = linux::now().0 + u64::try_from(PATIENCE.as_nanos()).unwrap_or(0);
+    while linux::now().0 < until {
+        if super::SOCKETS.has_ended() {
+            return true;
+        }
+        // SAFETY: a time that lives as long as the call.
+        let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
+    }
+    // SAFETY: errno's location is valid in every thread.
+    unsafe { *libc::__errno_location() = errno };
+    false
+}
+
+/// The kernel's default comes into force again, and with it the end of the process.
+pub(super) fn end_process(signal: c_int) {
     // SAFETY: an all-zero sigaction is the default; the rest has no pointers.
     unsafe {
         let default: libc::sigaction = core::mem::zeroed();
         real::sigaction()(signal, &raw const default, core::ptr::null_mut());
-        let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) else { return };
-        let _ = raw!(SYS_tgkill, process, thread, signal);
+        if let (Ok(process), Ok(thread)) = (raw!(SYS_getpid), raw!(SYS_gettid)) {
+            let _ = raw!(SYS_tgkill, process, thread, signal);
+        }
+        unblock(bit(signal));
+        // It is over but for what nobody has thought of.
+        let _ = raw!(SYS_exit_group, 128 + signal);
     }
-    unblock(bit(signal));
 }
 
 fn has_run(ends: bool) {

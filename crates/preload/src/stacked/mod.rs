@@ -189,7 +189,9 @@ pub(crate) fn before_vfork() {
 }
 
 pub(crate) fn after_fork_in_parent() {
-    FORKING.set(None);
+    if FORKING.take().is_some() {
+        SOCKETS.after_fork();
+    }
 }
 
 /// The child has nothing of its parent's connections, and speaks to the privileged half by itself.
@@ -202,6 +204,10 @@ pub(crate) fn after_fork_in_child() {
                 mark(fd, state::STACK_OF_PARENT);
             }
         }
-        None => ON.store(false, SeqCst),
+        None => {
+            drop(held);
+            ON.store(false, SeqCst);
+        }
     }
+    SOCKETS.after_fork();
 }

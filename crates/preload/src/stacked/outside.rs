@@ -139,6 +139,10 @@ impl Outside for Process {
         super::end();
     }
 
+    fn end_process(&self, signal: i32) {
+        super::handlers::end_process(signal);
+    }
+
     fn left(&self) {
         super::handlers::let_come();
     }
