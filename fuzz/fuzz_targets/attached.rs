@@ -91,7 +91,7 @@ fn admit(floor: &mut Floor, program: u32) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let kind = SocketType::SEQPACKET;
     let (here, there) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-    floor.admit(program, None, here).unwrap();
+    floor.admit(program, Some(1000), here).unwrap();
     there
 }
 

@@ -14,6 +14,9 @@ use crate::floor::Floor;
 use crate::guest::{Registration, Seat};
 use crate::link::Owner;
 
+/// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
+const QUIET: Duration = Duration::from_millis(500);
+
 /// How long a place is kept for others: a SYN-ACK is sent again after a second. So long the filters know, too, whose the
 /// handshakes are that have begun (crate guard).
 const KEPT: Duration = Duration::from_millis(1500);
@@ -24,37 +27,55 @@ const KEPT_AT_ONCE: usize = 256;
 /// Listeners that one program may have.
 const LISTENERS: usize = 4096;
 
+/// Where it is listened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    local: SocketAddr,
+    v6_only: bool,
+}
+
+impl Spot {
+    fn takes_any(self) -> bool {
+        self.local.ip().is_unspecified()
+    }
+
+    /// Whether connections to this end come here.
+    fn takes(self, local: SocketAddr) -> bool {
+        let ip = self.local.ip();
+        let both = ip.is_ipv6() && !self.v6_only;
+        let all = self.takes_any() && (ip.is_ipv4() == local.is_ipv4() || both);
+        self.local.port() == local.port() && (all || ip == local.ip())
+    }
+}
+
 /// A place at which programs listen.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    local: SocketAddr,
-    v6_only: bool,
+    spot: Spot,
     /// On each device that has it.
     on: Vec<(usize, ListenerId)>,
     /// Guests, and the numbers of their listeners.
     members: Vec<(usize, u32)>,
-    /// All members have left: until then it waits for others.
-    kept_until: Option<Instant>,
-    /// Whose the last of them was: it waits for none of another user's.
-    kept_for: Option<u32>,
-    /// What those had not accepted.
-    waiting: Vec<Seat>,
+    /// Users whose guests are or were members: what comes here is theirs, and nobody else's.
+    users: Vec<Option<u32>>,
 }
 
-impl Desk {
-    /// Whether connections to this end come here.
-    fn takes(&self, local: SocketAddr) -> bool {
-        let ip = self.local.ip();
-        let both = ip.is_ipv6() && !self.v6_only;
-        let all = ip.is_unspecified() && (ip.is_ipv4() == local.is_ipv4() || both);
-        self.local.port() == local.port() && (all || ip == local.ip())
-    }
+/// What the last member of a place has left.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    spot: Spot,
+    /// Listeners that end the handshakes that they have begun.
+    on: Vec<(usize, ListenerId)>,
+    /// What was not accepted.
+    waiting: Vec<Seat>,
+    users: Vec<Option<u32>>,
+    until: Instant,
 }
 
 impl Floor {
     /// Where somebody listens.
     pub(crate) fn places(&self) -> impl Iterator<Item = SocketAddr> {
-        self.desks.iter().filter(|desk| !desk.members.is_empty()).map(|desk| desk.local)
+        self.desks.iter().map(|desk| desk.spot.local)
     }
 
     /// A guest listens.
@@ -87,17 +108,27 @@ impl Floor {
 
     fn sit_down(&mut self, at: usize, number: u32, place: Place) -> Result<(), ListenError> {
         let Place { local, backlog, v6_only } = place;
-        let is_it = |desk: &Desk| desk.local == local && desk.v6_only == v6_only;
-        if let Some(desk) = self.desks.iter().position(is_it) {
-            let uid = self.guest(at).and_then(|guest| guest.uid);
-            let found = &mut self.desks[desk];
-            if found.kept_until.is_none() || found.kept_for.is_some() && found.kept_for == uid {
-                self.join(desk, (at, number));
-                return Ok(());
+        let spot = Spot { local, v6_only };
+        let user = self.guest(at).and_then(|guest| guest.uid);
+        if let Some(desk) = self.desks.iter_mut().find(|desk| desk.spot == spot) {
+            desk.members.push((at, number));
+            if !desk.users.contains(&user) {
+                desk.users.push(user);
             }
-            found.kept_until = Some(Instant::now());
-            self.close_desks();
+        } else {
+            let on = self.open_all(spot, backlog)?;
+            self.desks.push(Desk { spot, on, members: vec![(at, number)], users: vec![user] });
         }
+        self.serve_kept();
+        Ok(())
+    }
+
+    /// Listens on each device.
+    fn open_all(
+        &mut self,
+        Spot { local, v6_only }: Spot,
+        backlog: u32,
+    ) -> Result<Vec<(usize, ListenerId)>, ListenError> {
         let mut on = Vec::new();
         let how = Listening { backlog, v6_only, shares: true };
         for (link_at, link) in self.links.iter_mut().enumerate() {
@@ -111,31 +142,10 @@ impl Floor {
                     return Err(error);
                 }
             }
-            link.begin_at(local.port());
+            let until = link.now() + QUIET;
+            link.stack().quiet_until(local.port(), until);
         }
-        let (members, waiting) = (vec![(at, number)], Vec::new());
-        let (kept_until, kept_for) = (None, None);
-        self.desks.push(Desk { local, v6_only, on, members, kept_until, kept_for, waiting });
-        Ok(())
-    }
-
-    /// One more at a place: what was kept there is his.
-    fn join(&mut self, desk: usize, member: (usize, u32)) {
-        let found = &mut self.desks[desk];
-        found.members.push(member);
-        if found.kept_until.take().is_none() {
-            return;
-        }
-        let waiting = std::mem::take(&mut found.waiting);
-        let port = found.local.port();
-        for (link, id) in found.on.clone() {
-            self.links[link].stack().resume_listener(id);
-            self.links[link].begin_at(port);
-        }
-        for seat in waiting {
-            self.pass_on(seat);
-        }
-        self.serve_desk(desk);
+        Ok(on)
     }
 
     fn close_all(&mut self, on: Vec<(usize, ListenerId)>) {
@@ -172,58 +182,57 @@ impl Floor {
         if let Some(guest) = self.guest(at) {
             guest.registrations.retain(|one| one.number != number);
         }
-        let uid = self.guest(at).and_then(|guest| guest.uid);
-        self.remove_members(uid, |member| member == (at, number));
+        self.remove_members(true, |member| member == (at, number));
     }
 
     /// A guest is gone: what it has not accepted is for others.
     pub(crate) fn leave_desks(&mut self, at: usize) {
-        self.remove_members(None, |(guest, _)| guest == at);
+        self.remove_members(false, |(guest, _)| guest == at);
     }
 
-    /// Whose members are all gone is closed, or kept for others of this user's.
-    fn remove_members(&mut self, uid: Option<u32>, leaves: impl Fn((usize, u32)) -> bool) {
-        let kept = self.desks.iter().filter(|desk| desk.kept_until.is_some()).count();
-        let keeps = uid.is_some() && kept < KEPT_AT_ONCE;
-        let until = Instant::now() + if keeps { KEPT } else { Duration::ZERO };
-        for at in 0..self.desks.len() {
-            let desk = &mut self.desks[at];
-            let before = desk.members.len();
+    /// Places whose members are all gone are closed, or kept for others.
+    fn remove_members(&mut self, keeps: bool, leaves: impl Fn((usize, u32)) -> bool) {
+        for desk in &mut self.desks {
             desk.members.retain(|&member| !leaves(member));
-            if before == 0 || !desk.members.is_empty() {
+        }
+        let over: Vec<_> = self.desks.extract_if(.., |desk| desk.members.is_empty()).collect();
+        for Desk { spot, on, users, .. } in over {
+            let are_known = users.iter().all(Option::is_some);
+            if !keeps || !are_known || self.kept.len() >= KEPT_AT_ONCE {
+                self.close_all(on);
                 continue;
             }
-            (desk.kept_until, desk.kept_for) = (Some(until), uid);
-            for (link, id) in desk.on.clone() {
+            for &(link, id) in &on {
                 self.links[link].stack().leave_listener(id);
             }
+            let until = Instant::now() + KEPT;
+            self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until });
         }
-        self.close_desks();
     }
 
-    /// Closes places for which nobody has come in time.
-    pub(crate) fn close_desks(&mut self) {
+    /// Closes what was kept for nobody.
+    pub(crate) fn close_kept(&mut self) {
         let now = Instant::now();
-        let is_over = |desk: &mut Desk| desk.kept_until.is_some_and(|until| until <= now);
-        let over: Vec<_> = self.desks.extract_if(.., is_over).collect();
-        for desk in over {
-            self.close_all(desk.on);
-            for (link, id) in desk.waiting.into_iter().filter_map(|seat| seat.at) {
+        let over: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= now).collect();
+        for kept in over {
+            self.close_all(kept.on);
+            for (link, id) in kept.waiting.into_iter().filter_map(|seat| seat.at) {
                 self.reset(link, id);
             }
         }
     }
 
-    /// When one has to be closed.
+    /// When some of it has to be closed.
     pub(crate) fn next_close(&self) -> Option<Instant> {
-        self.desks.iter().filter_map(|desk| desk.kept_until).min()
+        self.kept.iter().map(|kept| kept.until).min()
     }
 
     /// A connection waits at a listener of the stack's.
     pub(crate) fn serve_desk_of(&mut self, link: usize, listener: ListenerId) {
         let on = (link, listener);
-        if let Some(desk) = self.desks.iter().position(|desk| desk.on.contains(&on)) {
-            self.serve_desk(desk);
+        match self.desks.iter().position(|desk| desk.on.contains(&on)) {
+            Some(desk) => self.serve_desk(desk),
+            None => self.serve_kept(),
         }
     }
 
@@ -232,11 +241,35 @@ impl Floor {
         let member = (at, number);
         if let Some(desk) = self.desks.iter().position(|desk| desk.members.contains(&member)) {
             self.serve_desk(desk);
+            self.serve_kept();
         }
     }
 
     fn serve_desk(&mut self, desk: usize) {
-        for (link, listener) in self.desks[desk].on.clone() {
+        self.take_in(desk, &self.desks[desk].on.clone());
+    }
+
+    /// What others of the same users' have left is for who is there now.
+    fn serve_kept(&mut self) {
+        for at in 0..self.kept.len() {
+            let Kept { spot, users, .. } = &self.kept[at];
+            let is_heir = |desk: &Desk| {
+                desk.spot == *spot && desk.users.iter().any(|user| users.contains(user))
+            };
+            let Some(desk) = self.desks.iter().position(is_heir) else { continue };
+            for seat in std::mem::take(&mut self.kept[at].waiting) {
+                match self.freest(desk) {
+                    Some(member) => self.assign(member, seat),
+                    None => self.kept[at].waiting.push(seat),
+                }
+            }
+            self.take_in(desk, &self.kept[at].on.clone());
+        }
+    }
+
+    /// What waits at these listeners of the stack's is for members of a desk.
+    fn take_in(&mut self, desk: usize, on: &[(usize, ListenerId)]) {
+        for &(link, listener) in on {
             while self.links[link].stack().accept_waiting(listener) > 0 {
                 let Some(member) = self.freest(desk) else { return };
                 let Some(id) = self.links[link].stack().accept(listener) else { break };
@@ -316,14 +349,15 @@ impl Floor {
         let left = seat.unread_bytes.checked_sub(long);
         seat.unread_bytes = left.ok_or(Damaged("more than has come"))?;
         seat.coming_back.extend(bytes);
+        let user = guest.uid;
         if !more && let Some(seat) = guest.vacate(number) {
-            self.pass_on(seat);
+            self.pass_on(seat, user);
         }
         Ok(())
     }
 
-    /// A connection that was not accepted is for somebody else.
-    pub(crate) fn pass_on(&mut self, mut seat: Seat) {
+    /// A connection that a guest of this user's has not accepted is for somebody else.
+    pub(crate) fn pass_on(&mut self, mut seat: Seat, user: Option<u32>) {
         let Some((link, id)) = seat.at else { return };
         self.links[link].unbind(id);
         // What others gave back before, and was not told yet, comes behind that.
@@ -331,20 +365,24 @@ impl Floor {
         seat.returned = std::mem::take(&mut seat.coming_back);
         // Whoever has it next was told nothing: neither that he may send, nor that the peer has ended.
         (seat.queued, seat.told_end, seat.allowed) = (false, false, seat.given);
-        // Where somebody is comes first, then who listens at that address and at no other.
-        let takes = |at: &usize| self.desks[*at].takes(seat.ends.local);
-        let desk = (0..self.desks.len()).filter(takes).min_by_key(|&at| {
-            let desk = &self.desks[at];
-            (desk.members.is_empty(), desk.local.ip().is_unspecified())
-        });
         // Without what has been on its way to the guest nobody else can go on with it.
-        let Some(desk) = desk.filter(|_| seat.unread_bytes == 0) else {
+        if seat.unread_bytes > 0 {
             return self.reset(link, id);
-        };
-        match self.freest(desk) {
-            Some(member) => self.assign(member, seat),
-            None if self.desks[desk].kept_until.is_some() => self.desks[desk].waiting.push(seat),
-            None => self.reset(link, id),
+        }
+        let local = seat.ends.local;
+        let takes = |spot: Spot, users: &[Option<u32>]| spot.takes(local) && users.contains(&user);
+        // Who listens at that address and at no other comes first.
+        let desks =
+            (0..self.desks.len()).filter(|&at| takes(self.desks[at].spot, &self.desks[at].users));
+        let desk = desks.min_by_key(|&at| self.desks[at].spot.takes_any());
+        let member = desk.and_then(|desk| self.freest(desk));
+        // Of several that were left there the last is kept for the longest.
+        let kept = self.kept.iter_mut().rev().filter(|kept| takes(kept.spot, &kept.users));
+        let kept = kept.min_by_key(|kept| kept.spot.takes_any());
+        match (member, kept) {
+            (Some(member), _) => self.assign(member, seat),
+            (None, Some(kept)) => kept.waiting.push(seat),
+            (None, None) => self.reset(link, id),
         }
     }
 

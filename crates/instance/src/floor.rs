@@ -12,7 +12,7 @@ use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
 use uncork_stack::{Change, Event, Found, SocketId};
 
-use crate::desks::Desk;
+use crate::desks::{Desk, Kept};
 use crate::guest::Guest;
 use crate::link::{Link, Listed};
 
@@ -45,6 +45,7 @@ pub struct Floor {
     pub(crate) links: Vec<Link>,
     pub(crate) guests: Vec<Option<Guest>>,
     pub(crate) desks: Vec<Desk>,
+    pub(crate) kept: Vec<Kept>,
     pub(crate) host: Box<dyn Host>,
     /// Connections that guests have opened, which are owned one by one.
     pub(crate) opened: HashSet<Ends>,
@@ -69,6 +70,7 @@ impl Floor {
             links,
             guests: Vec::new(),
             desks: Vec::new(),
+            kept: Vec::new(),
             host,
             opened: HashSet::new(),
             asked: Vec::new(),
@@ -90,7 +92,7 @@ impl Floor {
     /// A device is gone.
     pub fn turn(&mut self) -> io::Result<bool> {
         if self.next_close().is_some_and(|due| due <= Clock::now()) {
-            self.close_desks();
+            self.close_kept();
         }
         let mut happened = self.obey_all();
         happened |= self.turn_links()?;
@@ -98,7 +100,7 @@ impl Floor {
         Ok(happened)
     }
 
-    fn turn_links(&mut self) -> io::Result<bool> {
+    pub(crate) fn turn_links(&mut self) -> io::Result<bool> {
         let mut happened = false;
         let mut events = Vec::new();
         for at in 0..self.links.len() {
@@ -319,7 +321,7 @@ impl Floor {
         }
         for seat in guest.seats.into_iter().flatten() {
             if seat.listener.is_some() && !resets {
-                self.pass_on(seat);
+                self.pass_on(seat, guest.uid);
                 continue;
             }
             let Some((link, id)) = seat.at else { continue };

@@ -12,9 +12,6 @@ use uncork_guardian::Entry;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
 use uncork_stat::ByQueue;
 
-/// How long unknown segments of a port that was taken over are not reset.
-const QUIET: Duration = Duration::from_millis(500);
-
 /// How long an ACK waits for a program's answer: most answer sooner, and a peer who has more to say may wait for it (Nagle).
 const PATIENCE: Duration = Duration::from_micros(250);
 
@@ -76,12 +73,6 @@ impl Link {
             listed: Vec::new(),
             news: Vec::new(),
         }
-    }
-
-    /// A port was the kernel's until now: what comes there and is unknown may be so still.
-    pub(crate) fn begin_at(&mut self, port: u16) {
-        let until = self.now() + QUIET;
-        self.stack().quiet_until(port, until);
     }
 
     pub(crate) fn name(&self) -> &str {

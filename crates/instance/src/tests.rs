@@ -1,12 +1,14 @@
 //! Both halves in one process: a floor, a peer behind a wire in memory, and programs.
 
+mod desks;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -123,6 +125,15 @@ impl Rig {
     /// Another user's.
     fn program_of(&mut self, program: u32, uid: u32) -> Attached {
         Attached::new(self.end_of(program, uid))
+    }
+
+    /// Two that may listen at the same place, of these users.
+    fn two(&mut self, users: [u32; 2]) -> (Attached, Attached) {
+        let [one, two] = users;
+        let both = (self.program_of(1, one), self.program_of(2, two));
+        self.grant(1, OURS);
+        self.grant(2, OURS);
+        both
     }
 
     fn grant(&mut self, program: u32, local: &str) {
@@ -394,166 +405,6 @@ fn what_was_not_granted_is_refused_or_ends_the_attachment() {
     rig.go(&mut [&mut program]);
     assert_eq!(rig.floor.guest_count(), 0);
     while program.turn().is_ok() {}
-}
-
-#[test]
-fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = (rig.program(1), rig.program(2));
-    rig.grant(1, OURS);
-    rig.grant(2, OURS);
-    let (first, second) = (listen(&mut one), listen(&mut two));
-    rig.go(&mut [&mut one, &mut two]);
-    let theirs: Vec<_> = (0..6).map(|_| rig.connect()).collect();
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!((one.accept_waiting(first), two.accept_waiting(second)), (3, 3));
-    for (at, &id) in theirs.iter().enumerate() {
-        rig.peer_sends(id, &[at as u8; 100]);
-    }
-    rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!(two.accept_waiting(second), 6);
-    for &id in &theirs {
-        rig.peer_sends(id, b"more");
-    }
-    // Until what was said before is acknowledged: nobody answers that.
-    thread::sleep(Duration::from_millis(1));
-    rig.go(&mut [&mut one, &mut two]);
-    let mut seen = Vec::new();
-    while let Some(id) = two.accept(second) {
-        let bytes = gets(&mut two, id).unwrap();
-        assert_eq!(bytes, [&[bytes[0]; 100][..], b"more"].concat());
-        assert_eq!(two.send(two.now(), id, &bytes[..1], false), Ok(1), "it can be answered");
-        seen.push(bytes[0]);
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
-    rig.go(&mut [&mut one, &mut two]);
-    for (at, &id) in (0..).zip(&theirs) {
-        assert_eq!(rig.peer_gets(id).unwrap(), [at]);
-    }
-}
-
-#[test]
-fn what_is_on_its_way_to_who_leaves_comes_back() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = (rig.program(1), rig.program(2));
-    rig.grant(1, OURS);
-    rig.grant(2, OURS);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one, &mut two]);
-    let (known, new) = (rig.connect(), rig.connect());
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!(one.accept_waiting(first), 2);
-    let later = rig.connect();
-    for (id, byte) in [(known, b"1"), (new, b"2"), (later, b"3")] {
-        rig.peer_sends(id, byte);
-        // He hears nothing of it yet.
-        rig.go(&mut [&mut two]);
-    }
-    one.leave_listener(first);
-    assert!(!one.is_quiet(), "it has not been given everything back");
-    let second = listen(&mut two);
-    rig.go(&mut [&mut one, &mut two]);
-    assert!(one.is_quiet());
-    let mut seen = Vec::new();
-    while let Some(id) = two.accept(second) {
-        seen.extend(gets(&mut two, id).unwrap());
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, b"123");
-}
-
-#[test]
-fn what_one_user_has_left_is_for_no_other() {
-    let mut rig = Rig::new();
-    let mut one = rig.program(1);
-    let mut two = rig.program_of(2, 1001);
-    rig.grant(1, OURS);
-    rig.grant(2, OURS);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one, &mut two]);
-    let theirs = rig.connect();
-    rig.peer_sends(theirs, b"a secret");
-    rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
-    rig.go(&mut [&mut one, &mut two]);
-    let second = listen(&mut two);
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!(two.accept_waiting(second), 0);
-    assert_ne!(rig.peer_state(theirs), Some(State::Established));
-    let theirs = rig.connect();
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!(two.accept_waiting(second), 1);
-    assert_eq!(rig.peer_state(theirs), Some(State::Established));
-}
-
-#[test]
-fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = (rig.program(1), rig.program(2));
-    rig.grant(1, OURS);
-    rig.grant(2, OURS);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one, &mut two]);
-    let theirs = rig.connect();
-    rig.go(&mut [&mut one, &mut two]);
-    assert_eq!(one.accept_waiting(first), 1);
-    rig.peer_sends(theirs, b"hello");
-    rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
-    rig.go(&mut [&mut one, &mut two]);
-    drop(one);
-    rig.floor.look_for_the_dead();
-    rig.go(&mut [&mut two]);
-    assert_eq!(rig.peer_state(theirs), Some(State::Established));
-    let second = listen(&mut two);
-    rig.go(&mut [&mut two]);
-    let ours = two.accept(second).unwrap();
-    assert_eq!(gets(&mut two, ours).unwrap(), b"hello");
-    // The place is his as any is.
-    let theirs = rig.connect();
-    rig.go(&mut [&mut two]);
-    assert!(two.accept(second).is_some());
-    two.leave_listener(second);
-    rig.go(&mut [&mut two]);
-    let late = rig.connect();
-    rig.go(&mut [&mut two]);
-    assert_eq!(rig.peer_state(theirs), Some(State::Established));
-    assert_eq!(rig.peer_state(late), Some(State::Established));
-    // Nobody comes.
-    let until = rig.floor.next_close().unwrap();
-    while Instant::now() < until {
-        thread::sleep(Duration::from_millis(10));
-    }
-    rig.go(&mut [&mut two]);
-    assert_ne!(rig.peer_state(late), Some(State::Established));
-    assert_eq!(rig.floor.next_close(), None);
-}
-
-#[test]
-fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = (rig.program(1), rig.program(2));
-    rig.grant(1, OURS);
-    rig.grant(2, OURS);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one, &mut two]);
-    let theirs = rig.connect();
-    rig.go(&mut [&mut one, &mut two]);
-    rig.peer_sends(theirs, b"all");
-    let now = rig.peer.now();
-    rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
-    rig.go(&mut [&mut one]);
-    let second = listen(&mut two);
-    rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
-    rig.go(&mut [&mut one, &mut two]);
-    let id = two.accept(second).unwrap();
-    assert_eq!(gets(&mut two, id).unwrap(), b"all");
-    assert_eq!(gets(&mut two, id).unwrap(), b"");
-    assert_eq!(two.state(id), Some(State::CloseWait));
 }
 
 #[test]

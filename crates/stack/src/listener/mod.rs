@@ -78,8 +78,8 @@ pub(crate) struct Listener {
     port: u16,
     /// Others may listen there, too, who do not mind either (SO_REUSEPORT).
     shares: bool,
-    /// Nothing new comes to it if somebody else is there: it only ends what is under way.
-    leaves: bool,
+    /// Nothing new comes to it if somebody else is there: it only ends what is under way. How many have left before it.
+    leaves: Option<u64>,
     /// Connections that may wait to be accepted, and handshakes that may be under way.
     backlog: u32,
     /// Handshakes under way (the SYN queue).
@@ -120,16 +120,6 @@ impl Listener {
         self.accept.len() > self.backlog as usize
     }
 
-    /// Nothing new comes to it if somebody else is there.
-    pub(crate) fn leave(&mut self) {
-        self.leaves = true;
-    }
-
-    /// What is new comes to it again.
-    pub(crate) fn resume(&mut self) {
-        self.leaves = false;
-    }
-
     /// A handshake is over.
     pub(crate) fn queue(&mut self, socket: SocketId) {
         self.accept.push_back(socket);
@@ -162,6 +152,8 @@ pub(crate) struct Listeners {
     entries: Vec<Option<Listener>>,
     generation: u32,
     ports: BTreeMap<u16, Vec<u32>>,
+    /// How many have left.
+    left: u64,
 }
 
 impl Listeners {
@@ -195,7 +187,7 @@ impl Listeners {
             at,
             port,
             shares,
-            leaves: false,
+            leaves: None,
             backlog,
             handshakes: 0,
             accept,
@@ -216,8 +208,9 @@ impl Listeners {
         let nearest = || {
             let all = places.iter().filter_map(|&place| {
                 let one = self.entries[place as usize].as_ref()?;
-                // Who leaves takes what comes only while nobody else is there.
-                one.at.takes(local.ip()).then_some((place, (!one.leaves, one.at.nearness())))
+                // Who leaves takes what comes only while nobody else is there; of several the last, who stays longest.
+                let order = (one.leaves.is_none(), one.at.nearness(), one.leaves);
+                one.at.takes(local.ip()).then_some((place, order))
             });
             let nearest = all.clone().map(|(_, nearness)| nearness).max();
             all.filter(move |&(_, nearness)| Some(nearness) == nearest).map(|(place, _)| place)
@@ -240,6 +233,15 @@ impl Listeners {
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
         let entry = self.entries.get_mut(id.place as usize)?.as_mut();
         entry.filter(|listener| listener.id == id)
+    }
+
+    /// Nothing new comes to a listener if somebody else is there.
+    pub(crate) fn leave(&mut self, id: ListenerId) {
+        let left = self.left;
+        if let Some(listener) = self.get(id) {
+            listener.leaves = Some(left);
+            self.left += 1;
+        }
     }
 
     /// Takes a listener away; gives those that have waited for him.

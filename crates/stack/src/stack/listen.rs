@@ -41,16 +41,7 @@ impl Stack {
 
     /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
     pub fn leave_listener(&mut self, listener: ListenerId) {
-        if let Some(listener) = self.listeners.get(listener) {
-            listener.leave();
-        }
-    }
-
-    /// Takes that back.
-    pub fn resume_listener(&mut self, listener: ListenerId) {
-        if let Some(listener) = self.listeners.get(listener) {
-            listener.resume();
-        }
+        self.listeners.leave(listener);
     }
 
     /// Sets an option of all connections that will come to a listener.

@@ -1,0 +1,235 @@
+//! Who has what comes to a listener, and what becomes of it when he leaves.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uncork_attach::Attached;
+use uncork_engine::Events;
+use uncork_stack::{Shutdown, SocketId, SocketOption, State};
+
+use super::{Rig, gets, listen};
+
+const SAME: [u32; 2] = [1000, 1000];
+
+/// A connection that waits at the first's listener, with octets that he has been told of.
+fn waiting(rig: &mut Rig, one: &mut Attached, bytes: &[u8]) -> SocketId {
+    let theirs = rig.connect();
+    rig.go(&mut [one]);
+    rig.peer_sends(theirs, bytes);
+    rig.go(&mut [one]);
+    theirs
+}
+
+#[test]
+fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let (first, second) = (listen(&mut one), listen(&mut two));
+    rig.go(&mut [&mut one, &mut two]);
+    let theirs: Vec<_> = (0..6).map(|_| rig.connect()).collect();
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!((one.accept_waiting(first), two.accept_waiting(second)), (3, 3));
+    for (at, &id) in theirs.iter().enumerate() {
+        rig.peer_sends(id, &[at as u8; 100]);
+    }
+    rig.go(&mut [&mut one, &mut two]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 6);
+    for &id in &theirs {
+        rig.peer_sends(id, b"more");
+    }
+    // Until what was said before is acknowledged: nobody answers that.
+    thread::sleep(Duration::from_millis(1));
+    rig.go(&mut [&mut one, &mut two]);
+    let mut seen = Vec::new();
+    while let Some(id) = two.accept(second) {
+        let bytes = gets(&mut two, id).unwrap();
+        assert_eq!(bytes, [&[bytes[0]; 100][..], b"more"].concat());
+        assert_eq!(two.send(two.now(), id, &bytes[..1], false), Ok(1), "it can be answered");
+        seen.push(bytes[0]);
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+    rig.go(&mut [&mut one, &mut two]);
+    for (at, &id) in (0..).zip(&theirs) {
+        assert_eq!(rig.peer_gets(id).unwrap(), [at]);
+    }
+}
+
+#[test]
+fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    let theirs = waiting(&mut rig, &mut one, b"all");
+    let now = rig.peer.now();
+    rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
+    rig.go(&mut [&mut one]);
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one, &mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"all");
+    assert_eq!(gets(&mut two, id).unwrap(), b"");
+    assert_eq!(two.state(id), Some(State::CloseWait));
+}
+
+#[test]
+fn what_is_on_its_way_to_who_leaves_comes_back() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    let (known, new) = (rig.connect(), rig.connect());
+    rig.go(&mut [&mut one]);
+    assert_eq!(one.accept_waiting(first), 2);
+    let later = rig.connect();
+    for (id, byte) in [(known, b"1"), (new, b"2"), (later, b"3")] {
+        rig.peer_sends(id, byte);
+        // He hears nothing of it yet.
+        rig.go(&mut [&mut two]);
+    }
+    one.leave_listener(first);
+    assert!(!one.is_quiet(), "it has not been given everything back");
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    assert!(one.is_quiet());
+    let mut seen = Vec::new();
+    while let Some(id) = two.accept(second) {
+        seen.extend(gets(&mut two, id).unwrap());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, b"123");
+}
+
+#[test]
+fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    let theirs = waiting(&mut rig, &mut one, b"one ");
+    one.leave_listener(first);
+    one.turn().unwrap();
+    // Until what was said before is acknowledged: nobody answers that.
+    thread::sleep(Duration::from_millis(1));
+    rig.go(&mut [&mut two]);
+    rig.peer_sends(theirs, b"two");
+    rig.peer.turn(&mut Events::default()).unwrap();
+    // He gives it back while the instance is in the middle of a turn, in which more comes.
+    one.turn().unwrap();
+    rig.floor.turn_links().unwrap();
+    rig.floor.tell_all();
+    let second = listen(&mut two);
+    rig.go(&mut [&mut one, &mut two]);
+    let id = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, id).unwrap(), b"one two");
+}
+
+#[test]
+fn what_one_user_has_left_is_for_no_other() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two([1000, 1001]);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    let early = waiting(&mut rig, &mut one, b"a secret");
+    one.leave_listener(first);
+    // He is slow to give it back.
+    one.turn().unwrap();
+    rig.floor.turn().unwrap();
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 0);
+    let late = rig.connect();
+    rig.go(&mut [&mut two]);
+    assert_eq!(two.accept_waiting(second), 1);
+    pass_time(&rig);
+    rig.go(&mut [&mut one, &mut two]);
+    assert_eq!(two.accept_waiting(second), 1);
+    assert_ne!(rig.peer_state(early), Some(State::Established));
+    assert_eq!(rig.peer_state(late), Some(State::Established));
+}
+
+#[test]
+fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let first = listen(&mut one);
+    one.set_listener_option(first, SocketOption::Cork(true));
+    rig.go(&mut [&mut one]);
+    let theirs = waiting(&mut rig, &mut one, b"hello");
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    drop(one);
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.peer_state(theirs), Some(State::Established));
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let ours = two.accept(second).unwrap();
+    assert_eq!(gets(&mut two, ours).unwrap(), b"hello");
+    // What comes next is as he wants it, not as the other did.
+    let theirs = rig.connect();
+    rig.go(&mut [&mut two]);
+    let ours = two.accept(second).unwrap();
+    two.send(two.now(), ours, b"answer", false).unwrap();
+    rig.go(&mut [&mut two]);
+    assert_eq!(rig.peer_gets(theirs).unwrap(), b"answer");
+}
+
+#[test]
+fn what_is_kept_for_nobody_is_reset_in_the_end() {
+    let mut rig = Rig::new();
+    let (mut one, _) = rig.two(SAME);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    let theirs = waiting(&mut rig, &mut one, b"hello");
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    // Its SYN came before the filters knew.
+    let late = rig.connect();
+    rig.go(&mut [&mut one]);
+    for id in [theirs, late] {
+        assert_eq!(rig.peer_state(id), Some(State::Established));
+    }
+    pass_time(&rig);
+    rig.go(&mut [&mut one]);
+    for id in [theirs, late] {
+        assert_ne!(rig.peer_state(id), Some(State::Established));
+    }
+    assert_eq!(rig.floor.next_close(), None);
+}
+
+#[test]
+fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
+    let mut rig = Rig::new();
+    let (mut one, mut two) = rig.two(SAME);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    one.leave_listener(first);
+    rig.go(&mut [&mut one]);
+    thread::sleep(Duration::from_millis(100));
+    let second = listen(&mut two);
+    rig.go(&mut [&mut two]);
+    let given_back = waiting(&mut rig, &mut two, b"hello");
+    two.leave_listener(second);
+    rig.go(&mut [&mut two]);
+    let mut theirs: Vec<_> = (0..8).map(|_| rig.connect()).collect();
+    theirs.push(given_back);
+    rig.go(&mut [&mut two]);
+    pass_time(&rig);
+    rig.go(&mut [&mut two]);
+    assert!(rig.floor.next_close().is_some(), "the second is kept still");
+    for id in theirs {
+        assert_eq!(rig.peer_state(id), Some(State::Established));
+    }
+}
+
+/// Until nothing is kept any more.
+fn pass_time(rig: &Rig) {
+    let until = rig.floor.next_close().unwrap();
+    thread::sleep(until.saturating_duration_since(Instant::now()));
+}
