@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_millis(1500);
 const AT_ONCE: Duration = Duration::from_millis(700);
 /// Peers who want nothing at the moment.
 const RESTING: usize = 8;
+/// How often a program ends whose threads do not rest.
+const BUSY_ENDS: usize = 6;
 /// How often all are exchanged.
 const EXCHANGES: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(150);
@@ -121,6 +123,42 @@ fn peers_are_reset_when_a_program_is_told_to_end_and_has_no_handler() -> Result<
         for mut connection in resting {
             ensure!(connection.at_end().with_context(|| signal.to_string())?, "{signal}: more");
         }
+    }
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn threads_that_never_rest_hold_up_the_end_of_a_program_that_is_told_to_end() -> Result<()> {
+    if lacks(&[])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("busy")?;
+    let scratch = Scratch::new()?;
+    for _ in 0..BUSY_ENDS {
+        let mut command = hosts.on_stack(artifact::compiled("busy")?)?;
+        command.arg(PORT.to_string());
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        let over = AtomicBool::new(false);
+        let comes_and_goes = |_| {
+            while !over.load(Relaxed) {
+                // Who comes in the middle of the end is reset, as with the kernel's.
+                let _ = hosts.connect(PORT).and_then(all_of);
+            }
+            Ok(())
+        };
+        let (status, late) = thread::scope(|scope| {
+            let crowd = scope.spawn(|| hosts.crowd(3, comes_and_goes));
+            thread::sleep(2 * BETWEEN);
+            let begun = Instant::now();
+            server.signal(Signal::SIGTERM)?;
+            let status = server.wait(LONG)?;
+            let late = begun.elapsed();
+            over.store(true, Relaxed);
+            crowd.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            anyhow::Ok((status, late))
+        })?;
+        ensure!(status.signal() == Some(Signal::SIGTERM as i32), "it ended with {status}");
+        ensure!(late < AT_ONCE, "it ended after {late:?}");
     }
     hosts.check_nothing_left(PORT)
 }
