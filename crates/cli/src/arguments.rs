@@ -34,7 +34,7 @@ Examples:
   uncork doctor --pcap trace.pcap        where TCP lost time in a capture, and what cures it
   uncork ack client --help               watch when a receiver acknowledges
   uncork lab tsq --quick                 what a bulk sender does to everybody behind it
-  uncork stack serve http --dev tap0 --addr 10.9.0.2/24   a server on a TCP stack of its own
+  uncork run --stack -- nginx            a program's sockets on a TCP stack of its own
 
 `uncork COMMAND --help` says more about each command."
 )]

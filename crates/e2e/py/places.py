@@ -57,6 +57,14 @@ child = socket.create_connection((FAR, PORT))
 subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
 say("child", child)
 
+# None of TCP's: nobody is to be told of it.
+local = socket.socket(socket.AF_UNIX)
+local.bind("\0places-%d" % PORT)
+local.listen()
+to_local = socket.socket(socket.AF_UNIX)
+to_local.connect(local.getsockname())
+kept += [local, to_local, local.accept()[0]]
+
 with open("/dev/null", "rb") as file:
     print("file", file.fileno(), flush=True)
     print("all", 0, flush=True)

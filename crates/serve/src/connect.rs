@@ -35,6 +35,10 @@ pub enum Ended {
     BySignal,
     /// Nobody reads what comes.
     OutputClosed,
+    /// What comes cannot be written: the system's number of why.
+    OutputFailed(i32),
+    /// What is to be sent cannot be read: the system's number of why.
+    InputFailed(i32),
     /// It has failed.
     Failed(ConnectionError),
 }
@@ -173,16 +177,18 @@ impl Dialogue {
         }
     }
 
-    fn read_input(&mut self) {
+    fn read_input(&mut self, stack: &mut Stack, now: Instant) {
         self.to_peer.bytes.resize(CHUNK_BYTES, 0);
         self.to_peer.gone = 0;
         let read = self.input.read(&mut self.to_peer.bytes);
-        // An input that cannot be read is one that has ended.
         self.to_peer.bytes.truncate(*read.as_ref().unwrap_or(&0));
         match read {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(bytes) if bytes > 0 => {}
-            Ok(_) | Err(_) => self.input_ended = true,
+            Ok(bytes) => self.input_ended = bytes == 0,
+            Err(error) if is_later(&error) => {}
+            Err(error) => {
+                self.input_ended = true;
+                self.end(stack, now, Ended::InputFailed(number(&error)), self.grace);
+            }
         }
     }
 
@@ -190,14 +196,26 @@ impl Dialogue {
         let left = self.from_peer.left();
         match self.output.write(&left[..left.len().min(self.output_bytes)]) {
             Ok(bytes) => self.from_peer.gone += bytes,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => {
+            Err(error) if is_later(&error) => {}
+            Err(error) => {
                 self.from_peer = Passing::default();
-                self.end(stack, now, Ended::OutputClosed, self.grace);
+                let how = match error.kind() {
+                    io::ErrorKind::BrokenPipe => Ended::OutputClosed,
+                    _ => Ended::OutputFailed(number(&error)),
+                };
+                self.end(stack, now, how, self.grace);
             }
         }
     }
+}
+
+/// Whether it is to be tried again.
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+}
+
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_default()
 }
 
 impl Program for Dialogue {
@@ -249,7 +267,7 @@ impl Program for Dialogue {
                     self.deadline = Some(now);
                 }
             }
-            INPUT => self.read_input(),
+            INPUT => self.read_input(stack, now),
             OUTPUT => self.write_output(stack, now),
             key => self.responder.on_watched(stack, now, key - RESPONDER),
         }

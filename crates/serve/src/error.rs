@@ -89,6 +89,10 @@ impl Error {
         move |error| Self::System { doing, error }
     }
 
+    pub(crate) fn os(doing: &'static str, number: i32) -> Self {
+        Self::System { doing, error: io::Error::from_raw_os_error(number) }
+    }
+
     /// Whether what was asked for cannot be, on this host.
     #[must_use]
     pub fn is_usage(&self) -> bool {

@@ -225,6 +225,8 @@ pub fn connect(place: &Place, what: Connect, noted: &mut dyn FnMut(&str)) -> Res
     let signals = Signals::take().map_err(Error::system("wait for signals"))?;
     match run(place, Connecting { place, what, noted, signals })? {
         Ended::Failed(error) => Err(Error::Connection(remote, error)),
+        Ended::OutputFailed(error) => Err(Error::os("what came cannot be written", error)),
+        Ended::InputFailed(error) => Err(Error::os("what is to be sent cannot be read", error)),
         ended => Ok(ended),
     }
 }

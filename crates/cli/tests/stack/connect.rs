@@ -1,5 +1,6 @@
 //! `uncork stack connect`: our stack begins.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
 use std::process::{Child, Stdio};
@@ -110,6 +111,34 @@ fn who_is_refused_or_does_not_find_the_way_is_told() {
         let (out, error, ended) = all(connect(&place, to, &place.device()));
         assert_eq!((out.len(), ended), (0, Some(code)), "{error}");
         assert!(error.starts_with("uncork: ") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_told() {
+    if is_skipped("what_cannot_be_read_or_written_is_told") {
+        return;
+    }
+    let place = Place::veth("stio");
+    for (input, output, says) in [
+        ("/dev/null", "/dev/full", "what came cannot be written: No space left on device"),
+        ("/", "/dev/null", "what is to be sent cannot be read: Is a directory"),
+    ] {
+        let (server, port) = listener(&place, "10.92.0.1");
+        let mut command = place.ours().command(UNCORK);
+        command.args(["stack", "connect", &format!("10.92.0.1:{port}")]).args(place.device());
+        command.stdin(File::open(input).unwrap()).stderr(Stdio::piped());
+        command.stdout(File::options().write(true).open(output).unwrap());
+        let child = command.spawn().unwrap();
+        let (mut stream, _) = server.accept().unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(b"hello").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "an end, and no reset");
+        drop(stream);
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains(says) && said.lines().count() == 1, "{said}");
     }
 }
 

@@ -63,6 +63,12 @@ fn what_cannot_be_used_is_named() {
     says("echo --dev eth0 --driver tap --addr 10.92.0.2/24", 1, "TAP");
     says("echo --dev eth0 --addr 10.92.0.2/24 --record /none/x", 2, "/none/x");
     says("echo --dev eth0 --addr 10.92.0.2/24 --socket /none/x", 2, "/none/x");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("precious");
+    std::fs::write(&file, "precious").unwrap();
+    let file = file.to_str().unwrap();
+    says(&format!("echo --dev eth0 --addr 10.92.0.2/24 --socket {file}"), 2, file);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "precious");
     says("echo --kernel --addr 10.92.0.9/24", 2, "cannot listen at 10.92.0.9:7 on a kernel socket");
     place.kernels.ip("link set eth0 down").unwrap();
     says("echo --dev eth0 --addr 10.92.0.2/24", 1, "ip link set DEVICE up");

@@ -103,7 +103,10 @@ fn finish(finding: &mut Finding, client: &Party, server: &Party, roles: (Duratio
 fn requests(link: &Link, client: usize, lost: Duration) -> (u64, Duration) {
     let sockets = [client, 1 - client].map(|at| link.sides[at].socket.as_ref());
     match sockets {
-        [Some(client), _] if !client.waits.is_empty() => (client.waits.len(), client.wait_time),
+        // One that has no reply yet may have lost time.
+        [Some(client), _] if !client.waits.is_empty() => {
+            (client.waits.len(), client.wait_time.max(lost))
+        }
         [_, Some(server)] => {
             let time = server.turn_time + server.writing.time + lost;
             (server.turns.len(), time)

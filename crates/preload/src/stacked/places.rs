@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_char, c_int};
-use uncork_posix::kernel::state;
+use uncork_posix::kernel::{Kernel as _, state};
 use uncork_posix::published::publish_stack;
 use uncork_posix::report::{StackReport, StackSocket};
 use uncork_posix::whereabouts::{self, OnStack, Whereabouts};
@@ -67,6 +67,7 @@ pub(crate) fn came_to_kernel(fd: c_int, listener: c_int) {
     is_new(fd);
     if let (Some(own), Some(other)) = (place(fd), place(listener))
         && !WHEREABOUTS.kernels_likewise(own, other)
+        && POSIX.kernel.is_tcp(fd)
     {
         WHEREABOUTS.kernels(own, ANOTHER_WAY);
     }

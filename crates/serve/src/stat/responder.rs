@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -17,6 +18,15 @@ use super::make_directory;
 const ASKERS: usize = 16;
 /// Octets that are made before the first of them are taken.
 const AHEAD_BYTES: usize = 64 << 10;
+
+/// Whether a socket is there at which nobody listens. Anything else there is somebody's.
+fn is_abandoned(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let tried = UnixStream::connect(path).err().map(|error| error.kind());
+    Ok(tried == Some(ErrorKind::ConnectionRefused))
+}
 
 /// Answers what is asked over a Unix socket, which is removed with it.
 #[derive(Debug)]
@@ -54,7 +64,7 @@ impl Responder {
         }
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                if UnixStream::connect(path).is_ok() {
+                if !is_abandoned(path)? {
                     return Err(error);
                 }
                 fs::remove_file(path)?;
