@@ -105,6 +105,13 @@ static void ended_by_another(void)
     sleep_ms(20);
     far("put 0 x");
     pthread_join(thread, NULL);
+    /* Linux tells of it when something comes. */
+    waits_on = near_accepted(0);
+    thread = start(polls, NULL);
+    close(waits_on);
+    far("put 0 x");
+    pthread_join(thread, NULL);
+    printf("closed while another polls: %s\n", said);
     int port, listener = waits_on = near_listener(near_address, &port);
     thread = start(accepts, NULL);
     shutdown(listener, SHUT_RDWR);

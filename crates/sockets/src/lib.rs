@@ -378,11 +378,13 @@ impl<O: Outside> Sockets<O> {
         self.linger(fd);
         let part = self.at(fd);
         self.call(fd, |world| {
-            world.table.slot(fd)?;
+            let slot = world.table.slot(fd)?;
             parts::has_socket(fd, None);
             if let Some((_, socket)) = world.table.unbind(fd) {
                 world.close(socket);
             }
+            // Who waits with this descriptor waits for nothing.
+            world.wake(slot);
             Ok(())
         })?;
         self.keeper_must_send(part);

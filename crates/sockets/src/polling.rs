@@ -44,7 +44,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// [`HANDED_OVER`] if one of them has become the kernel's.
+    /// [`HANDED_OVER`] if one of them has become the kernel's, or another socket.
     fn poll_as_it_is(
         &self,
         fds: &mut [libc::pollfd],
@@ -86,13 +86,20 @@ impl<O: Outside> Sockets<O> {
             }
             let here = world.table.part();
             let its = || ours.iter().filter(|(_, part, _)| *part == here);
-            if its().any(|&(at, _, _)| world.table.is_handed_over(fds[at].fd)) {
-                return Some(Err(HANDED_OVER));
-            }
             for &(at, _, slot) in its() {
-                #[expect(clippy::cast_possible_truncation, reason = "poll's events are 16 bits")]
-                let ready = world.readiness(slot) as i16;
-                fds[at].revents = ready & (fds[at].events | ALWAYS);
+                fds[at].revents = match world.table.slot(fds[at].fd) {
+                    Ok(now) if now == slot => {
+                        #[expect(
+                            clippy::cast_possible_truncation,
+                            reason = "poll's events are 16 bits"
+                        )]
+                        let ready = world.readiness(slot) as i16;
+                        ready & (fds[at].events | ALWAYS)
+                    }
+                    // Another thread has closed it, and perhaps opened another.
+                    Ok(_) | Err(HANDED_OVER) => return Some(Err(HANDED_OVER)),
+                    Err(_) => libc::POLLNVAL,
+                };
             }
             if !look.is_last {
                 return None;

@@ -332,7 +332,12 @@ impl World {
                 bell::ring(&sleeper.bell);
             }
         });
-        for sleeper in sleepers {
+        self.wake(slot);
+    }
+
+    /// Whoever sleeps on a socket looks at it again.
+    pub(crate) fn wake(&self, slot: Slot) {
+        for sleeper in &self.sleepers {
             if matches!(&sleeper.waits_for, For::Sockets(slots) if slots.contains(&slot)) {
                 bell::ring(&sleeper.bell);
             }

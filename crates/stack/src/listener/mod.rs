@@ -222,12 +222,12 @@ impl Listeners {
         self.entries[place as usize].as_mut()
     }
 
-    /// Whether anybody listens there, or has just done so.
+    /// Whether anybody listens there. While somebody only leaves, others may have what comes there.
     pub(crate) fn is_anybody_at(&self, local: SocketAddr) -> bool {
         let places = self.ports.get(&local.port()).into_iter().flatten();
         places
             .filter_map(|&place| self.entries[place as usize].as_ref())
-            .any(|one| one.at.takes(local.ip()))
+            .any(|one| one.leaves.is_none() && one.at.takes(local.ip()))
     }
 
     pub(crate) fn get(&mut self, id: ListenerId) -> Option<&mut Listener> {
