@@ -150,9 +150,13 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     let (items, broken): (Vec<_>, Vec<_>) =
         items.map_err(failure)?.into_iter().partition(Result::is_ok);
     let items: Vec<_> = items.into_iter().flatten().collect();
+    // What cannot be read may be in force.
+    let all_is_known = broken.is_empty() && strays.is_empty();
     if json {
         let text = serde_json::to_string_pretty(&items);
         print(&(text.map_err(|error| Failure::left(error.to_string()))? + "\n"))?;
+    } else if items.is_empty() && all_is_known {
+        print(words::NOTHING)?;
     } else {
         print(&words::listed(&items))?;
     }
@@ -160,7 +164,7 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
         complain(error);
     }
     strays.iter().for_each(|stray| complain(words::stray(stray)));
-    Ok(if broken.is_empty() && strays.is_empty() { DONE } else { Failure::LEFT })
+    Ok(if all_is_known { DONE } else { Failure::LEFT })
 }
 
 fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {

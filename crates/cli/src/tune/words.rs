@@ -32,11 +32,11 @@ pub(super) fn applied(applied: &Applied) -> String {
     text
 }
 
+/// Nothing is in force.
+pub(super) const NOTHING: &str = "nothing is tuned\n";
+
 /// What is in force.
 pub(super) fn listed(items: &[Item]) -> String {
-    if items.is_empty() {
-        return "nothing is tuned\n".to_owned();
-    }
     let mut text = String::new();
     for item in items {
         let standing = match item.standing {

@@ -249,6 +249,7 @@ fn a_damaged_entry_is_named_and_keeps_nothing_else_from_being_undone() {
     assert!(!client.nodelay().unwrap());
     assert_eq!(place.shell(&format!("cat {LIMIT}")), "4194304");
     assert!(file.exists(), "nothing is lost");
+    assert_eq!(place.tuned("list", 1).0, "", "who knows what is tuned?");
 }
 
 #[test]
