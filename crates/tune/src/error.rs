@@ -82,7 +82,9 @@ impl Error {
     pub fn is_absent(&self) -> bool {
         match self {
             Self::NoEntry(_) | Self::Absent(_) => true,
-            Self::Namespace { error, .. } => error.kind() == io::ErrorKind::NotFound,
+            Self::Namespace { error, .. } => {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
             Self::Netlink { error, .. } => error.raw_os_error() == Some(libc::ENODEV),
             Self::Programs(uncork_bpf::tune::Error::NoProcess(_)) => true,
             _ => false,

@@ -267,7 +267,7 @@ pub(super) struct Start {
 /// As many as may share a port.
 const MOST_INSTANCES: u32 = 64;
 
-pub(super) fn instance_count(text: &str) -> Result<u32, String> {
+pub(crate) fn instance_count(text: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| (1..=MOST_INSTANCES).contains(count));
     count.ok_or_else(|| format!("{text:?} is no number of instances: 1 to {MOST_INSTANCES}"))
 }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use uncork_serve::{Ended, Error, Kind, Place, Ready, Service, stat};
 
-pub(crate) use arguments::Stack;
 use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
+pub(crate) use arguments::{Stack, instance_count};
 
 use crate::failure::Failure;
 use crate::output::{complain, print};
