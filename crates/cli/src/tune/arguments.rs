@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Subcommand, ValueHint};
 use uncork_posix::config::parse_duration;
 use uncork_tune::small_queues::Rate;
 use uncork_tune::{LONGEST_NAME_BYTES, Prefix};
@@ -75,6 +75,9 @@ pub(crate) struct Tune {
     pub(crate) command: Option<TuneCommand>,
 }
 
+/// One of them at least is said.
+const WHICH: [&str; 6] = ["pid", "cgroup", "port", "peer", "netns", "all"];
+
 /// What is set.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
@@ -113,10 +116,10 @@ pub(crate) struct Cures {
 
 /// Which connections.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").args(WHICH).required(true).multiple(true)))]
 pub(crate) struct Scope {
     /// Those of this process and of all that descend from it
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    #[arg(required_unless_present_any = ["cgroup", "port", "peer", "netns", "all"])]
     pub(crate) pid: Option<u32>,
 
     /// Those made in this cgroup (of the v2 hierarchy) or below it
@@ -267,14 +270,15 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct Undo {
     /// The number of the entry, as the list has it
-    #[arg(value_name = "ID", required_unless_present = "all")]
+    #[arg(value_name = "ID")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) id: Option<u32>,
 
     /// Undo all entries, the youngest first
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long)]
     pub(crate) all: bool,
 }
 
@@ -365,14 +369,17 @@ mod tests {
 
     #[test]
     fn a_cure_and_a_scope_are_needed() {
-        assert!(parse("--nodelay").unwrap_err().contains("--pid"));
+        let without = parse("--nodelay").unwrap_err();
+        assert!(WHICH.iter().all(|scope| without.contains(&format!("--{scope}"))), "{without}");
         assert!(parse("--pid 1").unwrap_err().contains("--nodelay"));
         assert!(parse("--nodelay --all --pid 1").unwrap_err().contains("--all"));
         assert!(parse("--nodelay --pid 1 --new --live").is_err());
         let tune = parse("--nodelay --delack-max 8ms --peer 10.0.0.0/8 --port 80").unwrap();
         assert!(tune.command.is_none());
         assert_eq!(tune.cures.delack_max, Some(Duration::from_millis(8)));
-        assert!(parse("undo").unwrap_err().contains("ID"));
+        let without = parse("undo").unwrap_err();
+        assert!(without.contains("ID") && without.contains("--all"), "{without}");
+        assert!(parse("undo 1 --all").unwrap_err().contains("--all"));
         assert!(parse("list --state /tmp").unwrap().command.is_some());
     }
 

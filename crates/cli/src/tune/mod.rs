@@ -47,6 +47,12 @@ impl Places {
         self.state.clone().unwrap_or_else(|| journal::DIRECTORY.into())
     }
 
+    /// The option that names the journal, for a command that is to find it.
+    fn option(&self) -> String {
+        let named = self.state.as_ref().map(|state| shown(&state.to_string_lossy()).into_owned());
+        named.map(|state| format!(" --state {state}")).unwrap_or_default()
+    }
+
     fn bpffs(&self) -> &Path {
         self.bpffs.as_deref().unwrap_or(Path::new(bpffs::DIRECTORY))
     }
@@ -129,7 +135,7 @@ fn change(
     permitted(&missing_capabilities(&plan, places.bpffs()))?;
     let journal = journal.map_or_else(|| Journal::open(&places.journal()), Ok).map_err(failure)?;
     let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
-    print(&words::applied(&applied)).inspect_err(|_| {
+    print(&words::applied(&applied, &places.option())).inspect_err(|_| {
         complain(format_args!("entry {} was made all the same", applied.id));
     })?;
     applied.left.iter().for_each(complain);
@@ -163,7 +169,7 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     for error in broken.iter().filter_map(|item| item.as_ref().err()) {
         complain(error);
     }
-    strays.iter().for_each(|stray| complain(words::stray(stray)));
+    strays.iter().for_each(|stray| complain(words::stray(stray, &places.option())));
     Ok(if all_is_known { DONE } else { Failure::LEFT })
 }
 

@@ -62,8 +62,9 @@ fn alone(places: &Places, wanted: &SmallQueues, netns: &Handle) -> Result<(), Fa
         None => Ok(()),
         Some(id) => Err(Failure::left(format!(
             "entry {id} keeps the queue of {} short already, so that what it was without cannot be \
-             measured; nothing was changed: uncork tune undo {id} first",
-            wanted.dev
+             measured; nothing was changed: uncork tune undo {id}{} first",
+            wanted.dev,
+            places.option()
         ))),
     }
 }
@@ -152,7 +153,7 @@ fn verify(
     }
     if let (Some(verdict), Some(applied)) = (verdict.filter(|it| it.is_kept()), &applied) {
         print(&format!("{}\n", verified::sentence(&verdict, wanted.target)))?;
-        print(&words::applied(applied))?;
+        print(&words::applied(applied, &places.option()))?;
         applied.left.iter().for_each(complain);
         return Ok(if applied.left.is_empty() { super::DONE } else { Failure::LEFT });
     }
