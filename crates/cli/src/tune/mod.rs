@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use uncork_tune::journal::Entry;
 use uncork_tune::netns::Handle;
 use uncork_tune::{
-    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, journal, list, missing_after,
+    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, check, journal, list, missing_after,
     missing_capabilities, missing_for_undoing, strays, undo, undo_all,
 };
 
@@ -124,22 +124,47 @@ fn change(
         return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
     }
     // What may be known without the privilege is said without it.
-    let (journal, plan) = match Journal::open(&places.journal()) {
-        Ok(journal) => {
+    let (journal, mut plan) = match existing(places) {
+        Ok(Some(journal)) => {
             let standing = journal.standing().map_err(failure)?;
             (Some(journal), plan(&standing).map_err(failure)?)
         }
+        Ok(None) => (None, plan(&[]).map_err(failure)?),
         Err(error) if error.is_permission() => (None, plan(&[]).map_err(failure)?),
         Err(error) => return Err(failure(error)),
     };
     permitted(&missing_capabilities(&plan, places.bpffs()))?;
-    let journal = journal.map_or_else(|| Journal::open(&places.journal()), Ok).map_err(failure)?;
+    let journal = match journal {
+        Some(journal) => journal,
+        None => {
+            check(&mut plan, places.bpffs()).map_err(failure)?;
+            first(places)?
+        }
+    };
     let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
     print(&words::applied(&applied, &places.option())).inspect_err(|_| {
         complain(format_args!("entry {} was made all the same", applied.id));
     })?;
     applied.left.iter().for_each(complain);
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
+}
+
+/// The journal, if there is one: it is not made for what is refused then.
+fn existing(places: &Places) -> Result<Option<Journal>, Error> {
+    let directory = places.journal();
+    directory.exists().then(|| Journal::open(&directory)).transpose()
+}
+
+/// A journal that was not there when it was planned: nothing stood in it.
+fn first(places: &Places) -> Result<Journal, Failure> {
+    let journal = Journal::open(&places.journal()).map_err(failure)?;
+    if journal.standing().map_err(failure)?.is_empty() {
+        return Ok(journal);
+    }
+    Err(Failure::left(
+        "somebody else has tuned something meanwhile, and nothing was changed: give the command \
+         again",
+    ))
 }
 
 /// What stands in the journal, for who only looks.
