@@ -12,6 +12,7 @@ mod script;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,9 @@ fn interpreter(
     path: Option<&OsStr>,
 ) -> Result<PathBuf, Failure> {
     let absent = |name: &OsStr| {
+        if name.as_bytes().ends_with(b"\r") {
+            return Failure::not_executable(remedy::carriage_return(subject));
+        }
         let name = name.display();
         Failure::not_executable(format!("{subject} needs the interpreter {name}, which is missing"))
     };

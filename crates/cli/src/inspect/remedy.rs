@@ -28,6 +28,15 @@ pub(super) fn go(subject: &Subject<'_>) -> String {
     )
 }
 
+/// The kernel takes it for the last letter of the interpreter's name.
+pub(super) fn carriage_return(subject: &Subject<'_>) -> String {
+    format!(
+        "{subject} cannot be executed: its first line ends with a carriage return, as DOS writes lines, which \
+         is no part of any interpreter's name; `sed -i 's/\\r$//' {}` takes them out",
+        subject.file.display()
+    )
+}
+
 pub(super) fn other_architecture(subject: &Subject<'_>, its: Identity, ours: Identity) -> String {
     let (its, ours) = (its.name(), ours.name());
     format!(

@@ -81,6 +81,16 @@ fn a_static_program_is_refused_with_what_works_instead() {
 }
 
 #[test]
+fn the_lines_of_dos_are_told() {
+    let fixtures = Fixtures::new();
+    for text in ["#!/bin/sh\r\nexit\r\n", "#!/usr/bin/env sh\r\n"] {
+        let sentence = refused(&fixtures.write("dos", text), Failure::NOT_EXECUTABLE);
+        assert!(sentence.contains("ends with a carriage return"), "{sentence}");
+        assert!(sentence.contains("sed -i 's/\\r$//'") && !sentence.contains('\r'), "{sentence}");
+    }
+}
+
+#[test]
 fn a_go_program_is_refused_by_its_section_even_when_it_is_dynamic() {
     let fixtures = Fixtures::new();
     let section = "__attribute__((section(\".go.buildinfo\"))) int info = 1;\n";
