@@ -28,12 +28,21 @@ const MAX_INTERPRETERS: usize = 5;
 /// Runs what is neither ELF nor names an interpreter, as execvp does (`_PATH_BSHELL`).
 pub(crate) const SHELL: &str = "/bin/sh";
 
+/// What the library is preloaded for, which decides what works instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// To hold small writes.
+    Writes,
+    /// To move its TCP to a stack in user space.
+    Stack,
+}
+
 /// Refuses `program` unless a library can be preloaded into it. A script is judged by its
 /// interpreter; `path` is the PATH in which `/usr/bin/env` would look that up.
-pub(crate) fn inspect(program: &Path, path: Option<&OsStr>) -> Result<(), Failure> {
+pub(crate) fn inspect(program: &Path, path: Option<&OsStr>, what: For) -> Result<(), Failure> {
     let mut file = program.to_owned();
     for _ in 0..=MAX_INTERPRETERS {
-        let subject = Subject { command: program, file: &file };
+        let subject = Subject { command: program, file: &file, what };
         let next = match look(&file) {
             // Executable and not readable: the kernel runs it, the loader preloads into it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
@@ -54,6 +63,7 @@ pub(crate) fn inspect(program: &Path, path: Option<&OsStr>) -> Result<(), Failur
 struct Subject<'a> {
     command: &'a Path,
     file: &'a Path,
+    what: For,
 }
 
 impl core::fmt::Display for Subject<'_> {
