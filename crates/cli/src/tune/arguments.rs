@@ -95,6 +95,7 @@ pub(crate) struct Cures {
 
     /// The longest that an ACK may be delayed: two ticks of the kernel (8ms at 250 Hz) to 200ms
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) delack_max: Option<Duration>,
 
     /// How much may wait unsent before the program is asked for more (TCP_NOTSENT_LOWAT): 128k
@@ -103,6 +104,7 @@ pub(crate) struct Cures {
 
     /// The shortest retransmission timeout: two ticks of the kernel to 200ms
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) rto_min: Option<Duration>,
 
     /// The fastest that each connection may send (SO_MAX_PACING_RATE): 100mbit
@@ -120,6 +122,7 @@ pub(crate) struct Cures {
 pub(crate) struct Scope {
     /// Those of this process and of all that descend from it
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) pid: Option<u32>,
 
     /// Those made in this cgroup (of the v2 hierarchy) or below it
@@ -130,6 +133,7 @@ pub(crate) struct Scope {
 
     /// Those with this port at either end
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) port: Option<u16>,
 
     /// Those whose other end has one of these addresses
@@ -275,6 +279,7 @@ pub(crate) struct Undo {
     /// The number of the entry, as the list has it
     #[arg(value_name = "ID")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) id: Option<u32>,
 
     /// Undo all entries, the youngest first
