@@ -231,7 +231,7 @@ pub(crate) struct SmallQueues {
     /// Judges by the load that there is: it watches the connections over the device and sends
     /// nothing. Without one it changes nothing. Takes about fifteen seconds, during which the
     /// settings are made, taken back and made again.
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long)]
     pub(crate) verify: bool,
 
     /// With --verify: judge by pings to this host (IPv4) beside the load
@@ -255,14 +255,14 @@ pub(crate) struct SmallQueues {
     pub(crate) netns: Option<String>,
 
     /// Print what would be changed, and change nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["verify", "ping", "load", "each"])]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sink {
     /// The address to listen on: 192.0.2.7:5201
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     pub(crate) address: SocketAddr,
 }
 
@@ -344,6 +344,10 @@ fn each(text: &str) -> Result<Duration, String> {
     if sensible.contains(&each) { Ok(each) } else { Err("200ms to 60s are possible".to_owned()) }
 }
 
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port: 192.0.2.7:5201, [::]:5201".to_owned())
+}
+
 fn congestion(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_graphic();
     if text.is_empty() || text.len() >= LONGEST_NAME_BYTES || !text.chars().all(plain) {
@@ -419,6 +423,14 @@ mod tests {
         for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s", "--verify --dry-run"] {
             assert!(small(alone).unwrap_err().contains("--verify"), "{alone}");
         }
+        // A conflict with one that is required takes the requirement away.
+        for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s"] {
+            assert!(
+                small(&format!("--dry-run {alone}")).unwrap_err().contains("--dry-run"),
+                "{alone}"
+            );
+        }
+        assert!(small("--dry-run").is_ok());
         assert!(small("--verify --load 192.0.2.1:9 --senders 8 --pace").is_ok());
         assert!(small("--senders 0").is_err());
     }
