@@ -57,14 +57,17 @@ cannot be had, or a process of a connection that failed.";
 pub(crate) struct Server {
     /// Bytes of each write
     #[arg(short, value_name = "BUFSIZE", default_value = DEFAULT_BUFFER, value_parser = bytes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) buffer: usize,
 
     /// Microseconds to sleep after each write
     #[arg(short, value_name = "SLEEP_USEC", default_value = "0", value_parser = microseconds)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) sleep: Duration,
 
     /// Port to listen on; 0 takes a free one and tells which
     #[arg(short, long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) port: u16,
 
     /// Set TCP_QUICKACK on the server's own socket before each write
@@ -73,10 +76,12 @@ pub(crate) struct Server {
 
     /// Bytes a second: sleep after a write for as long as the data is ahead of this rate
     #[arg(short, value_name = "RATE", value_parser = rate)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) rate: Option<u64>,
 
     /// Bytes of the send buffer (SO_SNDBUF) [default: the system's]
     #[arg(short = 'S', value_name = "SNDBUF", value_parser = bytes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) send_buffer: Option<usize>,
 
     /// Set TCP_NODELAY: Nagle's algorithm does not hold writes back
@@ -143,27 +148,33 @@ Exit status: 0, also when the server ended the connection; 2 for a bad command l
 pub(crate) struct Client {
     /// Bytes of each read; reads are repeated until so many have come, unless -L is given
     #[arg(short, value_name = "BUFSIZE", default_value = DEFAULT_BUFFER, value_parser = bytes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) buffer: usize,
 
     /// Run on this CPU only
     #[arg(short, value_name = "CPU")]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) cpu: Option<usize>,
 
     /// Port of the server
     #[arg(short, long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    #[arg(allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
     /// Bytes of the receive buffer (SO_RCVBUF) [default: the system's]
     #[arg(short, value_name = "RCVBUF", value_parser = bytes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) receive_buffer: Option<usize>,
 
     /// Microseconds to sleep after each buffer that was read
     #[arg(short, value_name = "SLEEP_USEC", default_value = "0", value_parser = microseconds)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) sleep: Duration,
 
     /// Seconds to run
     #[arg(short, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) time: Duration,
 
     /// Debug: tell the time and the bytes of each read on standard error
@@ -172,6 +183,7 @@ pub(crate) struct Client {
 
     /// Set SO_RCVLOWAT, and read once a buffer however little comes
     #[arg(short = 'L', value_name = "LOWAT", value_parser = bytes)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) low_mark: Option<usize>,
 
     /// Print TCP_QUICKACK before and after each read

@@ -111,6 +111,14 @@ fn figures_are_measured_shown_and_written() {
     assert_eq!(row["pass"], kept);
 }
 
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let dir = Dir::new("nowhere");
+    let output = not_ours(&dir.0, &["--json", dir.0.join("none/figures.json").to_str().unwrap()]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""));
+    assert!(text(&output.stderr).contains("writing"), "{}", text(&output.stderr));
+}
+
 /// The stack of the same profile, beside the program under test.
 fn uncork_is_built() {
     let uncork = Path::new(env!("CARGO_BIN_EXE_uncork-bench")).with_file_name("uncork");

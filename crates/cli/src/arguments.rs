@@ -146,7 +146,7 @@ pub(crate) struct Run {
     ///
     /// A timer pushes what is held for so long, even if the program never calls the C library
     /// again. [default: 1ms]
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) bound: Option<Bound>,
 
     /// How long a wait tries before it sleeps: off, auto or a duration
@@ -154,7 +154,7 @@ pub(crate) struct Run {
     /// Waking an idle (virtual) core often costs more than the round trip itself. auto learns
     /// from how long recent waits took, and gives the core back when waits are long or cores
     /// are short. A duration, up to 100ms, is tried always. [default: off]
-    #[arg(long, value_name = "off|auto|DURATION")]
+    #[arg(long, value_name = "off|auto|DURATION", allow_hyphen_values = true)]
     pub(crate) spin: Option<Spin>,
 
     /// At the end, tell what was held, pushed and passed through
@@ -203,6 +203,7 @@ pub(crate) struct Run {
     /// Listeners at other ports stay the kernel's. Without it: all.
     #[arg(long, value_name = "PORT", requires = "stack")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) port: Vec<u16>,
 
     /// How --stack gets its frames
@@ -216,11 +217,11 @@ pub(crate) struct Run {
     ///
     /// A process that has all gets everything by AF_XDP; with several processes give the device as many queues
     /// (ethtool -L). [default: 1]
-    #[arg(long, value_name = "N", requires = "stack")]
+    #[arg(long, value_name = "N", requires = "stack", allow_negative_numbers = true)]
     pub(crate) queues: Option<NonZeroU32>,
 
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) debug: Option<u8>,
 
     /// The program and its arguments
@@ -292,6 +293,7 @@ pub(crate) struct Status {
 
     /// Process ids
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) pids: Vec<i32>,
 }
 
@@ -485,6 +487,10 @@ mod tests {
         assert!(error.contains("\"maybe\" is not one of kernel, user, off"), "{error}");
         let error = run(&["--bound", "2s", "ls"]).unwrap_err();
         assert!(error.contains("100us to 200ms"), "{error}");
+        let error = run(&["--bound", "-1ms", "ls"]).unwrap_err();
+        assert!(error.contains("\"-1ms\" is not a duration"), "{error}");
+        let error = Uncork::try_parse_from(["uncork", "status", "-1"]).unwrap_err().to_string();
+        assert!(error.contains("-1 is not in 1.."), "{error}");
     }
 
     #[test]

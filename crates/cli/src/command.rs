@@ -22,12 +22,14 @@ pub(crate) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failur
             Err(error) => Err(cannot_execute(&file, &error)),
         };
     }
-    // An empty name is found nowhere, not even in an empty element of PATH.
+    // Found nowhere, not even in an empty element of PATH.
+    if name.is_empty() {
+        return Err(Failure::not_found(
+            "the command is an empty word: name one (a variable in its place may not be set)",
+        ));
+    }
     let mut denied = None;
     for directory in path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes().split(|&b| b == b':') {
-        if name.is_empty() {
-            break;
-        }
         let file = join(directory, name);
         match executable(&file) {
             Ok(()) => return Ok(file),
@@ -128,6 +130,7 @@ mod tests {
         ] {
             let failure = find(OsStr::new(name), Some(OsStr::new("/usr/bin:"))).unwrap_err();
             assert_eq!(failure.code(), code, "{name:?}: {failure}");
+            assert!(!failure.to_string().starts_with(':'), "{failure}");
         }
     }
 

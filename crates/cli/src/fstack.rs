@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::stack::instance_count;
 
 /// How many instances there are.
 const INSTANCES: &str = "FF_NB_FSTACK_INSTANCE";
@@ -41,35 +42,35 @@ pub(crate) fn binds_to_threads(environment: &Environment) -> bool {
 
 /// For `uncork stack start`: how many instances there are to be.
 pub(crate) fn instances(environment: &Environment) -> Result<Option<u32>, Failure> {
-    number(environment, INSTANCES)
+    let Some(count) = environment.get(INSTANCES) else { return Ok(None) };
+    let count = instance_count(&count.to_string_lossy());
+    count.map(Some).map_err(|why| Failure::unusable(format!("{INSTANCES}: {why}")))
 }
 
 /// For `uncork stack start`: the processor of the first instance.
 pub(crate) fn first_cpu(environment: &Environment) -> Result<Option<usize>, Failure> {
     let first = environment.get(FIRST).map(|value| value.to_string_lossy());
-    Ok(first.map(|first| mask(&first)).transpose()?.map(|mask| mask.trailing_zeros() as usize))
+    let mask = first.map(|first| mask(&first)).transpose().map_err(Failure::unusable)?;
+    Ok(mask.map(|mask| mask.trailing_zeros() as usize))
 }
 
 /// For `uncork run --stack=instance`: the number of the instance.
 pub(crate) fn wanted(environment: &Environment) -> Result<Option<u32>, Failure> {
-    number(environment, PROCESS)
-}
-
-fn number(environment: &Environment, name: &str) -> Result<Option<u32>, Failure> {
-    let Some(value) = environment.get(name) else { return Ok(None) };
+    let Some(value) = environment.get(PROCESS) else { return Ok(None) };
     let value = value.to_string_lossy();
-    let number = value.parse().map_err(|_| Failure::own(format!("{name}={value} is no number")))?;
+    let number =
+        value.parse().map_err(|_| Failure::own(format!("{PROCESS}={value} is no number")))?;
     Ok(Some(number))
 }
 
 /// Processors, a bit for each.
-fn mask(text: &str) -> Result<u64, Failure> {
+fn mask(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
     let mask = u64::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
     mask.ok_or_else(|| {
-        Failure::own(format!(
+        format!(
             "{FIRST}={text} is no mask of processors: 1 is the first, 4 the third (hexadecimal)"
-        ))
+        )
     })
 }
 
@@ -83,7 +84,7 @@ impl Placement {
     /// FF_PROC_ID alone counts from a processor that is not known.
     fn read(first: Option<&str>, process: Option<&str>) -> Result<Option<Self>, Failure> {
         let Some(first) = first else { return Ok(None) };
-        let mask = mask(first)?;
+        let mask = mask(first).map_err(Failure::own)?;
         let process = process.unwrap_or("0");
         let further =
             process.parse::<u32>().ok().filter(|further| *further < mask.leading_zeros() + 1);
@@ -148,6 +149,13 @@ mod tests {
         assert!(!binds_to_threads(&environment));
         environment.set(THREADS, "1");
         assert!(binds_to_threads(&environment));
+        for (name, wrong) in [(INSTANCES, "x"), (INSTANCES, "0"), (FIRST, "x")] {
+            let mut environment = Environment::default();
+            environment.set(name, wrong);
+            let failure = instances(&environment).and(first_cpu(&environment)).unwrap_err();
+            assert_eq!(failure.code(), Failure::USAGE, "{failure}");
+            assert!(failure.to_string().starts_with(name), "{failure}");
+        }
         environment.set(PROCESS, "first");
         let why = wanted(&environment).unwrap_err().to_string();
         assert_eq!(why, "FF_PROC_ID=first is no number");

@@ -228,7 +228,11 @@ fn find_group(name: &str) -> Result<Gid, Failure> {
 fn make_directory(directory: &Path, for_others: bool) -> io::Result<()> {
     let made = DirBuilder::new().mode(0o755).recursive(true).create(directory);
     let found = fs::symlink_metadata(directory).map_err(|error| made.err().unwrap_or(error))?;
-    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+    let own = nix::unistd::geteuid();
+    if !own.is_root() && found.uid() != own.as_raw() {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    if !found.is_dir() || found.uid() != own.as_raw() {
         return Err(io::Error::other(format!("{} belongs to another user", directory.display())));
     }
     // Whatever the mask of modes is.

@@ -14,7 +14,7 @@ use crate::arguments::{Driver, Guarded, InProcess, Run};
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
-use crate::inspect::{SHELL, inspect};
+use crate::inspect::{For, SHELL, inspect};
 use crate::place_file::{self, Name};
 use crate::{command, fstack, guardian, library, output, placement, stats};
 
@@ -24,7 +24,8 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
     let path = environment.get("PATH");
     let name = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
     let file = command::find(name, path)?;
-    inspect(&file, path)?;
+    let what = if arguments.stack.is_some() { For::Stack } else { For::Writes };
+    inspect(&file, path, what)?;
     let library = library::find()?;
     for sentence in environment.not_understood(library::is_autocork(&library)) {
         output::complain(sentence);

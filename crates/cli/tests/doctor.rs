@@ -138,7 +138,36 @@ fn the_page_is_a_file_of_its_own() {
     assert!(fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
     let nowhere = directory.path().join("missing/page.html");
     let mut command = doctor(&["--pcap", file.to_str().unwrap(), "-q"]);
-    refused(command.arg("--html").arg(nowhere), 2, "cannot be written");
+    refused(command.arg("--html").arg(&nowhere), 2, "cannot be written");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_costs_no_report_and_no_tracing() {
+    let (directory, file) = saved(&Trace::nagle(3).pcap());
+    let ended = examine(&file, &["--html", "/dev/full"]);
+    assert_eq!(code(&ended), 2, "{ended:?}");
+    assert!(stdout(&ended).contains("Nagle"), "{ended:?}");
+    assert!(stderr(&ended).contains("/dev/full: it cannot be written"), "{ended:?}");
+    let traced = directory.path().join("traced");
+    let nowhere = directory.path().join("missing/page.html");
+    let mut command = doctor(&["--html", nowhere.to_str().unwrap(), "--", "touch"]);
+    refused(command.arg(&traced), 2, "cannot be written");
+    assert!(!traced.exists());
+}
+
+#[test]
+fn a_page_is_replaced_only_by_another() {
+    let (directory, file) = saved(&Trace::nagle(3).pcap());
+    let page = directory.path().join("page.html");
+    let no_process = ["--pid", "4194304", "--html", page.to_str().unwrap()];
+    refused(&mut doctor(&no_process), 2, "no process");
+    assert!(!page.exists());
+    let before = "x".repeat(1 << 20);
+    fs::write(&page, &before).unwrap();
+    refused(&mut doctor(&no_process), 2, "no process");
+    assert_eq!(fs::read_to_string(&page).unwrap(), before);
+    examine(&file, &["-q", "--html", page.to_str().unwrap()]);
+    assert!(fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
 }
 
 /// Asserts a usage error: it goes to standard error, and ends with 2.

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{UNCORK, library, output, refused, stderr, stdout, uncork};
+use common::{UNCORK, library, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_guardian::Client;
@@ -276,6 +276,11 @@ fn what_cannot_be_started_is_one_sentence_and_leaves_nothing() {
     command.args(["stack", "start", "--name", &name]);
     refused(&mut command, 3, "need CAP_NET_RAW: run uncork as root (sudo uncork stack start)");
     assert!(!file(&name).exists());
+    // The directory is there by now, and another user's.
+    fs::create_dir_all("/run/uncork/stack").unwrap();
+    let (_kept, mut nobody) = uncork_of_nobody();
+    nobody.args(["stack", "start", "--name", &name]);
+    refused(&mut nobody, 3, "need CAP_NET_ADMIN and CAP_NET_RAW and CAP_BPF: run uncork as root");
 }
 
 #[test]

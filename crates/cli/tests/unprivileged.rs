@@ -136,6 +136,15 @@ fn connections_too_short_to_be_caught_are_not_said_to_be_none() {
 }
 
 #[test]
+fn a_command_that_ends_at_once_was_looked_at_once() {
+    let done = output(&mut doctor(&["--", "true"]));
+    let told = stdout(&done);
+    assert!(!told.contains("0 times"), "{told}");
+    let report = json(&output(&mut doctor(&["--json", "--", "true"])));
+    assert!(report["sampling"]["looks"].as_u64().unwrap() > 0, "{report:#}");
+}
+
+#[test]
 fn a_command_under_uncork_is_told_to_be_cured_with_what_was_held() {
     let line = client(pairs(), 40, "");
     let line = [&["--json", "--all", "--", UNCORK, "run", "--"][..], &words(&line)].concat();

@@ -16,6 +16,14 @@ pub enum OpenError {
     /// There is no such device in this network namespace.
     #[error("there is no network device {0} in this network namespace (ip link lists them)")]
     NoDevice(String),
+    /// It is there, and down.
+    #[error("the network device {0} is down: ip link set {0} up")]
+    Down(String),
+    /// The kernel takes no such name.
+    #[error(
+        "{0:?} is no name of a network device: it has 1 to 15 octets, and no blank, colon or slash"
+    )]
+    Name(String),
     /// Something else holds the device.
     #[error("the device {0} is held by another program: end that, or name another device")]
     Busy(String),

@@ -55,6 +55,9 @@ impl Port {
     ///
     /// [`OpenError`] says what is missing.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        if !is_name(&settings.device) {
+            return Err(OpenError::Name(settings.device.clone()));
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -65,6 +68,10 @@ impl Port {
                     feature: "/dev/net/tun",
                     since: "2.4",
                     option: "CONFIG_TUN",
+                },
+                _ if error.raw_os_error() == Some(libc::EACCES) => OpenError::Privilege {
+                    doing: "opening /dev/net/tun, which is not for this user,",
+                    capability: "CAP_DAC_OVERRIDE",
                 },
                 _ => OpenError::System { doing: "open /dev/net/tun", error },
             })?;
@@ -140,6 +147,15 @@ impl Port {
         }
         Ok(())
     }
+}
+
+/// What the kernel takes (`dev_valid_name`); it would say of others that there is no such device.
+fn is_name(name: &str) -> bool {
+    let is_plain =
+        |octet: u8| !octet.is_ascii_whitespace() && octet != 0x0b && !b":/".contains(&octet);
+    (1..libc::IFNAMSIZ).contains(&name.len())
+        && ![".", ".."].contains(&name)
+        && name.bytes().all(is_plain)
 }
 
 impl Driver for Port {

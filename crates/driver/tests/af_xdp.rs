@@ -382,5 +382,5 @@ fn what_cannot_be_opened_says_why() {
     let text = refused(settings());
     assert!(text.contains("eth0 (its queue 0) is held by another program"), "{text}");
     link.ours.ip("link set eth0 down").unwrap();
-    assert!(refused(settings()).contains("ip link set DEVICE up"));
+    assert!(refused(settings()).contains("eth0 is down: ip link set eth0 up"));
 }

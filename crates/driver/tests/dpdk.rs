@@ -171,7 +171,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     let namespace = Namespace::new("dpdkdown").unwrap();
     namespace.ip("link set lo down").unwrap();
     let down = move || Ok(refused("net_af_packet8,iface=lo"));
-    assert!(namespace.within(down).unwrap().contains("ip link set DEVICE up"));
+    assert!(namespace.within(down).unwrap().contains("lo is down: ip link set lo up"));
     let sized = || {
         let of = Settings { mtu: Some(9000), ..Settings::new("net_af_packet8,iface=lo") };
         Ok(Port::open(&of).unwrap_err().to_string())

@@ -321,7 +321,7 @@ fn a_device_that_is_not_there_or_not_up_is_told() {
     link.ours.ip("link set eth0 down").unwrap();
     let open = || Ok(Port::open(&Settings::new("eth0"), None).unwrap_err().to_string());
     let error = link.ours.within(open).unwrap();
-    assert!(error.contains("ip link set DEVICE up"), "{error}");
+    assert!(error.contains("eth0 is down: ip link set eth0 up"), "{error}");
 }
 
 /// This program again, as nobody.

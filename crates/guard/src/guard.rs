@@ -92,6 +92,16 @@ impl std::fmt::Debug for Guard {
     }
 }
 
+/// Whether this process may be a guardian at all.
+///
+/// # Errors
+///
+/// [`Error::Privilege`] names the capabilities that are missing.
+pub fn permitted() -> Result<(), Error> {
+    let missing = capabilities::missing();
+    if missing.is_empty() { Ok(()) } else { Err(Error::Privilege(missing.join(" and "))) }
+}
+
 impl Guard {
     /// Attaches the filters to the devices, in the network namespace of this thread, and waits for programs.
     ///
@@ -99,10 +109,7 @@ impl Guard {
     ///
     /// [`Error`] says what is missing.
     pub fn new(plan: Plan) -> Result<Self, Error> {
-        let missing = capabilities::missing();
-        if !missing.is_empty() {
-            return Err(Error::Privilege(missing.join(" and ")));
-        }
+        permitted()?;
         let steering = Steering::attach(&plan.devices)?;
         let queues = plan.queues.map(|each| Queues::attach(&steering, &plan.devices, each));
         let queues = queues.transpose()?;

@@ -30,5 +30,5 @@ mod steering;
 mod watch;
 
 pub use error::Error;
-pub use guard::{Guard, Plan};
+pub use guard::{Guard, Plan, permitted};
 pub use seclusion::{seclude, seclude_instance};

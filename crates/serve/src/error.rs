@@ -100,6 +100,7 @@ impl Error {
             Self::Open(error) => matches!(
                 error,
                 OpenError::NoDevice(_)
+                    | OpenError::Name(_)
                     | OpenError::Busy(_)
                     | OpenError::Medium { .. }
                     | OpenError::Checksums { .. }

@@ -30,22 +30,30 @@ pub struct Applied {
     pub looser_only: bool,
 }
 
+/// What would be changed, each in words, if it can be. What the kernel refuses is left then.
+///
+/// # Errors
+/// If nothing is left to be changed, or there is nowhere to keep the programs.
+pub fn check(plan: &mut Plan, at: &Path) -> Result<Vec<String>, Error> {
+    if let Some(sockets) = &mut plan.sockets {
+        plan.left.extend(without_refused(sockets)?);
+    }
+    plan.sockets.take_if(|sockets| sockets.cures.is_empty());
+    if plan.changes.is_empty() && plan.sockets.is_none() {
+        return Err(Error::Unable(format!("nothing was changed: {}", plan.left.join("; "))));
+    }
+    plan.prepared(at)
+}
+
 /// Changes what is planned. If that fails half-way, what was changed is changed back.
 ///
 /// # Errors
 /// What could not be changed. If it could not be changed back either, the entry stays in the
 /// journal.
 pub fn apply(journal: &Journal, mut plan: Plan, at: &Path) -> Result<Applied, Error> {
+    let changes = check(&mut plan, at)?;
     let mut left = std::mem::take(&mut plan.left);
     let notes = std::mem::take(&mut plan.notes);
-    if let Some(sockets) = &mut plan.sockets {
-        left.extend(without_refused(sockets)?);
-    }
-    plan.sockets = plan.sockets.filter(|sockets| !sockets.cures.is_empty());
-    if plan.changes.is_empty() && plan.sockets.is_none() {
-        return Err(Error::Unable(format!("nothing was changed: {}", left.join("; "))));
-    }
-    let changes = plan.prepared(at)?;
     let id = journal.next_id(&Pins::below(at, &journal.mark()).entries())?;
     let mut entry = Entry::new(id, plan.title.clone());
     journal.write(&entry)?;

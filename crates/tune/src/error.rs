@@ -6,7 +6,15 @@ use std::path::PathBuf;
 /// Why something was not changed, or not undone.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The journal could not be read or written.
+    /// The journal could not be read.
+    #[error("{}: the journal cannot be read: {error}", path.display())]
+    Unread {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The journal could not be written.
     #[error("{}: {error}; the journal must be writable before anything is changed", path.display())]
     Journal {
         /// The file or directory.
@@ -82,7 +90,9 @@ impl Error {
     pub fn is_absent(&self) -> bool {
         match self {
             Self::NoEntry(_) | Self::Absent(_) => true,
-            Self::Namespace { error, .. } => error.kind() == io::ErrorKind::NotFound,
+            Self::Namespace { error, .. } => {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
             Self::Netlink { error, .. } => error.raw_os_error() == Some(libc::ENODEV),
             Self::Programs(uncork_bpf::tune::Error::NoProcess(_)) => true,
             _ => false,
@@ -94,7 +104,8 @@ impl Error {
     pub fn is_permission(&self) -> bool {
         let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
         match self {
-            Self::Journal { error, .. }
+            Self::Unread { error, .. }
+            | Self::Journal { error, .. }
             | Self::Namespace { error, .. }
             | Self::Sysctl { error, .. }
             | Self::Netlink { error, .. }

@@ -20,7 +20,7 @@ mod plan;
 mod privilege;
 mod undo;
 
-pub use apply::{Applied, apply};
+pub use apply::{Applied, apply, check};
 pub use error::Error;
 pub use journal::Journal;
 pub use list::{Item, Line, Standing, Stray, list, strays};

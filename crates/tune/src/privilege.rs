@@ -76,7 +76,7 @@ pub fn missing_for_undoing(
 #[must_use]
 pub fn missing_after(error: &Error) -> Vec<&'static str> {
     lacking(match error {
-        Error::Journal { .. } => vec![DAC_OVERRIDE],
+        Error::Journal { .. } | Error::Unread { .. } => vec![DAC_OVERRIDE],
         // A process's own are behind what a tracer may see.
         Error::Namespace { path, .. } if path.starts_with("/proc") => ALL_NAMESPACES.to_vec(),
         Error::Namespace { .. } | Error::BpfFs { .. } => vec![SYS_ADMIN],

@@ -254,6 +254,7 @@ struct Report<'a> {
 
 /// Runs what was asked for; true if every bar is kept.
 pub(crate) fn run(args: &Args) -> Result<bool> {
+    args.json.as_deref().map_or(Ok(()), writable)?;
     let machine = Machine::read();
     let tools = Toolbox::find()?;
     let scratch = Scratch::new(&tools)?;
@@ -280,6 +281,13 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(outcome.success(strict))
+}
+
+/// Whether there is somewhere to put the figures, before it takes an hour to get them. What is in the file
+/// stays until then.
+fn writable(path: &Path) -> Result<()> {
+    let opened = fs::File::options().append(true).create(true).open(path);
+    opened.map(drop).with_context(|| format!("writing {}", path.display()))
 }
 
 fn chosen(only: &[Bench]) -> Vec<Bench> {

@@ -76,6 +76,7 @@ pub(crate) struct Doctor {
     /// How long a program may take for a reply before it is named as slow
     /// [default: 20ms]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) slow: Option<Duration>,
 
     /// Print no report; the exit status tells

@@ -29,6 +29,7 @@ use crate::output::{complain, shown};
 use examine::{Examined, examine};
 use fail_on::FailOn;
 use input::{Input, is_stdin};
+use output::Page;
 
 /// Exit statuses.
 mod code {
@@ -45,9 +46,10 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
     }
     arguments.check()?;
     let Some(path) = &arguments.pcap else {
+        let page = Page::wanted(arguments)?;
         let report = live::report(&arguments.live, settings, (arguments.json, arguments.quiet))?;
         crate::output::survive_broken_pipes();
-        show(&report, arguments)?;
+        show(&report, arguments, page)?;
         let share = |condition: &FailOn| matches!(condition, FailOn::Share(_));
         if report.sampling.is_some() && arguments.fail_on.iter().any(share) {
             complain(
@@ -64,13 +66,14 @@ pub(crate) fn doctor(arguments: &Doctor) -> Result<i32, Failure> {
         )));
     }
     let input = Input::open(path).map_err(|error| cannot_read(&name, &Error::Io(error)))?;
+    let page = Page::wanted(arguments)?;
     crate::output::survive_broken_pipes();
     let examined =
         examine(input, settings, arguments.quiet).map_err(|error| cannot_read(&name, &error))?;
     let Examined { report, counts, broken } = examined;
     match &broken {
         Some(error) if counts.frames == 0 => return Err(cannot_read(&name, error)),
-        _ => show(&report, arguments)?,
+        _ => show(&report, arguments, page)?,
     }
     if !arguments.quiet {
         remark(&name, &report, counts);
@@ -94,15 +97,14 @@ fn name_of(path: &Path) -> String {
     shown(&path.to_string_lossy()).into_owned()
 }
 
-fn show(report: &Report, arguments: &Doctor) -> Result<(), Failure> {
-    if let Some(file) = &arguments.html {
-        output::write_page(report, file)?;
-    }
+/// The page comes last: if it cannot be written, what was found is told all the same.
+fn show(report: &Report, arguments: &Doctor, page: Option<Page>) -> Result<(), Failure> {
     match arguments {
-        Doctor { quiet: true, .. } => Ok(()),
-        Doctor { json: true, .. } => output::print_json(report),
-        _ => output::print_table(report),
+        Doctor { quiet: true, .. } => {}
+        Doctor { json: true, .. } => output::print_json(report)?,
+        _ => output::print_table(report)?,
     }
+    page.map_or(Ok(()), |page| page.write(report))
 }
 
 /// What is missing in the report, and why.

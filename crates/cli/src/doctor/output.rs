@@ -1,11 +1,13 @@
 //! Where a report goes: a table, JSON, a page.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uncork_doctor::Report;
 
+use super::arguments::Doctor;
 use super::{page, table};
 use crate::failure::Failure;
 use crate::output;
@@ -38,13 +40,57 @@ pub(super) fn are_same(one: &Path, other: &Path) -> bool {
     file(one).is_some_and(|found| file(other) == Some(found))
 }
 
-/// The page.
-pub(super) fn write_page(report: &Report, file: &Path) -> Result<(), Failure> {
-    std::fs::write(file, page::render(report)).map_err(|error| {
-        let sentence = format!("{}: it cannot be written: {error}", file.display());
-        match error.kind() {
-            ErrorKind::PermissionDenied => Failure::no_permission(sentence),
-            _ => Failure::unusable(sentence),
+/// The file of the page, opened before there is anything to write: nobody is to trace for an hour for a
+/// page that cannot be.
+pub(super) struct Page {
+    path: PathBuf,
+    file: File,
+    /// Nothing is in it that anybody would miss.
+    is_new: bool,
+}
+
+impl Page {
+    /// If it is asked for.
+    pub(super) fn wanted(arguments: &Doctor) -> Result<Option<Self>, Failure> {
+        arguments.html.as_deref().map(Self::open).transpose()
+    }
+
+    /// What is there stays until the page is written.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let is_new = path.symlink_metadata().is_err();
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|error| cannot_write(path, &error))?;
+        Ok(Self { path: path.to_owned(), file, is_new })
+    }
+
+    /// Writes it, in place of what was there.
+    pub(super) fn write(mut self, report: &Report) -> Result<(), Failure> {
+        self.is_new = false;
+        let text = page::render(report);
+        self.replace(text.as_bytes()).map_err(|error| cannot_write(&self.path, &error))
+    }
+
+    fn replace(&mut self, text: &[u8]) -> io::Result<()> {
+        // Pipes and devices have no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
         }
-    })
+        self.file.write_all(text)
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    let sentence = format!("{}: it cannot be written: {error}", path.display());
+    match error.kind() {
+        ErrorKind::PermissionDenied => Failure::no_permission(sentence),
+        _ => Failure::unusable(sentence),
+    }
 }

@@ -12,6 +12,7 @@ mod script;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -27,12 +28,21 @@ const MAX_INTERPRETERS: usize = 5;
 /// Runs what is neither ELF nor names an interpreter, as execvp does (`_PATH_BSHELL`).
 pub(crate) const SHELL: &str = "/bin/sh";
 
+/// What the library is preloaded for, which decides what works instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// To hold small writes.
+    Writes,
+    /// To move its TCP to a stack in user space.
+    Stack,
+}
+
 /// Refuses `program` unless a library can be preloaded into it. A script is judged by its
 /// interpreter; `path` is the PATH in which `/usr/bin/env` would look that up.
-pub(crate) fn inspect(program: &Path, path: Option<&OsStr>) -> Result<(), Failure> {
+pub(crate) fn inspect(program: &Path, path: Option<&OsStr>, what: For) -> Result<(), Failure> {
     let mut file = program.to_owned();
     for _ in 0..=MAX_INTERPRETERS {
-        let subject = Subject { command: program, file: &file };
+        let subject = Subject { command: program, file: &file, what };
         let next = match look(&file) {
             // Executable and not readable: the kernel runs it, the loader preloads into it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
@@ -53,6 +63,7 @@ pub(crate) fn inspect(program: &Path, path: Option<&OsStr>) -> Result<(), Failur
 struct Subject<'a> {
     command: &'a Path,
     file: &'a Path,
+    what: For,
 }
 
 impl core::fmt::Display for Subject<'_> {
@@ -96,6 +107,9 @@ fn interpreter(
     path: Option<&OsStr>,
 ) -> Result<PathBuf, Failure> {
     let absent = |name: &OsStr| {
+        if name.as_bytes().ends_with(b"\r") {
+            return Failure::not_executable(remedy::carriage_return(subject));
+        }
         let name = name.display();
         Failure::not_executable(format!("{subject} needs the interpreter {name}, which is missing"))
     };

@@ -3,28 +3,56 @@
 use std::path::Path;
 
 use super::privilege::{Gained, group_name, user_name};
-use super::{Identity, Subject};
+use super::{For, Identity, Subject};
 
 /// What helps without preloading, whichever side this program is.
-const WITHOUT_PRELOADING: &str = "Instead, turn on TCP_NODELAY in the program's own \
+const WITHOUT_PRELOADING: &str = "Instead, start it without uncork and set TCP_NODELAY from outside by \
+     `sudo uncork tune --nodelay --pid PID`, or turn it on in the program's own \
      configuration if it has such an option, or let the receiving host acknowledge at once: \
      there, `ip route change ROUTE quickack 1`, with ROUTE as `ip route show` prints the one \
      to the sender";
 
+/// What a program that was to have the stack can do without it.
+const WITHOUT_THE_STACK: &str =
+    "Instead, run it without --stack and without uncork, on the kernel's sockets";
+
+fn without_preloading(subject: &Subject<'_>) -> &'static str {
+    match subject.what {
+        For::Writes => WITHOUT_PRELOADING,
+        For::Stack => WITHOUT_THE_STACK,
+    }
+}
+
 pub(super) fn statically_linked(subject: &Subject<'_>) -> String {
+    let instead = without_preloading(subject);
     format!(
-        "{subject} is statically linked: no loader runs that could preload a library. \
-         {WITHOUT_PRELOADING}"
+        "{subject} is statically linked: no loader runs that could preload a library. {instead}; or run a \
+         dynamically linked build of the program"
     )
 }
 
 pub(super) fn go(subject: &Subject<'_>) -> String {
+    let instead = match subject.what {
+        For::Stack => WITHOUT_THE_STACK,
+        For::Writes => {
+            "Go sets TCP_NODELAY by itself, and `sudo uncork tune --nodelay --pid PID` sets it where the \
+             program has taken it back; instead, gather its small writes with a bufio.Writer, or if it is the \
+             other end that stalls, let the receiving host acknowledge at once: there, `ip route change ROUTE \
+             quickack 1`, with ROUTE as `ip route show` prints the one to the sender"
+        }
+    };
     format!(
         "{subject} is a Go program: its system calls do not go through the C library, so a \
-         preloaded library would see none of its sockets. Go sets TCP_NODELAY by itself; \
-         instead, gather its small writes with a bufio.Writer, or if it is the other end that \
-         stalls, let the receiving host acknowledge at once: there, `ip route change ROUTE \
-         quickack 1`, with ROUTE as `ip route show` prints the one to the sender"
+         preloaded library would see none of its sockets. {instead}"
+    )
+}
+
+/// The kernel takes it for the last letter of the interpreter's name.
+pub(super) fn carriage_return(subject: &Subject<'_>) -> String {
+    format!(
+        "{subject} cannot be executed: its first line ends with a carriage return, as DOS writes lines, which \
+         is no part of any interpreter's name; `sed -i 's/\\r$//' {}` takes them out",
+        subject.file.display()
     )
 }
 
@@ -39,6 +67,7 @@ pub(super) fn other_architecture(subject: &Subject<'_>, its: Identity, ours: Ide
 
 pub(super) fn other_library(subject: &Subject<'_>, loader: &Path) -> String {
     let loader = loader.display();
+    let instead = without_preloading(subject);
     let named = match loader.to_string() {
         name if name.contains("ld-musl") => "musl",
         name if name.contains("ld-uClibc") => "uClibc",
@@ -47,7 +76,7 @@ pub(super) fn other_library(subject: &Subject<'_>, loader: &Path) -> String {
     };
     format!(
         "{subject} uses {named} C library (its loader is {loader}), and libuncork.so is built \
-         for glibc. {WITHOUT_PRELOADING}; or run a build of the program for glibc"
+         for glibc. {instead}; or run a build of the program for glibc"
     )
 }
 

@@ -50,7 +50,7 @@ impl Fixtures {
 }
 
 fn refused(program: &Path, code: i32) -> String {
-    let failure = inspect(program, std::env::var_os("PATH").as_deref()).unwrap_err();
+    let failure = inspect(program, std::env::var_os("PATH").as_deref(), For::Writes).unwrap_err();
     assert_eq!(failure.code(), code, "{failure}");
     let sentence = failure.to_string();
     assert!(
@@ -60,7 +60,7 @@ fn refused(program: &Path, code: i32) -> String {
 }
 
 fn accepted(program: &Path) {
-    inspect(program, std::env::var_os("PATH").as_deref()).unwrap();
+    inspect(program, std::env::var_os("PATH").as_deref(), For::Writes).unwrap();
 }
 
 #[test]
@@ -77,6 +77,26 @@ fn a_static_program_is_refused_with_what_works_instead() {
         let sentence = refused(&fixtures.compile("program", &flags), Failure::OWN);
         assert!(sentence.contains("is statically linked"), "{sentence}");
         assert!(sentence.contains("TCP_NODELAY") && sentence.contains("quickack 1"), "{sentence}");
+        assert!(sentence.contains("`sudo uncork tune --nodelay --pid PID`"), "{sentence}");
+    }
+}
+
+#[test]
+fn what_is_for_the_stack_is_not_advised_to_set_options() {
+    let fixtures = Fixtures::new();
+    let program = fixtures.compile("program", &["-static"]);
+    let sentence = inspect(&program, None, For::Stack).unwrap_err().to_string();
+    assert!(sentence.contains("is statically linked"), "{sentence}");
+    assert!(sentence.contains("without --stack") && !sentence.contains("NODELAY"), "{sentence}");
+}
+
+#[test]
+fn the_lines_of_dos_are_told() {
+    let fixtures = Fixtures::new();
+    for text in ["#!/bin/sh\r\nexit\r\n", "#!/usr/bin/env sh\r\n"] {
+        let sentence = refused(&fixtures.write("dos", text), Failure::NOT_EXECUTABLE);
+        assert!(sentence.contains("ends with a carriage return"), "{sentence}");
+        assert!(sentence.contains("sed -i 's/\\r$//'") && !sentence.contains('\r'), "{sentence}");
     }
 }
 
@@ -159,7 +179,7 @@ fn a_script_is_judged_by_its_interpreter_and_env_is_followed() {
 
     let through_env = fixtures.write("through-env", "#!/usr/bin/env -S static -x\n");
     let path = fixtures.0.path().as_os_str();
-    let failure = inspect(&through_env, Some(path)).unwrap_err();
+    let failure = inspect(&through_env, Some(path), For::Writes).unwrap_err();
     assert!(failure.to_string().contains("is statically linked"), "{failure}");
 
     accepted(&fixtures.write("shell", "#!/bin/sh\n"));

@@ -97,6 +97,7 @@ pub(super) struct Device {
     /// MTU of the TAP [default: 1500], or of a device of DPDK's that is none of the kernel's
     #[arg(long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u16).range(1280..))]
+    #[arg(allow_negative_numbers = true)]
     pub(super) mtu: Option<u16>,
 
     /// How long to go on looking, after the last frame, before sleeping
@@ -104,6 +105,7 @@ pub(super) struct Device {
     /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all. DPDK wakes nobody: its
     /// devices are looked at a thousand times a second when nothing comes, and all the time for so long.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(super) spin: Option<Duration>,
 
     /// Write what passes into a capture (pcapng)
@@ -116,6 +118,7 @@ pub(super) struct Device {
 
     /// How long connections may take to end after Ctrl-C, before they are reset
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(super) grace: Duration,
 }
 
@@ -146,6 +149,7 @@ pub(super) struct Serve {
 
     /// The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(super) port: Option<u16>,
 
     /// Octets of the body of / (http)
@@ -244,6 +248,7 @@ pub(super) struct Start {
     ///
     /// A core is spent on it; wake-ups of an idle one are saved. Without it, not at all.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(super) spin: Option<Duration>,
 
     /// A group whose users may attach, besides root
@@ -267,7 +272,7 @@ pub(super) struct Start {
 /// As many as may share a port.
 const MOST_INSTANCES: u32 = 64;
 
-pub(super) fn instance_count(text: &str) -> Result<u32, String> {
+pub(crate) fn instance_count(text: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| (1..=MOST_INSTANCES).contains(count));
     count.ok_or_else(|| format!("{text:?} is no number of instances: 1 to {MOST_INSTANCES}"))
 }
@@ -296,6 +301,7 @@ no stack of its own yet, 3 it is another user's, 4 no stack runs in this process
 pub(super) struct Stat {
     /// The process of the stack
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(super) pid: Option<u32>,
 
     /// Where it can be asked, if it was started with --socket
@@ -324,7 +330,7 @@ the process, 4 there is no such process, or it does not run under uncork run --s
 #[command(after_help = WHY_HELP)]
 pub(super) struct Why {
     /// A process, or a process and one of its descriptors: 4711 or 4711:9
-    #[arg(value_name = "PID[:FD]")]
+    #[arg(value_name = "PID[:FD]", allow_negative_numbers = true)]
     pub(super) target: Target,
 
     /// Print JSON

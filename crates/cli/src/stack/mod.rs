@@ -6,14 +6,15 @@ mod start;
 mod table;
 mod why;
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use uncork_serve::{Ended, Error, Kind, Place, Ready, Service, stat};
 
-pub(crate) use arguments::Stack;
 use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
+pub(crate) use arguments::{Stack, instance_count};
 
 use crate::failure::Failure;
 use crate::output::{complain, print};
@@ -156,9 +157,23 @@ fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
+/// Whether it is a process of somebody whose stacks this user may not ask.
+fn is_anothers(pid: u32) -> bool {
+    let own = nix::unistd::geteuid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    !own.is_root() && effective.is_some_and(|its: u32| its != own.as_raw())
+}
+
 fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     match (error.kind(), pid) {
+        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) if is_anothers(pid) => {
+            Failure::no_permission(format!(
+                "process {pid} is another user's: ask as that one, or as root"
+            ))
+        }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
             Failure::no_such_process(format!("no stack of this user runs in process {pid}"))
         }

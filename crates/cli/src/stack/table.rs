@@ -25,11 +25,15 @@ pub(super) fn report(report: Report, width: Width) -> String {
     let running = report.running;
     let counts = &running.counts;
     let addresses: Vec<_> = running.addresses.iter().map(ToString::to_string).collect();
+    // An instance whose programs listen nowhere has none.
+    let at = match addresses.join(", ") {
+        none if none.is_empty() => none,
+        addresses => format!(" at {addresses}"),
+    };
     let mut text = format!(
-        "process {}: {} at {} over {}, for {}\n",
+        "process {}: {}{at} over {}, for {}\n",
         running.pid,
         shown(&running.does),
-        addresses.join(", "),
         shown(&running.device),
         time(running.age_ms.saturating_mul(1_000_000)),
     );

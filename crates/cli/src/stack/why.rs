@@ -47,7 +47,7 @@ impl FromStr for Target {
 /// Prints the answer; the exit status says it, too.
 pub(super) fn why(wanted: &Why) -> Result<i32, Failure> {
     let Target { pid, fd } = wanted.target;
-    let Looked { program, report } = status::looked_into(pid)?;
+    let Looked { program, report } = status::looked_into(pid, "uncork stack why")?;
     let program = shown(&program).into_owned();
     let Some(mut stack) = report.stack else {
         return Err(Failure::no_such_process(format!(

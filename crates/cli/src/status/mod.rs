@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde::Serialize;
 use uncork_posix::config::Settings;
 use uncork_posix::published::{self, Unreadable};
@@ -25,6 +25,9 @@ use crate::library::is_autocork;
 use crate::output;
 use crate::tables;
 use memory::ProcessMemory;
+
+/// This command, in sentences.
+const COMMAND: &str = "uncork status";
 
 /// Exit statuses, from the one that says most for a script to the one that says least.
 mod code {
@@ -55,7 +58,7 @@ pub(crate) struct Answer {
 
 /// Prints what is known of each process; the largest code is the exit status.
 pub(crate) fn status(arguments: &Status) -> Result<i32, Failure> {
-    let answers: Vec<_> = arguments.pids.iter().map(|pid| ask(*pid)).collect();
+    let answers: Vec<_> = arguments.pids.iter().map(|pid| ask(*pid, COMMAND)).collect();
     let text = if arguments.json {
         let text = serde_json::to_string_pretty(&answers)
             .map_err(|error| Failure::own(error.to_string()))?;
@@ -96,9 +99,9 @@ pub(crate) struct Looked {
     pub(crate) report: ProcessReport,
 }
 
-/// Looks into a process that has to have the library.
-pub(crate) fn looked_into(pid: i32) -> Result<Looked, Failure> {
-    let answer = ask(pid);
+/// Looks into a process that has to have the library, for a command of this name.
+pub(crate) fn looked_into(pid: i32, command: &str) -> Result<Looked, Failure> {
+    let answer = ask(pid, command);
     let program = answer.program.unwrap_or_else(|| "?".to_owned());
     match (answer.report, answer.error, answer.code) {
         (Some(report), ..) => Ok(Looked { program, report }),
@@ -113,8 +116,8 @@ pub(crate) fn looked_into(pid: i32) -> Result<Looked, Failure> {
 
 pub(crate) use peers::fill_in as fill_in_peers;
 
-/// Looks into one process.
-fn ask(pid: i32) -> Answer {
+/// Looks into one process, for a command of this name.
+fn ask(pid: i32, command: &str) -> Answer {
     let mut answer = Answer {
         pid,
         program: program_name(pid),
@@ -131,17 +134,18 @@ fn ask(pid: i32) -> Answer {
             answer.loaded_library = Some(found.from);
             match found.report {
                 Ok(report) => answer.report = Some(report),
-                Err(Unreadable::Io(error)) => refused(&mut answer, &error),
+                Err(Unreadable::Io(error)) => refused(&mut answer, &error, command),
                 Err(error) => answer.error = Some(format!("process {pid}: {error}")),
             }
         }
-        Err(error) => refused(&mut answer, &error),
+        Err(error) => refused(&mut answer, &error, command),
     }
     answer
 }
 
-fn refused(answer: &mut Answer, error: &io::Error) {
+fn refused(answer: &mut Answer, error: &io::Error, command: &str) {
     let pid = answer.pid;
+    let no_permission = |pid| no_permission(pid, command, geteuid().is_root());
     let (code, sentence) = match error.kind() {
         ErrorKind::NotFound if exists(pid) => (code::NO_PERMISSION, no_permission(pid)),
         ErrorKind::NotFound => (code::NO_PROCESS, format!("no process {pid}")),
@@ -160,10 +164,16 @@ fn exists(pid: i32) -> bool {
     matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
 }
 
-fn no_permission(pid: i32) -> String {
+fn no_permission(pid: i32, command: &str, is_root: bool) -> String {
+    if is_root {
+        return format!(
+            "root may not look into process {pid} here, for want of CAP_SYS_PTRACE or by a security module: run \
+             `{command} {pid}` outside of the container"
+        );
+    }
     format!(
-        "no permission to look into process {pid}; run `sudo uncork status {pid}`, or as the \
-         same user with kernel.yama.ptrace_scope=0"
+        "no permission to look into process {pid}; run `sudo {command} {pid}`, or as the same user with \
+         kernel.yama.ptrace_scope=0"
     )
 }
 
@@ -233,16 +243,23 @@ mod tests {
     #[test]
     fn a_process_without_the_library_says_so() {
         let own = std::process::id().try_into().unwrap();
-        let answer = ask(own);
+        let answer = ask(own, COMMAND);
         assert_eq!((answer.loaded, answer.code), (Some(false), code::NOT_LOADED));
         assert!(human(&answer).unwrap().contains("is not in this process"));
     }
 
     #[test]
     fn a_process_that_is_not_there_has_its_own_code() {
-        let answer = ask(i32::MAX);
+        let answer = ask(i32::MAX, COMMAND);
         assert_eq!((answer.loaded, answer.code), (None, code::NO_PROCESS));
         assert_eq!(answer.error.unwrap(), format!("no process {}", i32::MAX));
         assert!(snapshot(i32::MAX).is_none());
+    }
+
+    #[test]
+    fn who_may_not_look_is_told_which_command_may() {
+        let told = no_permission(7, "uncork stack why", false);
+        assert!(told.contains("run `sudo uncork stack why 7`, or"), "{told}");
+        assert!(!no_permission(7, COMMAND, true).contains("sudo"));
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{ArgGroup, Args, Subcommand, ValueHint};
 use uncork_posix::config::parse_duration;
 use uncork_tune::small_queues::Rate;
 use uncork_tune::{LONGEST_NAME_BYTES, Prefix};
@@ -75,6 +75,9 @@ pub(crate) struct Tune {
     pub(crate) command: Option<TuneCommand>,
 }
 
+/// One of them at least is said.
+const WHICH: [&str; 6] = ["pid", "cgroup", "port", "peer", "netns", "all"];
+
 /// What is set.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
@@ -92,6 +95,7 @@ pub(crate) struct Cures {
 
     /// The longest that an ACK may be delayed: two ticks of the kernel (8ms at 250 Hz) to 200ms
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) delack_max: Option<Duration>,
 
     /// How much may wait unsent before the program is asked for more (TCP_NOTSENT_LOWAT): 128k
@@ -100,6 +104,7 @@ pub(crate) struct Cures {
 
     /// The shortest retransmission timeout: two ticks of the kernel to 200ms
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) rto_min: Option<Duration>,
 
     /// The fastest that each connection may send (SO_MAX_PACING_RATE): 100mbit
@@ -113,10 +118,11 @@ pub(crate) struct Cures {
 
 /// Which connections.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").args(WHICH).required(true).multiple(true)))]
 pub(crate) struct Scope {
     /// Those of this process and of all that descend from it
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    #[arg(required_unless_present_any = ["cgroup", "port", "peer", "netns", "all"])]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) pid: Option<u32>,
 
     /// Those made in this cgroup (of the v2 hierarchy) or below it
@@ -127,6 +133,7 @@ pub(crate) struct Scope {
 
     /// Those with this port at either end
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) port: Option<u16>,
 
     /// Those whose other end has one of these addresses
@@ -224,7 +231,7 @@ pub(crate) struct SmallQueues {
     /// Judges by the load that there is: it watches the connections over the device and sends
     /// nothing. Without one it changes nothing. Takes about fifteen seconds, during which the
     /// settings are made, taken back and made again.
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long)]
     pub(crate) verify: bool,
 
     /// With --verify: judge by pings to this host (IPv4) beside the load
@@ -248,14 +255,14 @@ pub(crate) struct SmallQueues {
     pub(crate) netns: Option<String>,
 
     /// Print what would be changed, and change nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["verify", "ping", "load", "each"])]
     pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sink {
     /// The address to listen on: 192.0.2.7:5201
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     pub(crate) address: SocketAddr,
 }
 
@@ -267,14 +274,16 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct Undo {
     /// The number of the entry, as the list has it
-    #[arg(value_name = "ID", required_unless_present = "all")]
+    #[arg(value_name = "ID")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) id: Option<u32>,
 
     /// Undo all entries, the youngest first
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long)]
     pub(crate) all: bool,
 }
 
@@ -335,6 +344,10 @@ fn each(text: &str) -> Result<Duration, String> {
     if sensible.contains(&each) { Ok(each) } else { Err("200ms to 60s are possible".to_owned()) }
 }
 
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port: 192.0.2.7:5201, [::]:5201".to_owned())
+}
+
 fn congestion(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_graphic();
     if text.is_empty() || text.len() >= LONGEST_NAME_BYTES || !text.chars().all(plain) {
@@ -365,14 +378,17 @@ mod tests {
 
     #[test]
     fn a_cure_and_a_scope_are_needed() {
-        assert!(parse("--nodelay").unwrap_err().contains("--pid"));
+        let without = parse("--nodelay").unwrap_err();
+        assert!(WHICH.iter().all(|scope| without.contains(&format!("--{scope}"))), "{without}");
         assert!(parse("--pid 1").unwrap_err().contains("--nodelay"));
         assert!(parse("--nodelay --all --pid 1").unwrap_err().contains("--all"));
         assert!(parse("--nodelay --pid 1 --new --live").is_err());
         let tune = parse("--nodelay --delack-max 8ms --peer 10.0.0.0/8 --port 80").unwrap();
         assert!(tune.command.is_none());
         assert_eq!(tune.cures.delack_max, Some(Duration::from_millis(8)));
-        assert!(parse("undo").unwrap_err().contains("ID"));
+        let without = parse("undo").unwrap_err();
+        assert!(without.contains("ID") && without.contains("--all"), "{without}");
+        assert!(parse("undo 1 --all").unwrap_err().contains("--all"));
         assert!(parse("list --state /tmp").unwrap().command.is_some());
     }
 
@@ -407,6 +423,14 @@ mod tests {
         for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s", "--verify --dry-run"] {
             assert!(small(alone).unwrap_err().contains("--verify"), "{alone}");
         }
+        // A conflict with one that is required takes the requirement away.
+        for alone in ["--ping 192.0.2.1", "--load 192.0.2.1:9", "--each 1s"] {
+            assert!(
+                small(&format!("--dry-run {alone}")).unwrap_err().contains("--dry-run"),
+                "{alone}"
+            );
+        }
+        assert!(small("--dry-run").is_ok());
         assert!(small("--verify --load 192.0.2.1:9 --senders 8 --pace").is_ok());
         assert!(small("--senders 0").is_err());
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use uncork_tune::journal::Entry;
 use uncork_tune::netns::Handle;
 use uncork_tune::{
-    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, journal, list, missing_after,
+    Cure, Error, Journal, Plan, Request, Stray, apply, bpffs, check, journal, list, missing_after,
     missing_capabilities, missing_for_undoing, strays, undo, undo_all,
 };
 
@@ -45,6 +45,12 @@ pub(crate) fn tune(arguments: &Tune) -> Result<i32, Failure> {
 impl Places {
     fn journal(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(|| journal::DIRECTORY.into())
+    }
+
+    /// The option that names the journal, for a command that is to find it.
+    fn option(&self) -> String {
+        let named = self.state.as_ref().map(|state| shown(&state.to_string_lossy()).into_owned());
+        named.map(|state| format!(" --state {state}")).unwrap_or_default()
     }
 
     fn bpffs(&self) -> &Path {
@@ -118,22 +124,47 @@ fn change(
         return Ok(if plan.left.is_empty() { DONE } else { Failure::LEFT });
     }
     // What may be known without the privilege is said without it.
-    let (journal, plan) = match Journal::open(&places.journal()) {
-        Ok(journal) => {
+    let (journal, mut plan) = match existing(places) {
+        Ok(Some(journal)) => {
             let standing = journal.standing().map_err(failure)?;
             (Some(journal), plan(&standing).map_err(failure)?)
         }
+        Ok(None) => (None, plan(&[]).map_err(failure)?),
         Err(error) if error.is_permission() => (None, plan(&[]).map_err(failure)?),
         Err(error) => return Err(failure(error)),
     };
     permitted(&missing_capabilities(&plan, places.bpffs()))?;
-    let journal = journal.map_or_else(|| Journal::open(&places.journal()), Ok).map_err(failure)?;
+    let journal = match journal {
+        Some(journal) => journal,
+        None => {
+            check(&mut plan, places.bpffs()).map_err(failure)?;
+            first(places)?
+        }
+    };
     let applied = apply(&journal, plan, places.bpffs()).map_err(failure)?;
-    print(&words::applied(&applied)).inspect_err(|_| {
+    print(&words::applied(&applied, &places.option())).inspect_err(|_| {
         complain(format_args!("entry {} was made all the same", applied.id));
     })?;
     applied.left.iter().for_each(complain);
     Ok(if applied.left.is_empty() { DONE } else { Failure::LEFT })
+}
+
+/// The journal, if there is one: it is not made for what is refused then.
+fn existing(places: &Places) -> Result<Option<Journal>, Error> {
+    let directory = places.journal();
+    directory.exists().then(|| Journal::open(&directory)).transpose()
+}
+
+/// A journal that was not there when it was planned: nothing stood in it.
+fn first(places: &Places) -> Result<Journal, Failure> {
+    let journal = Journal::open(&places.journal()).map_err(failure)?;
+    if journal.standing().map_err(failure)?.is_empty() {
+        return Ok(journal);
+    }
+    Err(Failure::left(
+        "somebody else has tuned something meanwhile, and nothing was changed: give the command \
+         again",
+    ))
 }
 
 /// What stands in the journal, for who only looks.
@@ -150,17 +181,21 @@ fn show(places: &Places, json: bool) -> Result<i32, Failure> {
     let (items, broken): (Vec<_>, Vec<_>) =
         items.map_err(failure)?.into_iter().partition(Result::is_ok);
     let items: Vec<_> = items.into_iter().flatten().collect();
+    // What cannot be read may be in force.
+    let all_is_known = broken.is_empty() && strays.is_empty();
     if json {
         let text = serde_json::to_string_pretty(&items);
         print(&(text.map_err(|error| Failure::left(error.to_string()))? + "\n"))?;
+    } else if items.is_empty() && all_is_known {
+        print(words::NOTHING)?;
     } else {
         print(&words::listed(&items))?;
     }
     for error in broken.iter().filter_map(|item| item.as_ref().err()) {
         complain(error);
     }
-    strays.iter().for_each(|stray| complain(words::stray(stray)));
-    Ok(if broken.is_empty() && strays.is_empty() { DONE } else { Failure::LEFT })
+    strays.iter().for_each(|stray| complain(words::stray(stray, &places.option())));
+    Ok(if all_is_known { DONE } else { Failure::LEFT })
 }
 
 fn take_back(places: &Places, id: Option<u32>) -> Result<i32, Failure> {

@@ -62,8 +62,9 @@ fn alone(places: &Places, wanted: &SmallQueues, netns: &Handle) -> Result<(), Fa
         None => Ok(()),
         Some(id) => Err(Failure::left(format!(
             "entry {id} keeps the queue of {} short already, so that what it was without cannot be \
-             measured; nothing was changed: uncork tune undo {id} first",
-            wanted.dev
+             measured; nothing was changed: uncork tune undo {id}{} first",
+            wanted.dev,
+            places.option()
         ))),
     }
 }
@@ -152,7 +153,7 @@ fn verify(
     }
     if let (Some(verdict), Some(applied)) = (verdict.filter(|it| it.is_kept()), &applied) {
         print(&format!("{}\n", verified::sentence(&verdict, wanted.target)))?;
-        print(&words::applied(applied))?;
+        print(&words::applied(applied, &places.option()))?;
         applied.left.iter().for_each(complain);
         return Ok(if applied.left.is_empty() { super::DONE } else { Failure::LEFT });
     }
@@ -198,7 +199,10 @@ fn load(wanted: &SmallQueues, netns: &Handle, to: &str) -> Result<Load, Failure>
 
 fn resolve(name: &str) -> Result<SocketAddr, Failure> {
     let unusable = |why: String| Failure::unusable(format!("{name}: {why}"));
-    let mut found = name.to_socket_addrs().map_err(|error| unusable(error.to_string()))?;
+    let mut found = name.to_socket_addrs().map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => unusable("the port is missing: --load HOST:PORT".to_owned()),
+        _ => unusable(error.to_string()),
+    })?;
     found.next().ok_or_else(|| unusable("it has no address".to_owned()))
 }
 
@@ -227,4 +231,19 @@ fn own(error: &anyhow::Error) -> Failure {
         return denied(&sentence, &missing_for_ping());
     }
     Failure::left(sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_without_a_port_is_told() {
+        for name in ["foo", "192.0.2.1"] {
+            let failure = resolve(name).unwrap_err();
+            assert_eq!(failure.code(), Failure::USAGE);
+            assert!(failure.to_string().contains("the port is missing"), "{failure}");
+        }
+        assert_eq!(resolve("192.0.2.1:9").unwrap().port(), 9);
+    }
 }

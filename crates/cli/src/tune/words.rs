@@ -14,8 +14,8 @@ pub(super) fn planned(plan: &Plan, prepared: &[String]) -> String {
     text
 }
 
-/// What was changed.
-pub(super) fn applied(applied: &Applied) -> String {
+/// What was changed. `journal` is the option that names it.
+pub(super) fn applied(applied: &Applied, journal: &str) -> String {
     let mut text = format!("entry {}\n", applied.id);
     lines(&mut text, "", &applied.changes);
     let tighter = if applied.looser_only { " or tighter" } else { "" };
@@ -28,15 +28,15 @@ pub(super) fn applied(applied: &Applied) -> String {
         );
     }
     lines(&mut text, "note: ", &applied.notes);
-    let _ = writeln!(text, "uncork tune undo {} takes it back", applied.id);
+    let _ = writeln!(text, "uncork tune undo {}{journal} takes it back", applied.id);
     text
 }
 
+/// Nothing is in force.
+pub(super) const NOTHING: &str = "nothing is tuned\n";
+
 /// What is in force.
 pub(super) fn listed(items: &[Item]) -> String {
-    if items.is_empty() {
-        return "nothing is tuned\n".to_owned();
-    }
     let mut text = String::new();
     for item in items {
         let standing = match item.standing {
@@ -80,11 +80,11 @@ pub(super) fn listed(items: &[Item]) -> String {
 }
 
 /// Programs that no journal knows.
-pub(super) fn stray(stray: &Stray) -> String {
+pub(super) fn stray(stray: &Stray, journal: &str) -> String {
     let id = stray.id;
     match &stray.state {
         None => format!(
-            "entry {id} has programs in force and is not in the journal: uncork tune undo --all"
+            "entry {id} has programs in force and is not in the journal: uncork tune undo --all{journal}"
         ),
         Some(state) => format!(
             "entry {id} has programs in force, and the journal that it was in is lost: uncork tune \

@@ -71,7 +71,16 @@ fn what_cannot_be_used_is_named() {
     assert_eq!(std::fs::read_to_string(file).unwrap(), "precious");
     says("echo --kernel --addr 10.92.0.9/24", 2, "cannot listen at 10.92.0.9:7 on a kernel socket");
     place.kernels.ip("link set eth0 down").unwrap();
-    says("echo --dev eth0 --addr 10.92.0.2/24", 1, "ip link set DEVICE up");
+    says("echo --dev eth0 --addr 10.92.0.2/24", 1, "eth0 is down: ip link set eth0 up");
+}
+
+#[test]
+fn a_name_that_no_device_can_have_is_told() {
+    for name in ["averyveryverylongname", "a/b", "", "a b", ".."] {
+        let mut command = uncork();
+        command.args(["stack", "serve", "echo", "--addr", "10.92.0.2/24", "--dev", name]);
+        refused(&mut command, 2, &format!("{name:?} is no name of a network device"));
+    }
 }
 
 #[cfg(not(feature = "dpdk"))]

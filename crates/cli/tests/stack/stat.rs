@@ -111,6 +111,9 @@ fn other_users_may_not_ask() {
     let socket = format!("/run/uncork/stack-{}.sock", server.pid());
     let (_kept, mut nobody) = crate::common::uncork_of_nobody();
     refused(nobody.args(["stack", "stat", "--socket", &socket]), 3, "belongs to another user");
+    let (_kept, mut nobody) = crate::common::uncork_of_nobody();
+    let pid = server.pid().to_string();
+    refused(nobody.args(["stack", "stat", &pid]), 3, "is another user's: ask as that one");
     server.stop();
 }
 

@@ -56,6 +56,7 @@ fn programs_are_not_pinned_where_they_would_end_with_the_command() {
         assert!(said.contains(part), "{said}");
     }
     assert!(!client.nodelay().unwrap());
+    assert!(!place.state().exists(), "what is refused leaves nothing");
     assert_eq!(inside(&place, "list", 0).0, "nothing is tuned\n");
 }
 

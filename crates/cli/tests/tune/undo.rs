@@ -234,7 +234,10 @@ fn a_damaged_entry_is_named_and_keeps_nothing_else_from_being_undone() {
     let (client, _server, _listener) = place.connection();
     let name = &place.name;
     place.tuned(&format!("--nodelay --netns {name} --peer 127.0.0.1"), 0);
-    place.tuned(&format!("small-queues --dev veth0 --rate 100mbit --netns {name}"), 0);
+    let small = format!("small-queues --dev veth0 --rate 100mbit --netns {name}");
+    let (said, _) = place.tuned(&small, 0);
+    let undo = format!("\nuncork tune undo 2 --state {} takes it back\n", place.state().display());
+    assert!(said.ends_with(&undo), "{said}");
     let file = place.state().join("1.json");
     let whole = fs::read(&file).unwrap();
     fs::write(&file, &whole[..whole.len() / 2]).unwrap();
@@ -249,6 +252,7 @@ fn a_damaged_entry_is_named_and_keeps_nothing_else_from_being_undone() {
     assert!(!client.nodelay().unwrap());
     assert_eq!(place.shell(&format!("cat {LIMIT}")), "4194304");
     assert!(file.exists(), "nothing is lost");
+    assert_eq!(place.tuned("list", 1).0, "", "who knows what is tuned?");
 }
 
 #[test]

@@ -136,10 +136,7 @@ fn look_at(fd: BorrowedFd<'_>, settings: &Settings) -> Result<Device, OpenError>
     let (kind, mac) = ioctl::address(fd, &name).map_err(asked("read the device's address"))?;
     let flags = ioctl::flags(fd, &name).map_err(asked("read the flags of the device"))?;
     if flags & libc::IFF_UP == 0 {
-        return Err(OpenError::System {
-            doing: "use the device (ip link set DEVICE up)",
-            error: io::Error::from_raw_os_error(libc::ENETDOWN),
-        });
+        return Err(OpenError::Down(name));
     }
     let medium = match kind {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Medium::Ethernet,

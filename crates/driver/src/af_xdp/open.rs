@@ -168,10 +168,7 @@ fn look_at(settings: &Settings, nature: Nature) -> Result<Device, OpenError> {
     let (kind, mac) = ioctl::address(&line, &name).map_err(asked("read the device's address"))?;
     let flags = ioctl::flags(&line, &name).map_err(asked("read the flags of the device"))?;
     if flags & libc::IFF_UP == 0 {
-        return Err(OpenError::System {
-            doing: "use the device (ip link set DEVICE up)",
-            error: io::Error::from_raw_os_error(libc::ENETDOWN),
-        });
+        return Err(OpenError::Down(name));
     }
     if kind != libc::ARPHRD_ETHER {
         return Err(OpenError::Settings(

@@ -63,8 +63,7 @@ impl Kernel {
         if flags.map_err(OpenError::system("look at the kernel's device"))? & libc::IFF_UP != 0 {
             return Ok(());
         }
-        let error = io::Error::from_raw_os_error(libc::ENETDOWN);
-        Err(OpenError::System { doing: "use the device (ip link set DEVICE up)", error })
+        Err(OpenError::Down(self.name.clone()))
     }
 
     /// What is to be set at a device whose frames are read as the kernel has them, if anything.

@@ -81,6 +81,7 @@ impl Journal {
             Err(Error::Journal { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(None)
             }
+            Err(Error::Journal { path, error }) => Err(Error::Unread { path, error }),
             journal => journal.map(Some),
         }
     }
@@ -134,7 +135,7 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoEntry(id));
             }
-            text => text.map_err(|error| Error::Journal { path: path.clone(), error })?,
+            text => text.map_err(|error| Error::Unread { path: path.clone(), error })?,
         };
         let damaged = |why: String| Error::Damaged { path: path.clone(), why };
         let entry: Entry =
@@ -196,7 +197,7 @@ impl Journal {
     }
 
     fn ids(&self) -> Result<Vec<u32>, Error> {
-        let failed = |error| Error::Journal { path: self.directory.clone(), error };
+        let failed = |error| Error::Unread { path: self.directory.clone(), error };
         let entries = fs::read_dir(&self.directory).map_err(failed)?.flatten();
         let id = |entry: fs::DirEntry| {
             entry.file_name().to_str()?.strip_suffix(".json")?.parse::<u32>().ok()
@@ -282,5 +283,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert!(Journal::look(&directory.path().join("none")).unwrap().is_none());
         assert!(!directory.path().join("none").exists());
+    }
+
+    #[test]
+    fn who_only_looks_is_not_told_to_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "").unwrap();
+        let said = Journal::look(&path).unwrap().unwrap().entries().unwrap_err().to_string();
+        assert!(said.contains("cannot be read") && !said.contains("writable"), "{said}");
     }
 }

@@ -72,7 +72,13 @@ impl Handle {
         let failed = |error| Error::Namespace { path: path.to_owned(), error };
         let file = File::open(path).map_err(failed)?;
         let cookie = entered(&file, cookie::of_this_thread).and_then(|cookie| cookie);
-        let cookie = cookie.map_err(failed)?;
+        let cookie = cookie.map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Error::Absent(format!(
+                "{} is no network namespace: ip netns list names those that there are",
+                path.display()
+            )),
+            _ => failed(error),
+        })?;
         Ok(Self { file, id: NetNs { cookie, name } })
     }
 
@@ -215,5 +221,13 @@ mod tests {
         assert!(Handle::find(&gone).unwrap().is_none());
         let error = Handle::named("uncork-is-not-there").unwrap_err().to_string();
         assert!(error.contains("/run/netns/uncork-is-not-there"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_told() {
+        for path in ["/etc/passwd", "/etc/passwd/x", "/proc/self/ns/mnt"] {
+            let error = Handle::named(path).unwrap_err();
+            assert!(error.is_absent() && error.to_string().contains(path), "{error}");
+        }
     }
 }

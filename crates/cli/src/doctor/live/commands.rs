@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::processes;
-use crate::inspect::inspect;
+use crate::inspect::{For, inspect};
 
 /// A longer line is cut between two arguments.
 const LONGEST: usize = 160;
@@ -46,7 +46,7 @@ impl Commands {
 fn can_preload(pid: u32) -> bool {
     let program = format!("/proc/{pid}/exe");
     let program = Path::new(&program);
-    !program.exists() || inspect(program, None).is_ok()
+    !program.exists() || inspect(program, None, For::Writes).is_ok()
 }
 
 /// As /proc tells. Programs that write titles over their arguments ("nginx: worker process") were

@@ -53,12 +53,14 @@ pub(crate) struct LiveArguments {
     /// program asks for). Without them the sockets are looked at up to a thousand times a second,
     /// which tells less. May be given several times.
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) pid: Vec<u32>,
 
     /// How long to trace the process [default: 10s]
     ///
     /// Ctrl-C ends it sooner, with a report.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     #[arg(requires = "pid", conflicts_with_all = ["pcap", "command"])]
     pub(crate) duration: Option<Duration>,
 

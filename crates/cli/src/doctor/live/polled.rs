@@ -84,6 +84,8 @@ pub(super) fn watch(
         // Whoever searches and reads records keeps his own time.
         std::thread::sleep(rest);
     }
+    pace.begin(monotonic());
+    paces_of_all.begin(monotonic());
     watched.look(kernel.connections().map_err(cannot)?, live);
     let opened = opened().zip(before).map(|(after, before)| after.saturating_sub(before));
     let sampling = pace.sampling();

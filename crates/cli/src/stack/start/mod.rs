@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use uncork_guard::{Error, Guard, Plan, devices};
+use uncork_guard::{Error, Guard, Plan, devices, permitted};
 
 pub(super) use cpus::Cpus;
 
@@ -101,6 +101,8 @@ struct Running {
 /// Starts instances, and looks after them until a signal ends it.
 pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let wanted = Wanted::of(start, &Environment::inherited())?;
+    // Before the claim, whose refusal would not name what is missing.
+    permitted().map_err(|error| refused(&error))?;
     let mut claim = Claim::take(&wanted.name, wanted.group.as_deref())?;
     // Before there is a second thread, which is to be spared them, too.
     let signals = Signals::take()
