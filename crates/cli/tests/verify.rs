@@ -267,7 +267,7 @@ fn what_is_in_force_already_is_not_measured_against() {
     let _bulk = link.bulk(1);
     let (_, said) = link.small("--verify --each 300ms", 1);
     assert!(said.contains("entry 1 keeps the queue of eth0 short already"), "{said}");
-    assert!(said.contains("uncork tune undo 1 first"), "{said}");
+    assert!(said.contains("uncork tune undo 1 --state "), "{said}");
     assert_eq!(link.settings(), set);
     link.tuned("undo --all", 0);
     assert_eq!(link.settings(), before);

@@ -61,9 +61,10 @@ say("child", child)
 local = socket.socket(socket.AF_UNIX)
 local.bind("\0places-%d" % PORT)
 local.listen()
-to_local = socket.socket(socket.AF_UNIX)
-to_local.connect(local.getsockname())
-kept += [local, to_local, local.accept()[0]]
+for _ in range(20):
+    with socket.socket(socket.AF_UNIX) as to_local:
+        to_local.connect(local.getsockname())
+        local.accept()[0].close()
 
 with open("/dev/null", "rb") as file:
     print("file", file.fileno(), flush=True)
