@@ -23,6 +23,11 @@ pub enum Error {
          network"
     )]
     Taken(IpAddr),
+    /// An address that no host can have was asked for.
+    #[error(
+        "{0} is no address that a host can have: give the stack one of its network that nobody has"
+    )]
+    Nobodys(IpAddr),
     /// The TAP device is there and has no addresses.
     #[error("the kernel's end of {device} cannot be set up ({doing}): {error}")]
     Setup {

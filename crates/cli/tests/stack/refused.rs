@@ -48,6 +48,13 @@ fn what_cannot_be_used_is_named() {
     };
     says("echo --dev eth0 --addr 10.92.0.1/24", 2, "10.92.0.1 is an address of this host already");
     says("echo --dev eth0 --addr fd92::1/64", 2, "fd92::1 is an address of this host already");
+    for nobodys in
+        ["0.0.0.0/0", "224.0.0.1/4", "10.92.0.255/24", "127.0.0.2/8", "::/0", "ff02::1/64"]
+    {
+        says(&format!("echo --dev eth0 --addr {nobodys}"), 2, "no address that a host can have");
+    }
+    let both = "echo --dev tap9 --host 10.95.0.1/24 --addr 10.95.0.1/24";
+    says(both, 2, "10.95.0.1 is an address of this host already");
     says("echo --dev none --driver packet --addr 10.92.0.2/24", 2, "no network device none");
     says(
         "echo --dev eth0 --host 10.92.0.4/24 --addr 10.92.0.2/24",

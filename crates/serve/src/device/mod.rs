@@ -86,11 +86,28 @@ impl std::fmt::Debug for Opened {
     }
 }
 
+/// Whether it is an address that one host cannot have: of all, of many, of none, or of each by itself.
+fn is_nobodys(ours: &Cidr) -> bool {
+    let address = ours.address;
+    let is_broadcast = match address {
+        IpAddr::V4(address) => {
+            let of_host = u32::MAX.checked_shr(ours.prefix.into()).unwrap_or(0);
+            address.is_broadcast() || ours.prefix < 31 && u32::from(address) & of_host == of_host
+        }
+        IpAddr::V6(_) => false,
+    };
+    address.is_unspecified() || address.is_multicast() || address.is_loopback() || is_broadcast
+}
+
 impl Place {
     /// Opens it.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
-        for address in self.addresses.iter().map(|ours| ours.address) {
-            if link::is_local(address)? {
+        for ours in &self.addresses {
+            let address = ours.address;
+            if is_nobodys(ours) {
+                return Err(Error::Nobodys(address));
+            }
+            if link::is_local(address)? || self.host.iter().any(|host| host.address == address) {
                 return Err(Error::Taken(address));
             }
         }
