@@ -9,6 +9,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -43,10 +44,14 @@ impl Link {
         Some(Self { lab, directory })
     }
 
+    fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
     fn tune(&self, words: &str) -> Command {
         let mut command = Command::new(UNCORK);
         command.arg("tune").args(words.split_whitespace());
-        command.arg("--state").arg(self.directory.path().join("state"));
+        command.arg("--state").arg(self.state());
         command.arg("--bpffs").arg(self.directory.path().join("bpf"));
         command
     }
@@ -267,7 +272,8 @@ fn what_is_in_force_already_is_not_measured_against() {
     let _bulk = link.bulk(1);
     let (_, said) = link.small("--verify --each 300ms", 1);
     assert!(said.contains("entry 1 keeps the queue of eth0 short already"), "{said}");
-    assert!(said.contains("uncork tune undo 1 --state "), "{said}");
+    let undo = format!("uncork tune undo 1 --state {} first", link.state().display());
+    assert!(said.contains(&undo), "{said}");
     assert_eq!(link.settings(), set);
     link.tuned("undo --all", 0);
     assert_eq!(link.settings(), before);

@@ -108,10 +108,11 @@ static void ended_by_another(void)
     /* Linux tells of it when something comes. */
     waits_on = near_accepted(0);
     thread = start(polls, NULL);
+    double closed = now_ms();
     close(waits_on);
     far("put 0 x");
     pthread_join(thread, NULL);
-    printf("closed while another polls: %s\n", said);
+    printf("closed while another polls: %s, soon %s\n", said, yes(now_ms() - closed < 1000));
     int port, listener = waits_on = near_listener(near_address, &port);
     thread = start(accepts, NULL);
     shutdown(listener, SHUT_RDWR);

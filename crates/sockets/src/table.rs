@@ -111,14 +111,33 @@ impl Socket {
     }
 }
 
-/// Names a socket in the table.
+/// Names a socket in the table, and after it is closed none: whoever has waited for it takes no other for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(u32);
+pub(crate) struct Slot {
+    at: u32,
+    generation: u32,
+}
+
+#[cfg(test)]
+impl Slot {
+    /// Where in the table.
+    pub(crate) fn at(self) -> u32 {
+        self.at
+    }
+}
+
+/// A place in the table.
+#[derive(Debug, Default)]
+struct Entry {
+    socket: Option<Socket>,
+    /// How many have been here before.
+    generation: u32,
+}
 
 /// All that is open.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    sockets: Vec<Option<Socket>>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
     /// By descriptor: one more than the place of its socket, zero for none, or [`KERNELS`].
     of: Vec<u32>,
@@ -143,29 +162,35 @@ impl Table {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         match self.of.get(at) {
             Some(&KERNELS) => Err(HANDED_OVER),
-            Some(&place @ 1..) => Ok(Slot(place - 1)),
+            Some(&place @ 1..) => self.name(place - 1).ok_or(Errno::EBADF),
             _ => Err(Errno::EBADF),
         }
     }
 
+    fn name(&self, at: u32) -> Option<Slot> {
+        let generation = self.entries.get(at as usize)?.generation;
+        Some(Slot { at, generation })
+    }
+
     pub(crate) fn get(&mut self, slot: Slot) -> Option<&mut Socket> {
-        self.sockets.get_mut(slot.0 as usize)?.as_mut()
+        let entry = self.entries.get_mut(slot.at as usize)?;
+        entry.socket.as_mut().filter(|_| entry.generation == slot.generation)
     }
 
     pub(crate) fn find(&mut self, fd: RawFd) -> Result<(Slot, &mut Socket), Errno> {
         let slot = self.slot(fd)?;
-        let socket = self.sockets.get_mut(slot.0 as usize).and_then(Option::as_mut);
-        Ok((slot, socket.ok_or(Errno::EBADF)?))
+        Ok((slot, self.get(slot).ok_or(Errno::EBADF)?))
     }
 
     /// A socket that no descriptor stands for yet.
     pub(crate) fn add(&mut self, socket: Socket) -> Slot {
-        if let Some(place) = self.free.pop() {
-            self.sockets[place as usize] = Some(socket);
-            return Slot(place);
-        }
-        self.sockets.push(Some(socket));
-        Slot(u32::try_from(self.sockets.len() - 1).unwrap_or(u32::MAX))
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+        });
+        let entry = &mut self.entries[at as usize];
+        entry.socket = Some(socket);
+        Slot { at, generation: entry.generation }
     }
 
     /// `fd` stands for it.
@@ -174,7 +199,7 @@ impl Table {
         if self.of.len() <= at {
             self.of.resize((at + 1).next_power_of_two().max(64), 0);
         }
-        self.of[at] = slot.0 + 1;
+        self.of[at] = slot.at + 1;
         parts::has_socket(fd, Some(self.part));
         if let Some(socket) = self.get(slot) {
             socket.descriptors += 1;
@@ -190,8 +215,11 @@ impl Table {
         if socket.descriptors > 0 {
             return None;
         }
-        self.free.push(slot.0);
-        Some((slot, self.sockets[slot.0 as usize].take()?))
+        let entry = &mut self.entries[slot.at as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        let socket = entry.socket.take()?;
+        self.free.push(slot.at);
+        Some((slot, socket))
     }
 
     /// `fd` stands for what has become the kernel's, as it is no longer bound: whoever waits there goes on with that.
@@ -207,20 +235,21 @@ impl Table {
 
     /// Every socket.
     pub(crate) fn iter(&mut self) -> impl Iterator<Item = (Slot, &mut Socket)> {
-        let places = 0_u32..;
-        places.zip(&mut self.sockets).filter_map(|(at, socket)| Some((Slot(at), socket.as_mut()?)))
+        (0_u32..).zip(&mut self.entries).filter_map(|(at, entry)| {
+            Some((Slot { at, generation: entry.generation }, entry.socket.as_mut()?))
+        })
     }
 
     /// A descriptor that stands for it.
     pub(crate) fn descriptor(&self, slot: Slot) -> Option<RawFd> {
-        let at = self.of.iter().position(|&place| place == slot.0 + 1)?;
+        let at = self.of.iter().position(|&place| place == slot.at + 1)?;
         RawFd::try_from(at).ok()
     }
 
     /// All of them.
     pub(crate) fn descriptors_of(&self, slot: Slot) -> Vec<RawFd> {
         let all = (0..).zip(&self.of);
-        all.filter(|&(_, &place)| place == slot.0 + 1).map(|(fd, _)| fd).collect()
+        all.filter(|&(_, &place)| place == slot.at + 1).map(|(fd, _)| fd).collect()
     }
 
     /// Descriptors of sockets of some kind.
@@ -228,7 +257,7 @@ impl Table {
         let all = (0..).zip(&self.of);
         let is = |place: u32| {
             let at = usize::try_from(place).ok()?.checked_sub(1)?;
-            self.sockets.get(at)?.as_ref().map(|socket| is(&socket.kind))
+            self.entries.get(at)?.socket.as_ref().map(|socket| is(&socket.kind))
         };
         all.filter(|&(_, &place)| is(place) == Some(true)).map(|(fd, _)| fd).collect()
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
@@ -13,9 +13,14 @@ use uncork_netns::testing::is_skipped;
 use crate::common::UNCORK;
 use crate::place::{LONG, Place, feed, octets, wait};
 
-fn connect(place: &Place, to: &str, more: &[String]) -> Child {
+fn command(place: &Place, to: &str) -> Command {
     let mut command = place.ours().command(UNCORK);
-    command.args(["stack", "connect", to]).args(more);
+    command.args(["stack", "connect", to]).args(place.device());
+    command
+}
+
+fn connect(place: &Place, to: &str) -> Child {
+    let mut command = command(place, to);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -65,7 +70,7 @@ fn what_is_typed_goes_there_and_what_comes_after_its_end_is_still_written() {
             } else {
                 format!("{address}:{port}")
             };
-            let mut child = connect(&place, &to, &place.device());
+            let mut child = connect(&place, &to);
             let feeding = feed(child.stdin.take().unwrap(), octets(count));
             let (out, error, code) = all(child);
             assert_eq!((error.as_str(), code), ("", Some(0)));
@@ -108,7 +113,7 @@ fn who_is_refused_or_does_not_find_the_way_is_told() {
         ("10.93.0.1:9", 2, "10.93.0.1 is in no network of --addr: name the router"),
         ("10.92.0.77:9", 1, "the peer's host cannot be reached"),
     ] {
-        let (out, error, ended) = all(connect(&place, to, &place.device()));
+        let (out, error, ended) = all(connect(&place, to));
         assert_eq!((out.len(), ended), (0, Some(code)), "{error}");
         assert!(error.starts_with("uncork: ") && error.contains(says), "{error}");
     }
@@ -125,8 +130,7 @@ fn what_cannot_be_read_or_written_is_told() {
         ("/", "/dev/null", "what is to be sent cannot be read: Is a directory"),
     ] {
         let (server, port) = listener(&place, "10.92.0.1");
-        let mut command = place.ours().command(UNCORK);
-        command.args(["stack", "connect", &format!("10.92.0.1:{port}")]).args(place.device());
+        let mut command = command(&place, &format!("10.92.0.1:{port}"));
         command.stdin(File::open(input).unwrap()).stderr(Stdio::piped());
         command.stdout(File::options().write(true).open(output).unwrap());
         let child = command.spawn().unwrap();
@@ -149,7 +153,7 @@ fn a_signal_ends_it_with_an_end_for_the_other_side() {
     }
     let place = Place::veth("stsig");
     let (server, port) = listener(&place, "10.92.0.1");
-    let mut child = connect(&place, &format!("10.92.0.1:{port}"), &place.device());
+    let mut child = connect(&place, &format!("10.92.0.1:{port}"));
     let input = child.stdin.take().unwrap();
     let (mut stream, _) = server.accept().unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

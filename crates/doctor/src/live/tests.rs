@@ -249,6 +249,20 @@ fn data_right_behind_our_late_acks_was_held_at_the_far_end() {
 }
 
 #[test]
+fn no_more_is_lost_than_the_requests_took_of_which_the_last_has_no_reply_yet() {
+    let client = Socket {
+        awaited_acks: 9,
+        awaited_ack_time: us(396_000),
+        waits: times(&[us(44_000); 8]),
+        wait_time: us(352_100),
+        ..socket(Origin::Opened)
+    };
+    let report = report([Event::Socket(Box::new(client))]);
+    assert_eq!(only(&report).lost, us(396_000));
+    assert_eq!(report.connections[0].request_time, us(396_000));
+}
+
+#[test]
 fn a_slow_program_is_not_tcp() {
     let server = Socket {
         turns: times(&[us(50_500); 20]),

@@ -5,11 +5,20 @@ use std::time::{Duration, Instant};
 
 use uncork_attach::Attached;
 use uncork_engine::Events;
-use uncork_stack::{Shutdown, SocketId, SocketOption, State};
+use uncork_stack::{ListenerId, Shutdown, SocketId, SocketOption, State};
 
 use super::{Rig, gets, listen};
 
 const SAME: [u32; 2] = [1000, 1000];
+
+/// Two programs of these users', of which the first listens.
+fn one_listens(users: [u32; 2]) -> (Rig, Attached, Attached, ListenerId) {
+    let mut rig = Rig::new();
+    let (mut one, two) = rig.two(users);
+    let first = listen(&mut one);
+    rig.go(&mut [&mut one]);
+    (rig, one, two, first)
+}
 
 /// A connection that waits at the first's listener, with octets that he has been told of.
 fn waiting(rig: &mut Rig, one: &mut Attached, bytes: &[u8]) -> SocketId {
@@ -59,10 +68,7 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
 
 #[test]
 fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two(SAME);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"all");
     let now = rig.peer.now();
     rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
@@ -79,10 +85,7 @@ fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
 
 #[test]
 fn what_is_on_its_way_to_who_leaves_comes_back() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two(SAME);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
     let (known, new) = (rig.connect(), rig.connect());
     rig.go(&mut [&mut one]);
     assert_eq!(one.accept_waiting(first), 2);
@@ -107,10 +110,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
 
 #[test]
 fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two(SAME);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"one ");
     one.leave_listener(first);
     one.turn().unwrap();
@@ -131,10 +131,7 @@ fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
 
 #[test]
 fn what_one_user_has_left_is_for_no_other() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two([1000, 1001]);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, mut two, first) = one_listens([1000, 1001]);
     let early = waiting(&mut rig, &mut one, b"a secret");
     one.leave_listener(first);
     // He is slow to give it back.
@@ -156,11 +153,8 @@ fn what_one_user_has_left_is_for_no_other() {
 
 #[test]
 fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two(SAME);
-    let first = listen(&mut one);
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.set_listener_option(first, SocketOption::Cork(true));
-    rig.go(&mut [&mut one]);
     let theirs = waiting(&mut rig, &mut one, b"hello");
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
@@ -182,10 +176,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
 
 #[test]
 fn what_is_kept_for_nobody_is_reset_in_the_end() {
-    let mut rig = Rig::new();
-    let (mut one, _) = rig.two(SAME);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, _, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"hello");
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
@@ -205,10 +196,7 @@ fn what_is_kept_for_nobody_is_reset_in_the_end() {
 
 #[test]
 fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
-    let mut rig = Rig::new();
-    let (mut one, mut two) = rig.two(SAME);
-    let first = listen(&mut one);
-    rig.go(&mut [&mut one]);
+    let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.leave_listener(first);
     rig.go(&mut [&mut one]);
     thread::sleep(Duration::from_millis(100));
