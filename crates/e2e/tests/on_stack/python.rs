@@ -46,6 +46,20 @@ fn talk(mut stream: TcpStream, octets: usize, known_as: &str) -> Result<()> {
 }
 
 #[test]
+fn who_polls_what_another_thread_closes_waits_for_ever() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pypoll")?;
+    let mut command = hosts.on_stack(python())?;
+    command.arg(artifact::source("py/closed.py")).arg(PORT.to_string());
+    let said = run(&mut command, LONG)?.stdout;
+    let late = said.trim().strip_prefix("True ").with_context(|| format!("told: {said}"))?;
+    ensure!(late.parse::<u64>()? < 2000, "told after {late} ms");
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
 fn a_program_that_closes_what_it_does_not_know_serves_no_more() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());

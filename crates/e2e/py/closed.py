@@ -1,0 +1,26 @@
+"""closed.py PORT: a thread waits in poll(2) with a descriptor of a listener that another thread closes; there is one more of it,
+and nobody comes, so that nothing else happens. Says whether it is told, and after how many milliseconds."""
+import select
+import socket
+import sys
+import threading
+import time
+
+listener = socket.create_server(("", int(sys.argv[1])))
+kept = listener.dup()
+told = []
+
+
+def wait():
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    told.extend(event for _, event in poll.poll(5000))
+
+
+waiting = threading.Thread(target=wait)
+waiting.start()
+time.sleep(0.3)
+closed = time.monotonic()
+listener.close()
+waiting.join()
+print(told == [select.POLLNVAL], int(1000 * (time.monotonic() - closed)))
