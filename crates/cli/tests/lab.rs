@@ -94,56 +94,68 @@ fn a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing() {
     else {
         return;
     };
-    let directory = tempfile::tempdir().unwrap();
-    let page = directory.path().join("page.html");
-    let done = output(lab("tsq --quick --json --html").arg(&page));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
-    let measured: Value = serde_json::from_str(&stdout(&done)).unwrap();
-    assert_eq!(measured["version"], 1);
-    let rows = measured["compared"].as_array().unwrap();
-    let row = |rate: u64, senders: u64, setting: &str| {
-        let same = |row: &&Value| {
-            row["bottleneck"]["rate"] == rate
-                && row["senders"] == senders
-                && row["setting"] == setting
-        };
-        rows.iter().find(same).unwrap_or_else(|| panic!("{rate} {senders} {setting}"))
-    };
-    let number = |row: &Value, name: &str| row.pointer(name).unwrap().as_f64().unwrap();
-    for senders in [1, 8] {
-        let kernel = row(100_000_000, senders, "kernel");
-        let small = row(100_000_000, senders, "tuned");
-        let paced = row(100_000_000, senders, "paced");
-        let ping = |row| number(row, "/ping/p50_ms");
-        assert!(ping(small) * 3.0 < ping(kernel), "{small} {kernel}");
-        assert!(ping(paced) < ping(small), "{paced} {small}");
-        for row in [kernel, small, paced] {
-            let rate = number(row, "/throughput");
-            assert!((85e6..100e6).contains(&rate), "{row}");
-            assert!(number(row, "/ping/count") > 20.0 && number(row, "/request/count") > 20.0);
-            // What the application has written and TCP has not sent waits in the socket. The kernel
-            // reads the two without a lock, one after the other.
-            let sockets = number(row, "/queued/sockets/p50_bytes");
-            let unsent = number(row, "/queued/unsent/p50_bytes");
-            assert!(sockets > 0.0 && unsent < sockets * 1.2 + 64e3, "{row}");
-        }
-        // The ping waits for what is queued, and for little else.
-        let queue = number(kernel, "/queued/backlog_p50_ms");
-        assert!((ping(kernel) - queue).abs() < queue * 0.8 + 1.0, "{kernel}");
-    }
-    let eight = row(100_000_000, 8, "tuned");
-    assert!(number(eight, "/least_share") > 0.8 && number(eight, "/largest_share") < 1.2);
-    // It is uncork tune that has set it, and the lab nothing.
-    assert!(eight["settings"]["min_tso_segments"].is_null(), "{eight}");
-    let tuned = eight["tuned"].to_string();
-    for what in ["tcp_min_tso_segs", "tcp_limit_output_bytes", "tcp_notsent_lowat", "eth0"] {
-        assert!(tuned.contains(what), "{what}: {tuned}");
-    }
-    assert_eq!(row(100_000_000, 8, "kernel")["tuned"].as_array().unwrap().len(), 0);
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.matches("<svg").count() >= 3 && page.contains("100 Mbit/s, 8 senders"));
-    assert!(page.contains("tune small-queues") && page.contains("tcp_limit_output_bytes"));
-    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("<script"));
+    uncork_calm::asserted(
+        "a_bulk_sender_with_small_queues_lets_a_ping_pass_and_loses_nothing",
+        || {
+            let directory = tempfile::tempdir().unwrap();
+            let page = directory.path().join("page.html");
+            let done = output(lab("tsq --quick --json --html").arg(&page));
+            assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+            let measured: Value = serde_json::from_str(&stdout(&done)).unwrap();
+            assert_eq!(measured["version"], 1);
+            let rows = measured["compared"].as_array().unwrap();
+            let row = |rate: u64, senders: u64, setting: &str| {
+                let same = |row: &&Value| {
+                    row["bottleneck"]["rate"] == rate
+                        && row["senders"] == senders
+                        && row["setting"] == setting
+                };
+                rows.iter().find(same).unwrap_or_else(|| panic!("{rate} {senders} {setting}"))
+            };
+            let number = |row: &Value, name: &str| row.pointer(name).unwrap().as_f64().unwrap();
+            for senders in [1, 8] {
+                let kernel = row(100_000_000, senders, "kernel");
+                let small = row(100_000_000, senders, "tuned");
+                let paced = row(100_000_000, senders, "paced");
+                let ping = |row| number(row, "/ping/p50_ms");
+                assert!(ping(small) * 3.0 < ping(kernel), "{small} {kernel}");
+                assert!(ping(paced) < ping(small), "{paced} {small}");
+                for row in [kernel, small, paced] {
+                    let rate = number(row, "/throughput");
+                    assert!((85e6..100e6).contains(&rate), "{row}");
+                    assert!(
+                        number(row, "/ping/count") > 20.0 && number(row, "/request/count") > 20.0
+                    );
+                    // What the application has written and TCP has not sent waits in the socket. The kernel
+                    // reads the two without a lock, one after the other.
+                    let sockets = number(row, "/queued/sockets/p50_bytes");
+                    let unsent = number(row, "/queued/unsent/p50_bytes");
+                    assert!(sockets > 0.0 && unsent < sockets * 1.2 + 64e3, "{row}");
+                }
+                // The ping waits for what is queued, and for little else.
+                let queue = number(kernel, "/queued/backlog_p50_ms");
+                assert!((ping(kernel) - queue).abs() < queue * 0.8 + 1.0, "{kernel}");
+            }
+            let eight = row(100_000_000, 8, "tuned");
+            assert!(number(eight, "/least_share") > 0.8 && number(eight, "/largest_share") < 1.2);
+            // It is uncork tune that has set it, and the lab nothing.
+            assert!(eight["settings"]["min_tso_segments"].is_null(), "{eight}");
+            let tuned = eight["tuned"].to_string();
+            for what in ["tcp_min_tso_segs", "tcp_limit_output_bytes", "tcp_notsent_lowat", "eth0"]
+            {
+                assert!(tuned.contains(what), "{what}: {tuned}");
+            }
+            assert_eq!(row(100_000_000, 8, "kernel")["tuned"].as_array().unwrap().len(), 0);
+            let page = std::fs::read_to_string(page).unwrap();
+            assert!(page.matches("<svg").count() >= 3 && page.contains("100 Mbit/s, 8 senders"));
+            assert!(page.contains("tune small-queues") && page.contains("tcp_limit_output_bytes"));
+            assert!(
+                !page.contains("http://")
+                    && !page.contains("https://")
+                    && !page.contains("<script")
+            );
+        },
+    );
 }
 
 /// `uncork lab nodelay`, with the library and the programs that cargo builds beside it.
@@ -346,37 +358,39 @@ fn a_link_ends_as_its_command_does_or_by_ctrl_c() {
 #[test]
 fn the_lab_shows_from_which_segment_on_acks_are_late() {
     let Some(_alone) = alone("the_lab_shows_from_which_segment_on_acks_are_late") else { return };
-    let done = output(&mut lab("quickack --quick --json"));
-    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
-    let document: Value = serde_json::from_str(&stdout(&done)).unwrap();
-    let runs = document["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 7);
-    for run in runs {
-        let delays = run["ack_delays_ms"].as_array().unwrap();
-        let replies = delays.len() as u64 / run["reply_segments"].as_u64().unwrap_or(1);
-        let each_10_ms = run["client"].as_str().unwrap().ends_with("-s 10000");
-        let most = if each_10_ms { 360 } else { 36 };
-        assert!((most * 2 / 3..=most).contains(&replies), "{run}");
-        let known = delays.iter().filter(|delay| delay.is_number()).count();
-        assert!(known * 10 > delays.len() * 9, "{run}");
-    }
-    // A client that asks again after 10 ms is interactive: the ACK of an odd last segment goes with its
-    // next question. One that asks each 100 ms acknowledges each reply at once.
-    let median = |asks: &str, place: usize| {
-        let asked = |run: &&Value| {
-            run["reply_segments"] == 3 && run["client"].as_str().unwrap().ends_with(asks)
+    uncork_calm::asserted("the_lab_shows_from_which_segment_on_acks_are_late", || {
+        let done = output(&mut lab("quickack --quick --json"));
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let document: Value = serde_json::from_str(&stdout(&done)).unwrap();
+        let runs = document["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 7);
+        for run in runs {
+            let delays = run["ack_delays_ms"].as_array().unwrap();
+            let replies = delays.len() as u64 / run["reply_segments"].as_u64().unwrap_or(1);
+            let each_10_ms = run["client"].as_str().unwrap().ends_with("-s 10000");
+            let most = if each_10_ms { 360 } else { 36 };
+            assert!((most * 2 / 3..=most).contains(&replies), "{run}");
+            let known = delays.iter().filter(|delay| delay.is_number()).count();
+            assert!(known * 10 > delays.len() * 9, "{run}");
+        }
+        // A client that asks again after 10 ms is interactive: the ACK of an odd last segment goes with its
+        // next question. One that asks each 100 ms acknowledges each reply at once.
+        let median = |asks: &str, place: usize| {
+            let asked = |run: &&Value| {
+                run["reply_segments"] == 3 && run["client"].as_str().unwrap().ends_with(asks)
+            };
+            let delays = runs.iter().find(asked).unwrap()["ack_delays_ms"].as_array().unwrap();
+            let mut all: Vec<f64> =
+                delays.iter().skip(place - 1).step_by(3).filter_map(Value::as_f64).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
         };
-        let delays = runs.iter().find(asked).unwrap()["ack_delays_ms"].as_array().unwrap();
-        let mut all: Vec<f64> =
-            delays.iter().skip(place - 1).step_by(3).filter_map(Value::as_f64).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
-    };
-    assert!((8.0..30.0).contains(&median("-s 10000", 3)), "{}", median("-s 10000", 3));
-    assert!(median("-s 10000", 2) < 5.0 && median("-s 100000", 3) < 5.0);
-    let behind = runs.iter().find(|run| run["client"] == "-b 1k -L 4k").unwrap();
-    assert_eq!(behind["verdict"]["kind"], "quick_then_late", "{behind}");
-    let quick = behind["verdict"]["quick_at_first"].as_u64().unwrap();
-    assert!((16..=20).contains(&quick), "{behind}");
-    assert!(behind["ack_delays_ms"][25].as_f64().unwrap() > 35.0, "{behind}");
+        assert!((8.0..30.0).contains(&median("-s 10000", 3)), "{}", median("-s 10000", 3));
+        assert!(median("-s 10000", 2) < 5.0 && median("-s 100000", 3) < 5.0);
+        let behind = runs.iter().find(|run| run["client"] == "-b 1k -L 4k").unwrap();
+        assert_eq!(behind["verdict"]["kind"], "quick_then_late", "{behind}");
+        let quick = behind["verdict"]["quick_at_first"].as_u64().unwrap();
+        assert!((16..=20).contains(&quick), "{behind}");
+        assert!(behind["ack_delays_ms"][25].as_f64().unwrap() > 35.0, "{behind}");
+    });
 }

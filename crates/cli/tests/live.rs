@@ -34,97 +34,107 @@ fn in_two(stream: &mut TcpStream) {
 #[test]
 fn two_writes_meet_the_delayed_ack_and_both_ends_are_named() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let (took, report, code) = traced(|| ask(serve(in_two), 20));
-    assert_eq!((kinds(&report), code), (vec!["nagle_delayed_ack"], 1), "{report:#}");
-    let connection = &report["connections"][0];
-    let finding = &connection["findings"][0];
-    assert_eq!(finding["bytes_held_by"], "server");
-    assert_eq!(finding["ack_held_by"], "client");
-    for end in ["client", "server"] {
-        let process = &connection[end]["process"];
-        assert_eq!(process["pid"], std::process::id(), "{end}: {process}");
-        assert!(process["fd"].is_number(), "{end}: {process}");
-    }
-    // All but the exchange itself: without the stalls it takes a millisecond or two.
-    let lost = connection["lost_ms"].as_f64().unwrap();
-    let took = took.as_secs_f64() * 1e3;
-    assert!(lost > took * 0.9 && lost < took * 1.02, "{lost} of {took} ms");
-    assert_eq!(connection["requests"], 20);
-    let events = finding["examples"][0]["events"].as_array().unwrap();
-    assert!(events.iter().any(|event| event["what"] == "ack_timer"), "{finding:#}");
+    uncork_calm::asserted("two_writes_meet_the_delayed_ack_and_both_ends_are_named", || {
+        if !may_trace() {
+            return;
+        }
+        let (took, report, code) = traced(|| ask(serve(in_two), 20));
+        assert_eq!((kinds(&report), code), (vec!["nagle_delayed_ack"], 1), "{report:#}");
+        let connection = &report["connections"][0];
+        let finding = &connection["findings"][0];
+        assert_eq!(finding["bytes_held_by"], "server");
+        assert_eq!(finding["ack_held_by"], "client");
+        for end in ["client", "server"] {
+            let process = &connection[end]["process"];
+            assert_eq!(process["pid"], std::process::id(), "{end}: {process}");
+            assert!(process["fd"].is_number(), "{end}: {process}");
+        }
+        // All but the exchange itself: without the stalls it takes a millisecond or two.
+        let lost = connection["lost_ms"].as_f64().unwrap();
+        let took = took.as_secs_f64() * 1e3;
+        assert!(lost > took * 0.9 && lost < took * 1.02, "{lost} of {took} ms");
+        assert_eq!(connection["requests"], 20);
+        let events = finding["examples"][0]["events"].as_array().unwrap();
+        assert!(events.iter().any(|event| event["what"] == "ack_timer"), "{finding:#}");
+    });
 }
 
 #[test]
 fn what_is_cured_or_well_gets_no_finding() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let (_, report, code) = traced(|| {
-        ask(
-            serve(|stream| {
-                stream.set_nodelay(true).unwrap();
-                in_two(stream);
-            }),
-            50,
-        );
-        ask(serve(|stream| stream.write_all(&[b'x'; 300]).unwrap()), 50);
+    uncork_calm::asserted("what_is_cured_or_well_gets_no_finding", || {
+        if !may_trace() {
+            return;
+        }
+        let (_, report, code) = traced(|| {
+            ask(
+                serve(|stream| {
+                    stream.set_nodelay(true).unwrap();
+                    in_two(stream);
+                }),
+                50,
+            );
+            ask(serve(|stream| stream.write_all(&[b'x'; 300]).unwrap()), 50);
+        });
+        assert_eq!((kinds(&report), code), (vec![], 0), "{report:#}");
+        assert_eq!(report["summary"]["connections"], 2);
     });
-    assert_eq!((kinds(&report), code), (vec![], 0), "{report:#}");
-    assert_eq!(report["summary"]["connections"], 2);
 }
 
 #[test]
 fn a_corked_tail_costs_the_kernels_200_ms() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let cork = |stream: &mut TcpStream| {
-        rustix::net::sockopt::set_tcp_cork(&*stream, true).unwrap();
-        in_two(stream);
-    };
-    let (took, report, code) = traced(|| ask(serve(cork), 4));
-    assert_eq!((kinds(&report), code), (vec!["cork_timeout"], 1), "{report:#}");
-    let lost = report["summary"]["lost_ms"].as_f64().unwrap();
-    let took = took.as_secs_f64() * 1e3;
-    assert!(lost > took * 0.9 && lost < took * 1.02, "{lost} of {took} ms");
+    uncork_calm::asserted("a_corked_tail_costs_the_kernels_200_ms", || {
+        if !may_trace() {
+            return;
+        }
+        let cork = |stream: &mut TcpStream| {
+            rustix::net::sockopt::set_tcp_cork(&*stream, true).unwrap();
+            in_two(stream);
+        };
+        let (took, report, code) = traced(|| ask(serve(cork), 4));
+        assert_eq!((kinds(&report), code), (vec!["cork_timeout"], 1), "{report:#}");
+        let lost = report["summary"]["lost_ms"].as_f64().unwrap();
+        let took = took.as_secs_f64() * 1e3;
+        assert!(lost > took * 0.9 && lost < took * 1.02, "{lost} of {took} ms");
+    });
 }
 
 #[test]
 fn a_slow_program_is_told_from_tcp() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let slow = |stream: &mut TcpStream| {
-        thread::sleep(Duration::from_millis(45));
-        stream.write_all(&[b'x'; 300]).unwrap();
-    };
-    let (_, report, _) = traced(|| ask(serve(slow), 8));
-    assert_eq!(kinds(&report), ["application"], "{report:#}");
-    assert_eq!(report["summary"]["stalls"], 0);
+    uncork_calm::asserted("a_slow_program_is_told_from_tcp", || {
+        if !may_trace() {
+            return;
+        }
+        let slow = |stream: &mut TcpStream| {
+            thread::sleep(Duration::from_millis(45));
+            stream.write_all(&[b'x'; 300]).unwrap();
+        };
+        let (_, report, _) = traced(|| ask(serve(slow), 8));
+        assert_eq!(kinds(&report), ["application"], "{report:#}");
+        assert_eq!(report["summary"]["stalls"], 0);
+    });
 }
 
 #[test]
 fn nodelay_that_is_set_only_after_the_stall_is_named() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let late = |stream: &mut TcpStream| {
-        in_two(stream);
-        thread::sleep(Duration::from_millis(10));
-        stream.set_nodelay(true).unwrap();
-        stream.set_nodelay(false).unwrap();
-    };
-    let (_, report, _) = traced(|| ask(serve(late), 8));
-    let kinds = kinds(&report);
-    assert!(kinds.contains(&"nodelay_not_in_force"), "{report:#}");
-    assert!(kinds.contains(&"nagle_delayed_ack"), "{report:#}");
+    uncork_calm::asserted("nodelay_that_is_set_only_after_the_stall_is_named", || {
+        if !may_trace() {
+            return;
+        }
+        let late = |stream: &mut TcpStream| {
+            in_two(stream);
+            thread::sleep(Duration::from_millis(10));
+            stream.set_nodelay(true).unwrap();
+            stream.set_nodelay(false).unwrap();
+        };
+        let (_, report, _) = traced(|| ask(serve(late), 8));
+        let kinds = kinds(&report);
+        assert!(kinds.contains(&"nodelay_not_in_force"), "{report:#}");
+        assert!(kinds.contains(&"nagle_delayed_ack"), "{report:#}");
+    });
 }
 
 /// A program that nobody has changed: bash writes each printf by itself.

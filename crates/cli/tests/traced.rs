@@ -72,20 +72,22 @@ fn lost_ms(finding: &Value) -> f64 {
 #[test]
 fn the_programs_own_time_is_told_to_within_three_percent() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let (_script, mut command) = python("late", &[]);
-    let server = Server::start(&mut command);
-    let (took, report) = server.asked(20, &[]);
-    assert_eq!(kinds(&report), ["application"], "{report:#}");
-    let told = lost_ms(finding(&report, "application")) / 20.0;
-    // The client's own clock: what else it has waited for is a tenth of a millisecond.
-    let took = took.as_secs_f64() * 1e3 / 20.0;
-    assert!((took * 0.97..took * 1.03).contains(&told), "{told} ms told, {took} ms taken");
-    assert!((48.5..51.5).contains(&told) || took > 51.5, "{told} ms told of 50");
-    let median = finding(&report, "application")["each"]["p50_ms"].as_f64().unwrap();
-    assert!((48.5..51.5).contains(&median) || took > 51.5, "{median} ms told of 50");
+    uncork_calm::asserted("the_programs_own_time_is_told_to_within_three_percent", || {
+        if !may_trace() {
+            return;
+        }
+        let (_script, mut command) = python("late", &[]);
+        let server = Server::start(&mut command);
+        let (took, report) = server.asked(20, &[]);
+        assert_eq!(kinds(&report), ["application"], "{report:#}");
+        let told = lost_ms(finding(&report, "application")) / 20.0;
+        // The client's own clock: what else it has waited for is a tenth of a millisecond.
+        let took = took.as_secs_f64() * 1e3 / 20.0;
+        assert!((took * 0.97..took * 1.03).contains(&told), "{told} ms told, {took} ms taken");
+        assert!((48.5..51.5).contains(&told) || took > 51.5, "{told} ms told of 50");
+        let median = finding(&report, "application")["each"]["p50_ms"].as_f64().unwrap();
+        assert!((48.5..51.5).contains(&median) || took > 51.5, "{median} ms told of 50");
+    });
 }
 
 #[test]
@@ -228,64 +230,71 @@ fn what_the_program_holds_back_itself_is_not_put_down_to_nagle() {
 #[test]
 fn a_reader_that_is_slow_is_told_as_that_and_nothing_is_called_lost() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (_, report, _) = traced(|| {
-        let reader = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut octets = vec![0; 65_536];
-            while matches!(stream.read(&mut octets), Ok(1..)) {
-                thread::sleep(Duration::from_millis(50));
+    uncork_calm::asserted(
+        "a_reader_that_is_slow_is_told_as_that_and_nothing_is_called_lost",
+        || {
+            if !may_trace() {
+                return;
             }
-        });
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
-        let began = std::time::Instant::now();
-        while began.elapsed() < Duration::from_secs(3) {
-            if std::io::Write::write_all(&mut stream, &[b'z'; 65_536]).is_err() {
-                break;
-            }
-        }
-        stream.shutdown(std::net::Shutdown::Both).unwrap();
-        drop(stream);
-        reader.join().unwrap();
-    });
-    assert_eq!(kinds(&report), ["zero_window"], "{report:#}");
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let (_, report, _) = traced(|| {
+                let reader = thread::spawn(move || {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut octets = vec![0; 65_536];
+                    while matches!(stream.read(&mut octets), Ok(1..)) {
+                        thread::sleep(Duration::from_millis(50));
+                    }
+                });
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
+                let began = std::time::Instant::now();
+                while began.elapsed() < Duration::from_secs(3) {
+                    if std::io::Write::write_all(&mut stream, &[b'z'; 65_536]).is_err() {
+                        break;
+                    }
+                }
+                stream.shutdown(std::net::Shutdown::Both).unwrap();
+                drop(stream);
+                reader.join().unwrap();
+            });
+            assert_eq!(kinds(&report), ["zero_window"], "{report:#}");
+        },
+    );
 }
 
 #[test]
 fn quick_acks_that_run_out_are_told_as_that() {
     let _alone = alone();
-    if !may_trace() {
-        return;
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let pid = std::process::id();
-    let (_, report, _) = traced_process(pid, &["--all"], || {
-        let reader = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            // To read is to acknowledge: it does so when all is there.
-            thread::sleep(Duration::from_millis(40 * 60));
-            let mut octets = [0; 1024];
-            while matches!(stream.read(&mut octets), Ok(1..)) {}
-        });
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        for _ in 0..40 {
-            std::io::Write::write_all(&mut stream, &[b'z'; 1024]).unwrap();
-            thread::sleep(Duration::from_millis(60));
+    uncork_calm::asserted("quick_acks_that_run_out_are_told_as_that", || {
+        if !may_trace() {
+            return;
         }
-        drop(stream);
-        reader.join().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pid = std::process::id();
+        let (_, report, _) = traced_process(pid, &["--all"], || {
+            let reader = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                // To read is to acknowledge: it does so when all is there.
+                thread::sleep(Duration::from_millis(40 * 60));
+                let mut octets = [0; 1024];
+                while matches!(stream.read(&mut octets), Ok(1..)) {}
+            });
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_nodelay(true).unwrap();
+            for _ in 0..40 {
+                std::io::Write::write_all(&mut stream, &[b'z'; 1024]).unwrap();
+                thread::sleep(Duration::from_millis(60));
+            }
+            drop(stream);
+            reader.join().unwrap();
+        });
+        let finding = finding(&report, "quickack_exhausted");
+        assert_eq!(finding["severity"], "harmless");
+        assert_eq!(finding["ack_held_by"], "server");
+        assert!(finding["count"].as_u64().unwrap() >= 15, "{finding:#}");
     });
-    let finding = finding(&report, "quickack_exhausted");
-    assert_eq!(finding["severity"], "harmless");
-    assert_eq!(finding["ack_held_by"], "server");
-    assert!(finding["count"].as_u64().unwrap() >= 15, "{finding:#}");
 }
 
 /// Runs a shell script in a PID namespace of its own, with a /proc of its own.

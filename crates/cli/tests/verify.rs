@@ -110,25 +110,27 @@ impl Drop for Link {
 
 #[test]
 fn what_helps_is_kept_and_both_are_shown() {
-    let Some(link) = Link::make("what_helps_is_kept_and_both_are_shown") else { return };
-    let before = link.settings();
-    let _bulk = link.bulk(1);
-    let (said, _) = link.small("--verify --each 600ms", 0);
-    assert!(said.contains("it helped"), "{said}");
-    let milliseconds = |row: &str| -> f64 {
-        let line = said.lines().find(|line| line.starts_with(row)).unwrap();
-        line[row.len()..].split_whitespace().next().unwrap().parse().unwrap()
-    };
-    for round in 1..=3 {
-        let (without, with) =
-            (milliseconds(&format!("{round} before")), milliseconds(&format!("{round} after")));
-        assert!(without > 3.0 && with < 2.0, "{said}");
-    }
-    assert_ne!(link.settings(), before);
-    let (list, _) = link.tuned("list", 0);
-    assert_eq!(list.matches("in force for").count(), 1, "{list}");
-    link.tuned("undo --all", 0);
-    assert_eq!(link.settings(), before);
+    uncork_calm::asserted("what_helps_is_kept_and_both_are_shown", || {
+        let Some(link) = Link::make("what_helps_is_kept_and_both_are_shown") else { return };
+        let before = link.settings();
+        let _bulk = link.bulk(1);
+        let (said, _) = link.small("--verify --each 600ms", 0);
+        assert!(said.contains("it helped"), "{said}");
+        let milliseconds = |row: &str| -> f64 {
+            let line = said.lines().find(|line| line.starts_with(row)).unwrap();
+            line[row.len()..].split_whitespace().next().unwrap().parse().unwrap()
+        };
+        for round in 1..=3 {
+            let (without, with) =
+                (milliseconds(&format!("{round} before")), milliseconds(&format!("{round} after")));
+            assert!(without > 3.0 && with < 2.0, "{said}");
+        }
+        assert_ne!(link.settings(), before);
+        let (list, _) = link.tuned("list", 0);
+        assert_eq!(list.matches("in force for").count(), 1, "{list}");
+        link.tuned("undo --all", 0);
+        assert_eq!(link.settings(), before);
+    });
 }
 
 #[test]
@@ -244,23 +246,31 @@ fn a_host_that_answers_no_ping_is_named_before_anything_is_changed() {
 
 #[test]
 fn a_host_that_falls_silent_is_nothing_to_judge_by() {
-    let Some(link) = Link::make("a_host_that_falls_silent_is_nothing_to_judge_by") else { return };
-    let before = link.settings();
-    let _bulk = link.bulk(1);
-    let netns = link.lab.near.name();
-    let words =
-        format!("small-queues --dev {DEVICE} --netns {netns} --verify --each 300ms --ping {FAR}");
-    let mut command = link.tune(&words);
-    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
-    assert!(first.starts_with("verifying"), "{first}");
-    link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
-    let output = run.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no ping was answered") && said.contains("all is as it was"), "{said}");
-    link.is_as_before(&before);
+    uncork_calm::asserted("a_host_that_falls_silent_is_nothing_to_judge_by", || {
+        let Some(link) = Link::make("a_host_that_falls_silent_is_nothing_to_judge_by") else {
+            return;
+        };
+        let before = link.settings();
+        let _bulk = link.bulk(1);
+        let netns = link.lab.near.name();
+        let words = format!(
+            "small-queues --dev {DEVICE} --netns {netns} --verify --each 300ms --ping {FAR}"
+        );
+        let mut command = link.tune(&words);
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("verifying"), "{first}");
+        link.lab.far.set("ipv4/icmp_echo_ignore_all", 1).unwrap();
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("no ping was answered") && said.contains("all is as it was"),
+            "{said}"
+        );
+        link.is_as_before(&before);
+    });
 }
 
 #[test]

@@ -243,7 +243,9 @@ macro_rules! live {
         #[test]
         fn $name() {
             let faults: &[&str] = &[$($fault)?];
-            named(stringify!($name), $scenario, From::$from, faults.first().copied());
+            uncork_calm::asserted(stringify!($name), || {
+                named(stringify!($name), $scenario, From::$from, faults.first().copied());
+            });
         }
     )*};
 }
@@ -286,5 +288,7 @@ fn a_go_program_in_two_writes_meets_the_delayed_ack() {
     } else {
         ("nagle-static-client-20ms", From::Client)
     };
-    named("a_go_program_in_two_writes_meets_the_delayed_ack", scenario, from, None);
+    uncork_calm::asserted("a_go_program_in_two_writes_meets_the_delayed_ack", || {
+        named("a_go_program_in_two_writes_meets_the_delayed_ack", scenario, from, None);
+    });
 }

@@ -28,6 +28,12 @@ pub fn same_facts(name: &str, arguments: &[&str], modes: &[Mode]) -> Result<()> 
     Ok(())
 }
 
+/// The same for facts that are of time: a machine that takes its processors away is no witness.
+pub fn same_facts_in_time(name: &str, arguments: &[&str], modes: &[Mode]) -> Result<()> {
+    let what = [&[name], arguments].concat().join(" ");
+    uncork_calm::measured(&what, || same_facts(name, arguments, modes))
+}
+
 /// What `c/NAME.c` prints in one mode.
 pub fn facts(name: &str, arguments: &[&str], mode: &Mode) -> Result<(String, ExitStatus)> {
     let program = compiled(name)?;

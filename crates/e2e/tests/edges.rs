@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit};
 use uncork_e2e::artifact::library;
-use uncork_e2e::edge::{facts, same_facts};
+use uncork_e2e::edge::{facts, same_facts, same_facts_in_time};
 use uncork_e2e::skip::{note, root, skip};
 use uncork_e2e::{Mode, alone, beside_others, soak};
 use uncork_posix::config::Hold;
@@ -57,7 +57,7 @@ fn a_timeout_comes_early_or_late() -> Result<()> {
     let _alone = alone();
     let mut modes = Mode::both_and_spinning();
     modes.push(Mode::held(Hold::User).with("UNCORK_SPIN", "100ms"));
-    same_facts("timeouts", &[], &modes)
+    same_facts_in_time("timeouts", &[], &modes)
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_wait_does_not_push_what_is_held() -> Result<()> {
         let (said, _) = facts("pushes", &["control"], mode)?;
         ensure!(said.contains("held while nothing pushes: yes"), "{mode}: nothing was held");
     }
-    same_facts("pushes", &[], &modes)
+    same_facts_in_time("pushes", &[], &modes)
 }
 
 /// Found by the property test: the timer had taken a socket off the list of those that hold
@@ -158,7 +158,7 @@ fn bytes_before_a_busy_loop_arrive_late() -> Result<()> {
     for (bound, bound_us) in [("1ms", "1000"), ("5ms", "5000")] {
         let modes: Vec<Mode> =
             Mode::both().into_iter().map(|mode| mode.with("UNCORK_BOUND", bound)).collect();
-        same_facts("timer", &["15", "1000", bound_us], &modes)?;
+        same_facts_in_time("timer", &["15", "1000", bound_us], &modes)?;
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ fn the_program_notices_the_signal_that_wakes_the_timer() -> Result<()> {
 #[test]
 fn bytes_are_late_when_the_main_thread_has_ended() -> Result<()> {
     let _alone = alone();
-    same_facts("leader", &[], &Mode::both_and_spinning())
+    same_facts_in_time("leader", &[], &Mode::both_and_spinning())
 }
 
 /// While two threads share it, every use of a descriptor costs more.
