@@ -7,7 +7,8 @@ mod real;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use common::{needs_root, output, run, stderr, stdout, uncork};
 use nix::sys::signal::{Signal, kill};
@@ -78,6 +79,100 @@ fn a_library_that_was_deleted_or_has_its_second_name_is_read_all_the_same() {
     assert!(ignored.starts_with("UNCORK_HOLD is ignored"), "{ignored}");
     assert_eq!(report["sockets"][0]["state"], "passed: no TCP_NODELAY (scope nodelay)");
     stop(writer);
+}
+
+#[test]
+fn of_two_copies_of_the_library_the_first_is_at_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("libautocork.so");
+    fs::copy(library(), &copy).unwrap();
+    for (first, second) in [(library(), copy.as_path()), (copy.as_path(), library())] {
+        let mut launch = Command::new("env");
+        launch.arg(format!("LD_PRELOAD={}:{}", first.display(), second.display()));
+        let writer = Writer::start(launch.args(["UNCORK_BOUND=200ms", "UNCORK_SCOPE=all"]), "stop");
+        let pid = writer.child.id();
+        until(|| is_stopped(pid));
+        let (code, json, _) = status(&["--json", &pid.to_string()]);
+        let answers: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(code, 0, "{json}");
+        assert_eq!(answers[0]["library"], first.to_str().unwrap(), "{json}");
+        let name = first.file_stem().unwrap().to_str().unwrap();
+        assert_eq!(answers[0]["report"]["settings"]["name"], name);
+        assert_eq!(answers[0]["report"]["sockets"][0]["held_bytes"], 5);
+        stop(writer);
+    }
+}
+
+#[test]
+fn of_two_copies_of_the_library_one_reports() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("libuncork.so");
+    fs::copy(library(), &copy).unwrap();
+    let file = directory.path().join("report.json");
+    let mut launch = run(&[&format!("--stats={}", file.display()), "--"]);
+    launch.env("UNCORK_LIBRARY", library()).env("LD_PRELOAD", copy).stdout(Stdio::null());
+    let mut writer = Writer::start(&mut launch, "daemon");
+    assert_eq!(writer.child.wait().unwrap().code(), Some(0));
+    let document = document(&directory);
+    let processes = document["processes"].as_array().unwrap();
+    let (running, ended): (Vec<_>, Vec<_>) =
+        processes.iter().partition(|process| process["snapshot"].is_string());
+    assert_eq!((running.len(), ended.len()), (1, 1), "{document:#}");
+    let running = running[0]["pid"].as_i64().unwrap();
+    kill(Pid::from_raw(running.try_into().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+/// What `uncork status` says of why the library is not in this child, which it ends.
+fn absence(child: &mut Child) -> String {
+    let pid = child.id().to_string();
+    let (code, json, _) = status(&["--json", &pid]);
+    let (_, text, _) = status(&[&pid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(code, 1, "{json}");
+    let answers: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(answers[0]["loaded"], false);
+    let why = answers[0]["absent_because"].as_str().unwrap().to_owned();
+    assert!(text.ends_with(&format!("is not in this process: {why}\n")), "{text}");
+    why
+}
+
+#[test]
+fn why_the_library_is_not_there_is_told_where_it_can_be_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let sleeping = |program: &Path, library: &Path| {
+        let mut sleeper = Command::new(program);
+        sleeper.arg("60").env("LD_PRELOAD", library).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let nowhere = directory.path().join("libuncork.so");
+    let why = absence(&mut sleeping(Path::new("sleep"), &nowhere));
+    let named = format!("it was started with {} in LD_PRELOAD", nowhere.display());
+    assert!(why.starts_with(&named), "{why}");
+
+    let program = directory.path().join("sleeper");
+    let source = "#include <unistd.h>\nint main(void) { return sleep(60); }";
+    common::compile(source, &program, &["-static"]);
+    let why = absence(&mut sleeping(&program, library()));
+    assert!(why.starts_with("it is statically linked"), "{why}");
+}
+
+#[test]
+fn a_program_that_gains_privileges_is_told_to_have_taken_no_library() {
+    if !needs_root("a_program_that_gains_privileges_is_told_to_have_taken_no_library") {
+        return;
+    }
+    // As squid executes itself: the effective user is another than the real one.
+    let mut sleeper = Command::new("setpriv")
+        .args(["--euid", "65534", "sleep", "60"])
+        .env("LD_PRELOAD", library())
+        .spawn()
+        .unwrap();
+    until(|| {
+        let name = fs::read_to_string(format!("/proc/{}/comm", sleeper.id()));
+        name.is_ok_and(|name| name == "sleep\n")
+    });
+    let why = absence(&mut sleeper);
+    assert!(why.starts_with("it was executed with privileges that its caller lacks"), "{why}");
 }
 
 #[test]

@@ -83,26 +83,45 @@ unsafe extern "C" fn in_child() {
 }
 
 /// Whether the program's calls come to us: then we were loaded before libc, be it behind another
-/// library that was preloaded. Comparing the address of our own `read` with what dlsym(3) finds
-/// would not tell: a reference to an exported function is bound to the first of its name, too.
+/// library that was preloaded. Of two copies of this library, say of the one that
+/// /etc/ld.so.preload names and the one of `uncork run`, only the first is at work: the other
+/// would hold what the first has just pushed. Comparing the address of our own `read` with what
+/// dlsym(3) finds would not tell: a reference to an exported function is bound to the first of its
+/// name, too.
 fn interposes() -> bool {
-    // SAFETY: the callback has the signature that is asked for and needs no data.
-    unsafe { libc::dl_iterate_phdr(Some(us_or_libc), core::ptr::null_mut()) == US }
+    // SAFETY: a C string; the first object of all that has this name, in the order of loading.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FIRST_COPY.as_ptr()) };
+    let mut search = Search { first_copy: first as usize };
+    // SAFETY: the callback has the signature that is asked for, and `search` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(us_or_libc), (&raw mut search).cast()) == US }
+}
+
+/// The name of [`uncork_published`], which every version of this library exports.
+const FIRST_COPY: &CStr = c"uncork_published";
+
+/// What [`us_or_libc`] looks for, besides this library and libc.
+struct Search {
+    /// An address in the copy of this library that was loaded first. Zero if none is in the global
+    /// scope, as when this one is opened with dlopen(3).
+    first_copy: usize,
 }
 
 /// What ends the search through the loaded objects, which goes in the order of loading.
 const US: c_int = 1;
 const LIBC: c_int = 2;
+const OTHER_COPY: c_int = 3;
 
 unsafe extern "C" fn us_or_libc(
     object: *mut libc::dl_phdr_info,
     _bytes: usize,
-    _data: *mut c_void,
+    search: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader hands over a description of an object that stays loaded meanwhile.
-    let (base, headers) = unsafe {
+    // SAFETY: the loader hands over a description of an object that stays loaded meanwhile, and
+    // what `interposes` gave it.
+    let (base, headers, search) = unsafe {
         let object = &*object;
-        (object.dlpi_addr, slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()))
+        let headers = slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into());
+        (object.dlpi_addr, headers, &*search.cast::<Search>())
     };
     let holds = |address: usize| {
         let address = (address as u64).wrapping_sub(base);
@@ -114,6 +133,8 @@ unsafe extern "C" fn us_or_libc(
         US
     } else if holds(libc::__errno_location as *const () as usize) {
         LIBC
+    } else if search.first_copy != 0 && holds(search.first_copy) {
+        OTHER_COPY
     } else {
         0
     }

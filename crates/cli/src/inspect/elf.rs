@@ -103,6 +103,29 @@ impl Program {
     }
 }
 
+/// Why no loader runs for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unloaded {
+    /// It is statically linked.
+    Static,
+    /// It is, by the Go tool chain.
+    Go,
+}
+
+/// Why no loader runs for the program in this file; `None` if one does, if the file is the loader,
+/// to which the program was given as an argument, or if it is not to be told.
+pub(crate) fn unloaded(file: &Path) -> Option<Unloaded> {
+    let program = Program::read(File::open(file).ok()?).ok()?;
+    if own().is_ok_and(|own| own.is_loader(file)) {
+        return None;
+    }
+    match (program.interpreter, program.is_go) {
+        (Some(_), _) => None,
+        (None, true) => Some(Unloaded::Go),
+        (None, false) => Some(Unloaded::Static),
+    }
+}
+
 /// Whether all that the loader would map of a file is there.
 pub(crate) fn is_whole(file: File) -> bool {
     let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return false };

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-pub(crate) use elf::{Identity, is_whole};
+pub(crate) use elf::{Identity, Unloaded, is_whole, unloaded};
 
 use crate::command;
 use crate::failure::Failure;

@@ -15,9 +15,9 @@ pub(super) struct Mapping {
     pub(super) path: PathBuf,
 }
 
-/// The first mapping of the library's beginning.
-pub(super) fn library(maps: &[u8]) -> Option<Mapping> {
-    maps.split(|&byte| byte == b'\n').find_map(mapping)
+/// The beginnings of the library: more than one where it was preloaded from two places.
+pub(super) fn libraries(maps: &[u8]) -> impl Iterator<Item = Mapping> {
+    maps.split(|&byte| byte == b'\n').filter_map(mapping)
 }
 
 /// Lines read `START-END PERMISSIONS OFFSET DEVICE INODE          PATH[ (deleted)]`.
@@ -76,7 +76,7 @@ mod tests {
              7f0000010000-7f0000020000 r-xp 00010000 fe:00 42       {path}\n\
              7f0000000000-7f0000010000 r--p 00000000 fe:00 42       {path}\n"
         );
-        library(maps.as_bytes())
+        libraries(maps.as_bytes()).next()
     }
 
     #[test]

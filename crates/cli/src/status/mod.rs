@@ -2,6 +2,7 @@
 //!
 //! Reads /proc only; the process is neither stopped nor changed, and need not cooperate.
 
+mod absence;
 mod maps;
 mod memory;
 mod peers;
@@ -48,6 +49,8 @@ pub(crate) struct Answer {
     /// The file that it was loaded from.
     #[serde(rename = "library")]
     loaded_library: Option<PathBuf>,
+    /// Why the library is not in it, where /proc tells.
+    absent_because: Option<String>,
     /// Settings and sockets.
     report: Option<ProcessReport>,
     /// Why something above is missing.
@@ -84,12 +87,20 @@ fn human(answer: &Answer) -> Option<String> {
         (true, Some(library)) => {
             text += &format!("{} is loaded\n", output::shown(&library.to_string_lossy()));
         }
-        _ => text += &format!("{} is not in this process\n", crate::library::NAME),
+        _ => {
+            let why = because(answer.absent_because.as_deref());
+            text += &format!("{} is not in this process{why}\n", crate::library::NAME);
+        }
     }
     if let Some(report) = &answer.report {
         text += &tables::status(report, tables::Width::of_stdout());
     }
     Some(text)
+}
+
+/// The end of the sentence that says that the library is not there.
+fn because(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(": {}", output::shown(reason))).unwrap_or_default()
 }
 
 /// A process with the library.
@@ -108,8 +119,9 @@ pub(crate) fn looked_into(pid: i32, command: &str) -> Result<Looked, Failure> {
         (None, Some(sentence), code::NO_PERMISSION) => Err(Failure::no_permission(sentence)),
         (None, Some(sentence), _) => Err(Failure::no_such_process(sentence)),
         (None, None, _) => Err(Failure::no_such_process(format!(
-            "{} is not in process {pid} ({program})",
-            crate::library::NAME
+            "{} is not in process {pid} ({program}){}",
+            crate::library::NAME,
+            because(answer.absent_because.as_deref())
         ))),
     }
 }
@@ -123,12 +135,16 @@ fn ask(pid: i32, command: &str) -> Answer {
         program: program_name(pid),
         loaded: None,
         loaded_library: None,
+        absent_because: None,
         report: None,
         error: None,
         code: code::LOADED,
     };
     match look(pid) {
-        Ok(None) => (answer.loaded, answer.code) = (Some(false), code::NOT_LOADED),
+        Ok(None) => {
+            (answer.loaded, answer.code) = (Some(false), code::NOT_LOADED);
+            answer.absent_because = absence::reason(pid);
+        }
         Ok(Some(found)) => {
             answer.loaded = Some(true);
             answer.loaded_library = Some(found.from);
@@ -192,12 +208,19 @@ fn look(pid: i32) -> io::Result<Option<Found>> {
 /// What is in the process's memory, and the library that put it there.
 fn read(pid: i32) -> io::Result<Option<(PathBuf, Result<ProcessReport, Unreadable>)>> {
     let maps = fs::read(format!("/proc/{pid}/maps"))?;
-    let Some(mapping) = maps::library(&maps) else { return Ok(None) };
-    let report = ProcessMemory::open(pid).map_err(Unreadable::Io).and_then(|memory| {
-        let address = symbol::address(&memory, mapping.start, published::SYMBOL)?;
-        published::read(&memory, address)
-    });
-    Ok(Some((mapping.path, report)))
+    let mut first = None;
+    for mapping in maps::libraries(&maps) {
+        let report = ProcessMemory::open(pid).map_err(Unreadable::Io).and_then(|memory| {
+            let address = symbol::address(&memory, mapping.start, published::SYMBOL)?;
+            published::read(&memory, address)
+        });
+        // Of two copies one is at work, and the other has not started and never will.
+        if !matches!(report, Err(Unreadable::NotStarted)) {
+            return Ok(Some((mapping.path, report)));
+        }
+        first.get_or_insert((mapping.path, report));
+    }
+    Ok(first)
 }
 
 /// Adds what is not in the process's memory but elsewhere in /proc.
