@@ -1,8 +1,10 @@
 //! What records, disturbs and traces, over a port in memory and in time that does not pass by itself.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::path::Path as FilePath;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -180,7 +182,11 @@ fn a_recording_says_which_way_a_frame_went_and_what_is_left_to_the_device() {
 fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     let (here, mut there) = pair();
     // A device that is always full (full(4)).
-    let mut here = Record::create(here, FilePath::new("/dev/full"), "memory").unwrap();
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    let mut here = Record::create(here, FilePath::new("/dev/full"), "memory")
+        .unwrap()
+        .telling(move |error| count.set(count.get() + error.raw_os_error().unwrap()));
     for number in 0..10 {
         assert_eq!(send(&mut here, &[number; 50], plain(50)), Offer::Taken);
         assert_eq!(received(&mut there), [[number; 50]]);
@@ -189,6 +195,7 @@ fn a_full_disk_stops_the_recording_and_not_the_traffic() {
     let error = outcome.error.as_ref().unwrap();
     assert_eq!(error.raw_os_error(), Some(28), "{error}");
     assert_eq!((outcome.frames, outcome.missed), (0, 10));
+    assert_eq!(told.get(), 28, "once");
 }
 
 #[test]

@@ -44,6 +44,20 @@ pub enum Error {
     /// No network has it.
     #[error("{0} is in no network of --addr: name the router to it with --gateway")]
     NoRoute(IpAddr),
+    /// Two routers to everywhere.
+    #[error(
+        "{0} and {1} are two routers to the same: name one of each version of IP with --gateway"
+    )]
+    Gateways(IpAddr, IpAddr),
+    /// The stack's own, or nobody's.
+    #[error("{0} is no router's address: name another with --gateway")]
+    NoGateway(IpAddr),
+    /// A router that is on no network of the stack's.
+    #[error(
+        "the router {0} is in no network of --addr, so that none of them reaches it: correct one of the two, or \
+         give --addr without a network (prefix length 32, for IPv6 128) if the router is on this link all the same"
+    )]
+    FarGateway(IpAddr),
     /// Nothing listens to what comes to a port twice.
     #[error("cannot listen at {0}: {1}")]
     Listen(IpAddr, ListenError),
@@ -63,9 +77,17 @@ pub enum Error {
     /// The connection has failed.
     #[error("the connection to {0} has failed: {1}")]
     Connection(std::net::SocketAddr, ConnectionError),
-    /// The recording could not be begun, or broke off.
+    /// The recording could not be begun.
     #[error("{}: {error}", path.display())]
     File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The recording has ended before what it records.
+    #[error("the recording {} broke off: {error}", path.display())]
+    Recording {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -116,9 +138,11 @@ impl Error {
                 error,
                 owned::Error::Occupied { .. } | owned::Error::NoXdp(_) | owned::Error::Full
             ),
-            Self::Setup { .. } | Self::Connect(_) | Self::Connection(..) | Self::System { .. } => {
-                false
-            }
+            Self::Setup { .. }
+            | Self::Connect(_)
+            | Self::Connection(..)
+            | Self::Recording { .. }
+            | Self::System { .. } => false,
             _ => true,
         }
     }

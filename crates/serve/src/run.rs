@@ -88,10 +88,18 @@ fn run<W: Work>(place: &Place, work: W) -> Result<W::Outcome, Error> {
         None => start(place, driver, stack, work, &about).map(|(outcome, _)| outcome),
         Some(path) => {
             let failed = |error| Error::File { path: path.clone(), error };
-            let driver = Record::create(driver, path, &about.device).map_err(failed)?;
+            let (file, warn) = (path.clone(), place.warn);
+            let driver = Record::create(driver, path, &about.device).map_err(failed)?.telling(
+                move |error| {
+                    let file = file.display();
+                    warn(&format!(
+                        "{file}: {error}: the recording ends here, and nothing else does"
+                    ));
+                },
+            );
             let (outcome, mut driver) = start(place, driver, stack, work, &about)?;
             match driver.take_error() {
-                Some(error) => Err(failed(error)),
+                Some(error) => Err(Error::Recording { path: path.clone(), error }),
                 None => Ok(outcome),
             }
         }

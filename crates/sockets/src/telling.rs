@@ -115,8 +115,12 @@ impl World {
     }
 }
 
-/// Of the program.
+/// Of the program; in a root directory without /proc, as nginx and others make theirs, of the thread
+/// that answers.
 fn name() -> String {
-    fs::read_to_string("/proc/self/comm")
-        .map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned())
+    if let Ok(name) = fs::read_to_string("/proc/self/comm") {
+        return name.trim_end().to_owned();
+    }
+    nix::sys::prctl::get_name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -80,6 +80,9 @@ pub(super) struct Device {
     pub(super) addr: Vec<Cidr>,
 
     /// A router to everybody who is in no network of --addr; one of each version of IP
+    ///
+    /// It is in one of those networks itself, or has a link-local address, unless the address of the stack has no
+    /// network (prefix length 32, for IPv6 128): then the router is looked for on this link.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) gateway: Vec<IpAddr>,
 
@@ -109,6 +112,8 @@ pub(super) struct Device {
     pub(super) spin: Option<Duration>,
 
     /// Write what passes into a capture (pcapng)
+    ///
+    /// A recording that breaks off, as by a full disk, is told at once, and disturbs nothing else.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) record: Option<PathBuf>,
 

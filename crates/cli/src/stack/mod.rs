@@ -99,6 +99,7 @@ fn place(device: String, wanted: Device) -> Place {
         gateways: wanted.gateway,
         spin: wanted.spin.unwrap_or_default(),
         record: wanted.record,
+        warn: |sentence| complain(sentence),
         socket: wanted.socket,
     }
 }

@@ -147,6 +147,43 @@ fn what_cannot_be_read_or_written_is_told() {
 }
 
 #[test]
+fn a_router_is_asked_that_is_in_a_network_of_ours_or_that_no_network_has() {
+    let name = "a_router_is_asked_that_is_in_a_network_of_ours_or_that_no_network_has";
+    if is_skipped(name) {
+        return;
+    }
+    let place = Place::veth("strou");
+    // What is behind the router, on which the kernel's end plays all parts.
+    let far = ["10.99.0.1", "fd99::1"];
+    place.kernels.ip("link set lo up").unwrap();
+    for address in ["10.99.0.1/32", "fd99::1/128 nodad", "fe80::1/64 nodad"] {
+        let device = if address.starts_with("fe80") { "eth0" } else { "lo" };
+        place.kernels.ip(&format!("address add {address} dev {device}")).unwrap();
+    }
+    for (far, ours, router) in [
+        (far[0], "10.92.0.2/24", "10.92.0.1"),
+        (far[0], "10.92.0.2/32", "10.92.0.1"),
+        (far[1], "fd92::2/64", "fd92::1"),
+        (far[1], "fd92::2/128", "fd92::1"),
+        (far[1], "fd92::2/64", "fe80::1"),
+    ] {
+        let (server, port) = listener(&place, far);
+        let mut command = place.ours().command(UNCORK);
+        command.args(["stack", "connect", "--dev", "eth0", "--addr", ours, "--gateway", router]);
+        command.arg(std::net::SocketAddr::new(far.parse().unwrap(), port).to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let serving = thread::spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            stream.write_all(b"from afar").unwrap();
+        });
+        let (out, error, code) = all(child);
+        assert_eq!((&out[..], code), (&b"from afar"[..], Some(0)), "{ours} {router}: {error}");
+        serving.join().unwrap();
+    }
+}
+
+#[test]
 fn a_signal_ends_it_with_an_end_for_the_other_side() {
     if is_skipped("a_signal_ends_it_with_an_end_for_the_other_side") {
         return;

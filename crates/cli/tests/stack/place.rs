@@ -174,7 +174,19 @@ impl Server {
         wait(&mut self.child)
     }
 
-    /// Everything that it has said on standard error. Only at its end.
+    /// The next line that it says on standard error, which takes as long as it does.
+    pub(crate) fn complains(&mut self) -> String {
+        // One octet at a time: a buffer would keep what `complaint` is to find.
+        let mut line = Vec::new();
+        let error = self.child.stderr.as_mut().unwrap();
+        let mut octet = [0];
+        while error.read(&mut octet).unwrap() > 0 && octet != *b"\n" {
+            line.push(octet[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
+    /// Everything else that it has said on standard error. Only at its end.
     pub(crate) fn complaint(&mut self) -> String {
         let mut error = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();

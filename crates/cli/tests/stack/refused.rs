@@ -62,6 +62,17 @@ fn what_cannot_be_used_is_named() {
         "--host gives addresses to a TAP",
     );
     says("echo --dev lo --driver xdp --addr 10.92.0.2/24", 2, "use a packet socket");
+    says("echo --dev lo --addr 10.92.0.2/24", 2, "the loopback device brings the stack nothing");
+    let routers = "echo --dev eth0 --addr 10.92.0.2/24 --gateway";
+    says(&format!("{routers} 10.93.0.1"), 2, "the router 10.93.0.1 is in no network of --addr");
+    says(&format!("{routers} 10.92.0.2"), 2, "10.92.0.2 is no router's address");
+    says(&format!("{routers} 224.0.0.1"), 2, "224.0.0.1 is no router's address");
+    says(&format!("{routers} fe80::1"), 2, "there is no address of the version of fe80::1");
+    says(
+        &format!("{routers} 10.92.0.1 --gateway 10.92.0.9"),
+        2,
+        "10.92.0.1 and 10.92.0.9 are two routers to the same",
+    );
     let mut first = place.kernels.command(UNCORK);
     let line = "stack serve echo --dev eth0 --driver xdp --addr 10.92.0.2/24";
     let first = Server::start(first.args(line.split(' ')));

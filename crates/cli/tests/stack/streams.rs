@@ -7,6 +7,7 @@ use std::net::Shutdown;
 use std::path::Path;
 use std::thread;
 
+use nix::sys::signal::Signal;
 use uncork_capture::Capture;
 use uncork_netns::testing::is_skipped;
 use uncork_wire::tcp::Flags;
@@ -121,6 +122,27 @@ fn what_passed_is_in_a_capture_that_the_doctor_reads() {
         (Some(2), Some(0))
     );
     assert!(summary["payload_bytes"].as_u64() >= Some(2_000_000), "{report:#}");
+}
+
+#[test]
+fn a_recording_that_breaks_off_is_told_at_once_and_disturbs_nobody() {
+    if is_skipped("a_recording_that_breaks_off_is_told_at_once_and_disturbs_nobody") {
+        return;
+    }
+    let place = Place::veth("strfu");
+    let mut server = place.serve("echo --record /dev/full");
+    let full = "uncork: /dev/full: No space left on device (os error 28)";
+    assert_eq!(
+        server.complains(),
+        format!("{full}: the recording ends here, and nothing else does")
+    );
+    echo(&place, OURS[0], 100_000);
+    server.signal(Signal::SIGINT);
+    assert_eq!(server.end().code(), Some(1));
+    assert_eq!(
+        server.complaint(),
+        "uncork: the recording /dev/full broke off: No space left on device (os error 28)\n"
+    );
 }
 
 /// What each end of each connection in a capture has sent, from its SYN on, in no order.

@@ -52,7 +52,12 @@ struct Recorder<W: Write> {
     block: Vec<u8>,
     comment: String,
     outcome: Outcome,
+    /// Told at once when writing has failed.
+    fails: Fails,
 }
+
+/// What is done with the error that ends a recording.
+type Fails = Box<dyn FnMut(&io::Error)>;
 
 impl<D: Driver, W: Write> std::fmt::Debug for Record<D, W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,10 +89,22 @@ impl<D: Driver, W: Write> Record<D, W> {
             block: Vec::new(),
             comment: String::new(),
             outcome: Outcome::default(),
+            fails: Box::new(|_| {}),
         };
         pcapng::head(&mut recorder.pending, medium, interface);
         recorder.write_out();
         Self { inner, recorder }
+    }
+
+    /// Has `fails` told of the error that ends the recording, at once: the traffic may go on for
+    /// days. The beginning of the file is written already, and what became of that is told here.
+    #[must_use]
+    pub fn telling(mut self, mut fails: impl FnMut(&io::Error) + 'static) -> Self {
+        if let Some(error) = &self.recorder.outcome.error {
+            fails(error);
+        }
+        self.recorder.fails = Box::new(fails);
+        self
     }
 
     /// How it went so far.
@@ -159,6 +176,7 @@ impl<W: Write> Recorder<W> {
     fn write_out(&mut self) {
         let Some(file) = &mut self.file else { return };
         if let Err(error) = file.write_all(&self.pending).and_then(|()| file.flush()) {
+            (self.fails)(&error);
             self.outcome.error = Some(error);
             self.file = None;
         }

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, SockaddrLike as _};
 use uncork_netlink::{CREATE, Line, REPLACE, push};
 use uncork_stack::Cidr;
@@ -22,6 +23,16 @@ const IFF_UP: u32 = 1;
 /// The number of a device.
 pub(super) fn index(device: &str) -> nix::Result<u32> {
     nix::net::if_::if_nametoindex(device)
+}
+
+/// Whether it is the loopback device.
+pub(super) fn is_loopback(device: &str) -> Result<bool, Error> {
+    let all = getifaddrs()
+        .map_err(|error| Error::system("list the devices of this host")(error.into()))?;
+    let is_it = |found: InterfaceAddress| {
+        found.interface_name == device && found.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+    };
+    Ok(all.into_iter().any(is_it))
 }
 
 /// Whether the kernel has this address itself.

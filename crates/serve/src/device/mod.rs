@@ -54,6 +54,8 @@ pub struct Place {
     pub spin: std::time::Duration,
     /// Where to write down what passes.
     pub record: Option<std::path::PathBuf>,
+    /// Told, in a sentence, what has failed and is no reason to end.
+    pub warn: fn(&str),
     /// The Unix socket to be asked at; the usual one of this process if none is named.
     pub socket: Option<std::path::PathBuf>,
 }
@@ -99,9 +101,39 @@ fn is_nobodys(ours: &Cidr) -> bool {
     address.is_unspecified() || address.is_multicast() || address.is_loopback() || is_broadcast
 }
 
+/// fe80::/10, which every link of IPv6 has (RFC 4291, 2.5.6).
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
 impl Place {
+    /// Whether the routers can be routers. One outside of all networks is asked for on the link all the
+    /// same, which is meant where the stack's address has no network.
+    fn check_gateways(&self) -> Result<(), Error> {
+        for (at, &gateway) in self.gateways.iter().enumerate() {
+            let same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
+            if let Some(first) = self.gateways[..at].iter().find(|other| same(other)) {
+                return Err(Error::Gateways(*first, gateway));
+            }
+            let alone = Cidr { address: gateway, prefix: if gateway.is_ipv4() { 32 } else { 128 } };
+            let mut ours = self.addresses.iter().filter(|ours| same(&ours.address)).peekable();
+            if is_nobodys(&alone) || ours.clone().any(|ours| ours.address == gateway) {
+                return Err(Error::NoGateway(gateway));
+            }
+            if ours.peek().is_none() {
+                return Err(Error::Version(gateway));
+            }
+            let is_met = |ours: &Cidr| ours.contains(gateway) || ours.prefix == alone.prefix;
+            if !is_link_local(gateway) && !ours.any(is_met) {
+                return Err(Error::FarGateway(gateway));
+            }
+        }
+        Ok(())
+    }
+
     /// Opens it.
     pub(crate) fn open(&self) -> Result<Opened, Error> {
+        self.check_gateways()?;
         for ours in &self.addresses {
             let address = ours.address;
             if is_nobodys(ours) {
@@ -181,6 +213,14 @@ impl Place {
             };
         let filter = owned.as_ref().map(Owned::for_packet_socket);
         let port = af_packet::Port::open(&settings, filter)?;
+        if link::is_loopback(&self.device)? {
+            return Err(OpenError::Settings(
+                "the loopback device brings the stack nothing: nobody answers there to ARP or neighbour \
+                 discovery, the kernel included; use a TAP (any other name with --dev), or kernel sockets \
+                 (--kernel)",
+            )
+            .into());
+        }
         let Some(mac) = port.mac() else {
             return Err(OpenError::Settings(
                 "the device carries bare IP: only those that carry Ethernet are served on by a packet \
