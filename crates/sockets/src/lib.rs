@@ -35,6 +35,7 @@ mod dying;
 mod ending;
 mod epoll;
 pub mod errno;
+mod given;
 mod handing;
 mod host;
 pub mod info;

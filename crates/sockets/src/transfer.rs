@@ -16,11 +16,6 @@ use crate::waiting::Wait;
 use crate::world::{For, World};
 use crate::{Sockets, connection, errno, has_given};
 
-/// Octets that may be given to the stack before they are sent without being asked for: about what keeps
-/// a device busy while the program makes more.
-const SENT_AT_ONCE_BYTES: usize = 64 << 10;
-/// And writes: the first must not wait for long until the last is made.
-const WRITES_AT_ONCE: u32 = 32;
 /// What is read of a file at a time.
 const FILE_BYTES: usize = 64 << 10;
 
@@ -240,6 +235,9 @@ impl World {
         flags: i32,
     ) -> Result<(), Errno> {
         let more = flags & libc::MSG_MORE != 0;
+        if self.given.turns_to(place) {
+            self.turn();
+        }
         let (link, now) = self.link(place)?;
         if link.stack().state(place.id) == Some(State::SynSent) {
             // Not before there is a connection (sk_stream_wait_connect).
@@ -277,17 +275,10 @@ impl World {
         if flags & libc::MSG_EOR != 0 && result.is_ok() {
             link.stack().end_record(place.id);
         }
-        self.given(given);
-        result
-    }
-
-    /// So much was given to the stack to be sent.
-    fn given(&mut self, bytes: usize) {
-        self.given_bytes += bytes;
-        self.given_writes += 1;
-        if self.given_bytes >= SENT_AT_ONCE_BYTES || self.given_writes >= WRITES_AT_ONCE {
+        if self.given.add(place, given) {
             self.turn();
         }
+        result
     }
 
     /// Takes what has come into `pieces` behind the first `received` octets; whether that is the end.

@@ -191,7 +191,7 @@ impl<O: Outside> Sockets<O> {
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
-                world.turn();
+                world.begin_wait();
                 let found = attempt(world, look);
                 if found.is_none() {
                     world.rest(bell, wait.waits_for.clone(), &mut rest);

@@ -15,6 +15,7 @@ use uncork_stack::{ListenerId, Ready, State};
 use crate::bell::{self, Bell};
 use crate::epoll::Sets;
 use crate::errno;
+use crate::given::Given;
 use crate::handing::Requests;
 use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
@@ -105,9 +106,8 @@ pub(crate) struct World {
     moved: Instant,
     /// Questions that found nothing since the last turn.
     asked: u32,
-    /// Octets that were given to the stack since, and in how many calls.
-    pub(crate) given_bytes: usize,
-    pub(crate) given_writes: u32,
+    /// What was given to the stack since.
+    pub(crate) given: Given,
     /// Looks of those who try before they sleep.
     glances: u32,
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance. All parts have the
@@ -159,8 +159,7 @@ impl World {
             turned: Instant::ZERO,
             tick: None,
             moved: Instant::ZERO,
-            given_bytes: 0,
-            given_writes: 0,
+            given: Given::nothing(),
             asked: 0,
             glances: 0,
             mark,
@@ -216,7 +215,8 @@ impl World {
     /// One turn of every engine; whether anything has happened.
     pub(crate) fn turn(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
-        (self.given_bytes, self.given_writes, self.asked) = (0, 0, 0);
+        self.given.leave();
+        self.asked = 0;
         let mut told = std::mem::take(&mut self.told);
         let mut happened = false;
         for link in self.links() {
@@ -244,14 +244,14 @@ impl World {
 
     /// A turn, for who begins to wait.
     pub(crate) fn begin_wait(&mut self) {
+        self.given.begin_round();
         let _ = self.turn();
     }
 
     /// A turn if there is something to be done, for who looks again and again; from time to time in any case.
     pub(crate) fn glance(&mut self) {
         self.glances = self.glances.wrapping_add(1);
-        let nothing_given = self.given_writes == 0 && self.given_bytes == 0;
-        let is_idle = nothing_given && self.links().iter_mut().all(Link::is_idle);
+        let is_idle = self.given.is_nothing() && self.links().iter_mut().all(Link::is_idle);
         if !is_idle || self.glances.is_multiple_of(GLANCES_A_TURN) {
             self.turn();
         }
@@ -407,7 +407,7 @@ impl World {
             Kind::Connection { place, .. } => {
                 let id = place.id;
                 let resets = self.links().get(place.link).is_some_and(|link| link.close_resets(id));
-                if resets && (self.given_bytes > 0 || self.given_writes > 0) {
+                if resets && !self.given.is_nothing() {
                     // On kernel sockets what was written is on its way, and not taken back by the reset.
                     self.turn();
                 }

@@ -1,0 +1,147 @@
+//! What a program has given the stack since the last turn, and when that is enough for one: it has not waited yet, and
+//! may have more to say.
+
+use crate::table::Place;
+
+/// Octets that may be given before they are sent without being asked for: about what keeps a device busy while the
+/// program makes more.
+const BYTES: usize = 64 << 10;
+/// And writes: the first must not wait for long until the last is made.
+const WRITES: u32 = 32;
+/// Sockets that are given something before that leaves, at the least. Who answers all that he was told of before he
+/// looks again has the other ends wait for him, and then waits for them: eight of them over veth get half of what they
+/// could.
+const FIRST_SOCKETS: u32 = 2;
+/// In how many turns the answers leave, at the most, to all that a program was told of at once.
+const PARTS_OF_A_ROUND: u32 = 4;
+
+/// What was given, and how many sockets may be before that leaves.
+///
+/// It leaves when the program turns to one socket more, and not before: whether it is done with a socket shows only then,
+/// and the first piece of an answer that left alone would wait for its ACK (Nagle).
+#[derive(Debug)]
+pub(crate) struct Given {
+    bytes: usize,
+    writes: u32,
+    sockets: u32,
+    last: Option<Place>,
+    /// A turn costs a system call: so it is twice as many each time, until the program waits.
+    sockets_at_once: u32,
+}
+
+impl Given {
+    pub(crate) fn nothing() -> Self {
+        Self { bytes: 0, writes: 0, sockets: 0, last: None, sockets_at_once: FIRST_SOCKETS }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.bytes == 0 && self.writes == 0
+    }
+
+    /// A turn has sent it.
+    pub(crate) fn leave(&mut self) {
+        *self = Self { sockets_at_once: self.sockets_at_once, ..Self::nothing() };
+    }
+
+    /// The program waits: what it gives next is of a new round.
+    pub(crate) fn begin_round(&mut self) {
+        self.sockets_at_once = FIRST_SOCKETS;
+    }
+
+    /// It was told of so many sockets. Where there are many, the other ends have enough to do with a part of them.
+    pub(crate) fn told_of(&mut self, sockets: usize) {
+        let part = u32::try_from(sockets).unwrap_or(u32::MAX) / PARTS_OF_A_ROUND;
+        self.sockets_at_once = part.clamp(FIRST_SOCKETS, WRITES);
+    }
+
+    /// The program turns to this connection; whether what it has given to others is to leave before.
+    pub(crate) fn turns_to(&mut self, place: Place) -> bool {
+        let is_enough = self.last != Some(place) && self.sockets >= self.sockets_at_once;
+        if is_enough {
+            self.sockets_at_once = (self.sockets_at_once * 2).min(WRITES);
+        }
+        is_enough
+    }
+
+    /// It has given so much to this connection; whether all is to leave now.
+    pub(crate) fn add(&mut self, place: Place, bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.writes += 1;
+        self.sockets += u32::from(self.last.replace(place) != Some(place));
+        self.bytes >= BYTES || self.writes >= WRITES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_stack::SocketId;
+
+    use super::*;
+
+    fn place(number: u64) -> Place {
+        Place { link: 0, id: SocketId::from_u64(number) }
+    }
+
+    /// Answers, of some writes each, to so many connections; how many of them left at a time.
+    fn answered(given: &mut Given, connections: u64, writes: u32) -> Vec<u64> {
+        let (mut left, mut before) = (Vec::new(), 0);
+        for number in 0..connections {
+            for write in 0..writes {
+                if given.turns_to(place(number)) {
+                    assert_eq!(write, 0, "an answer is not cut in two");
+                    left.push(number - before);
+                    before = number;
+                    given.leave();
+                }
+                if given.add(place(number), 100) {
+                    left.push(number + 1 - before);
+                    before = number + 1;
+                    given.leave();
+                }
+            }
+        }
+        left
+    }
+
+    #[test]
+    fn the_first_answers_leave_while_the_others_are_made() {
+        let mut given = Given::nothing();
+        assert_eq!(answered(&mut given, 2, 1), [0; 0]);
+        given.leave();
+        given.begin_round();
+        assert_eq!(answered(&mut given, 8, 1), [2, 4]);
+        given.leave();
+        // It has not waited since.
+        assert_eq!(answered(&mut given, 9, 1), [8]);
+    }
+
+    #[test]
+    fn of_many_more_leave_at_once() {
+        let mut given = Given::nothing();
+        given.told_of(64);
+        assert_eq!(answered(&mut given, 64, 1), [16, 32]);
+        given.leave();
+        given.told_of(1000);
+        assert_eq!(given.sockets_at_once, WRITES);
+        given.told_of(1);
+        assert_eq!(given.sockets_at_once, FIRST_SOCKETS);
+    }
+
+    #[test]
+    fn an_answer_leaves_whole() {
+        let mut given = Given::nothing();
+        assert_eq!(answered(&mut given, 7, 3), [2, 4]);
+    }
+
+    #[test]
+    fn one_socket_gathers_until_it_is_much() {
+        let mut given = Given::nothing();
+        for write in 1..=WRITES {
+            assert!(!given.turns_to(place(1)));
+            assert_eq!(given.add(place(1), 1), write == WRITES);
+        }
+        given.leave();
+        assert!(given.is_nothing());
+        assert!(!given.add(place(1), BYTES - 1) && given.add(place(1), 1));
+    }
+}
