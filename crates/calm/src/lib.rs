@@ -35,7 +35,14 @@ pub fn measured<T, E: Display>(
     what: &str,
     mut measure: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    again_if(what, TRIES, || {
+    // Not by eprintln, which the test runner keeps back while a test succeeds.
+    let note = |late: Duration, error: &E| {
+        let _ = writeln!(
+            std::io::stderr(),
+            "note: {what} is taken again, as a processor was away for {late:.1?}: {error}"
+        );
+    };
+    again_if(note, || {
         let watch = Watch::begin();
         let outcome = measure();
         (outcome, watch.end())
@@ -60,22 +67,15 @@ pub fn asserted(what: &str, test: impl Fn() + UnwindSafe + std::panic::RefUnwind
     }
 }
 
-fn again_if<T, E: Display>(
-    what: &str,
-    tries: usize,
+fn again_if<T, E>(
+    note: impl Fn(Duration, &E),
     mut measure: impl FnMut() -> (Result<T, E>, Duration),
 ) -> Result<T, E> {
-    let mut left = tries;
+    let mut left = TRIES;
     loop {
         left -= 1;
         match measure() {
-            (Err(error), late) if late > LATE && left > 0 => {
-                // Not by eprintln, which the test runner keeps back while a test succeeds.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "note: {what} is taken again, as a processor was away for {late:.1?}: {error}"
-                );
-            }
+            (Err(error), late) if late > LATE && left > 0 => note(late, &error),
             (outcome, _) => return outcome,
         }
     }
@@ -132,11 +132,14 @@ mod tests {
     /// Fails so often; how often it was tried.
     fn tried(failures: usize, late: Duration) -> (Result<(), String>, usize) {
         let mut taken = 0;
-        let outcome = again_if("a test of the notes", TRIES, || {
-            taken += 1;
-            let outcome = if taken > failures { Ok(()) } else { Err("too late".to_owned()) };
-            (outcome, late)
-        });
+        let outcome = again_if(
+            |_, _| {},
+            || {
+                taken += 1;
+                let outcome = if taken > failures { Ok(()) } else { Err("too late".to_owned()) };
+                (outcome, late)
+            },
+        );
         (outcome, taken)
     }
 
