@@ -212,7 +212,13 @@ impl Hosts {
             let connect = move || Ok(TcpStream::connect_timeout(&to, short));
             let before = self.counted()?;
             let why = match self.theirs.within(connect)? {
-                Ok(_) if self.opened_since(before)? == 0 => return Ok(()),
+                // The kernel counts it when it has had the last of the handshake, and shows it before.
+                Ok(stream)
+                    if self.opened_since(before)? == 0
+                        && !self.kernel_has(stream.local_addr()?)? =>
+                {
+                    return Ok(());
+                }
                 Ok(_) => "all connections are the kernel's".to_owned(),
                 Err(error) => error.to_string(),
             };

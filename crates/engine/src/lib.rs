@@ -171,6 +171,17 @@ impl<D: Driver> Engine<D> {
         Ok(self.send(now)? || happened || self.stack.has_events())
     }
 
+    /// Hands over what may still leave, and takes nothing in: for a stack whose addresses are somebody else's from now
+    /// on, who answers what has come meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    pub fn send_last(&mut self) -> io::Result<()> {
+        let now = (self.clock)();
+        self.send(now).map(drop)
+    }
+
     /// Whether a turn would find nothing to do, as far as that can be said without a system call and unless
     /// something has been given to the stack: for who looks again and again.
     pub fn is_idle(&mut self) -> bool {

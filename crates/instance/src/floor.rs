@@ -337,11 +337,10 @@ impl Floor {
 
     /// Everybody's connections end with a reset.
     pub(crate) fn abort_all(&mut self) {
-        for link in &mut self.links {
-            let now = link.now();
-            link.stack().abort_all(now);
+        for at in 0..self.links.len() {
+            self.links[at].abort_all();
+            self.keep_lists(at);
         }
-        let _ = self.turn_links();
         self.guests.clear();
     }
 

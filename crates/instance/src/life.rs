@@ -166,14 +166,15 @@ struct Life {
 impl Life {
     fn live(&mut self) -> Result<(), Error> {
         loop {
+            // Before frames are taken in: without a guardian they are the kernel's, too, and two would answer.
+            if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
+                return Ok(());
+            }
             let happened = self.floor.turn()?;
             for remote in self.floor.take_asked() {
                 // Without an answer the stack asks again.
                 let _ = self.ways.ask(remote, None);
                 self.hear_ways();
-            }
-            if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
-                return Ok(());
             }
             let answers = std::mem::take(&mut self.answers);
             self.answers =

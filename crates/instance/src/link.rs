@@ -144,6 +144,14 @@ impl Link {
         turned
     }
 
+    /// Resets all connections. What has come since is the kernel's, which answers it, too.
+    pub(crate) fn abort_all(&mut self) {
+        let now = self.now();
+        self.stack().abort_all(now);
+        // A device that is gone takes nothing.
+        let _ = self.engine.send_last();
+    }
+
     pub(crate) fn next_change(&mut self) -> Option<Change> {
         self.engine.stack().poll_change()
     }

@@ -263,6 +263,12 @@ impl Link {
         if let Side::Attached(attached) = &mut self.side {
             news.0.extend(std::iter::from_fn(|| attached.poll_event()));
         }
+        self.tell(news, told);
+        happened
+    }
+
+    /// Tells whose sockets have changed.
+    fn tell(&mut self, mut news: Events, told: &mut Vec<Told>) {
         for event in news.0.drain(..) {
             told.extend(match event {
                 Event::Socket(id, _) => self.of.get(place(id)).copied().flatten().map(Told::Socket),
@@ -279,7 +285,6 @@ impl Link {
         while let Some(change) = self.next_change() {
             told.push(Told::Change(number, change));
         }
-        happened
     }
 
     fn next_change(&mut self) -> Option<Change> {
@@ -298,16 +303,23 @@ impl Link {
             }
     }
 
-    /// Resets all connections, and leaves the device to the kernel.
+    /// Resets all connections, and leaves the device to the kernel, which answers what has come since: nothing
+    /// more is taken in.
     pub(crate) fn leave(&mut self, told: &mut Vec<Told>) {
         if self.gone.is_some() {
             return;
         }
         let now = self.now();
         self.stack().abort_all(now);
-        self.turn(told);
         if let Side::Own(engine) = &mut self.side {
+            // A device that is gone takes nothing.
+            let _ = engine.send_last();
             *engine.driver() = Box::new(Nothing);
+            let mut news = Events(std::mem::take(&mut self.news));
+            news.0.extend(std::iter::from_fn(|| engine.stack().poll_event()));
+            self.tell(news, told);
+        } else {
+            self.turn(told);
         }
         self.listeners.clear();
         self.gone = Some(io::ErrorKind::NotConnected.into());

@@ -29,17 +29,17 @@ const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
 
 /// One of the servers of `py/instance.py`, on an instance.
-fn server(hosts: &Hosts, scratch: &Scratch, how: &str, port: u16) -> Result<Daemon> {
+pub(crate) fn server(hosts: &Hosts, scratch: &Scratch, how: &str, port: u16) -> Result<Daemon> {
     let mut command = hosts.on_stack(PYTHON)?;
     command.arg(artifact::source("py/instance.py")).args([how, &port.to_string()]);
     Daemon::on_stack(command, &scratch.path(&format!("{how}-{port}.log")), hosts, port)
 }
 
-fn end_by(signal: Signal, pid: u32) -> Result<()> {
+pub(crate) fn end_by(signal: Signal, pid: u32) -> Result<()> {
     Ok(kill(Pid::from_raw(i32::try_from(pid)?), signal)?)
 }
 
-fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
+pub(crate) fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
     let said = crate::noise(long);
     let mut heard = vec![0; long];
     stream.write_all(&said)?;
@@ -49,7 +49,7 @@ fn is_echoed(stream: &mut TcpStream, long: usize) -> Result<()> {
 }
 
 /// Reads to the end, of whatever kind, and gives when that was.
-fn end_of(mut stream: TcpStream) -> Instant {
+pub(crate) fn end_of(mut stream: TcpStream) -> Instant {
     let mut bytes = [0; 1 << 16];
     while stream.read(&mut bytes).is_ok_and(|got| got > 0) {}
     Instant::now()
@@ -220,7 +220,8 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     let scratch = Scratch::new()?;
     let echo = server(&hosts, &scratch, "echo", PORT)?;
     let mut streams: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
-    streams.iter_mut().try_for_each(|stream| is_echoed(stream, 2000))?;
+    let heard = streams.iter_mut().try_for_each(|stream| is_echoed(stream, 2000));
+    heard.context("before")?;
     let mut remains = Remains::default();
     remains.note(&hosts)?;
     let guardian = hosts.instances().as_ref().and_then(Instances::pid).context("no guardian")?;
@@ -228,7 +229,7 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     end_by(Signal::SIGKILL, guardian)?;
     let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
     ensure!(late < SOON, "a peer has heard of its end after {late:?}");
-    let mut by_kernel = hosts.connect(PORT)?;
+    let mut by_kernel = hosts.connect(PORT).context("nobody listens any more")?;
     is_echoed(&mut by_kernel, 2000).context("the listener goes on as the kernel's")?;
     drop(by_kernel);
     echo.stop(Signal::SIGTERM)?;
@@ -238,7 +239,7 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     *hosts.instances() = killed;
     hosts.start_instances(2)?;
     let echo = server(&hosts, &scratch, "echo", PORT).context("the next start")?;
-    is_echoed(&mut hosts.connect(PORT)?, 2000)?;
+    is_echoed(&mut hosts.connect(PORT)?, 2000).context("after the next start")?;
     echo.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }

@@ -6,6 +6,7 @@
 
 mod dice;
 mod heard;
+mod held_up;
 mod lane;
 mod peers;
 pub(crate) mod remains;

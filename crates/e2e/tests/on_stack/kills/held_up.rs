@@ -1,0 +1,56 @@
+//! A stack that is held up while its guardian is killed: what comes meanwhile is the kernel's, and frames that wait for
+//! the stack have had their answer when it goes on.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::Hosts;
+
+use super::remains::{Process, Remains, processes};
+use crate::instances::{end_by, end_of, is_echoed, server};
+use crate::{Scratch, lacks, wait_until};
+
+const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
+const PORT: u16 = 7092;
+/// So long who loses his connection may take to hear of it.
+const SOON: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_program_that_was_held_up_answers_for_the_kernel() -> Result<()> {
+    answers_for_the_kernel(&Hosts::new("heldup")?, Process::is_programs)
+}
+
+#[test]
+fn an_instance_that_was_held_up_answers_for_the_kernel() -> Result<()> {
+    answers_for_the_kernel(&Hosts::with_instances("heldupinst", 2)?, Process::is_instance)
+}
+
+fn answers_for_the_kernel(hosts: &Hosts, is_held_up: fn(&Process) -> bool) -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let scratch = Scratch::new()?;
+    let echo = server(hosts, &scratch, "echo", PORT)?;
+    let mut streams: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
+    streams.iter_mut().try_for_each(|stream| is_echoed(stream, 2000))?;
+
+    let mut remains = Remains::default();
+    remains.note(hosts)?;
+    let all = processes(hosts)?;
+    let held_up: Vec<_> = all.iter().filter(|one| is_held_up(one)).map(|one| one.pid).collect();
+    let guardian = all.iter().find(|one| one.is_guardian()).context("no guardian")?.pid;
+    held_up.iter().try_for_each(|pid| end_by(Signal::SIGSTOP, *pid))?;
+    let killed = Instant::now();
+    end_by(Signal::SIGKILL, guardian)?;
+    let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
+    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    let mut came: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
+    held_up.iter().try_for_each(|pid| end_by(Signal::SIGCONT, *pid))?;
+    wait_until("the stack has left its device", || Ok(hosts.packet_sockets()? == 0))?;
+    came.iter_mut().try_for_each(|stream| is_echoed(stream, 2000))?;
+    drop(came);
+    echo.stop(Signal::SIGTERM)?;
+    let _killed = hosts.instances().take();
+    remains.check(hosts, PORT)
+}
