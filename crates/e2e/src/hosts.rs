@@ -32,6 +32,8 @@ const LONG: Duration = Duration::from_secs(20);
 const FEW_SEGMENTS: u64 = 500;
 /// The state of a connection that is over (TCP_TIME_WAIT, include/net/tcp_states.h).
 const TIME_WAIT: &str = "06";
+/// The state of one whose handshake is not over.
+const SYN_RECV: &str = "03";
 
 /// With it, what is tested of programs on the stack is tested with AF_XDP beside the packet sockets.
 const XDP_VARIABLE: &str = "UNCORK_E2E_XDP";
@@ -212,10 +214,11 @@ impl Hosts {
             let connect = move || Ok(TcpStream::connect_timeout(&to, short));
             let before = self.counted()?;
             let why = match self.theirs.within(connect)? {
-                // The kernel counts it when it has had the last of the handshake, and shows it before.
+                // The kernel counts it when it has had the last of the handshake, and shows it as half open
+                // before. One that it shows otherwise it may have been given since.
                 Ok(stream)
-                    if self.opened_since(before)? == 0
-                        && !self.kernel_has(stream.local_addr()?)? =>
+                    if !self.is_half_open(stream.local_addr()?)?
+                        && self.opened_since(before)? == 0 =>
                 {
                     return Ok(());
                 }
@@ -242,14 +245,27 @@ impl Hosts {
         Ok(self.kernels_line(remote)?.is_some())
     }
 
+    /// Whether our kernel waits for the last of a handshake with this end of the other host's.
+    fn is_half_open(&self, remote: SocketAddr) -> Result<bool> {
+        Ok(self.kernels_line_in(remote, |state| state == SYN_RECV)?.is_some())
+    }
+
     /// What our kernel shows of its connection with this end of the other host's. One in TIME-WAIT is an older one's,
     /// whose port the other host has taken again.
     fn kernels_line(&self, remote: SocketAddr) -> Result<Option<String>> {
+        self.kernels_line_in(remote, |state| state != TIME_WAIT)
+    }
+
+    fn kernels_line_in(
+        &self,
+        remote: SocketAddr,
+        in_state: impl Fn(&str) -> bool,
+    ) -> Result<Option<String>> {
         let wanted = format!(":{:04X}", remote.port());
         // Third and fourth column: remote address, state (proc_pid_net(5)).
         let is_it = |line: &&str| {
             let columns: Vec<_> = line.split_whitespace().skip(2).take(2).collect();
-            matches!(columns[..], [remote, state] if remote.ends_with(&wanted) && state != TIME_WAIT)
+            matches!(columns[..], [remote, state] if remote.ends_with(&wanted) && in_state(state))
         };
         let shown = shown(&self.ours, &["/proc/net/tcp", "/proc/net/tcp6"])?;
         Ok(shown.lines().find(is_it).map(str::to_owned))
