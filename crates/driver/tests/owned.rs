@@ -93,6 +93,53 @@ fn the_kernel_answers_for_what_is_its_own_and_for_nothing_else() {
     is_refused_again(&link);
 }
 
+/// The programs look only for what there is any of.
+#[test]
+fn what_is_disowned_takes_something_else_of_its_kind_with_it() {
+    if skipped("what_is_disowned_takes_something_else_of_its_kind_with_it") {
+        return;
+    }
+    let link = shared("counts");
+    let (owned, _port) = open(&link);
+    let tcp = |port| Ours::Port(Protocol::Tcp, at(port));
+    let connection =
+        |from| Ours::Connection(Protocol::Tcp, at(PORT + 2), SocketAddr::from((KERNELS, from)));
+    let address = |last| Ours::Address(IpAddr::from([10, 91, 200, last]));
+    // Twice entered is there once; what is not there cannot go.
+    for (kept, gone) in [
+        (tcp(PORT), tcp(PORT + 1)),
+        (connection(40_000), connection(40_001)),
+        (Ours::Address(OURS.into()), address(2)),
+    ] {
+        owned.own(kept).unwrap();
+        owned.own(kept).unwrap();
+        owned.own(gone).unwrap();
+        owned.disown(gone).unwrap();
+        owned.disown(gone).unwrap();
+    }
+    // The address is the last that is asked for here, as nothing else counts where it is owned.
+    assert_eq!(knock(&link, PORT + 5), ErrorKind::TimedOut);
+    owned.disown(Ours::Address(OURS.into())).unwrap();
+    assert_eq!(knock(&link, PORT + 5), ErrorKind::ConnectionRefused);
+    assert_eq!(knock(&link, PORT), ErrorKind::TimedOut);
+    owned.disown(tcp(PORT)).unwrap();
+    assert_eq!(knock(&link, PORT), ErrorKind::ConnectionRefused);
+    let knock_from = |from: u16| {
+        let connect = move || {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddr::from((KERNELS, from)).into())?;
+            let short = Duration::from_millis(300);
+            Ok(socket.connect_timeout(&at(PORT + 2).into(), short).unwrap_err().kind())
+        };
+        link.kernels.within(connect).unwrap()
+    };
+    assert_eq!(knock_from(40_001), ErrorKind::ConnectionRefused);
+    assert_eq!(knock_from(40_000), ErrorKind::TimedOut);
+    owned.disown(connection(40_000)).unwrap();
+    assert_eq!(knock_from(40_000), ErrorKind::ConnectionRefused);
+}
+
 #[test]
 fn a_connection_of_the_stack_is_not_reset_by_the_kernel() {
     if skipped("a_connection_of_the_stack_is_not_reset_by_the_kernel") {

@@ -23,6 +23,7 @@
 //! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
 //! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]).
 
+mod counts;
 mod layout;
 mod link;
 mod redirect;
@@ -36,6 +37,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
+use self::counts::{COUNTS, Counts};
 use self::layout::{connection_key, constants, mapped, members, port_key, standing_key};
 use crate::tracer::is_section;
 
@@ -47,7 +49,8 @@ const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
 
 /// Maps that all filters share.
-const MAPS: [&str; 6] = ["addresses", "listeners", "connections", "dropped", "begun", "standing"];
+const MAPS: [&str; 7] =
+    ["addresses", "listeners", "connections", "dropped", "begun", "standing", COUNTS];
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
@@ -182,7 +185,8 @@ pub struct Owned {
     /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
     /// In the order of [`MAPS`].
-    maps: [MapHandle; 6],
+    maps: [MapHandle; 7],
+    counts: Counts,
     links: Vec<OwnedFd>,
 }
 
@@ -204,15 +208,17 @@ impl Owned {
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
         let object = open(OBJECT, settings, Engine::ONLY, seed, false)?.load()?;
-        let [addresses, listeners, connections, dropped, begun, standing] =
+        let [addresses, listeners, connections, dropped, begun, standing, counts] =
             MAPS.map(|name| map(&object, name));
+        let counts = counts?;
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
             settings,
             seed,
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
-            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?],
+            counts: Counts::in_map(map(&object, COUNTS)?),
+            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?, counts],
             links: Vec::new(),
         })
     }
@@ -353,7 +359,13 @@ impl Owned {
 
     fn enter(&self, what: Ours, value: &[u8]) -> Result<(), Error> {
         let (map, key) = self.entry(what);
-        map.update(&key, value, MapFlags::ANY).map_err(full)
+        match map.update(&key, value, MapFlags::NO_EXIST) {
+            Ok(()) => self.counts.one_more(what),
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::AlreadyExists => {
+                map.update(&key, value, MapFlags::ANY).map_err(full)
+            }
+            Err(error) => Err(full(error)),
+        }
     }
 
     /// From now on nothing is said of this: it is the kernel's again, or, of a connection, whose its port is.
@@ -364,7 +376,10 @@ impl Owned {
     /// What the kernel says.
     pub fn disown(&self, what: Ours) -> Result<(), Error> {
         let (map, key) = self.entry(what);
-        unless_absent(map.delete(&key))
+        match map.delete(&key) {
+            Ok(()) => self.counts.one_less(what),
+            deleted => unless_absent(deleted),
+        }
     }
 
     /// Packets that were taken away from the kernel so far and not handed to a socket of AF_XDP: a packet

@@ -51,6 +51,24 @@ struct connection {
 	__u8 unused[3];
 };
 
+/*
+ * How many entries there are of what most stacks have none of: a frame is not looked for where nothing can be, which
+ * takes a third of the time that it takes a program.
+ */
+struct counts {
+	__u32 addresses;
+	__u32 connections;
+	/* Listeners at one address; one that is at any is not counted. */
+	__u32 at_addresses;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counts SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

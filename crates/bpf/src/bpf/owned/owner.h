@@ -75,15 +75,34 @@ static __always_inline __u32 member_for(const struct members *members, const str
 	return engine;
 }
 
+static __always_inline const struct members *members_at(const struct counts *there,
+							 struct listener *listener)
+{
+	const struct members *members = NULL;
+
+	if (there->at_addresses)
+		members = bpf_map_lookup_elem(&listeners, listener);
+	if (members)
+		return members;
+	/* On any address. */
+	__builtin_memset(&listener->local, 0, sizeof(listener->local));
+	return bpf_map_lookup_elem(&listeners, listener);
+}
+
 /* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
 	struct connection connection = {};
 	struct listener listener = {};
+	const struct counts *there;
 	const struct members *members;
 	const __u32 *engine;
+	__u32 key = 0;
 
-	engine = bpf_map_lookup_elem(&addresses, &packet->local);
+	there = bpf_map_lookup_elem(&counts, &key);
+	if (!there)
+		return KERNEL;
+	engine = there->addresses ? bpf_map_lookup_elem(&addresses, &packet->local) : NULL;
 	if (engine)
 		return *engine;
 	if (!packet->has_ports)
@@ -93,18 +112,13 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	connection.local_port = packet->local_port;
 	connection.remote_port = packet->remote_port;
 	connection.protocol = packet->protocol;
-	engine = bpf_map_lookup_elem(&connections, &connection);
+	engine = there->connections ? bpf_map_lookup_elem(&connections, &connection) : NULL;
 	if (engine)
 		return *engine;
 	listener.local = packet->local;
 	listener.port = packet->local_port;
 	listener.protocol = packet->protocol;
-	members = bpf_map_lookup_elem(&listeners, &listener);
-	if (!members) {
-		/* On any address. */
-		__builtin_memset(&listener.local, 0, sizeof(listener.local));
-		members = bpf_map_lookup_elem(&listeners, &listener);
-	}
+	members = members_at(there, &listener);
 	if (!members)
 		return KERNEL;
 	return member_for(members, packet, &listener, &connection, changes, mine);

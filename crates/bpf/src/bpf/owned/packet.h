@@ -38,6 +38,16 @@ struct __sk_buff {
 	__u32 protocol;
 	__u32 vlan_present;
 	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
+	__u32 tc_index;
+	__u32 cb[5];
+	__u32 hash;
+	__u32 tc_classid;
+	__u32 data;
+	__u32 data_end;
 };
 
 /* As user space gives them, too. */
@@ -62,12 +72,20 @@ struct address {
 	__u32 words[4];
 };
 
-/* What a program looks at: the kernel's buffer, or a frame of which there is none yet. */
+/* How a program sees a frame: known when it is compiled. */
+enum view {
+	/* The kernel's buffer, by a call for each look: all that a socket filter may have. */
+	BY_CALLS,
+	/* The kernel's buffer, and what of it lies at its beginning. */
+	BUFFER,
+	/* A frame of which there is no buffer yet. */
+	XDP,
+};
+
 struct frame {
 	struct __sk_buff *skb;
 	struct xdp_md *xdp;
-	/* Which of them it is: known when a program is compiled. */
-	bool is_xdp;
+	enum view view;
 };
 
 struct packet {
@@ -85,37 +103,59 @@ struct packet {
 	__u32 transport_at;
 };
 
-/* Headers are in the first of a frame's pieces, where they can be read without a call. */
-static __always_inline bool load_xdp(struct xdp_md *xdp, __u32 at, void *to, __u32 bytes)
+/* Headers are in the first of a frame's pieces, where they can be read without a call. False if they are not. */
+static __always_inline bool read_there(void *from, void *end, __u32 at, void *to, __u32 bytes)
 {
-	void *from = (void *)(long)xdp->data;
-	void *end = (void *)(long)xdp->data_end;
-
-	if (at > HEADERS_BYTES)
-		return false;
 	/* The compiler knows that, the kernel's verifier does not: keep the check. */
 	asm volatile("" : "+r"(at));
+	if (at > HEADERS_BYTES)
+		return false;
 	from += at;
 	if (from + bytes > end)
-		return bpf_xdp_load_bytes(xdp, at, to, bytes) == 0;
+		return false;
 	__builtin_memcpy(to, from, bytes);
 	return true;
 }
 
 static __always_inline bool load(const struct frame *frame, __u32 at, void *to, __u32 bytes)
 {
-	if (frame->is_xdp)
-		return load_xdp(frame->xdp, at, to, bytes);
+	if (frame->view == XDP)
+		return read_there((void *)(long)frame->xdp->data, (void *)(long)frame->xdp->data_end,
+				  at, to, bytes) ||
+		       bpf_xdp_load_bytes(frame->xdp, at, to, bytes) == 0;
+	if (frame->view == BUFFER &&
+	    read_there((void *)(long)frame->skb->data, (void *)(long)frame->skb->data_end, at, to,
+		       bytes))
+		return true;
 	return bpf_skb_load_bytes(frame->skb, at, to, bytes) == 0;
+}
+
+/* Ports and flags of TCP at one look; a packet that an error quotes may end between them. */
+static __always_inline bool read_tcp(const struct frame *frame, __u32 at, struct packet *packet)
+{
+	struct {
+		__be16 ports[2];
+		__u8 others[TCP_FLAGS_AT - 4];
+		__u8 flags;
+	} head;
+
+	if (!load(frame, at, &head, sizeof(head)))
+		return false;
+	packet->remote_port = head.ports[0];
+	packet->local_port = head.ports[1];
+	packet->has_ports = true;
+	packet->is_first = (head.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	return true;
 }
 
 static __always_inline void read_transport(const struct frame *frame, __u32 at,
 					    struct packet *packet)
 {
 	__be16 ports[2];
-	__u8 flags;
 
 	packet->transport_at = at;
+	if (packet->protocol == IPPROTO_TCP && read_tcp(frame, at, packet))
+		return;
 	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP) {
 		if (!load(frame, at, ports, sizeof(ports)))
 			return;
@@ -123,9 +163,6 @@ static __always_inline void read_transport(const struct frame *frame, __u32 at,
 		packet->local_port = ports[1];
 		packet->has_ports = true;
 	}
-	/* A packet that an error quotes may end before that. */
-	if (packet->protocol == IPPROTO_TCP && load(frame, at + TCP_FLAGS_AT, &flags, sizeof(flags)))
-		packet->is_first = (flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 	if (packet->protocol == IPPROTO_ICMP || packet->protocol == IPPROTO_ICMPV6)
 		load(frame, at, &packet->type, sizeof(packet->type));
 }
@@ -193,9 +230,9 @@ static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, 
 }
 
 /* False if it is no IP, or of a VLAN, which is another network. */
-static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
+static __always_inline bool read_packet(struct __sk_buff *skb, enum view view, struct packet *packet)
 {
-	struct frame frame = { .skb = skb };
+	struct frame frame = { .skb = skb, .view = view };
 	__u32 at = settings.ethernet ? ETHERNET_BYTES : 0;
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))

@@ -1,0 +1,62 @@
+//! How many entries there are of what most stacks have none of.
+
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+use super::{Error, Ours};
+
+/// The map's name.
+pub(super) const COUNTS: &str = "counts";
+
+/// What is counted, in the order of `struct counts` in `owned/maps.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Addresses,
+    Connections,
+    ListenersAtAddresses,
+}
+
+/// As the programs see them: what there is none of they do not look for.
+pub(super) struct Counts {
+    map: MapHandle,
+    there: Mutex<[u32; 3]>,
+}
+
+impl Counts {
+    pub(super) fn in_map(map: MapHandle) -> Self {
+        Self { map, there: Mutex::default() }
+    }
+
+    /// Another one was entered. It counts from now on.
+    pub(super) fn one_more(&self, what: Ours) -> Result<(), Error> {
+        self.change(what, |count| count.saturating_add(1))
+    }
+
+    /// One that was entered has gone.
+    pub(super) fn one_less(&self, what: Ours) -> Result<(), Error> {
+        self.change(what, |count| count.saturating_sub(1))
+    }
+
+    fn change(&self, what: Ours, change: fn(u32) -> u32) -> Result<(), Error> {
+        let Some(counted) = counted(what) else { return Ok(()) };
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = there[counted as usize];
+        there[counted as usize] = change(before);
+        if (before == 0) == (there[counted as usize] == 0) {
+            // The programs only ask whether there are any.
+            return Ok(());
+        }
+        let octets: Vec<u8> = there.iter().flat_map(|count| count.to_ne_bytes()).collect();
+        Ok(self.map.update(&0_u32.to_ne_bytes(), &octets, MapFlags::ANY)?)
+    }
+}
+
+fn counted(what: Ours) -> Option<Counted> {
+    match what {
+        Ours::Address(_) => Some(Counted::Addresses),
+        Ours::Connection(..) => Some(Counted::Connections),
+        Ours::Port(_, local) if local.ip().is_unspecified() => None,
+        Ours::Port(..) => Some(Counted::ListenersAtAddresses),
+    }
+}
