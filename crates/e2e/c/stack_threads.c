@@ -1,5 +1,6 @@
 /* Threads, signals, copies of descriptors, and processes. */
 #include "far.h"
+#include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -495,6 +496,69 @@ static void busy(void)
     close(fd);
 }
 
+static void *shoots_soon(void *thread)
+{
+    struct timespec soon = {0, 500 * 1000};
+    nanosleep(&soon, NULL);
+    pthread_kill((pthread_t)thread, SIGUSR1);
+    return NULL;
+}
+
+/* A wait that says itself which signals are blocked meanwhile. */
+static void masked_signals(void)
+{
+    int fd = near_accepted(0), set = epoll_create1(0);
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+    epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    sigset_t usr1, none;
+    sigemptyset(&none);
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    for (int blocks = 0; blocks < 2; blocks++) {
+        /* Blocked in the wait and not outside, or the other way round. */
+        const sigset_t *inside = blocks ? &usr1 : &none, *outside = blocks ? &none : &usr1;
+        for (int way = 0; way < 2; way++) {
+            pthread_sigmask(SIG_SETMASK, outside, NULL);
+            handled = 0;
+            pthread_t thread;
+            pthread_create(&thread, NULL, shoots_soon, (void *)pthread_self());
+            struct timespec limit = {0, 60 * 1000 * 1000};
+            errno = 0;
+            const char *ended = way ? result(epoll_pwait(set, &event, 1, 60, inside))
+                                    : result(ppoll(&(struct pollfd){fd, POLLIN, 0}, 1, &limit, inside));
+            printf("%s, the signal is blocked %s: %s", way ? "epoll_pwait" : "ppoll",
+                   blocks ? "inside" : "outside", ended);
+            pthread_join(thread, NULL);
+            printf(", handled %d\n", handled);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    close(set);
+    close(fd);
+}
+
+static sigjmp_buf back;
+static void jump(int signal UNUSED) { siglongjmp(back, 1); }
+
+/* A handler that does not come back to the call that it has interrupted. */
+static void jumped_out(void)
+{
+    int fd = near_accepted(0);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
+    for (volatile int round = 0; round < 20; round++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, shoots_soon, (void *)pthread_self());
+        if (sigsetjmp(back, 1) == 0)
+            printf("nobody has jumped: %s\n", result(recv(fd, &(char){0}, 1, 0)));
+        pthread_join(thread, NULL);
+    }
+    far_ok(far("put 0 x"));
+    printf("behind 20 jumps out of a wait: %s\n", result(recv(fd, &(char){0}, 1, 0)));
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
+    close(fd);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -504,6 +568,8 @@ int main(int count, char **arguments)
     signals();
     signals_anywhere();
     early_signals();
+    masked_signals();
+    jumped_out();
     cancelled();
     copies();
     shared_port();

@@ -84,6 +84,8 @@ pub struct Engine<D> {
     driver: D,
     stack: Stack,
     clock: Clock,
+    /// When the last turn began.
+    turned: Instant,
     spin: Duration,
     /// The device took nothing more in the last turn.
     full: bool,
@@ -99,7 +101,9 @@ impl<D: Driver> Engine<D> {
     /// Joins them. Time begins now.
     #[must_use]
     pub fn new(driver: D, stack: Stack) -> Self {
-        Self { driver, stack, clock: clock(), spin: Duration::ZERO, full: false }
+        let clock = clock();
+        let turned = clock();
+        Self { driver, stack, clock, turned, spin: Duration::ZERO, full: false }
     }
 
     /// How long it goes on looking after the last thing that happened, before it sleeps. Not at all
@@ -112,6 +116,12 @@ impl<D: Driver> Engine<D> {
     #[must_use]
     pub fn now(&self) -> Instant {
         (self.clock)()
+    }
+
+    /// When the last turn began: for what is about what that has brought, and need not read the clock again.
+    #[must_use]
+    pub fn turned(&self) -> Instant {
+        self.turned
     }
 
     /// The stack, to be set up, or asked.
@@ -148,6 +158,7 @@ impl<D: Driver> Engine<D> {
     /// may do before somebody sleeps on its completions is not needed then.
     fn turn_or_glance(&mut self, program: &mut impl Program, glance: bool) -> io::Result<bool> {
         let now = (self.clock)();
+        self.turned = now;
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut happened =
             driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;

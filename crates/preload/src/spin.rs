@@ -1,8 +1,9 @@
 //! `--spin`: the loop that tries before it sleeps.
 //!
 //! While it spins a thread looks at its signals too: one that has a handler ends the wait as it
-//! would end the call. Signals are blocked meanwhile, so that none slips in between the last try
-//! and the sleep, where it would have interrupted the program's call and now would not.
+//! would end the call. Ahead of a call of the kernel's signals are blocked meanwhile ([`Quiet`]), so that none slips in
+//! between the last try and the sleep, where it would have interrupted the program's call and now would not. The stack
+//! knows which handlers have run (`stacked::handlers`), and needs no system call for that.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,6 +22,8 @@ use crate::{POSIX, linux};
 
 thread_local! {
     static WAITS: Cell<Waits> = const { Cell::new(Waits::new()) };
+    /// This thread is one of those that spin; or a handler has jumped out of that.
+    static SPINS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The program has installed a handler for a signal that can come at any time.
@@ -35,7 +38,7 @@ const SOMEBODY_ELSE: Duration = Duration::from_micros(20);
 /// A wait this short did not sleep.
 const NO_WAIT: Duration = Duration::from_micros(3);
 /// Tries between two offers of the core to whoever is ready, if each is a system call.
-const TRIES_A_TURN: u32 = 4;
+const TRIES_A_TURN: u32 = 16;
 /// The same if each is a look into memory: about as long.
 const GLANCES_A_TURN: u32 = 24;
 
@@ -56,47 +59,81 @@ pub(crate) fn note_handler(signal: c_int, handler: usize) {
     }
 }
 
-/// Calls `attempt` until it says that it has succeeded, for as long as a thread of this program should spin.
-pub(crate) fn attempt(limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
+/// Calls `attempt` until it says that it has succeeded, for as long as a thread of this program should spin, and no
+/// handler has run (`is_interrupted`). Of a wait that ends here it learns.
+pub(crate) fn attempt(
+    limit: Option<Duration>,
+    is_interrupted: impl Fn() -> bool,
+    attempt: &mut dyn FnMut() -> bool,
+) -> Tried {
     let budget = budget(limit);
     if budget.is_zero() || is_off() {
         return Tried::Nothing;
     }
-    match spin(budget, GLANCES_A_TURN, || attempt().then_some(())) {
+    let try_now = || attempt().then_some(());
+    match spin(budget, GLANCES_A_TURN, || is_interrupted().then_some(()), try_now) {
         Spun::Done(()) => Tried::Done,
-        Spun::Signals(pending) if handled(pending).any(|_| true) => Tried::Interrupted,
-        _ => Tried::Nothing,
+        Spun::Interrupted(()) => Tried::Interrupted,
+        Spun::Nothing => Tried::Nothing,
     }
 }
 
 /// How a spell of spinning ended.
-enum Spun<T> {
+enum Spun<T, I> {
     /// Something was there.
     Done(T),
-    /// A signal with a handler came: these are pending.
-    Signals(u64),
+    /// A signal came.
+    Interrupted(I),
     /// Nothing came: sleep.
     Nothing,
 }
 
-/// Spins for `budget` on `try_now`, and offers the core to others between so many tries.
-fn spin<T>(budget: Duration, tries_a_turn: u32, mut try_now: impl FnMut() -> Option<T>) -> Spun<T> {
-    let adaptive = POSIX.settings().spin == Spin::Auto;
-    if SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
+/// Counts this thread among those that spin, unless a program that adapts has as many as cores.
+fn begin_spinning(adaptive: bool) -> bool {
+    if !SPINS.replace(true) && SPINNING.fetch_add(1, Relaxed) >= cores() && adaptive {
+        end_spinning();
+        return false;
+    }
+    true
+}
+
+fn end_spinning() {
+    // A handler on top of this may have spun, too, and have ended it for both.
+    if SPINS.replace(false) {
         SPINNING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Spins ahead of a call of the kernel's: with signals blocked, of which it gives those that are pending.
+fn spin_quietly<T>(budget: Duration, try_now: impl FnMut() -> Option<T>) -> Spun<T, u64> {
+    let quiet = Quiet::begin();
+    let pending = || quiet.as_ref().map(Quiet::pending).filter(|set| *set != 0);
+    spin(budget, TRIES_A_TURN, pending, try_now)
+}
+
+/// Spins for `budget` on `try_now`, and offers the core to others between so many tries. Of a wait that ends here it
+/// learns; the clock is not read for that once more, as whoever has waited has something to do now.
+fn spin<T, I>(
+    budget: Duration,
+    tries_a_turn: u32,
+    interruption: impl Fn() -> Option<I>,
+    mut try_now: impl FnMut() -> Option<T>,
+) -> Spun<T, I> {
+    let adaptive = POSIX.settings().spin == Spin::Auto;
+    if !begin_spinning(adaptive) {
         return Spun::Nothing;
     }
-    let quiet = Quiet::begin();
     let begin = linux::now();
     let mut last = begin;
     let mut tries = 0;
     let ended = loop {
         if let Some(done) = try_now() {
             with_waits(Waits::undisturbed);
+            learn(last.since(begin));
             break Spun::Done(done);
         }
-        if let Some(pending) = quiet.as_ref().map(Quiet::pending).filter(|set| *set != 0) {
-            break Spun::Signals(pending);
+        if let Some(interruption) = interruption() {
+            break Spun::Interrupted(interruption);
         }
         let now = linux::now();
         if now.since(begin) >= budget {
@@ -114,8 +151,7 @@ fn spin<T>(budget: Duration, tries_a_turn: u32, mut try_now: impl FnMut() -> Opt
             core::hint::spin_loop();
         }
     };
-    drop(quiet);
-    SPINNING.fetch_sub(1, Relaxed);
+    end_spinning();
     ended
 }
 
@@ -164,26 +200,22 @@ fn wait_spinning(
         learn(linux::now().since(begin));
         return ready;
     }
-    let spun = spin(budget, TRIES_A_TURN, || match try_now() {
+    let spun = spin_quietly(budget, || match try_now() {
         0 => None,
         ready => Some((ready, linux::errno())),
     });
-    let spent = linux::now().since(begin);
-    let ready = match spun {
-        Spun::Done((ready, errno)) => {
-            if ready < 0 {
-                return fail(Errno(errno)) as c_int;
-            }
+    match spun {
+        Spun::Done((ready, errno)) if ready < 0 => fail(Errno(errno)) as c_int,
+        Spun::Done((ready, _)) => ready,
+        // None of these calls is ever restarted (signal(7)).
+        Spun::Interrupted(pending) if handled(pending).any(|_| true) => fail(Errno::EINTR) as c_int,
+        _ => {
+            let spent = linux::now().since(begin);
+            let ready = call(Some(limit.map(|limit| limit.saturating_sub(spent))));
+            learn(linux::now().since(begin));
             ready
         }
-        // None of these calls is ever restarted (signal(7)).
-        Spun::Signals(pending) if handled(pending).any(|_| true) => {
-            return fail(Errno::EINTR) as c_int;
-        }
-        _ => call(Some(limit.map(|limit| limit.saturating_sub(spent)))),
-    };
-    learn(linux::now().since(begin));
-    ready
+    }
 }
 
 /// A receive. `try_now` receives with the flags given; `call` is the program's own call.
@@ -222,9 +254,9 @@ pub(crate) fn receive(
     }
     let limit = linux::receive_timeout(fd);
     let budget = limit.map_or(budget, |limit| budget.min(limit));
-    let received = match spin(budget, TRIES_A_TURN, try_now) {
-        Spun::Done(result) => libc_result(result),
-        Spun::Signals(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
+    let received = match spin_quietly(budget, try_now) {
+        Spun::Done(result) => return libc_result(result),
+        Spun::Interrupted(pending) if interrupts(fd, pending) => fail(Errno::EINTR),
         // SO_RCVTIMEO cannot be told how much of it has passed: a wait that spinning has used
         // up is over, a longer one is overrun by a spell of spinning at most.
         _ if limit.is_some_and(|limit| linux::now().since(begin) >= limit) => fail(Errno::EAGAIN),
@@ -242,9 +274,9 @@ pub(crate) fn readiness(fd: c_int, events: i16, limit: Option<Duration>) -> Resu
         return Ok(());
     }
     let ready = || linux::poll_one(fd, events, Some(Duration::ZERO)).ok().filter(|ready| *ready);
-    match spin(budget, TRIES_A_TURN, ready) {
+    match spin_quietly(budget, ready) {
         Spun::Done(_) => Ok(()),
-        Spun::Signals(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
+        Spun::Interrupted(pending) if interrupts(fd, pending) => Err(Errno::EINTR),
         _ if limit == Some(budget) => Err(Errno::EAGAIN),
         _ => Ok(()),
     }

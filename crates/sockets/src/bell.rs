@@ -1,4 +1,4 @@
-//! What wakes one thread: an eventfd of its own, made when it first sleeps.
+//! What wakes one thread: an eventfd of its own, made when it first sleeps; and where that thread is asleep.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -7,11 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::parts::{AtomicParts, Part, Parts};
+
 /// A thread's bell.
-pub(crate) type Bell = Arc<EventFd>;
+pub(crate) type Bell = Arc<OneBell>;
+
+#[derive(Debug)]
+pub(crate) struct OneBell {
+    event: EventFd,
+    /// Where its thread sleeps, and makes the turns when something comes.
+    asleep: AtomicParts,
+}
 
 /// Every bell of the process.
-static ALL: Mutex<Vec<Weak<EventFd>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Weak<OneBell>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static BELL: RefCell<Option<(u32, Bell)>> = const { RefCell::new(None) };
@@ -36,7 +45,8 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
 
 fn make() -> Result<Bell, Errno> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    let bell = Arc::new(EventFd::from_flags(flags)?);
+    let event = EventFd::from_flags(flags)?;
+    let bell = Arc::new(OneBell { event, asleep: AtomicParts::default() });
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|bell| bell.strong_count() > 0);
     all.push(Arc::downgrade(&bell));
@@ -49,13 +59,43 @@ pub(crate) fn descriptors() -> Vec<RawFd> {
     all.iter().filter_map(|bell| Some(bell.upgrade()?.as_raw_fd())).collect()
 }
 
+impl OneBell {
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    /// Its thread is about to sleep there.
+    pub(crate) fn falls_asleep(&self, part: Part) {
+        self.asleep.add(part);
+    }
+
+    /// It sleeps there no more.
+    pub(crate) fn wakes(&self, part: Part) {
+        self.asleep.take(Parts::of(part));
+    }
+
+    /// Whether it does, and no handler runs on top of that.
+    pub(crate) fn is_asleep(&self, part: Part) -> bool {
+        self.asleep.get().has(part)
+    }
+}
+
+/// For a signal handler: the calling thread sleeps nowhere, as far as that is known, until it says so again. Where it did.
+pub(crate) fn sleep_nowhere() -> Parts {
+    let bell = BELL.try_with(|bell| {
+        let bell = bell.try_borrow().ok()?;
+        bell.as_ref().map(|(_, bell)| bell.asleep.take(Parts::ALL))
+    });
+    bell.ok().flatten().unwrap_or(Parts::NONE)
+}
+
 /// Wakes the thread whose bell it is.
 pub(crate) fn ring(bell: &Bell) {
     // The counter is full only if nobody has listened for a very long time.
-    let _ = bell.write(1);
+    let _ = bell.event.write(1);
 }
 
 /// It was heard.
 pub(crate) fn silence(bell: &Bell) {
-    let _ = bell.read();
+    let _ = bell.event.read();
 }

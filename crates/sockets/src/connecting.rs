@@ -112,7 +112,7 @@ impl<O: Outside> Sockets<O> {
             return done.flatten().unwrap_or(Err(Errno::EALREADY));
         }
         let wait = Wait {
-            waits_for: For::Sockets(vec![slot]),
+            waits_for: For::Socket(slot),
             parts: Parts::of(part),
             limit,
             mask: None,
@@ -202,7 +202,7 @@ impl<O: Outside> Sockets<O> {
         });
         let Ok((slot, place, limit)) = begun else { return };
         let wait = Wait {
-            waits_for: For::Sockets(vec![slot]),
+            waits_for: For::Socket(slot),
             parts: Parts::of(self.at(fd)),
             limit: Some(limit),
             mask: None,

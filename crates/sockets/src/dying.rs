@@ -91,7 +91,7 @@ impl<O: Outside> Sockets<O> {
     #[cold]
     pub(crate) fn sleep_for_ever(&self) {
         while self.dying.by.load(SeqCst) != 0 {
-            let _ = self.outside.poll(&mut [], None, None);
+            let _ = self.outside.poll(&mut [], None);
         }
     }
 }

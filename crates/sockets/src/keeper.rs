@@ -6,7 +6,6 @@
 //! of them goes on; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
 //! gives the stack something to send. Each part (`parts`) has a keeper of its own.
 
-use std::os::fd::AsRawFd as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,6 +25,9 @@ const LOOKS_BEFORE_REST: u32 = 20;
 
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
+
+/// A lock that is held for moments is free before so many looks.
+const TRIES: u32 = 1000;
 
 /// The keeper of a process, or of a part of it.
 #[derive(Debug)]
@@ -76,6 +78,21 @@ impl State {
         self.exists.load(SeqCst)
     }
 
+    /// Wakes it, for the handler of a signal that has come while this thread slept, and so held no lock: others hold this
+    /// one for moments only.
+    fn wake_from_sleep(&self) {
+        if !self.rests.swap(false, SeqCst) {
+            return;
+        }
+        for _ in 0..TRIES {
+            if let Ok(_lock) = self.lock.try_lock() {
+                self.wake.notify_one();
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Wakes it, for a signal handler: who was interrupted may hold the locks, and then it is for the next time.
     pub(crate) fn try_wake(&self) {
         if let Ok(_lock) = self.lock.try_lock() {
@@ -118,6 +135,14 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// For a signal handler that is about to run on top of what the calling thread does, and may jump out of it: a sleep of
+    /// ours is nothing to count on until the thread says so again.
+    pub fn handler_runs(&self) {
+        for part in bell::sleep_nowhere().iter() {
+            self.share(part).keeper.wake_from_sleep();
+        }
+    }
+
     /// Something was given to the stack to be sent, which leaves with the next turn.
     #[inline]
     pub(crate) fn keeper_must_send(&self, part: Part) {
@@ -142,7 +167,7 @@ impl<O: Outside> Sockets<O> {
                 Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),
                 None => (Vec::new(), PERIOD),
             };
-            let _ = self.outside.poll(&mut fds, Some(limit), None);
+            let _ = self.outside.poll(&mut fds, Some(limit));
             let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
             if host_too {
                 host_looked = Instant::now();
@@ -232,7 +257,7 @@ impl<O: Outside> Sockets<O> {
         if rests == Some(true) {
             let all = rest.all().map(|(fd, _)| fd).chain([bell.as_raw_fd()]);
             let mut fds: Vec<_> = all.map(readable).collect();
-            let _ = self.outside.poll(&mut fds, rest.limit, None);
+            let _ = self.outside.poll(&mut fds, rest.limit);
         }
         keeper.watches.store(false, SeqCst);
         bell::silence(&bell);

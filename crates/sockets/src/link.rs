@@ -167,6 +167,14 @@ impl Link {
         }
     }
 
+    /// When its last turn began ([`Engine::turned`]).
+    pub(crate) fn turned(&self) -> Instant {
+        match &self.side {
+            Side::Own(engine) => engine.turned(),
+            Side::Attached(attached) => attached.turned(),
+        }
+    }
+
     pub(crate) fn stack(&mut self) -> &mut dyn Tcp {
         match &mut self.side {
             Side::Own(engine) => engine.stack(),

@@ -106,7 +106,7 @@ impl<O: Outside> Sockets<O> {
         }
         let mut kernel = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
         let wait = Wait {
-            waits_for: For::Sockets(vec![slot]),
+            waits_for: For::Socket(slot),
             parts: Parts::of(part),
             limit,
             mask: None,
@@ -149,7 +149,7 @@ impl<O: Outside> Sockets<O> {
     /// Whether the kernel's descriptor is ready now.
     pub(crate) fn is_ready(&self, fd: RawFd, events: i16) -> bool {
         let mut one = [libc::pollfd { fd, events, revents: 0 }];
-        matches!(self.outside.poll(&mut one, Some(Duration::ZERO), None), Ok(1..))
+        matches!(self.outside.poll(&mut one, Some(Duration::ZERO)), Ok(1..))
     }
 
     /// The oldest connection of a listener.

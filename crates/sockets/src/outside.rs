@@ -22,18 +22,15 @@ pub enum Tried {
 
 /// The process around it.
 pub trait Outside: Sync {
-    /// ppoll(2), made by libc: signals may interrupt it, and a thread be cancelled in it. `mask` is the
-    /// set of signals that are blocked meanwhile, as the program gave it.
+    /// ppoll(2), made by libc: signals may interrupt it, and a thread be cancelled in it.
     ///
     /// # Errors
     ///
     /// As the call has them.
-    fn poll(
-        &self,
-        fds: &mut [libc::pollfd],
-        limit: Option<Duration>,
-        mask: Option<&libc::sigset_t>,
-    ) -> Result<usize, Errno>;
+    fn poll(&self, fds: &mut [libc::pollfd], limit: Option<Duration>) -> Result<usize, Errno>;
+
+    /// From now on the calling thread has these signals blocked, and no others; gives those that were.
+    fn block(&self, signals: &libc::sigset_t) -> libc::sigset_t;
 
     /// What an epoll set of the kernel's has ready now.
     ///
@@ -57,7 +54,7 @@ pub trait Outside: Sync {
     /// and at most for `limit`.
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried;
 
-    /// How long a wait was, from its beginning to its answer.
+    /// How long a wait was that has not ended while it was tried, from its beginning to its answer.
     fn learn(&self, waited: Duration);
 
     /// Handlers of signals that have run so far leave the calling thread waiting.

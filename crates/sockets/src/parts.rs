@@ -28,6 +28,10 @@ pub struct Part(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Parts(u64);
 
+/// Some of them, which several threads may change.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicParts(AtomicU64);
+
 /// By descriptor: one more than the number of the part that has its socket, zero for none. It stays when the kernel gets
 /// the socket: who still comes for it is told so there.
 static SOCKETS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
@@ -76,8 +80,24 @@ impl Part {
     }
 }
 
+impl AtomicParts {
+    pub(crate) fn get(&self) -> Parts {
+        Parts(self.0.load(SeqCst))
+    }
+
+    pub(crate) fn add(&self, part: Part) {
+        self.0.fetch_or(1 << part.0, SeqCst);
+    }
+
+    /// Takes these out; gives those that were there.
+    pub(crate) fn take(&self, parts: Parts) -> Parts {
+        Parts(self.0.fetch_and(!parts.0, SeqCst)).and(parts)
+    }
+}
+
 impl Parts {
     pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self(u64::MAX);
 
     pub(crate) fn of(part: Part) -> Self {
         Self(1 << part.0)

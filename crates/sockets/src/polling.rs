@@ -106,7 +106,7 @@ impl<O: Outside> Sockets<O> {
             }
             let any_of_ours = fds.iter().any(|one| one.revents != 0);
             if has_kernel && (any_of_ours || look.kernel == Kernel::Ask) {
-                let looked = self.outside.poll(&mut asked, Some(Duration::ZERO), None);
+                let looked = self.outside.poll(&mut asked, Some(Duration::ZERO));
                 if matches!(looked, Ok(1..)) {
                     for (one, asked) in fds.iter_mut().zip(&asked) {
                         one.revents |= asked.revents;

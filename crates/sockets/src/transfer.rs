@@ -52,7 +52,7 @@ pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
 impl<O: Outside> Sockets<O> {
     fn wait_for<'a>(part: Part, course: Course) -> Wait<'a> {
         Wait {
-            waits_for: For::Sockets(vec![course.slot]),
+            waits_for: For::Socket(course.slot),
             parts: Parts::of(part),
             limit: course.limit,
             mask: None,
@@ -104,12 +104,17 @@ impl<O: Outside> Sockets<O> {
         let (course, first) = self.call(fd, |world| {
             let course = world.course(fd, flags, way)?;
             let first = attempt(world, course);
-            let again = first.is_none() && !course.waits;
-            if again {
+            if first.is_some() {
+                return Ok((course, first));
+            }
+            if course.waits {
+                // What it has said is what the other end waits for: it leaves before anything else is done.
+                world.begin_wait();
+            } else {
                 // What has come or gone meanwhile.
                 world.turn_if_due();
             }
-            Ok((course, if again { attempt(world, course) } else { first }))
+            Ok((course, attempt(world, course)))
         })?;
         match first {
             Some(done) => done,
@@ -289,7 +294,7 @@ impl World {
         received: &mut usize,
         flags: i32,
     ) -> Result<bool, Errno> {
-        let (link, now) = self.link(place)?;
+        let (link, turned) = self.link_as_turned(place)?;
         let look = flags & libc::MSG_PEEK != 0;
         // A look begins at the first octet each time.
         let mut behind = if look { 0 } else { *received };
@@ -298,7 +303,7 @@ impl World {
         }
         if pieces.iter().all(|piece| piece.is_empty()) {
             // Who wants nothing waits for something all the same (tcp_recvmsg).
-            let there = link.stack().peek(now, place.id, &mut [0]);
+            let there = link.stack().peek(turned, place.id, &mut [0]);
             return there.map(|there| there == 0).map_err(errno::of_recv);
         }
         if look && pieces.len() > 1 {
@@ -314,9 +319,9 @@ impl World {
             let wanted = room.len();
             let stack = link.stack();
             let taken = if look {
-                stack.peek(now, place.id, room)
+                stack.peek(turned, place.id, room)
             } else {
-                stack.recv(now, place.id, room)
+                stack.recv(turned, place.id, room)
             };
             match taken {
                 Ok(0) => return Ok(true),
@@ -340,9 +345,9 @@ impl World {
         pieces: &mut [IoSliceMut<'_>],
         received: &mut usize,
     ) -> Result<bool, Errno> {
-        let (link, now) = self.link(place)?;
+        let (link, turned) = self.link_as_turned(place)?;
         let mut all = vec![0; pieces.iter().map(|piece| piece.len()).sum()];
-        let looked = link.stack().peek(now, place.id, &mut all).map_err(errno::of_recv)?;
+        let looked = link.stack().peek(turned, place.id, &mut all).map_err(errno::of_recv)?;
         let mut left = &all[..looked];
         for piece in pieces {
             let (now, later) = left.split_at(left.len().min(piece.len()));

@@ -2,7 +2,7 @@
 //! stack's.
 
 use std::cell::Cell;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -82,14 +82,28 @@ impl<O: Outside> Drop for Asleep<'_, O> {
     }
 }
 
+/// The thread has other signals blocked than it had before while this lives.
+struct Masked<'a, O: Outside> {
+    sockets: &'a Sockets<O>,
+    before: libc::sigset_t,
+}
+
+impl<O: Outside> Drop for Masked<'_, O> {
+    fn drop(&mut self) {
+        self.sockets.outside.block(&self.before);
+    }
+}
+
 impl<O: Outside> Sockets<O> {
     /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
     pub(crate) fn wait<T>(
         &self,
-        wait: Wait<'_>,
+        mut wait: Wait<'_>,
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
-        let begun = Instant::now();
+        if let Some(mask) = wait.mask.take() {
+            return self.wait_masked(mask, wait, attempt);
+        }
         let parts = self.parts_waited_for(&wait);
         // The turns are made here.
         let elsewhere = HAS_GIVEN.replace(Parts::NONE).without(parts);
@@ -104,7 +118,7 @@ impl<O: Outside> Sockets<O> {
             && !tries
             && let Ok(bell) = bell::mine(self.process())
         {
-            return self.sleep(wait, (begun, &bell), attempt);
+            return self.sleep(wait, bell, attempt);
         }
         let mut found = None;
         let mut look = |look: fn(&mut World), kernel| {
@@ -124,22 +138,47 @@ impl<O: Outside> Sockets<O> {
             let asks = glances.is_multiple_of(GLANCES_A_QUESTION);
             look(World::glance, if asks { Kernel::Ask } else { Kernel::Leave })
         };
+        // Behind the first look, which has sent what the other end waits for.
+        let begun = Instant::now();
         let bell = bell::mine(self.process())?;
-        let tried = self.outside.try_for_a_while(wait.limit, &mut glance);
-        let waited = match tried {
-            Tried::Done => Ok(found),
-            Tried::Interrupted if self.is_ended(&wait) => Err(Errno::EINTR),
-            _ => self.sleep(wait, (begun, &bell), attempt),
-        };
+        match self.outside.try_for_a_while(wait.limit, &mut glance) {
+            Tried::Done => return Ok(found),
+            Tried::Interrupted if self.is_ended(&wait) => return Err(Errno::EINTR),
+            _ => {}
+        }
+        let limit = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        let slept = self.sleep(Wait { limit, ..wait }, bell, attempt);
         self.outside.learn(begun.elapsed());
-        waited
+        slept
+    }
+
+    /// The same with these signals blocked meanwhile. Those that are let in come when there is nothing to be found, and
+    /// end it; those that are kept out come when it is over.
+    fn wait_masked<T>(
+        &self,
+        mask: &libc::sigset_t,
+        wait: Wait<'_>,
+        attempt: &mut Attempt<'_, T>,
+    ) -> Result<Option<T>, Errno> {
+        let found = self.look(self.parts_waited_for(&wait), Kernel::Ask, &mut |world, told| {
+            world.begin_wait();
+            attempt(world, told)
+        });
+        if found.is_some() {
+            return Ok(found);
+        }
+        let _masked = Masked { sockets: self, before: self.outside.block(mask) };
+        if self.outside.was_interrupted() && self.is_ended(&wait) {
+            return Err(Errno::EINTR);
+        }
+        self.wait(wait, attempt)
     }
 
     /// Those of a set become more while somebody waits there.
     fn parts_waited_for(&self, wait: &Wait<'_>) -> Parts {
         match wait.waits_for {
             For::Set(set) => self.wait_there(set).or(wait.parts),
-            For::Sockets(_) => wait.parts,
+            For::Socket(_) | For::Sockets(_) => wait.parts,
         }
     }
 
@@ -174,13 +213,16 @@ impl<O: Outside> Sockets<O> {
     fn sleep<T>(
         &self,
         wait: Wait<'_>,
-        (begun, bell): (Instant, &Bell),
+        bell: Bell,
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
+        let bell = &bell;
+        // One that is too long to be told lasts for ever.
+        let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
-            let left = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             // What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
             let asks = left == Some(Duration::ZERO)
                 || wait.kernel.iter().any(|one| one.revents != 0)
@@ -231,7 +273,7 @@ impl<O: Outside> Sockets<O> {
             let woken = if self.outside.was_interrupted() {
                 Err(Errno::EINTR)
             } else {
-                self.outside.poll(&mut fds, limit, wait.mask)
+                self.outside.poll(&mut fds, limit)
             };
             if woken.is_err() || fds[kernel].revents != 0 {
                 bell::silence(bell);

@@ -30,6 +30,8 @@ use crate::tick::{self, Tick};
 pub(crate) enum For {
     /// A member of this set.
     Set(RawFd),
+    /// This one.
+    Socket(Slot),
     /// One of these.
     Sockets(Vec<Slot>),
 }
@@ -212,6 +214,14 @@ impl World {
         Ok((link, now))
     }
 
+    /// The same for who looks at what the last turn has brought, or takes it: of that, its time is the time. The
+    /// clock is not read again, which is a part of what a small call costs.
+    pub(crate) fn link_as_turned(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
+        let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
+        let turned = link.turned();
+        Ok((link, turned))
+    }
+
     /// One turn of every engine; whether anything has happened.
     pub(crate) fn turn(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
@@ -231,7 +241,7 @@ impl World {
         if self.is_anybody_asleep() {
             self.links().iter_mut().for_each(Link::watch_on);
         }
-        self.turned = self.now();
+        self.turned = self.links().first().map_or(Instant::ZERO, |link| link.turned());
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
             && self.turned.since(self.moved) >= tick::MOVES
         {
@@ -338,7 +348,12 @@ impl World {
     /// Whoever sleeps on a socket looks at it again.
     pub(crate) fn wake(&self, slot: Slot) {
         for sleeper in &self.sleepers {
-            if matches!(&sleeper.waits_for, For::Sockets(slots) if slots.contains(&slot)) {
+            let is_for = match &sleeper.waits_for {
+                For::Socket(one) => *one == slot,
+                For::Sockets(slots) => slots.contains(&slot),
+                For::Set(_) => false,
+            };
+            if is_for {
                 bell::ring(&sleeper.bell);
             }
         }
@@ -348,6 +363,7 @@ impl World {
     pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, rest: &mut Rest) {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
+        bell.falls_asleep(self.table.part());
         self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
         self.what_wakes(rest);
     }
@@ -393,11 +409,14 @@ impl World {
 
     /// It sleeps no more.
     pub(crate) fn woken(&mut self, bell: &Bell) {
+        bell.wakes(self.table.part());
         self.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
     }
 
+    /// Whether a thread makes turns when something comes. One that a signal handler has interrupted may never come back.
     pub(crate) fn is_anybody_asleep(&self) -> bool {
-        !self.sleepers.is_empty()
+        let part = self.table.part();
+        self.sleepers.iter().any(|sleeper| sleeper.bell.is_asleep(part))
     }
 
     /// A socket is closed for good.
@@ -503,8 +522,8 @@ impl World {
             Kind::Connection { place, .. } => *place,
         };
         let low_water = socket.asked.receive_low_water;
-        let Ok((link, now)) = self.link(place) else { return FAILED };
-        let ready = link.stack().readiness(now, place.id);
+        let Ok((link, turned)) = self.link_as_turned(place) else { return FAILED };
+        let ready = link.stack().readiness(turned, place.id);
         let bits = [
             (Ready::READABLE, READABLE),
             (Ready::WRITABLE, WRITABLE),

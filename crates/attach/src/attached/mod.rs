@@ -76,7 +76,9 @@ pub struct Attached {
     config: Config,
     counters: Counters,
     begun: Clock,
-    looked: Clock,
+    /// When the last turn ended.
+    turned: Instant,
+    looked: Instant,
     /// Somebody was refused as the ring is full.
     starves: bool,
     /// Why nothing more is said to the instance.
@@ -87,7 +89,6 @@ impl Attached {
     /// With nothing on it yet.
     #[must_use]
     pub fn new(end: ProgramEnd) -> Self {
-        let now = Clock::now();
         Self {
             end,
             seats: Vec::new(),
@@ -103,8 +104,9 @@ impl Attached {
             record: Vec::new(),
             config: Config::default(),
             counters: Counters::default(),
-            begun: now,
-            looked: now,
+            begun: Clock::now(),
+            turned: Instant::ZERO,
+            looked: Instant::ZERO,
             starves: false,
             failed: None,
         }
@@ -116,6 +118,12 @@ impl Attached {
         Instant::ZERO + self.begun.elapsed()
     }
 
+    /// When the last turn ended.
+    #[must_use]
+    pub fn turned(&self) -> Instant {
+        self.turned
+    }
+
     /// Takes in what the instance has said, and shows it what was done; whether anything has happened.
     ///
     /// # Errors
@@ -125,8 +133,9 @@ impl Attached {
         self.end.sleeper.note_ring();
         let heard = self.hear()?;
         let said = self.say()?;
-        if self.looked.elapsed() >= LOOKS_AFTER {
-            self.looked = Clock::now();
+        self.turned = self.now();
+        if self.turned.since(self.looked) >= LOOKS_AFTER {
+            self.looked = self.turned;
             if is_gone(self.end.control.as_fd()) {
                 // What it has said before is not lost.
                 self.hear()?;

@@ -153,6 +153,7 @@ unsafe extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context:
     }
     let ends = ENDED.get() || flags & libc::SA_RESTART == 0;
     has_run(ends);
+    super::SOCKETS.handler_runs();
     if let Some(bell) = BELL.get() {
         let once = 1_u64;
         // SAFETY: eight bytes that live as long as the call. What was in errno is the program's.

@@ -80,18 +80,12 @@ pub(super) fn is_set(fd: RawFd) -> bool {
 }
 
 impl Outside for Process {
-    fn poll(
-        &self,
-        fds: &mut [libc::pollfd],
-        limit: Option<Duration>,
-        mask: Option<&libc::sigset_t>,
-    ) -> Result<usize, Errno> {
+    fn poll(&self, fds: &mut [libc::pollfd], limit: Option<Duration>) -> Result<usize, Errno> {
         let limit = limit.map(linux::timespec);
         let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
-        let mask = mask.map_or(core::ptr::null(), |mask| &raw const *mask);
-        // SAFETY: a slice of pollfds, and pointers to a time and a set that live as long as the call.
-        let ready =
-            unsafe { real::ppoll()(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit, mask) };
+        let number = fds.len() as libc::nfds_t;
+        // SAFETY: a slice of pollfds, and a pointer to a time that lives as long as the call.
+        let ready = unsafe { real::ppoll()(fds.as_mut_ptr(), number, limit, core::ptr::null()) };
         usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
     }
 
@@ -112,7 +106,17 @@ impl Outside for Process {
     }
 
     fn try_for_a_while(&self, limit: Option<Duration>, attempt: &mut dyn FnMut() -> bool) -> Tried {
-        spin::attempt(limit, attempt)
+        spin::attempt(limit, super::handlers::was_interrupted, attempt)
+    }
+
+    fn block(&self, signals: &libc::sigset_t) -> libc::sigset_t {
+        // SAFETY: a set of all zeros is empty; the kernel reads and writes eight bytes, of which glibc's sets have more.
+        unsafe {
+            let mut before: libc::sigset_t = core::mem::zeroed();
+            let (how, set) = (libc::SIG_SETMASK, core::ptr::from_ref(signals));
+            let _ = raw!(SYS_rt_sigprocmask, how, set, &raw mut before, 8);
+            before
+        }
     }
 
     fn goes_on_waiting(&self) {
