@@ -149,7 +149,16 @@ static void masks(void)
     FD_SET(pair[0], &readable);
     got = pselect(pair[0] + 1, &readable, NULL, NULL, &limit, &before);
     printf("pselect: %s, signals %d\n", result(got), (int)caught);
+    /* The other way round: one that is kept out ends nothing, and comes behind the wait. */
     sigprocmask(SIG_SETMASK, &before, NULL);
+    struct timespec shorter = {0, 60 * 1000 * 1000};
+    arm(0, 5);
+    got = ppoll(&(struct pollfd){pair[0], POLLIN, 0}, 1, &shorter, &alarm_only);
+    printf("ppoll that keeps one out: %s, signals %d\n", result(got), (int)caught);
+    arm(0, 5);
+    got = epoll_pwait(set, &event, 1, 60, &alarm_only);
+    printf("epoll_pwait that keeps one out: %s, signals %d\n", result(got), (int)caught);
+    disarm();
 }
 
 int main(void)

@@ -174,22 +174,31 @@ pub(crate) fn learn(waited: Duration) {
     }
 }
 
-/// A wait of the poll family. `try_now` polls without waiting; `call` is the program's own call,
-/// with the time left if spinning took some of it (`Some(None)`: no limit).
+/// The signals of a mask that a wait has of its own: these do not end it.
+///
+/// # Safety
+/// As the calls that take one.
+pub(crate) unsafe fn kept_out(mask: *const libc::sigset_t) -> u64 {
+    // SAFETY: as promised; what the kernel takes of it is its first eight bytes.
+    if mask.is_null() { 0 } else { unsafe { mask.cast::<u64>().read() } }
+}
+
+/// A wait of the poll family, of at most so long and with these signals kept out of it. `try_now` polls without waiting;
+/// `call` is the program's own call, with the time left if spinning took some of it (`Some(None)`: no limit).
 #[inline]
 pub(crate) fn wait(
-    limit: Option<Duration>,
+    (limit, kept_out): (Option<Duration>, u64),
     try_now: impl FnMut() -> c_int,
     call: impl FnOnce(Option<Option<Duration>>) -> c_int,
 ) -> c_int {
     if is_off() || limit == Some(Duration::ZERO) {
         return call(None);
     }
-    wait_spinning(limit, try_now, call)
+    wait_spinning((limit, kept_out), try_now, call)
 }
 
 fn wait_spinning(
-    limit: Option<Duration>,
+    (limit, kept_out): (Option<Duration>, u64),
     mut try_now: impl FnMut() -> c_int,
     call: impl FnOnce(Option<Option<Duration>>) -> c_int,
 ) -> c_int {
@@ -208,7 +217,9 @@ fn wait_spinning(
         Spun::Done((ready, errno)) if ready < 0 => fail(Errno(errno)) as c_int,
         Spun::Done((ready, _)) => ready,
         // None of these calls is ever restarted (signal(7)).
-        Spun::Interrupted(pending) if handled(pending).any(|_| true) => fail(Errno::EINTR) as c_int,
+        Spun::Interrupted(pending) if handled(pending & !kept_out).any(|_| true) => {
+            fail(Errno::EINTR) as c_int
+        }
         _ => {
             let spent = linux::now().since(begin);
             let ready = call(Some(limit.map(|limit| limit.saturating_sub(spent))));

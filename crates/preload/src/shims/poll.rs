@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C-unwind" fn poll(
         }
         before_poll(fds, number, Call::Poll);
         spin::wait(
-            milliseconds(timeout),
+            (milliseconds(timeout), 0),
             || libc_result(raw!(SYS_poll, fds, number, 0)) as c_int,
             |left| match left {
                 None => real::poll()(fds, number, timeout),
@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
         }
         let none = linux::timespec(Duration::ZERO);
         spin::wait(
-            limit,
+            (limit, spin::kept_out(mask)),
             || call(&raw const none),
             |left| match left {
                 None => call(timeout),
@@ -264,7 +264,7 @@ pub(crate) unsafe extern "C-unwind" fn select(
             }
         };
         spin::wait(
-            limit,
+            (limit, 0),
             || {
                 let ready = try_select(number, sets, core::ptr::null());
                 if ready > 0
@@ -312,7 +312,7 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
             return stacked::select(number, sets, limit, mask);
         }
         spin::wait(
-            limit,
+            (limit, spin::kept_out(mask)),
             || try_select(number, sets, mask),
             |left| match left {
                 None => call(timeout),
@@ -338,7 +338,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
             return stacked::wait_for_set(epfd, events, most, limit, core::ptr::null());
         }
         spin::wait(
-            milliseconds(timeout),
+            (milliseconds(timeout), 0),
             || libc_result(raw!(SYS_epoll_wait, epfd, events, most, 0)) as c_int,
             |left| match left {
                 None => real::epoll_wait()(epfd, events, most, timeout),
@@ -366,7 +366,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
         }
         let call = |timeout| real::epoll_pwait()(epfd, events, most, timeout, mask);
         spin::wait(
-            milliseconds(timeout),
+            (milliseconds(timeout), spin::kept_out(mask)),
             || call(0),
             |left| match left {
                 None => call(timeout),
@@ -395,7 +395,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
         }
         let none = linux::timespec(Duration::ZERO);
         spin::wait(
-            limit,
+            (limit, spin::kept_out(mask)),
             || call(&raw const none),
             |left| match left {
                 None => call(timeout),
