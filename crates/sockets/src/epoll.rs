@@ -2,6 +2,7 @@
 //! The kernel's members are in the kernel's set of the same descriptor.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::RawFd;
 
 use nix::errno::Errno;
@@ -88,10 +89,32 @@ pub(crate) struct Set {
     shown: Option<Shown>,
 }
 
+/// The kernel gives descriptors out, the lowest first: nobody chooses them so that they meet, and each event is looked up
+/// three times.
+#[derive(Debug, Default)]
+struct ByDescriptor(u64);
+
+impl Hasher for ByDescriptor {
+    fn write_i32(&mut self, fd: RawFd) {
+        // Fibonacci hashing (Knuth, TAOCP 6.4): the table looks at the highest bits, too.
+        self.0 = u64::from(fd.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.0 = (self.0 << 8 | u64::from(*octet)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All sets that have members of the stack's.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    all: HashMap<RawFd, Set>,
+    all: HashMap<RawFd, Set, BuildHasherDefault<ByDescriptor>>,
     /// Those that are shown to the kernel.
     shown: Vec<RawFd>,
     /// How many were queued so far.
