@@ -104,6 +104,13 @@ fn end_spinning() {
     }
 }
 
+/// In the child of fork: threads that spun are the parent's, and the child may be sent to other cores.
+pub(crate) fn after_fork_in_child() {
+    SPINNING.store(0, Relaxed);
+    SPINS.set(false);
+    CORES.store(0, Relaxed);
+}
+
 /// Spins ahead of a call of the kernel's: with signals blocked, of which it gives those that are pending.
 fn spin_quietly<T>(budget: Duration, try_now: impl FnMut() -> Option<T>) -> Spun<T, u64> {
     let quiet = Quiet::begin();
@@ -390,5 +397,23 @@ impl Drop for Quiet {
         // SAFETY: a signal set of eight bytes.
         let _ =
             unsafe { raw!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.before, 0, 8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_spins_although_threads_of_its_parent_did() {
+        SPINNING.store(1000, Relaxed);
+        assert!(!begin_spinning(true), "all cores are taken");
+        after_fork_in_child();
+        assert!(begin_spinning(true));
+        assert_eq!(SPINNING.load(Relaxed), 1);
+        end_spinning();
+        // A handler on top of who spins has ended it for both.
+        end_spinning();
+        assert_eq!(SPINNING.load(Relaxed), 0);
     }
 }

@@ -11,7 +11,7 @@ use uncork_posix::published::{self, Tables, WORDS};
 use uncork_posix::{Call, Settings};
 
 use crate::raw::raw;
-use crate::{POSIX, keeper, linux, report, stacked, table};
+use crate::{POSIX, keeper, linux, report, spin, stacked, table};
 
 /// Where `uncork status` begins to read ([`uncork_posix::published`]).
 #[unsafe(no_mangle)]
@@ -78,6 +78,7 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     stacked::after_fork_in_child();
     keeper::forget();
+    spin::after_fork_in_child();
     POSIX.after_fork_in_child();
     report::restart();
 }

@@ -25,6 +25,7 @@ pub(crate) unsafe extern "C-unwind" fn _Fork() -> pid_t {
 fn forked() {
     stacked::after_fork_in_child();
     keeper::forget();
+    spin::after_fork_in_child();
     POSIX.after_fork_in_child();
     report::restart();
 }
