@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::checksum::Sum;
+use crate::checksum::{Sum, fold};
 use crate::tcp::{Fields, Flags, HEADER_BYTES as TCP_BYTES};
 use crate::{Protocol, SeqNumber, ipv4};
 
@@ -80,13 +80,19 @@ impl Plain {
         let Some((head, segment)) = packet.split_first_chunk::<{ ipv4::HEADER_BYTES }>() else {
             return false;
         };
-        let words: [u32; 5] = words(head);
-        let mut sum = Sum::default();
-        words.iter().for_each(|&word| sum.add_u32(word));
-        if !sum.is_good() || !all {
-            return sum.is_good();
+        // In the machine's order, in which they sum up as well as in any (RFC 1071 §2(B)).
+        let words: [u64; 5] =
+            std::array::from_fn(|at| u32::from_ne_bytes(head.as_chunks().0[at]).into());
+        let addresses = words[3] + words[4];
+        if fold(words[0] + words[1] + words[2] + addresses) != 0xffff {
+            return false;
         }
-        let mut sum = pseudo(words[3], words[4], segment.len());
+        if !all {
+            return true;
+        }
+        let length = u32::try_from(segment.len()).unwrap_or(u32::MAX);
+        let protocol = u16::from(Protocol::TCP.0).to_be();
+        let mut sum = Sum::of_words(addresses + u64::from(length.to_be()) + u64::from(protocol));
         sum.add(segment);
         sum.is_good()
     }
@@ -112,9 +118,10 @@ impl Plain {
             source,
             destination,
         ];
-        let mut sum = Sum::default();
-        ip.iter().for_each(|&word| sum.add_u32(word));
-        ip[2] |= u32::from(sum.finish());
+        // Sums are made of numbers as they are; only that of the data is in the machine's order.
+        let addresses = u64::from(source) + u64::from(destination);
+        let rest: u64 = ip[..3].iter().map(|&word| u64::from(word)).sum();
+        ip[2] |= u32::from(!fold(addresses + rest));
         let mut tcp = [
             u32::from(fields.source_port) << 16 | u32::from(fields.destination_port),
             fields.seq.0,
@@ -125,19 +132,21 @@ impl Plain {
             self.timestamps.0,
             self.timestamps.1,
         ];
-        let mut sum = pseudo(source, destination, total - ipv4::HEADER_BYTES);
+        let pseudo =
+            addresses + u64::from(Protocol::TCP.0) + (total - ipv4::HEADER_BYTES) as u64;
         if completes {
-            tcp[4] = u32::from(sum.folded()) << 16;
+            tcp[4] = u32::from(fold(pseudo)) << 16;
             let (front, back) = body.split_at_mut(data.0.len());
             front.copy_from_slice(data.0);
             back.copy_from_slice(data.1);
         } else {
-            tcp.iter().for_each(|&word| sum.add_u32(word));
+            let mut sum = Sum::default();
             sum.copy(body, data.0);
             if !data.1.is_empty() {
                 sum.copy(&mut body[data.0.len()..], data.1);
             }
-            tcp[4] = u32::from(sum.finish()) << 16;
+            let header: u64 = tcp.iter().map(|&word| u64::from(word)).sum();
+            tcp[4] = u32::from(!fold(pseudo + header + u64::from(sum.folded()))) << 16;
         }
         for (place, word) in head.as_chunks_mut().0.iter_mut().zip(ip.into_iter().chain(tcp)) {
             *place = word.to_be_bytes();
@@ -151,16 +160,6 @@ impl Plain {
 fn words<const BYTES: usize, const WORDS: usize>(octets: &[u8; BYTES]) -> [u32; WORDS] {
     let (chunks, _) = octets.as_chunks();
     std::array::from_fn(|at| u32::from_be_bytes(chunks[at]))
-}
-
-#[inline(always)]
-fn pseudo(source: u32, destination: u32, bytes: usize) -> Sum {
-    let mut sum = Sum::default();
-    sum.add_u32(source);
-    sum.add_u32(destination);
-    sum.add_u32(u32::try_from(bytes).unwrap_or(u32::MAX));
-    sum.add_u16(u16::from(Protocol::TCP.0));
-    sum
 }
 
 #[cfg(test)]
