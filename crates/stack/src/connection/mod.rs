@@ -173,7 +173,7 @@ pub(crate) struct Counts {
 
 impl Connection {
     /// A connection that does not exist yet.
-    pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context<'_>) -> Self {
+    pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context) -> Self {
         let mut connection = Self {
             id,
             tuple,
@@ -281,13 +281,13 @@ impl Connection {
     }
 
     /// The receive buffer at its largest.
-    pub(crate) fn most_receive_bytes(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn most_receive_bytes(&self, cx: &Context) -> u32 {
         self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
     }
 
     /// How many bytes the send buffer may hold: twice the window, so that a full one can be refilled
     /// while it is acknowledged.
-    pub(crate) fn send_limit(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
         if let Some(bytes) = self.options.send_buffer_bytes {
             return bytes;
         }
@@ -301,7 +301,7 @@ impl Connection {
         &mut self,
         cause: Cause,
         error: Option<ConnectionError>,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
     ) {
         self.change_state(cause);
         self.state = State::Closed;
@@ -311,10 +311,10 @@ impl Connection {
         if reset {
             self.owed.add(Owed::RESET);
         }
-        self.sender.release(cx.pool);
+        self.sender.release(&mut cx.pool);
         // What has come before a reset can still be read, as in Linux.
         if !self.user.attached {
-            self.receiver.release(cx.pool);
+            self.receiver.release(&mut cx.pool);
         }
         self.user.note_end(error);
     }
@@ -333,7 +333,7 @@ impl Connection {
 
     /// A router takes no packets longer than `mtu`: what is in flight counts as lost, once, and goes
     /// out again in smaller segments (RFC 1191 §6.4; no congestion, RFC 8899 §3).
-    pub(crate) fn shrink_path(&mut self, cx: &mut Context<'_>, mtu: u32) {
+    pub(crate) fn shrink_path(&mut self, cx: &mut Context, mtu: u32) {
         let Ok(mtu) = u16::try_from(mtu) else { return };
         if mtu >= self.path.mtu {
             return;

@@ -66,36 +66,10 @@ pub struct Stack {
     news: VecDeque<News>,
     /// What came and went, where somebody keeps a list of it.
     changes: VecDeque<Change>,
-    shared: Shared,
-}
-
-/// What connections are lent.
-#[derive(Debug)]
-struct Shared {
-    config: Config,
-    timeouts: Bounds,
-    pool: Pool,
-    secrets: Secrets,
-    counters: Counters,
-    fast_open: FastOpenState,
+    /// What connections are lent.
+    shared: Context,
     /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
     next_port: u32,
-}
-
-impl Shared {
-    fn context<'a>(&'a mut self, device: &'a Capabilities, now: Instant) -> Context<'a> {
-        Context {
-            now,
-            config: &self.config,
-            timeouts: self.timeouts,
-            device,
-            pool: &mut self.pool,
-            secrets: &self.secrets,
-            counters: &mut self.counters,
-            fast_open: &mut self.fast_open,
-            deferral: join::Deferral::Never,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -128,14 +102,17 @@ impl Stack {
             quiet: shared::Quiet::default(),
             news: VecDeque::new(),
             changes: VecDeque::new(),
-            shared: Shared {
+            next_port: 0,
+            shared: Context {
+                now: Instant::ZERO,
+                device,
+                deferral: join::Deferral::Never,
                 pool: Pool::new(config.kept_storage_bytes),
                 fast_open: FastOpenState::new(config.fast_open, keys, cache),
                 timeouts: Bounds::new(config.min_rto, config.max_rto),
                 config,
                 secrets,
                 counters: Counters::default(),
-                next_port: 0,
             },
         }
     }
@@ -209,8 +186,8 @@ impl Stack {
         self.finish_joining();
         while let Some(place) = self.wheel.pop(&mut self.connections, now) {
             if let Some(connection) = self.connections.get_mut(place) {
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.handle_timers(&mut cx);
+                let cx = self.shared.at(now);
+                connection.handle_timers(cx);
                 self.settle(place);
             }
         }

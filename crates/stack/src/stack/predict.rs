@@ -47,8 +47,8 @@ impl Stack {
         self.shared.counters.segments_in += 1;
         self.shared.counters.predicted += 1;
         let before = connection.sender.una;
-        let mut cx = self.shared.context(&self.interface.device, now);
-        connection.take_predicted(&mut cx, &segment, data);
+        let cx = self.shared.at(now);
+        connection.take_predicted(cx, &segment, data);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour
         {

@@ -111,8 +111,8 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(place) else { return };
         // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
         if !connection.state.is_synchronised() {
-            let mut cx = self.shared.context(&self.interface.device, now);
-            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
+            let cx = self.shared.at(now);
+            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
         }
         self.settle(place);
     }

@@ -110,8 +110,8 @@ impl Stack {
         let offset =
             self.shared.secrets.port_offset(&Tuple::new(SocketAddr::new(address, 0), remote));
         for _ in 0..count {
-            let turn = self.shared.next_port;
-            self.shared.next_port = turn.wrapping_add(1);
+            let turn = self.next_port;
+            self.next_port = turn.wrapping_add(1);
             let port = u32::from(first) + offset.wrapping_add(turn) % count;
             let port = u16::try_from(port).unwrap_or(first);
             let tuple = Tuple::new(SocketAddr::new(address, port), remote);
@@ -283,8 +283,8 @@ impl Stack {
     pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {
         self.finish_joining();
         let connection = self.connections.get(socket.place)?;
-        let cx = self.shared.context(&self.interface.device, now);
-        (connection.id == socket).then(|| connection.info(&cx))
+        let cx = self.shared.at(now);
+        (connection.id == socket).then(|| connection.info(cx))
     }
 
     /// All connections.
@@ -308,17 +308,17 @@ impl Stack {
     #[must_use]
     pub fn sendable_bytes(&mut self, now: Instant, socket: SocketId) -> u32 {
         let Some(connection) = self.connections.get(socket.place) else { return 0 };
-        let cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         let takes = connection.id == socket && connection.state.may_send();
-        if takes { connection.send_room(&cx) } else { 0 }
+        if takes { connection.send_room(cx) } else { 0 }
     }
 
     /// Whether sending would not have to wait.
     #[must_use]
     pub fn is_writable(&mut self, now: Instant, socket: SocketId) -> bool {
         let Some(connection) = self.connections.get(socket.place) else { return true };
-        let cx = self.shared.context(&self.interface.device, now);
-        connection.id != socket || !connection.state.may_send() || connection.is_writable(&cx)
+        let cx = self.shared.at(now);
+        connection.id != socket || !connection.state.may_send() || connection.is_writable(cx)
     }
 
     pub(super) fn get(&self, socket: SocketId) -> Option<&Connection> {
@@ -330,7 +330,7 @@ impl Stack {
         &mut self,
         now: Instant,
         socket: SocketId,
-        act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
+        act: impl FnOnce(&mut Connection, &mut Context) -> T,
     ) -> Option<T> {
         self.finish_joining();
         let connection = self.connections.get_mut(socket.place)?;
@@ -340,8 +340,8 @@ impl Stack {
         if !self.demux.is_latest(socket.place) {
             connection.fetch();
         }
-        let mut cx = self.shared.context(&self.interface.device, now);
-        let result = act(connection, &mut cx);
+        let cx = self.shared.at(now);
+        let result = act(connection, cx);
         if connection.listener.is_none() && connection.state != State::Closed {
             let early = settle_open(connection, socket.place, &mut self.news, &mut self.ready);
             self.enter_timers(socket.place, early);

@@ -61,8 +61,8 @@ impl Stack {
                 self.ready.pop_front();
                 continue;
             };
-            let mut cx = self.shared.context(&self.interface.device, now);
-            let outcome = connection.transmit(&mut cx, link_bytes, slot);
+            let cx = self.shared.at(now);
+            let outcome = connection.transmit(cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
                     // Who is asked answers, in most conversations: what comes next belongs there.
@@ -72,7 +72,7 @@ impl Stack {
                     if connection.has_output() {
                         self.ready.push_back(place);
                     } else {
-                        connection.note_blocked(&mut cx, Blocked::Application);
+                        connection.note_blocked(cx, Blocked::Application);
                         connection.user.in_ready = false;
                     }
                     self.settle_sent(place);
@@ -80,7 +80,7 @@ impl Stack {
                 }
                 Err(blocked) => {
                     let waited = connection.device.is_waiting();
-                    connection.note_blocked(&mut cx, blocked);
+                    connection.note_blocked(cx, blocked);
                     self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
                     let early = connection.timers.take_early();

@@ -71,7 +71,7 @@ impl Connection {
     /// Takes a segment in.
     pub(crate) fn handle_segment(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
     ) -> Outcome {
         self.counts.segments_in += u64::from(segment.segments());
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Every state from SYN-RECEIVED on (§3.10.7.4).
-    fn arrive(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) -> Result<(), Outcome> {
+    fn arrive(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         self.check(cx, segment)?;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;

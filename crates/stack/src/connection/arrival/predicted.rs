@@ -39,7 +39,7 @@ impl Connection {
 
     /// Takes it in.
     #[inline]
-    pub(crate) fn take_predicted(&mut self, cx: &mut Context<'_>, segment: &Plain, data: &[u8]) {
+    pub(crate) fn take_predicted(&mut self, cx: &mut Context, segment: &Plain, data: &[u8]) {
         let fields = &segment.fields;
         self.counts.segments_in += 1;
         self.counts.last_heard = cx.now;
@@ -58,7 +58,7 @@ impl Connection {
         }
         #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
         let bytes = data.len() as u32;
-        self.receiver.take_next(data, cx.pool);
+        self.receiver.take_next(data, &mut cx.pool);
         self.counts.bytes_received += u64::from(bytes);
         self.counts.data_segments_in += 1;
         self.user.news |= Ready::READABLE;
@@ -67,14 +67,14 @@ impl Connection {
 
     /// All that was under way has arrived: one transmission, sent once.
     #[inline]
-    fn take_whole_ack(&mut self, cx: &mut Context<'_>, record: &Record) {
+    fn take_whole_ack(&mut self, cx: &mut Context, record: &Record) {
         let segments = u32::from(record.segments);
         let took = Micros::between(record.sent_at, cx.now);
         let mss = self.segment_bytes();
         self.counts.bytes_acked += u64::from((record.end - self.sender.una).unsigned_abs());
         self.counts.delivered += u64::from(segments);
         self.sender.more = false;
-        self.sender.acknowledge(record.end, cx.pool);
+        self.sender.acknowledge(record.end, &mut cx.pool);
         self.recovery.timeouts = 0;
         self.recovery.silent_since.clear();
         self.recovery.progress_at = cx.now;

@@ -18,7 +18,7 @@ impl Connection {
     /// Octets of the segment that leaves next, if that is such a one, none for an ACK: then
     /// [`Connection::decide`] says the same.
     #[inline]
-    pub(super) fn decide_plain(&self, cx: &Context<'_>, slot_bytes: u32) -> Option<u32> {
+    pub(super) fn decide_plain(&self, cx: &Context, slot_bytes: u32) -> Option<u32> {
         let plain = self.sender.flight.is_empty()
             && self.state == State::Established
             && self.owed.is_empty()
@@ -42,7 +42,7 @@ impl Connection {
 
     /// Whether so many octets, which are all, may leave at once.
     #[inline]
-    fn lets_out(&self, cx: &Context<'_>, bytes: u32, slot_bytes: u32) -> bool {
+    fn lets_out(&self, cx: &Context, bytes: u32, slot_bytes: u32) -> bool {
         bytes <= self.segment_bytes()
             && !self.options.cork
             && self.recovery.is_quiet()
@@ -65,7 +65,7 @@ impl Connection {
     #[inline]
     pub(super) fn transmit_plain(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         bytes: u32,
         link_bytes: usize,
         slot: &mut [u8],
@@ -93,7 +93,7 @@ impl Connection {
     #[inline]
     fn write_plain(
         &self,
-        cx: &Context<'_>,
+        cx: &Context,
         plan: DataPlan,
         (flags, window): (Flags, u16),
         (link_bytes, slot): (usize, &mut [u8]),
