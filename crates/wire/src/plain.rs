@@ -132,8 +132,7 @@ impl Plain {
             self.timestamps.0,
             self.timestamps.1,
         ];
-        let pseudo =
-            addresses + u64::from(Protocol::TCP.0) + (total - ipv4::HEADER_BYTES) as u64;
+        let pseudo = addresses + u64::from(Protocol::TCP.0) + (total - ipv4::HEADER_BYTES) as u64;
         if completes {
             tcp[4] = u32::from(fold(pseudo)) << 16;
             let (front, back) = body.split_at_mut(data.0.len());

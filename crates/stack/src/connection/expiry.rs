@@ -80,6 +80,16 @@ impl Connection {
         }
     }
 
+    /// The same after a segment has left from a steady connection that had nothing under way: then its probe and its
+    /// timeout both count from now on.
+    #[inline]
+    pub(super) fn arm_plain(&mut self, cx: &Context) {
+        let Some(smoothed) = self.rtt.smoothed() else { return self.arm_loss_timer(cx) };
+        let delay = smoothed.saturating_mul(2).saturating_add(ACK_DELAY);
+        let timeout = self.rtt.base_timeout(cx.timeouts);
+        self.timers.set_loss(LossTimer::Probe, cx.now + timeout.min(delay));
+    }
+
     fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
         let limit = self.options.user_timeout().zip(self.recovery.silent_since.get());
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))

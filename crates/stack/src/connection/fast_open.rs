@@ -230,12 +230,7 @@ impl Connection {
     }
 
     /// A SYN has come whose data counts, or that gets a cookie (RFC 7413 §4.2.2).
-    pub(crate) fn answer_fast(
-        &mut self,
-        cx: &mut Context,
-        segment: &Segment<'_>,
-        answer: Answer,
-    ) {
+    pub(crate) fn answer_fast(&mut self, cx: &mut Context, segment: &Segment<'_>, answer: Answer) {
         let experimental = segment.options.fast_open.is_some_and(|one| one.is_experimental());
         if experimental {
             self.fast.add(Fast::EXPERIMENTAL);

@@ -23,6 +23,7 @@ pub(crate) mod recovery;
 pub(crate) mod send;
 mod spent;
 mod state;
+mod steady;
 pub(crate) mod timers;
 mod user;
 
@@ -78,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) id: SocketId,
     pub(crate) tuple: Tuple,
     pub(crate) state: State,
+    /// See [`Connection::is_steady`].
+    steady: bool,
     /// Whose accept queue it waits for, if it came to a listener.
     pub(crate) listener: Option<ListenerId>,
     pub(crate) path: Path,
@@ -178,6 +181,7 @@ impl Connection {
             id,
             tuple,
             state: State::Closed,
+            steady: false,
             listener: None,
             path,
             segment: 0,
@@ -217,6 +221,12 @@ impl Connection {
             self.rtt.backoff,
             self.timers.loss,
         ));
+    }
+
+    /// Something may become otherwise about it than its segments make it.
+    #[inline]
+    pub(crate) fn disturb(&mut self) {
+        self.steady = false;
     }
 
     /// Takes the way that `cause` leads, if it leads anywhere.

@@ -64,6 +64,7 @@ impl Spent {
 
 impl Connection {
     /// Notes what it spends its time on from now on.
+    #[inline]
     pub(crate) fn note_spending(&mut self, blocked: Blocked, now: Instant) {
         let on = if self.sender.queued_bytes() == 0 {
             On::Nothing

@@ -260,6 +260,12 @@ impl Connection {
     /// The user has taken `bytes` octets: the window opens, and perhaps an ACK is worth sending.
     pub(crate) fn on_read(&mut self, cx: &mut Context, bytes: u32) {
         self.receiver.consume(bytes, &mut cx.pool);
+        self.after_read(cx);
+    }
+
+    /// What that leads to.
+    #[inline]
+    pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() {
             let round_trip = self.rtt.smoothed().unwrap_or_default();
             let most = cx.config.receive_buffer_bytes.1;

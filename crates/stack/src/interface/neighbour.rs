@@ -139,6 +139,13 @@ impl Neighbours {
         self.entries.get(id.place as usize).is_some_and(|entry| entry.generation == id.generation)
     }
 
+    /// His hardware address, if nobody need be asked for it.
+    #[inline]
+    pub(crate) fn fresh(&self, id: NeighbourId, now: Instant) -> Option<Mac> {
+        let entry = self.entries.get(id.place as usize)?;
+        if entry.generation == id.generation && now < entry.fresh_until { entry.mac } else { None }
+    }
+
     /// His hardware address. If it is not known he is asked for it, and if it is old he is asked
     /// whether it still holds.
     #[inline]

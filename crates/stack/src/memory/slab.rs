@@ -70,9 +70,9 @@ impl<T> Slab<T> {
         self.chunks.get(place / CHUNK)?.get(place % CHUNK)?.value.as_ref()
     }
 
-    /// The same, to change it.
+    /// The same, to change it. Those who have to take notice of that have a function for it beside this one.
     #[inline]
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+    pub(crate) fn get_quietly(&mut self, place: u32) -> Option<&mut T> {
         self.entry_mut(place)?.value.as_mut()
     }
 
@@ -107,6 +107,6 @@ mod tests {
         assert_eq!(slab.iter().count(), places.len() - 1);
         let again = slab.insert(|place, generation| (place, generation));
         assert_eq!(again, places[CHUNK]);
-        assert_eq!(slab.get_mut(again), Some(&mut (again, 1)));
+        assert_eq!(slab.get_quietly(again), Some(&mut (again, 1)));
     }
 }

@@ -162,7 +162,7 @@ impl Stack {
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
         let _ = now;
         let id = SocketId::from_u64(completion.owner.0);
-        let Some(connection) = self.connections.get_mut(id.place) else { return };
+        let Some(connection) = self.connections.get_quietly(id.place) else { return };
         let goes_on = connection.user.in_ready;
         if connection.id != id || !connection.device.complete(completion.bytes, goes_on) {
             return;
@@ -219,7 +219,7 @@ impl Stack {
                     }
                 }
                 News::Socket(place) => {
-                    let Some(connection) = self.connections.get_mut(place) else { continue };
+                    let Some(connection) = self.connections.get_quietly(place) else { continue };
                     connection.user.in_news = false;
                     let ready = std::mem::take(&mut connection.user.news);
                     if connection.user.attached && !ready.is_empty() {

@@ -36,18 +36,17 @@ impl Stack {
         let Some(place) = self.demux.latest(&tuple).or_else(|| self.look_up(&tuple)) else {
             return false;
         };
-        let Some(connection) = self.connections.get_mut(place) else { return false };
+        let Some(connection) = self.connections.get_quietly(place) else { return false };
         let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if !self.shared.config.short_ways
-            || !connection.predicts(&segment, bytes, now)
+        let cx = self.shared.at(now);
+        if !connection.predicts(cx, &segment, bytes)
             || !Plain::is_good(packet, frame.trust == Trust::Unknown)
         {
             return false;
         }
-        self.shared.counters.segments_in += 1;
-        self.shared.counters.predicted += 1;
+        cx.counters.segments_in += 1;
+        cx.counters.predicted += 1;
         let before = connection.sender.una;
-        let cx = self.shared.at(now);
         connection.take_predicted(cx, &segment, data);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour

@@ -44,7 +44,7 @@ impl Stack {
 
     /// The same after a frame has left: it has no news, and is where it belongs in the queue.
     pub(super) fn settle_sent(&mut self, place: u32) {
-        let Some(connection) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.is_gone() {
             self.remove(place);
         } else {
@@ -139,15 +139,33 @@ pub(super) fn settle_open(
     connection.timers.take_early()
 }
 
+impl Slab<Connection> {
+    /// The connection at a place, to do something with that is not of every conversation.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Connection> {
+        let connection = self.get_quietly(place)?;
+        connection.disturb();
+        Some(connection)
+    }
+}
+
 /// The wheel's entries are the connections' own.
 impl Entries for Slab<Connection> {
     #[inline]
     fn entry(&mut self, place: u32) -> Option<&mut Entry> {
-        self.get_mut(place).map(|connection| connection.timers.entry())
+        self.get_quietly(place).map(|connection| connection.timers.entry())
     }
 }
 
 impl Connection {
+    /// The same of one that is steady.
+    #[inline]
+    pub(super) fn has_plain_output(&self) -> bool {
+        let has = self.ack.is_demanded() || self.sender.unsent_bytes() > 0;
+        debug_assert_eq!(has, self.has_output());
+        has
+    }
+
     /// Whether it is worth asking for its next frame.
     pub(super) fn has_output(&self) -> bool {
         let sender = &self.sender;

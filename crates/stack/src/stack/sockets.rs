@@ -135,6 +135,9 @@ impl Stack {
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
+        if !more && self.send_plain(now, socket, bytes) {
+            return Ok(bytes.len());
+        }
         self.with(now, socket, |connection, cx| connection.send(cx, bytes, more))
             .unwrap_or(Err(SendError::NoSocket))
     }
@@ -167,6 +170,9 @@ impl Stack {
         socket: SocketId,
         into: &mut [u8],
     ) -> Result<usize, RecvError> {
+        if let Some(bytes) = self.recv_plain(now, socket, into) {
+            return Ok(bytes);
+        }
         self.with(now, socket, |connection, cx| connection.recv(cx, into, false))
             .unwrap_or(Err(RecvError::NoSocket))
     }
@@ -319,6 +325,49 @@ impl Stack {
         let Some(connection) = self.connections.get(socket.place) else { return true };
         let cx = self.shared.at(now);
         connection.id != socket || !connection.state.may_send() || connection.is_writable(cx)
+    }
+
+    /// The short way of what is given to be sent in a conversation; whether it could be taken.
+    #[inline]
+    fn send_plain(&mut self, now: Instant, socket: SocketId, bytes: &[u8]) -> bool {
+        let Some((connection, cx)) = self.talking(now, socket) else { return false };
+        let said = connection.say(cx, bytes);
+        if said && !connection.user.in_ready {
+            connection.user.in_ready = true;
+            self.ready.push_back(socket.place);
+        }
+        said
+    }
+
+    /// The same of what is received.
+    #[inline]
+    fn recv_plain(&mut self, now: Instant, socket: SocketId, into: &mut [u8]) -> Option<usize> {
+        let (connection, cx) = self.talking(now, socket)?;
+        let heard = connection.hear(cx, into);
+        if heard.is_some() && connection.has_plain_output() && !connection.user.in_ready {
+            connection.user.in_ready = true;
+            self.ready.push_back(socket.place);
+        }
+        heard
+    }
+
+    #[inline]
+    fn talking(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+    ) -> Option<(&mut Connection, &mut Context)> {
+        if self.joined.is_some() {
+            return None;
+        }
+        let connection = self.connections.get_quietly(socket.place)?;
+        if connection.id != socket {
+            return None;
+        }
+        if !self.demux.is_latest(socket.place) {
+            connection.fetch();
+        }
+        Some((connection, self.shared.at(now)))
     }
 
     pub(super) fn get(&self, socket: SocketId) -> Option<&Connection> {

@@ -9,11 +9,7 @@ use crate::connection::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 
 impl Connection {
-    pub(super) fn check(
-        &mut self,
-        cx: &mut Context,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    pub(super) fn check(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         if self.state == State::SynReceived && self.repeats_syn(segment) {
             self.owed.add(Owed::SYN_ACK);
             return Err(Outcome::Done);
@@ -72,11 +68,7 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 §5.3). A reset is not held against its clock (§5.2).
-    fn check_timestamp(
-        &mut self,
-        cx: &mut Context,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    fn check_timestamp(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let Some((value, _)) = segment.options.timestamps.filter(|_| self.peer.stamps) else {
             return Ok(());
         };
@@ -90,11 +82,7 @@ impl Connection {
 
     /// First step: something of it must be in the window. What ends at or behind the last ACK is let
     /// through as Linux does: its data is cut off later, and its acknowledgment may be news.
-    fn check_sequence(
-        &mut self,
-        cx: &mut Context,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    fn check_sequence(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let receiver = &self.receiver;
         let end = segment.end();
         let old = end.before(receiver.acknowledged);

@@ -69,11 +69,7 @@ pub(crate) enum Outcome {
 
 impl Connection {
     /// Takes a segment in.
-    pub(crate) fn handle_segment(
-        &mut self,
-        cx: &mut Context,
-        segment: &Segment<'_>,
-    ) -> Outcome {
+    pub(crate) fn handle_segment(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Outcome {
         self.counts.segments_in += u64::from(segment.segments());
         let outcome = match self.state {
             State::Closed => Err(Outcome::Reset),

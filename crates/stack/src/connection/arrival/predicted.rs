@@ -3,13 +3,12 @@
 //! not known, and nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
 //! then known before.
 
-use uncork_packet::Instant;
 use uncork_wire::plain::Plain;
 
+use crate::connection::Connection;
 use crate::connection::congestion::Round;
 use crate::connection::recovery::Record;
 use crate::connection::timers::Timer;
-use crate::connection::{Connection, State};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
@@ -17,24 +16,18 @@ use crate::units::Micros;
 impl Connection {
     /// Whether that is such a segment, with so many octets of data. Without any it says something.
     #[inline]
-    pub(crate) fn predicts(&self, segment: &Plain, bytes: u32, now: Instant) -> bool {
-        let Self { sender, receiver, peer, .. } = self;
+    pub(crate) fn predicts(&mut self, cx: &Context, segment: &Plain, bytes: u32) -> bool {
+        let Self { sender, receiver, peer, .. } = &*self;
         let fields = &segment.fields;
-        self.state == State::Established
-            && fields.seq == receiver.nxt
+        fields.seq == receiver.nxt
             && fields.ack == sender.nxt
             && u32::from(fields.window) << peer.send_shift == sender.window
             && bytes <= receiver.window_left()
-            && receiver.is_plain()
-            && peer.predicts(segment.timestamps.0, now)
-            && self.user.attached
-            && self.listener.is_none()
-            && !self.user.wants_room
-            && !sender.fin_queued
+            && !peer.is_old_stamp(segment.timestamps.0, cx.now)
             && sender.unsent_bytes() == 0
             && sender.flight.is_plain()
             && (bytes > 0 || !sender.flight.is_empty())
-            && self.recovery.is_quiet()
+            && self.is_steady(cx)
     }
 
     /// Takes it in.
@@ -73,14 +66,10 @@ impl Connection {
         let mss = self.segment_bytes();
         self.counts.bytes_acked += u64::from((record.end - self.sender.una).unsigned_abs());
         self.counts.delivered += u64::from(segments);
-        self.sender.more = false;
-        self.sender.acknowledge(record.end, &mut cx.pool);
-        self.recovery.timeouts = 0;
-        self.recovery.silent_since.clear();
+        self.sender.acknowledge_all(&mut cx.pool);
         self.recovery.progress_at = cx.now;
         self.recovery.rack.deliver_next(record, took);
         self.rtt.sample(took);
-        self.rtt.backoff = 0;
         self.pacer.observe(record.passed(), mss, record.end, cx.now);
         self.congestion.watch_slow_start(Round {
             now: cx.now,

@@ -135,9 +135,10 @@ impl Cubic {
     }
 
     /// Time in which the user has sent nothing does not count (§5.8).
-    pub(super) fn skip(&mut self, idle: Duration) {
+    #[inline]
+    pub(super) fn skip(&mut self, last: Instant, now: Instant) {
         if self.pace.is_some() {
-            self.begun += idle;
+            self.begun += now.since(last);
         }
     }
 }

@@ -173,9 +173,10 @@ impl Congestion {
     }
 
     /// The first data in a while leaves: time that the user has spent elsewhere is not growth's.
-    pub(crate) fn on_restart(&mut self, idle: std::time::Duration) {
+    #[inline]
+    pub(crate) fn on_restart(&mut self, last: Instant, now: Instant) {
         if let Controller::Cubic(cubic) = &mut self.algorithm {
-            cubic.skip(idle);
+            cubic.skip(last, now);
         }
     }
 

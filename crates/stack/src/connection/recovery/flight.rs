@@ -227,7 +227,33 @@ impl Flight {
         });
     }
 
+    /// The same of one segment while nothing is in flight.
+    #[inline]
+    pub(crate) fn push_first(
+        &mut self,
+        (seq, end): (SeqNumber, SeqNumber),
+        now: Instant,
+        pool: &mut Pool,
+    ) {
+        debug_assert!(self.records.is_empty() && self.in_flight() == 0);
+        if self.records.capacity() == 0 {
+            self.records = pool.take_records();
+        }
+        self.hint = seq;
+        self.out = 1;
+        self.records.push_back(Record {
+            sent_at: now,
+            seq,
+            end,
+            segments: 1,
+            ahead: 1,
+            waited: 0,
+            marks: 0,
+        });
+    }
+
     /// Gives the list back once nothing is in flight.
+    #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         if self.records.is_empty() && self.records.capacity() > 0 {
             pool.give_records(std::mem::take(&mut self.records));

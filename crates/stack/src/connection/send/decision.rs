@@ -203,12 +203,7 @@ impl Connection {
         DataPlan { seq: record.seq, bytes, segments, fin: false, again: true }
     }
 
-    fn plan_new(
-        &self,
-        cx: &Context,
-        unsent: u32,
-        limits: &Limits,
-    ) -> Result<DataPlan, Blocked> {
+    fn plan_new(&self, cx: &Context, unsent: u32, limits: &Limits) -> Result<DataPlan, Blocked> {
         let seq = self.sender.nxt;
         let room = self.sender.window_room();
         let mss = limits.mss;

@@ -36,10 +36,8 @@ impl Connection {
         slot: &mut [u8],
     ) -> Result<Transmit, Blocked> {
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        self.disturb();
         self.restart_if_idle(cx);
-        if let Some(bytes) = self.decide_plain(cx, room) {
-            return Ok(self.transmit_plain(cx, bytes, link_bytes, slot));
-        }
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
@@ -255,8 +253,7 @@ impl Connection {
     }
 
     /// Data leaves, with so many octets of headers in each segment.
-    #[inline]
-    pub(super) fn note_data_sent(&mut self, cx: &Context, plan: DataPlan, header_bytes: u32) {
+    fn note_data_sent(&mut self, cx: &Context, plan: DataPlan, header_bytes: u32) {
         let frame_bytes = plan.bytes + u32::from(plan.segments) * header_bytes;
         let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
         self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
@@ -265,10 +262,9 @@ impl Connection {
         self.ack.on_data_sent(cx.now);
     }
 
-    #[inline]
-    pub(super) fn on_sent_new(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
+    fn on_sent_new(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
         if self.sender.flight.is_empty() {
-            self.congestion.on_restart(cx.now.since(self.counts.last_sent));
+            self.congestion.on_restart(self.counts.last_sent, cx.now);
         }
         let mss = self.segment_bytes();
         let end = plan.seq + plan.bytes + u32::from(plan.fin);
@@ -318,7 +314,16 @@ impl Connection {
 
     /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
     /// anything is sent in the old one.
-    fn restart_if_idle(&mut self, cx: &Context) {
+    #[inline]
+    pub(super) fn restart_if_idle(&mut self, cx: &Context) {
+        // No timeout is shorter than that.
+        if cx.now > self.counts.last_sent + cx.timeouts.least() {
+            self.restart_if_timed_out(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn restart_if_timed_out(&mut self, cx: &Context) {
         let sends = self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0;
         if !self.sender.flight.is_empty() || !sends {
             return;

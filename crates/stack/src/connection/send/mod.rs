@@ -101,14 +101,6 @@ impl Sender {
             || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))
     }
 
-    /// Octets that can leave at once, as far as the user is concerned: he says neither that there is more, nor
-    /// where they end, nor that they are the last.
-    #[inline]
-    pub(crate) fn plain_bytes(&self) -> u32 {
-        let plain = !self.more && !self.fin_queued && self.ends.is_none();
-        if plain { self.unsent_bytes() } else { 0 }
-    }
-
     /// Whether `bytes` more are so many that PSH may have to be said before their end.
     pub(crate) fn is_long(&self, bytes: u32) -> bool {
         (self.end - self.pushed).unsigned_abs().saturating_add(bytes) > self.max_window / 2
@@ -121,6 +113,11 @@ impl Sender {
         self.pushed = mark_pushes(end, unsent, bytes, course, half, self.pushed, |end| {
             ends.get_or_insert_default().add_push(end);
         });
+    }
+
+    /// Whether he has said where something ends though more follows.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.ends.is_some()
     }
 
     /// Everything before `una` was acknowledged.
@@ -182,6 +179,15 @@ impl Sender {
         if self.buffer.len() == 0 {
             self.buffer.release(pool);
         }
+        self.flight.release(pool);
+    }
+
+    /// All that there is was acknowledged, and ends nowhere but at its end.
+    #[inline]
+    pub(crate) fn acknowledge_all(&mut self, pool: &mut Pool) {
+        debug_assert!(self.ends.is_none() && self.end == self.nxt);
+        self.una = self.nxt;
+        self.buffer.release(pool);
         self.flight.release(pool);
     }
 

@@ -1,8 +1,6 @@
 //! Pacing: segments leave at a rate a little above what the congestion window makes of them, so that
 //! they do not meet in a queue.
 
-use std::time::Duration;
-
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
@@ -105,18 +103,20 @@ impl Pacer {
     }
 
     /// When the next frame may leave, if not now.
+    #[inline]
     pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
 
     /// A frame leaves. Whoever was quiet may send `burst_bytes` at once, as with sch_fq's initial
     /// quantum: a short answer gains nothing by being spread, and timers are late.
+    #[inline]
     pub(crate) fn on_sent(&mut self, bytes: u32, burst_bytes: u32, now: Instant) {
         let Some(rate) = self.rate() else { return };
         let time_for = |bytes: u32| u64::from(bytes) * 1_000_000_000 / rate;
         let earliest = now.as_nanos().saturating_sub(time_for(burst_bytes));
-        let next = self.next.max(Instant::from_nanos(earliest));
-        self.next = next + Duration::from_nanos(time_for(bytes));
+        let next = self.next.as_nanos().max(earliest);
+        self.next = Instant::from_nanos(next.saturating_add(time_for(bytes)));
     }
 }
 
