@@ -82,7 +82,7 @@ impl Connection {
 
     /// The same after a segment has left from a steady connection that had nothing under way: then its probe and its
     /// timeout both count from now on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arm_plain(&mut self, cx: &Context) {
         let Some(smoothed) = self.rtt.smoothed() else { return self.arm_loss_timer(cx) };
         let delay = smoothed.saturating_mul(2).saturating_add(ACK_DELAY);

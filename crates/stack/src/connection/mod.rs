@@ -43,7 +43,7 @@ pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
 pub use recovery::Phase;
-pub(crate) use recovery::{Bounds, Record};
+pub(crate) use recovery::{Bounds, List, Record};
 use recovery::{Recovery, Rtt};
 use send::Sender;
 pub use send::decision::Blocked;

@@ -9,7 +9,7 @@ use crate::units::MaybeInstant;
 
 impl Connection {
     /// Whether it is steady.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_steady(&mut self, cx: &Context) -> bool {
         debug_assert!(
             !self.steady || self.reckon_steady(cx),
@@ -52,7 +52,7 @@ impl Connection {
 
     /// Takes what the user gives, if all of it has room and says nothing but itself; whether that was so
     /// ([`Connection::send`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn say(&mut self, cx: &mut Context, bytes: &[u8]) -> bool {
         // There is never less room than that.
         let room =
@@ -70,7 +70,7 @@ impl Connection {
 
     /// Gives the user all that has come, if there is something and it lies in one piece; how much that was
     /// ([`Connection::recv`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hear(&mut self, cx: &mut Context, into: &mut [u8]) -> Option<usize> {
         if !self.is_steady(cx) {
             return None;

@@ -264,7 +264,7 @@ impl Connection {
     }
 
     /// What that leads to.
-    #[inline]
+    #[inline(always)]
     pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() {
             let round_trip = self.rtt.smoothed().unwrap_or_default();

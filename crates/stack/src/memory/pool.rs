@@ -1,9 +1,7 @@
 //! Storage that a connection has while it holds data, and that is warm in the cache when the next
 //! one gets it.
 
-use std::collections::VecDeque;
-
-use crate::connection::{Reassembly, Record};
+use crate::connection::{List, Reassembly};
 
 /// The smallest storage, as a power of two: 2 KiB, so that one segment fits.
 const SMALLEST: u32 = 11;
@@ -19,8 +17,7 @@ pub(crate) struct Pool {
     /// Bytes in the lists, and how many they may be.
     kept_bytes: usize,
     limit_bytes: usize,
-    spare_records: VecDeque<Record>,
-    records: Vec<VecDeque<Record>>,
+    records: Vec<List>,
     #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
     reassemblies: Vec<Box<Reassembly>>,
 }
@@ -36,14 +33,13 @@ impl Pool {
             free: Default::default(),
             kept_bytes: 0,
             limit_bytes,
-            spare_records: VecDeque::new(),
             records: Vec::new(),
             reassemblies: Vec::new(),
         }
     }
 
     /// Storage for at least so many bytes: the next power of two. What is in it is of no meaning.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, bytes: usize) -> Box<[u8]> {
         if bytes <= self.spare.len() {
             self.kept_bytes -= self.spare.len();
@@ -64,7 +60,7 @@ impl Pool {
     }
 
     /// Gives storage back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give(&mut self, storage: Box<[u8]>) {
         let fits = self.kept_bytes + storage.len() <= self.limit_bytes;
         if storage.len() == 1 << SMALLEST && self.spare.is_empty() && fits {
@@ -88,27 +84,13 @@ impl Pool {
     }
 
     /// An empty list of segments in flight.
-    #[inline]
-    pub(crate) fn take_records(&mut self) -> VecDeque<Record> {
-        if self.spare_records.capacity() > 0 {
-            return std::mem::take(&mut self.spare_records);
-        }
+    pub(crate) fn take_records(&mut self) -> List {
         self.records.pop().unwrap_or_default()
     }
 
     /// Gives a list back that has become empty.
-    #[inline]
-    pub(crate) fn give_records(&mut self, list: VecDeque<Record>) {
+    pub(crate) fn give_records(&mut self, list: List) {
         debug_assert!(list.is_empty());
-        if self.spare_records.capacity() == 0 && list.capacity() <= KEPT_RECORDS {
-            self.spare_records = list;
-        } else {
-            self.give_records_to_list(list);
-        }
-    }
-
-    #[inline(never)]
-    fn give_records_to_list(&mut self, list: VecDeque<Record>) {
         if (1..=KEPT_RECORDS).contains(&list.capacity()) && self.records.len() < KEPT_LISTS {
             self.records.push(list);
         }

@@ -27,7 +27,7 @@ impl Ring {
     }
 
     /// Puts bytes behind the last one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut Pool) {
         if self.storage.is_empty() && !bytes.is_empty() {
             self.storage = pool.take(bytes.len());
@@ -85,7 +85,7 @@ impl Ring {
     }
 
     /// Gives the storage back. What was in it is gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.storage));
         self.start = 0;

@@ -35,7 +35,7 @@ use crate::fast_open::FastOpenState;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::{Cidr, Interface, Route};
 use crate::listener::Listeners;
-use crate::memory::{Pool, Slab};
+use crate::memory::{Pool, Queue, Slab};
 use crate::secrets::Secrets;
 use crate::timer::Wheel;
 use crate::udp::table::Sockets;
@@ -49,10 +49,10 @@ pub struct Stack {
     demux: Demux,
     wheel: Wheel,
     /// Places of connections that may have something to send, each once, served in turn.
-    ready: VecDeque<u32>,
+    ready: Queue<u32>,
     /// Those that have waited for a completion, in the order in which they may go on. They join the
     /// others in one batch, when the next frame is asked for.
-    deferred: VecDeque<u32>,
+    deferred: Queue<u32>,
     /// How many connections wait for a completion.
     waiting: u32,
     /// Segments that have come one behind the other.
@@ -63,7 +63,7 @@ pub struct Stack {
     /// What was taken over or given away a short while ago.
     quiet: shared::Quiet,
     /// Those with news for their user.
-    news: VecDeque<News>,
+    news: Queue<News>,
     /// What came and went, where somebody keeps a list of it.
     changes: VecDeque<Change>,
     /// What connections are lent.
@@ -93,14 +93,14 @@ impl Stack {
             listeners: Listeners::default(),
             demux: Demux::new(),
             wheel: Wheel::new(),
-            ready: VecDeque::new(),
-            deferred: VecDeque::new(),
+            ready: Queue::new(),
+            deferred: Queue::new(),
             waiting: 0,
             joined: None,
             udp: Sockets::default(),
             allowance: udp::Allowance::default(),
             quiet: shared::Quiet::default(),
-            news: VecDeque::new(),
+            news: Queue::new(),
             changes: VecDeque::new(),
             next_port: 0,
             shared: Context {
@@ -147,6 +147,7 @@ impl Stack {
     }
 
     /// Takes a frame in. What it leads to is asked for later.
+    #[inline]
     pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
         self.shared.counters.frames_in += 1;
         if self.arrive_predicted(now, frame) {

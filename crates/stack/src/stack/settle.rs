@@ -1,13 +1,11 @@
 //! After something has happened to a connection: who has to know?
 
-use std::collections::VecDeque;
-
 use uncork_packet::Instant;
 
 use super::{News, Stack};
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::event::Change;
-use crate::memory::Slab;
+use crate::memory::{Queue, Slab};
 use crate::timer::{Entries, Entry};
 
 impl Stack {
@@ -124,8 +122,8 @@ impl Stack {
 pub(super) fn settle_open(
     connection: &mut Connection,
     place: u32,
-    news: &mut VecDeque<News>,
-    ready: &mut VecDeque<u32>,
+    news: &mut Queue<News>,
+    ready: &mut Queue<u32>,
 ) -> Option<Instant> {
     let user = &mut connection.user;
     if !user.news.is_empty() && user.attached && !user.in_news {

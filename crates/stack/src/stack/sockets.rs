@@ -138,6 +138,17 @@ impl Stack {
         if !more && self.send_plain(now, socket, bytes) {
             return Ok(bytes.len());
         }
+        self.send_generally(now, socket, bytes, more)
+    }
+
+    #[inline(never)]
+    fn send_generally(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
         self.with(now, socket, |connection, cx| connection.send(cx, bytes, more))
             .unwrap_or(Err(SendError::NoSocket))
     }
@@ -173,6 +184,16 @@ impl Stack {
         if let Some(bytes) = self.recv_plain(now, socket, into) {
             return Ok(bytes);
         }
+        self.recv_generally(now, socket, into)
+    }
+
+    #[inline(never)]
+    fn recv_generally(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
         self.with(now, socket, |connection, cx| connection.recv(cx, into, false))
             .unwrap_or(Err(RecvError::NoSocket))
     }
@@ -328,7 +349,7 @@ impl Stack {
     }
 
     /// The short way of what is given to be sent in a conversation; whether it could be taken.
-    #[inline]
+    #[inline(always)]
     fn send_plain(&mut self, now: Instant, socket: SocketId, bytes: &[u8]) -> bool {
         let Some((connection, cx)) = self.talking(now, socket) else { return false };
         let said = connection.say(cx, bytes);
@@ -340,7 +361,7 @@ impl Stack {
     }
 
     /// The same of what is received.
-    #[inline]
+    #[inline(always)]
     fn recv_plain(&mut self, now: Instant, socket: SocketId, into: &mut [u8]) -> Option<usize> {
         let (connection, cx) = self.talking(now, socket)?;
         let heard = connection.hear(cx, into);
@@ -351,7 +372,7 @@ impl Stack {
         heard
     }
 
-    #[inline]
+    #[inline(always)]
     fn talking(
         &mut self,
         now: Instant,

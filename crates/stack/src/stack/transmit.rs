@@ -14,16 +14,24 @@ impl Stack {
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
+        if !self.ready.is_empty()
+            && let Some(transmit) = self.transmit_plain(now, slot)
+        {
+            return Some(transmit);
+        }
         if self.is_silent() { None } else { self.transmit_next(now, slot) }
+    }
+
+    /// Whether somebody may have something to send. If nobody has, no slot need be found for it.
+    #[must_use]
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.joined.is_some() || !self.is_silent()
     }
 
     /// Apart from the question whether there is anything, which is asked in every turn.
     #[inline(never)]
     fn transmit_next(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
-        if let Some(transmit) = self.transmit_plain(now, slot) {
-            self.shared.counters.frames_out += 1;
-            return Some(transmit);
-        }
         let mut transmit = self.transmit_other(now, slot);
         if transmit.is_none() {
             transmit = self.transmit_data(now, slot);
@@ -47,12 +55,12 @@ impl Stack {
 
     /// The short way out, for the segments that conversations are made of (`connection/send/plain.rs`). As with the
     /// one in ([`Stack::arrive_predicted`]) all questions come first and change nothing.
-    #[inline]
+    #[inline(never)]
     fn transmit_plain(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         if !self.deferred.is_empty() || !self.is_silent_but_for_tcp() {
             return None;
         }
-        let &place = self.ready.front()?;
+        let place = self.ready.front()?;
         let connection = self.connections.get_quietly(place)?;
         let interface = &self.interface;
         let link_bytes = match interface.device.medium {
@@ -67,10 +75,12 @@ impl Stack {
         let cx = self.shared.at(now);
         let room = u32::try_from(slot.len() - link_bytes).unwrap_or(u32::MAX);
         let bytes = connection.decide_plain(cx, room)?;
-        let transmit = connection.transmit_plain(cx, bytes, link_bytes, slot);
+        connection.transmit_plain(cx, bytes, link_bytes, slot);
         self.demux.remember(&connection.tuple, place);
         connection.user.in_ready = false;
         debug_assert!(!connection.has_output());
+        let transmit = connection.plain_transmit(cx, bytes, link_bytes);
+        cx.counters.frames_out += 1;
         let early = connection.timers.take_early();
         self.ready.pop_front();
         self.enter_timers(place, early);
@@ -88,7 +98,7 @@ impl Stack {
         if !self.deferred.is_empty() {
             self.ready.append(&mut self.deferred);
         }
-        while let Some(&place) = self.ready.front() {
+        while let Some(place) = self.ready.front() {
             let Some(link_bytes) = self.begin_frame(place, now, slot) else {
                 self.leave_queue();
                 continue;

@@ -233,11 +233,12 @@ impl Connection {
 
     fn watch_slow_start(&mut self, cx: &Context, news: &News) {
         let newest = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
-        self.congestion.watch_slow_start(Round {
+        let took = newest.map(|sent| Micros::between(sent, cx.now));
+        let sender = &self.sender;
+        self.congestion.watch_slow_start(took, || Round {
             now: cx.now,
-            took: newest.map(|sent| Micros::between(sent, cx.now)),
-            una: self.sender.una,
-            nxt: self.sender.nxt,
+            una: sender.una,
+            nxt: sender.nxt,
             paced: cx.config.pacing,
         });
     }

@@ -87,6 +87,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn note_arrival(&mut self, cx: &Context, each: u32, pushed: bool) {
         let arrival = Arrival {
             now: cx.now,
@@ -116,11 +117,13 @@ impl Connection {
     }
 
     /// Segments in order, of `each` octets, wait for one decision; `pushed` says that they end a write.
+    #[inline(always)]
     pub(crate) fn acknowledge_joined(&mut self, cx: &Context, each: u32, pushed: bool) {
         self.note_arrival(cx, each, pushed);
         self.decide_on_ack(cx);
     }
 
+    #[inline(always)]
     fn decide_on_ack(&mut self, cx: &Context) {
         let receiver = &self.receiver;
         let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();

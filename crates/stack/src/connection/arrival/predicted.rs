@@ -15,7 +15,7 @@ use crate::units::Micros;
 
 impl Connection {
     /// Whether that is such a segment, with so many octets of data. Without any it says something.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn predicts(&mut self, cx: &Context, segment: &Plain, bytes: u32) -> bool {
         let Self { sender, receiver, peer, .. } = &*self;
         let fields = &segment.fields;
@@ -30,18 +30,18 @@ impl Connection {
             && self.is_steady(cx)
     }
 
-    /// Takes it in.
-    #[inline]
-    pub(crate) fn take_predicted(&mut self, cx: &mut Context, segment: &Plain, data: &[u8]) {
-        let fields = &segment.fields;
+    /// Takes it in. Its numbers are those that were expected.
+    #[inline(never)]
+    pub(crate) fn take_predicted(&mut self, cx: &mut Context, stamp: u32, data: &[u8]) {
         self.counts.segments_in += 1;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;
         // RFC 7323 §4.3, as `note_timestamp` has it.
-        if !fields.seq.after(self.receiver.acknowledged) {
-            self.peer.note_stamp(segment.timestamps.0, cx.now);
+        if !self.receiver.nxt.after(self.receiver.acknowledged) {
+            self.peer.note_stamp(stamp, cx.now);
         }
-        (self.sender.window_seq, self.sender.window_ack) = (fields.seq, fields.ack);
+        self.sender.window_seq = self.receiver.nxt;
+        self.sender.window_ack = self.sender.nxt;
         if let Some(record) = self.sender.flight.take_plain() {
             self.take_whole_ack(cx, &record);
         }
@@ -59,7 +59,7 @@ impl Connection {
     }
 
     /// All that was under way has arrived: one transmission, sent once.
-    #[inline]
+    #[inline(always)]
     fn take_whole_ack(&mut self, cx: &mut Context, record: &Record) {
         let segments = u32::from(record.segments);
         let took = Micros::between(record.sent_at, cx.now);
@@ -71,9 +71,8 @@ impl Connection {
         self.recovery.rack.deliver_next(record, took);
         self.rtt.sample(took);
         self.pacer.observe(record.passed(), mss, record.end, cx.now);
-        self.congestion.watch_slow_start(Round {
+        self.congestion.watch_slow_start(Some(took), || Round {
             now: cx.now,
-            took: Some(took),
             una: record.end,
             nxt: record.end,
             paced: cx.config.pacing,

@@ -314,7 +314,7 @@ impl Connection {
 
     /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
     /// anything is sent in the old one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn restart_if_idle(&mut self, cx: &Context) {
         // No timeout is shorter than that.
         if cx.now > self.counts.last_sent + cx.timeouts.least() {

@@ -96,6 +96,7 @@ impl Sender {
 
     /// Whether a segment of these octets says PSH: the user's write ends in it, his record, or a piece of
     /// a long write.
+    #[inline]
     pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
         self.pushed.after(seq) && !self.pushed.after(end)
             || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))

@@ -44,6 +44,7 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     /// Follows window and round-trip time.
+    #[inline(always)]
     pub(crate) fn update(
         &mut self,
         congestion: &Congestion,
@@ -64,6 +65,7 @@ impl Pacer {
     /// So much has passed since then, all of it acknowledged now. Not what is out now in the time that the
     /// acknowledged took: while a queue grows, that is more than gets through, and whoever believes it
     /// makes the queue grow faster.
+    #[inline(always)]
     pub(crate) fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) {
         let nanos = now.as_nanos().saturating_sub(passed.since.as_nanos()).max(1);
         let bytes = u64::from(passed.segments) * u64::from(mss);
@@ -110,7 +112,7 @@ impl Pacer {
 
     /// A frame leaves. Whoever was quiet may send `burst_bytes` at once, as with sch_fq's initial
     /// quantum: a short answer gains nothing by being spread, and timers are late.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_sent(&mut self, bytes: u32, burst_bytes: u32, now: Instant) {
         let Some(rate) = self.rate() else { return };
         let time_for = |bytes: u32| u64::from(bytes) * 1_000_000_000 / rate;

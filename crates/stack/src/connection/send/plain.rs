@@ -17,17 +17,25 @@ use crate::context::Context;
 /// So that a packet's length is known without a conversion.
 const HEADERS: u32 = HEADER_BYTES as u32;
 
+/// Octets of the whole frame.
+#[expect(clippy::cast_possible_truncation, reason = "one header is short")]
+fn frame_bytes(link_bytes: usize, bytes: u32) -> u32 {
+    link_bytes as u32 + HEADERS + bytes
+}
+
 impl Connection {
     /// Octets of the segment that leaves next, if that is such a one, none for an ACK: then
     /// [`Connection::decide`] says the same.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decide_plain(&mut self, cx: &Context, slot_bytes: u32) -> Option<u32> {
         if !self.sender.flight.is_empty() || !self.is_steady(cx) {
             return None;
         }
+        // Which is all that is in the buffer, as nothing is under way.
         let bytes = self.sender.unsent_bytes();
         let leaves = if bytes > 0 {
-            bytes <= self.segment_bytes()
+            self.sender.buffer.piece().is_some()
+                && bytes <= self.segment_bytes()
                 && bytes <= self.sender.window_room()
                 && bytes + HEADERS <= slot_bytes
                 && !(cx.config.pacing && self.pacer.wait_until(cx.now).is_some())
@@ -47,14 +55,14 @@ impl Connection {
 
     /// Sends it behind the `link_bytes` octets of its link-layer header, as [`Connection::transmit`] would and
     /// whoever calls that, who would find next that there is no more.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn transmit_plain(
         &mut self,
         cx: &mut Context,
         bytes: u32,
         link_bytes: usize,
         slot: &mut [u8],
-    ) -> Transmit {
+    ) {
         if bytes > 0 {
             self.restart_if_idle(cx);
         }
@@ -63,22 +71,36 @@ impl Connection {
             self.decide(cx, u32::try_from(slot.len() - link_bytes).unwrap_or(u32::MAX)),
             Ok(self.plain_action(bytes))
         );
-        let transmit = self.write_plain(cx, bytes, link_bytes, slot);
+        self.write_plain(cx, bytes, &mut slot[link_bytes..]);
         cx.counters.segments_out += 1;
         self.counts.segments_out += 1;
         if bytes > 0 {
             self.note_plain_sent(cx, bytes);
             if cx.device.reports_completions {
-                self.device.add(transmit.frame_bytes);
+                self.device.add(frame_bytes(link_bytes, bytes));
             }
         }
         self.on_ack_sent(cx, 1);
         self.note_blocked_plain(cx, bytes);
-        transmit
+    }
+
+    /// What is to be said of that frame.
+    #[inline(always)]
+    pub(crate) fn plain_transmit(&self, cx: &Context, bytes: u32, link_bytes: usize) -> Transmit {
+        #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
+        let checksum = if cx.device.completes_checksums {
+            let start = (link_bytes + uncork_wire::ipv4::HEADER_BYTES) as u16;
+            Checksum::Partial { start, offset: CHECKSUM_OFFSET as u16 }
+        } else {
+            Checksum::Complete
+        };
+        let frame_bytes = frame_bytes(link_bytes, bytes);
+        let owner = (bytes > 0).then(|| Owner(self.id.as_u64()));
+        Transmit { frame_bytes, checksum, segmentation: None, owner }
     }
 
     /// One segment is all that is under way.
-    #[inline]
+    #[inline(always)]
     fn note_plain_sent(&mut self, cx: &mut Context, bytes: u32) {
         let now = cx.now;
         let mss = self.segment_bytes();
@@ -103,7 +125,7 @@ impl Connection {
     }
 
     /// What [`Connection::note_blocked`] notes.
-    #[inline]
+    #[inline(always)]
     fn note_blocked_plain(&mut self, cx: &Context, bytes: u32) {
         self.note_spending(Blocked::Application, cx.now);
         if bytes > 0 {
@@ -113,14 +135,11 @@ impl Connection {
         }
     }
 
-    #[inline]
-    fn write_plain(
-        &mut self,
-        cx: &Context,
-        bytes: u32,
-        link_bytes: usize,
-        slot: &mut [u8],
-    ) -> Transmit {
+    #[inline(always)]
+    fn write_plain(&mut self, cx: &Context, bytes: u32, packet: &mut [u8]) {
+        let completes = cx.device.completes_checksums;
+        let data = self.sender.buffer.piece().unwrap_or_default();
+        let data = Plain::put_data(packet, data, completes);
         let seq = self.sender.nxt;
         let pushes = bytes > 0 && self.sender.pushes(seq, seq + bytes);
         let window = self.offer_window();
@@ -140,20 +159,6 @@ impl Connection {
             },
             timestamps: self.peer.stamps_now(cx.now),
         };
-        // All that is in the buffer, as nothing is under way.
-        let data = self.sender.buffer.slices(0, bytes);
-        let completes = cx.device.completes_checksums;
-        headers.emit(&mut slot[link_bytes..], data, completes);
-        #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
-        let checksum = if completes {
-            let start = (link_bytes + uncork_wire::ipv4::HEADER_BYTES) as u16;
-            Checksum::Partial { start, offset: CHECKSUM_OFFSET as u16 }
-        } else {
-            Checksum::Complete
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "one header is short")]
-        let frame_bytes = link_bytes as u32 + HEADERS + bytes;
-        let owner = (bytes > 0).then(|| Owner(self.id.as_u64()));
-        Transmit { frame_bytes, checksum, segmentation: None, owner }
+        headers.emit(packet, data);
     }
 }
