@@ -10,17 +10,31 @@ use crate::memory::Pool;
 use crate::secrets::Secrets;
 use crate::stack::join::Deferral;
 
-/// Lent to a connection for one call.
-pub(crate) struct Context<'a> {
+/// Lent to a connection for one call. The stack keeps it, as to put it together for each call costs more than
+/// what most calls are for.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Of the call ([`Context::at`]).
     pub(crate) now: Instant,
-    pub(crate) config: &'a Config,
+    pub(crate) config: Config,
     /// Bounds of the retransmission timeout, as the configuration has them.
     pub(crate) timeouts: Bounds,
-    pub(crate) device: &'a Capabilities,
-    pub(crate) pool: &'a mut Pool,
-    pub(crate) secrets: &'a Secrets,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) fast_open: &'a mut FastOpenState,
+    /// As the interface has it.
+    pub(crate) device: Capabilities,
+    pub(crate) pool: Pool,
+    pub(crate) secrets: Secrets,
+    pub(crate) counters: Counters,
+    pub(crate) fast_open: FastOpenState,
     /// Whether an ACK may be decided on later, as more segments may follow.
     pub(crate) deferral: Deferral,
+}
+
+impl Context {
+    /// For a call at this time.
+    #[inline]
+    pub(crate) fn at(&mut self, now: Instant) -> &mut Self {
+        self.now = now;
+        self.deferral = Deferral::Never;
+        self
+    }
 }

@@ -1,7 +1,7 @@
 //! From the addresses and ports of a segment to its connection, in one probe or two.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use uncork_wire::plain::Plain;
 
@@ -54,14 +54,19 @@ impl Tuple {
     /// Hash under a key that nobody outside knows.
     #[inline]
     pub(crate) fn hash(&self, key: Key) -> u64 {
-        match (self.local_address.as_v4(), self.remote_address.as_v4()) {
+        match self.plain_words() {
             // The same in fewer words; the hash takes their number in, too.
-            (Some(local), Some(remote)) => {
-                let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
-                hash::fast(key, &[addresses, self.port_word()])
-            }
-            _ => hash::fast(key, &self.words()),
+            Some((addresses, ports)) => hash::fast(key, &[addresses, u64::from(ports)]),
+            None => hash::fast(key, &self.words()),
         }
+    }
+
+    /// All of it in two words, if it has IPv4 addresses.
+    #[inline]
+    fn plain_words(&self) -> Option<(u64, u32)> {
+        let (local, remote) = (self.local_address.as_v4()?, self.remote_address.as_v4()?);
+        let ports = u32::from(self.local_port) << 16 | u32::from(self.remote_port);
+        Some((words_of(local, remote), ports))
     }
 
     #[inline]
@@ -78,6 +83,11 @@ impl Tuple {
     }
 }
 
+#[inline]
+fn words_of(local: Ipv4Addr, remote: Ipv4Addr) -> u64 {
+    u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits())
+}
+
 impl fmt::Debug for Tuple {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ↔ {}", self.local(), self.remote())
@@ -92,6 +102,8 @@ pub(crate) struct Demux {
     live: usize,
     /// What was found last: segments of a connection come in rows, and its name need not be hashed again.
     latest: Option<(Tuple, u32)>,
+    /// The ends of that in two words, if they have IPv4 addresses; no ports are zero.
+    latest_plain: (u64, u32),
 }
 
 /// Upper half of the hash, and the place; no place if it is empty.
@@ -109,7 +121,7 @@ fn tag(hash: u64) -> u32 {
 
 impl Demux {
     pub(crate) fn new() -> Self {
-        Self { slots: vec![EMPTY; 64], live: 0, latest: None }
+        Self { slots: vec![EMPTY; 64], live: 0, latest: None, latest_plain: (0, 0) }
     }
 
     /// The place with this hash that `is` the one, if it is in the table.
@@ -134,6 +146,16 @@ impl Demux {
         self.latest.filter(|(latest, _)| latest == tuple).map(|(_, place)| place)
     }
 
+    /// The same of where a plain segment belongs.
+    #[inline(always)]
+    pub(crate) fn latest_plain(&self, segment: &Plain) -> Option<u32> {
+        let addresses = words_of(segment.destination, segment.source);
+        let fields = &segment.fields;
+        let ports = u32::from(fields.destination_port) << 16 | u32::from(fields.source_port);
+        let (_, place) = self.latest?;
+        (self.latest_plain == (addresses, ports)).then_some(place)
+    }
+
     /// Whether that is what was remembered.
     #[inline]
     pub(crate) fn is_latest(&self, place: u32) -> bool {
@@ -145,6 +167,7 @@ impl Demux {
     pub(crate) fn remember(&mut self, tuple: &Tuple, place: u32) {
         if self.latest.is_none_or(|(_, latest)| latest != place) {
             self.latest = Some((*tuple, place));
+            self.latest_plain = tuple.plain_words().unwrap_or_default();
         }
     }
 

@@ -2,9 +2,11 @@
 //! connection that has no data.
 
 mod pool;
+mod queue;
 mod ring;
 mod slab;
 
 pub(crate) use pool::Pool;
+pub(crate) use queue::Queue;
 pub(crate) use ring::Ring;
 pub(crate) use slab::Slab;

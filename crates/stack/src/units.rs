@@ -30,7 +30,8 @@ impl Micros {
     #[inline]
     pub(crate) fn between(earlier: Instant, later: Instant) -> Self {
         let nanos = later.as_nanos().saturating_sub(earlier.as_nanos());
-        Self(u32::try_from(nanos.div_ceil(1000)).unwrap_or(u32::MAX))
+        let micros = nanos.saturating_add(999) / 1000;
+        Self(u32::try_from(micros).unwrap_or(u32::MAX))
     }
 
     pub(crate) const fn as_nanos(self) -> u64 {

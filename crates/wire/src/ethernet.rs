@@ -81,7 +81,9 @@ impl Header {
     /// # Panics
     ///
     /// If there are fewer.
+    #[inline]
     pub fn emit(&self, frame: &mut [u8]) {
+        let frame = &mut frame[..HEADER_BYTES];
         frame[..6].copy_from_slice(&self.destination.0);
         frame[6..12].copy_from_slice(&self.source.0);
         frame[12..14].copy_from_slice(&self.ethertype.0.to_be_bytes());

@@ -59,7 +59,7 @@ impl Node {
         if stack.poll_timeout().is_some_and(|due| due <= now) {
             stack.handle_timeout(now);
         }
-        while outgoing.queued() < SLOTS {
+        while stack.has_output() && outgoing.queued() < SLOTS {
             let mut frame = outgoing.take();
             let Some(transmit) = stack.poll_transmit(now, &mut frame) else {
                 outgoing.give(frame);

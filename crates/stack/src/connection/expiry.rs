@@ -15,7 +15,7 @@ const SLACK: Micros = Micros::from_millis(2);
 
 impl Connection {
     /// The wheel has come up: does what is due.
-    pub(crate) fn handle_timers(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn handle_timers(&mut self, cx: &mut Context) {
         self.timers.come_up();
         while let Some(timer) = self.timers.expire(cx.now) {
             match timer {
@@ -39,19 +39,19 @@ impl Connection {
         }
     }
 
-    fn timeout(&self, cx: &Context<'_>) -> Micros {
+    fn timeout(&self, cx: &Context) -> Micros {
         self.rtt.timeout(cx.timeouts)
     }
 
     /// A SYN or SYN-ACK leaves.
-    pub(crate) fn start_handshake_timer(&mut self, cx: &Context<'_>) {
+    pub(crate) fn start_handshake_timer(&mut self, cx: &Context) {
         self.recovery.progress_at = cx.now;
         let deadline = cx.now + self.timeout(cx);
         self.timers.set_loss(LossTimer::Retransmit, deadline);
     }
 
     /// Chooses what to wait for, now that something was sent or acknowledged.
-    pub(crate) fn arm_loss_timer(&mut self, cx: &Context<'_>) {
+    pub(crate) fn arm_loss_timer(&mut self, cx: &Context) {
         if self.is_fast_child() {
             // Before the handshake is over nothing but the SYN-ACK is sent again (tcp_retransmit_timer).
             return;
@@ -80,6 +80,16 @@ impl Connection {
         }
     }
 
+    /// The same after a segment has left from a steady connection that had nothing under way: then its probe and its
+    /// timeout both count from now on.
+    #[inline(always)]
+    pub(super) fn arm_plain(&mut self, cx: &Context) {
+        let Some(smoothed) = self.rtt.smoothed() else { return self.arm_loss_timer(cx) };
+        let delay = smoothed.saturating_mul(2).saturating_add(ACK_DELAY);
+        let timeout = self.rtt.base_timeout(cx.timeouts);
+        self.timers.set_loss(LossTimer::Probe, cx.now + timeout.min(delay));
+    }
+
     fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
         let limit = self.options.user_timeout().zip(self.recovery.silent_since.get());
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
@@ -98,7 +108,7 @@ impl Connection {
         Some(smoothed.saturating_mul(2).saturating_add(extra))
     }
 
-    fn on_loss_timer(&mut self, cx: &mut Context<'_>) {
+    fn on_loss_timer(&mut self, cx: &mut Context) {
         match std::mem::take(&mut self.timers.loss) {
             LossTimer::None => {}
             LossTimer::Retransmit if self.state.is_synchronised() => self.on_timeout(cx),
@@ -116,13 +126,13 @@ impl Connection {
         }
     }
 
-    fn retries(&self, cx: &Context<'_>) -> u8 {
+    fn retries(&self, cx: &Context) -> u8 {
         let (data, orphan) = (cx.config.data_retries, cx.config.orphan_retries);
         if self.user.attached { data } else { orphan.min(data) }
     }
 
     /// Has the user's patience ended (RFC 9293 §3.8.3)?
-    fn is_given_up(&mut self, cx: &Context<'_>, retries: u8) -> bool {
+    fn is_given_up(&mut self, cx: &Context, retries: u8) -> bool {
         let silent = &mut self.recovery.silent_since;
         let since = silent.get().unwrap_or(self.recovery.progress_at);
         silent.set(since);
@@ -132,7 +142,7 @@ impl Connection {
         }
     }
 
-    fn on_handshake_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_handshake_timeout(&mut self, cx: &mut Context) {
         let opens = self.state == State::SynSent;
         let asked = self.options.syn_retries.unwrap_or(cx.config.syn_retries);
         let retries = if opens { asked } else { cx.config.syn_ack_retries };
@@ -154,7 +164,7 @@ impl Connection {
     }
 
     /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context) {
         if self.is_given_up(cx, self.retries(cx)) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
@@ -177,7 +187,7 @@ impl Connection {
         self.arm_loss_timer(cx);
     }
 
-    fn on_reorder_timer(&mut self, cx: &mut Context<'_>) {
+    fn on_reorder_timer(&mut self, cx: &mut Context) {
         let recovering = self.recovery.is_recovering();
         let lost = self.sender.flight.lost_segments();
         let flight = &mut self.sender.flight;
@@ -192,7 +202,7 @@ impl Connection {
     }
 
     /// The window is shut, or too small for a segment: send what fits, or ask.
-    fn on_window_timer(&mut self, cx: &mut Context<'_>) {
+    fn on_window_timer(&mut self, cx: &mut Context) {
         // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless
         // nobody is left whose patience could end.
         let silent = self.counts.last_heard < self.recovery.progress_at;
@@ -220,14 +230,14 @@ impl Connection {
     }
 
     /// All is done; wait until nothing old can still be on its way (RFC 9293 §3.4.2).
-    pub(crate) fn enter_time_wait(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn enter_time_wait(&mut self, cx: &mut Context) {
         self.timers.stop_all();
-        self.sender.release(cx.pool);
+        self.sender.release(&mut cx.pool);
         self.timers.set(Timer::Idle, cx.now + cx.config.time_wait);
     }
 
     /// Chooses how long silence may last.
-    pub(crate) fn arm_idle_timer(&mut self, cx: &Context<'_>) {
+    pub(crate) fn arm_idle_timer(&mut self, cx: &Context) {
         let deadline = match (self.state, self.options.keep_alive.as_deref()) {
             (State::TimeWait, _) => return,
             (State::FinWait2, _) if !self.user.attached => Some(cx.now + cx.config.fin_wait_2),
@@ -244,7 +254,7 @@ impl Connection {
         }
     }
 
-    fn on_idle_timer(&mut self, cx: &mut Context<'_>) {
+    fn on_idle_timer(&mut self, cx: &mut Context) {
         match self.state {
             State::TimeWait => self.finish(Cause::TimeWaitOver, None, cx),
             State::FinWait2 if !self.user.attached => {
@@ -255,7 +265,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.8.4.
-    fn on_keep_alive(&mut self, cx: &mut Context<'_>) {
+    fn on_keep_alive(&mut self, cx: &mut Context) {
         let Some(keep_alive) = self.options.keep_alive.as_deref().copied() else { return };
         let silence = cx.now.since(self.counts.last_heard);
         // What is in flight has its own timer, and whoever speaks is alive.

@@ -95,7 +95,7 @@ impl Fast {
 
 impl Connection {
     /// Begins an active open whose SYN may have data; whether the SYN waits for it.
-    pub(crate) fn open_fast(&mut self, cx: &Context<'_>, without_cookie: bool) -> bool {
+    pub(crate) fn open_fast(&mut self, cx: &Context, without_cookie: bool) -> bool {
         self.open();
         self.fast.add(Fast::WANTED);
         if without_cookie {
@@ -120,13 +120,13 @@ impl Connection {
 
     /// Octets that the SYN has room for: a segment as the peer has announced it the last time, less
     /// what routers may add to the options (tcp_send_syn_data).
-    pub(crate) fn syn_room(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn syn_room(&self, cx: &Context) -> u32 {
         let known = cx.fast_open.offer(&self.tuple, true).mss.map_or(u32::MAX, u32::from);
         self.segment_bytes().min(known).saturating_sub(OPTION_ROOM)
     }
 
     /// Option and data of a SYN that leaves; only the first one has any (RFC 7413 §4.2.1).
-    pub(crate) fn fill_syn(&mut self, cx: &mut Context<'_>, options: &mut OptionSet) -> u32 {
+    pub(crate) fn fill_syn(&mut self, cx: &mut Context, options: &mut OptionSet) -> u32 {
         if !self.fast.has(Fast::WANTED) {
             return 0;
         }
@@ -151,7 +151,7 @@ impl Connection {
         }
         self.fast.add(Fast::SYN_DATA);
         let first = self.sender.iss + 1;
-        self.sender.flight.push((first, first + bytes), 1, (cx.now, cx.now), cx.pool);
+        self.sender.flight.push((first, first + bytes), 1, (cx.now, cx.now), &mut cx.pool);
         self.sender.nxt = first + bytes;
         self.counts.bytes_sent += u64::from(bytes);
         self.counts.data_segments_out += 1;
@@ -163,7 +163,7 @@ impl Connection {
     /// (RFC 7413 §4.2.1 and §4.1.3; tcp_rcv_fastopen_synack). Whether something has to be sent again.
     pub(super) fn finish_fast_open(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
         repeated: bool,
     ) -> bool {
@@ -200,24 +200,24 @@ impl Connection {
         true
     }
 
-    fn goes_without_cookie(&self, cx: &Context<'_>) -> bool {
+    fn goes_without_cookie(&self, cx: &Context) -> bool {
         cx.fast_open.offer(&self.tuple, self.fast.has(Fast::WITHOUT_COOKIE)).cookie.is_none()
     }
 
     /// What of the SYN's data the SYN-ACK acknowledges.
-    pub(super) fn acknowledge_syn_data(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
+    pub(super) fn acknowledge_syn_data(&mut self, cx: &mut Context, ack: SeqNumber) {
         let mss = self.segment_bytes();
         let octets = (ack - self.sender.buffer_start()).max(0).unsigned_abs();
         self.counts.bytes_acked += u64::from(octets);
         let mut delivered = Delivered::default();
         self.sender.flight.acknowledge(ack, mss, &mut delivered, |_| {});
-        self.sender.acknowledge(ack, cx.pool);
+        self.sender.acknowledge(ack, &mut cx.pool);
     }
 
     /// A SYN-ACK may have data, which only who wants Fast Open takes (RFC 7413 §4.2.2).
     pub(super) fn take_syn_ack_data(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
     ) -> Result<(), Outcome> {
         if !self.fast.has(Fast::WANTED) {
@@ -230,12 +230,7 @@ impl Connection {
     }
 
     /// A SYN has come whose data counts, or that gets a cookie (RFC 7413 §4.2.2).
-    pub(crate) fn answer_fast(
-        &mut self,
-        cx: &mut Context<'_>,
-        segment: &Segment<'_>,
-        answer: Answer,
-    ) {
+    pub(crate) fn answer_fast(&mut self, cx: &mut Context, segment: &Segment<'_>, answer: Answer) {
         let experimental = segment.options.fast_open.is_some_and(|one| one.is_experimental());
         if experimental {
             self.fast.add(Fast::EXPERIMENTAL);
@@ -254,7 +249,7 @@ impl Connection {
         let data = &behind.data[..behind.data.len().min(window)];
         if !data.is_empty() {
             self.fast.add(Fast::TAKEN);
-            self.receiver.take(behind.seq, data, cx.pool);
+            self.receiver.take(behind.seq, data, &mut cx.pool);
             self.counts.bytes_received += data.len() as u64;
             self.counts.data_segments_in += 1;
             self.user.news |= Ready::READABLE;
@@ -264,7 +259,7 @@ impl Connection {
     }
 
     /// The cookie of a SYN-ACK: the first one's only, as in Linux.
-    pub(crate) fn fill_syn_ack(&mut self, cx: &Context<'_>, options: &mut OptionSet) {
+    pub(crate) fn fill_syn_ack(&mut self, cx: &Context, options: &mut OptionSet) {
         if self.fast.has(Fast::GIVES) {
             self.fast.clear(Fast::GIVES);
             let cookie = cx.fast_open.keys(self.listener).cookie(ends(&self.tuple));

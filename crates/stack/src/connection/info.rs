@@ -135,7 +135,7 @@ pub struct Info {
 }
 
 impl Connection {
-    pub(crate) fn info(&self, cx: &Context<'_>) -> Info {
+    pub(crate) fn info(&self, cx: &Context) -> Info {
         let flight = &self.sender.flight;
         let threshold = self.congestion.threshold;
         let [busy, window_limited, buffer_limited] = self.spent.told(cx.now);

@@ -23,6 +23,7 @@ pub(crate) mod recovery;
 pub(crate) mod send;
 mod spent;
 mod state;
+mod steady;
 pub(crate) mod timers;
 mod user;
 
@@ -42,7 +43,7 @@ pub(crate) use receive::Reassembly;
 use receive::Receiver;
 use receive::ack_policy::AckPolicy;
 pub use recovery::Phase;
-pub(crate) use recovery::{Bounds, Record};
+pub(crate) use recovery::{Bounds, List, Record};
 use recovery::{Recovery, Rtt};
 use send::Sender;
 pub use send::decision::Blocked;
@@ -78,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) id: SocketId,
     pub(crate) tuple: Tuple,
     pub(crate) state: State,
+    /// See [`Connection::is_steady`].
+    steady: bool,
     /// Whose accept queue it waits for, if it came to a listener.
     pub(crate) listener: Option<ListenerId>,
     pub(crate) path: Path,
@@ -173,11 +176,12 @@ pub(crate) struct Counts {
 
 impl Connection {
     /// A connection that does not exist yet.
-    pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context<'_>) -> Self {
+    pub(crate) fn new(id: SocketId, tuple: Tuple, path: Path, cx: &Context) -> Self {
         let mut connection = Self {
             id,
             tuple,
             state: State::Closed,
+            steady: false,
             listener: None,
             path,
             segment: 0,
@@ -217,6 +221,12 @@ impl Connection {
             self.rtt.backoff,
             self.timers.loss,
         ));
+    }
+
+    /// Something may become otherwise about it than its segments make it.
+    #[inline]
+    pub(crate) fn disturb(&mut self) {
+        self.steady = false;
     }
 
     /// Takes the way that `cause` leads, if it leads anywhere.
@@ -281,13 +291,13 @@ impl Connection {
     }
 
     /// The receive buffer at its largest.
-    pub(crate) fn most_receive_bytes(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn most_receive_bytes(&self, cx: &Context) -> u32 {
         self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
     }
 
     /// How many bytes the send buffer may hold: twice the window, so that a full one can be refilled
     /// while it is acknowledged.
-    pub(crate) fn send_limit(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
         if let Some(bytes) = self.options.send_buffer_bytes {
             return bytes;
         }
@@ -301,7 +311,7 @@ impl Connection {
         &mut self,
         cause: Cause,
         error: Option<ConnectionError>,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
     ) {
         self.change_state(cause);
         self.state = State::Closed;
@@ -311,10 +321,10 @@ impl Connection {
         if reset {
             self.owed.add(Owed::RESET);
         }
-        self.sender.release(cx.pool);
+        self.sender.release(&mut cx.pool);
         // What has come before a reset can still be read, as in Linux.
         if !self.user.attached {
-            self.receiver.release(cx.pool);
+            self.receiver.release(&mut cx.pool);
         }
         self.user.note_end(error);
     }
@@ -333,7 +343,7 @@ impl Connection {
 
     /// A router takes no packets longer than `mtu`: what is in flight counts as lost, once, and goes
     /// out again in smaller segments (RFC 1191 §6.4; no congestion, RFC 8899 §3).
-    pub(crate) fn shrink_path(&mut self, cx: &mut Context<'_>, mtu: u32) {
+    pub(crate) fn shrink_path(&mut self, cx: &mut Context, mtu: u32) {
         let Ok(mtu) = u16::try_from(mtu) else { return };
         if mtu >= self.path.mtu {
             return;

@@ -94,7 +94,7 @@ impl Options {
 
 impl Connection {
     /// Sets an option. Values out of range are taken to its end, as Linux does for buffers.
-    pub(crate) fn set_option(&mut self, cx: &mut Context<'_>, option: SocketOption) {
+    pub(crate) fn set_option(&mut self, cx: &mut Context, option: SocketOption) {
         let options = &mut self.options;
         match option {
             SocketOption::NoDelay(on) => {

@@ -9,7 +9,10 @@ use super::receive::window::LARGEST_SHIFT;
 const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
 
 /// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5).
-const STALE_STAMP_SECONDS: u32 = 24 * 24 * 3600;
+const STALE_STAMP: u32 = ((24 * 24 * 3600 * 1_000_000_000_u64) >> COARSE) as u32;
+
+/// Nanoseconds of a unit for that, as a power of two: about a second, without a division.
+const COARSE: u32 = 30;
 
 /// Octets of the timestamp option with its padding.
 pub(crate) const TIMESTAMP_BYTES: u32 = 12;
@@ -35,9 +38,9 @@ pub(crate) struct Peer {
     pub(crate) echoes_congestion: bool,
     /// The window was cut for an echo; the next new data says so.
     pub(crate) owes_cwr: bool,
-    /// Latest timestamp to be echoed (TS.Recent), and when it came, in seconds.
+    /// Latest timestamp to be echoed (TS.Recent), and when it came ([`coarse`]).
     pub(crate) recent: u32,
-    recent_seconds: u32,
+    recent_at: u32,
     has_recent: bool,
     /// Where our timestamp clock began.
     pub(crate) stamp_offset: u32,
@@ -66,23 +69,15 @@ impl Peer {
     /// Remembers a timestamp to be echoed.
     pub(crate) fn note_stamp(&mut self, value: u32, now: Instant) {
         self.recent = value;
-        self.recent_seconds = seconds(now);
+        self.recent_at = coarse(now);
         self.has_recent = true;
     }
 
     /// Whether a segment with this timestamp is older than what has come already
     /// (PAWS, RFC 7323 §5.3 rule R1).
     pub(crate) fn is_old_stamp(&self, value: u32, now: Instant) -> bool {
-        let age = || seconds(now).saturating_sub(self.recent_seconds);
-        self.has_recent
-            && value.wrapping_sub(self.recent).cast_signed() < 0
-            && age() < STALE_STAMP_SECONDS
-    }
-
-    /// Whether a segment of a conversation may have this timestamp.
-    #[inline]
-    pub(crate) fn predicts(&self, value: u32, now: Instant) -> bool {
-        self.stamps && self.sacks && !self.is_old_stamp(value, now)
+        let age = || coarse(now).saturating_sub(self.recent_at);
+        self.has_recent && value.wrapping_sub(self.recent).cast_signed() < 0 && age() < STALE_STAMP
     }
 
     /// Our timestamp clock: milliseconds.
@@ -101,17 +96,13 @@ impl Peer {
     pub(crate) fn stamps_now(&self, now: Instant) -> (u32, u32) {
         (self.stamp(now), if self.has_recent { self.recent } else { 0 })
     }
-
-    /// Whether a segment of new data has timestamps, and nothing to say of congestion.
-    #[inline]
-    pub(crate) fn sends_plain(&self) -> bool {
-        self.stamps && !self.echoes_congestion && !self.owes_cwr
-    }
 }
 
-/// For a comparison of days; 136 years of them.
-fn seconds(now: Instant) -> u32 {
-    u32::try_from(now.as_millis() / 1000).unwrap_or(u32::MAX)
+/// For a comparison of days; 146 years of them.
+#[expect(clippy::cast_possible_truncation, reason = "see above")]
+#[inline]
+fn coarse(now: Instant) -> u32 {
+    (now.as_nanos() >> COARSE) as u32
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
+    #[inline(always)]
     fn turn(&mut self, to: On, now: Instant) {
         if self.on == to {
             return;
@@ -64,6 +65,7 @@ impl Spent {
 
 impl Connection {
     /// Notes what it spends its time on from now on.
+    #[inline(always)]
     pub(crate) fn note_spending(&mut self, blocked: Blocked, now: Instant) {
         let on = if self.sender.queued_bytes() == 0 {
             On::Nothing
@@ -78,6 +80,7 @@ impl Connection {
     }
 
     /// All was acknowledged, and perhaps nobody asks for a frame any more.
+    #[inline(always)]
     pub(crate) fn note_idleness(&mut self, now: Instant) {
         if self.sender.queued_bytes() == 0 {
             self.spent.turn(On::Nothing, now);

@@ -108,7 +108,7 @@ impl Connection {
     /// Takes bytes to be sent, as many as there is room for (RFC 9293 §3.10.2).
     pub(crate) fn send(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
@@ -136,7 +136,7 @@ impl Connection {
     /// Takes all of them, as was promised, whatever room there is by now.
     pub(crate) fn send_promised(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         bytes: &[u8],
         more: bool,
     ) -> Result<(), SendError> {
@@ -155,20 +155,20 @@ impl Connection {
         if may { Ok(()) } else { Err(SendError::Closed) }
     }
 
-    fn queue(&mut self, cx: &mut Context<'_>, bytes: &[u8], more: bool) {
+    fn queue(&mut self, cx: &mut Context, bytes: &[u8], more: bool) {
         let long = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if self.sender.is_long(long) && self.state.is_synchronised() {
             self.sender.mark_pushes(long, self.course(cx));
         }
-        self.sender.push(bytes, more, cx.pool);
+        self.sender.push(bytes, more, &mut cx.pool);
     }
 
     /// What of the send buffer is free.
-    fn free_bytes(&self, cx: &Context<'_>) -> u32 {
+    fn free_bytes(&self, cx: &Context) -> u32 {
         self.send_limit(cx).saturating_sub(self.sender.queued_bytes())
     }
 
-    pub(crate) fn send_room(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn send_room(&self, cx: &Context) -> u32 {
         let room = self.free_bytes(cx);
         match self.options.not_sent_low_water {
             // Trains are begun while there is less than that, and filled (tcp_sendmsg and
@@ -192,7 +192,7 @@ impl Connection {
     }
 
     /// What would leave now, as far as the windows, the pacer and the device's queue are concerned.
-    fn course(&self, cx: &Context<'_>) -> Course {
+    fn course(&self, cx: &Context) -> Course {
         let room = self.sender.window_room() / self.segment_bytes() * self.segment_bytes();
         let frame = self.next_frame_bytes(cx).min(room);
         let window = self.congestion.window.saturating_sub(self.in_flight());
@@ -203,7 +203,7 @@ impl Connection {
 
     /// Whether the user is to be told that he can write: when a third of the buffer is free, so that
     /// he is not woken for every ACK (sk_stream_is_writeable).
-    pub(crate) fn is_writable(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn is_writable(&self, cx: &Context) -> bool {
         if !self.state.may_send() || self.sender.fin_queued {
             return false;
         }
@@ -220,7 +220,7 @@ impl Connection {
     /// (RFC 9293 §3.10.3). Zero means that the peer has sent all it ever will.
     pub(crate) fn recv(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         into: &mut [u8],
         look: bool,
     ) -> Result<usize, RecvError> {
@@ -258,8 +258,14 @@ impl Connection {
     }
 
     /// The user has taken `bytes` octets: the window opens, and perhaps an ACK is worth sending.
-    pub(crate) fn on_read(&mut self, cx: &mut Context<'_>, bytes: u32) {
-        self.receiver.consume(bytes, cx.pool);
+    pub(crate) fn on_read(&mut self, cx: &mut Context, bytes: u32) {
+        self.receiver.consume(bytes, &mut cx.pool);
+        self.after_read(cx);
+    }
+
+    /// What that leads to.
+    #[inline(always)]
+    pub(super) fn after_read(&mut self, cx: &Context) {
         if self.options.receive_buffer_bytes.is_none() {
             let round_trip = self.rtt.smoothed().unwrap_or_default();
             let most = cx.config.receive_buffer_bytes.1;
@@ -283,7 +289,7 @@ impl Connection {
     }
 
     /// The user has no more to send (shutdown(SHUT_WR), RFC 9293 §3.10.4).
-    pub(crate) fn shut_sending(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn shut_sending(&mut self, cx: &mut Context) {
         if self.state == State::SynSent {
             self.finish(Cause::Close, None, cx);
             return;
@@ -302,7 +308,7 @@ impl Connection {
             && (self.receiver.readable_bytes() > 0 || self.options.linger_seconds == Some(0))
     }
 
-    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn close(&mut self, cx: &mut Context) {
         self.user.attached = false;
         self.user.closed_reading = true;
         if self.state == State::Closed {
@@ -328,7 +334,7 @@ impl Connection {
 
     /// Begins what close does for a user who waits for it (SO_LINGER), and says for how long he would; not
     /// at all if there is nothing to wait for.
-    pub(crate) fn begin_close(&mut self, cx: &mut Context<'_>) -> Option<Duration> {
+    pub(crate) fn begin_close(&mut self, cx: &mut Context) -> Option<Duration> {
         let seconds = self.options.linger_seconds.filter(|&seconds| seconds > 0)?;
         if self.receiver.readable_bytes() > 0 {
             return None;
@@ -339,7 +345,7 @@ impl Connection {
     }
 
     /// The user gives it up (ABORT, RFC 9293 §3.10.5).
-    pub(crate) fn abort(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn abort(&mut self, cx: &mut Context) {
         let tells = self.state.is_synchronised() && self.state != State::TimeWait
             || self.state == State::SynReceived;
         if tells {

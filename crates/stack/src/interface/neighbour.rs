@@ -139,6 +139,13 @@ impl Neighbours {
         self.entries.get(id.place as usize).is_some_and(|entry| entry.generation == id.generation)
     }
 
+    /// His hardware address, if nobody need be asked for it.
+    #[inline(always)]
+    pub(crate) fn fresh(&self, id: NeighbourId, now: Instant) -> Option<Mac> {
+        let entry = self.entries.get(id.place as usize)?;
+        if entry.generation == id.generation && now < entry.fresh_until { entry.mac } else { None }
+    }
+
     /// His hardware address. If it is not known he is asked for it, and if it is old he is asked
     /// whether it still holds.
     #[inline]
@@ -209,6 +216,7 @@ impl Neighbours {
 
     /// What he has sent proves that he got what was sent to him (RFC 4861 §7.3.1). That the way back to
     /// his SYN works does not make it the one that the kernel would take: that is asked for now.
+    #[inline(always)]
     pub(crate) fn confirm(&mut self, id: NeighbourId, now: Instant) {
         let place = id.place as usize;
         if let Some(entry) = self.entries.get_mut(place)
@@ -216,11 +224,22 @@ impl Neighbours {
             && entry.mac.is_some()
         {
             entry.fresh_until = now + REACHABLE;
-            if std::mem::take(&mut entry.assumed) && entry.ask_at.is_none() {
-                self.ask(place, now);
+            if entry.assumed {
+                self.confirm_assumed(place, now);
             } else if !self.outside {
                 entry.ask_at = None;
             }
+        }
+    }
+
+    #[inline(never)]
+    fn confirm_assumed(&mut self, place: usize, now: Instant) {
+        let entry = &mut self.entries[place];
+        entry.assumed = false;
+        if entry.ask_at.is_none() {
+            self.ask(place, now);
+        } else if !self.outside {
+            entry.ask_at = None;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Storage that a connection has while it holds data, and that is warm in the cache when the next
 //! one gets it.
 
-use crate::connection::{Reassembly, Record};
+use crate::connection::{List, Reassembly};
 
 /// The smallest storage, as a power of two: 2 KiB, so that one segment fits.
 const SMALLEST: u32 = 11;
@@ -11,11 +11,13 @@ const SIZES: usize = 13;
 /// Lists of storage by size, last in, first out.
 #[derive(Debug)]
 pub(crate) struct Pool {
+    /// One of the smallest, which is not in its list: most that are taken are the one that was given back last.
+    spare: Box<[u8]>,
     free: [Vec<Box<[u8]>>; SIZES],
     /// Bytes in the lists, and how many they may be.
     kept_bytes: usize,
     limit_bytes: usize,
-    records: Vec<std::collections::VecDeque<Record>>,
+    records: Vec<List>,
     #[expect(clippy::vec_box, reason = "a connection has it boxed, as hardly any has one")]
     reassemblies: Vec<Box<Reassembly>>,
 }
@@ -27,6 +29,7 @@ const KEPT_RECORDS: usize = 1024;
 impl Pool {
     pub(crate) fn new(limit_bytes: usize) -> Self {
         Self {
+            spare: Box::default(),
             free: Default::default(),
             kept_bytes: 0,
             limit_bytes,
@@ -36,7 +39,17 @@ impl Pool {
     }
 
     /// Storage for at least so many bytes: the next power of two. What is in it is of no meaning.
+    #[inline(always)]
     pub(crate) fn take(&mut self, bytes: usize) -> Box<[u8]> {
+        if bytes <= self.spare.len() {
+            self.kept_bytes -= self.spare.len();
+            return std::mem::take(&mut self.spare);
+        }
+        self.take_from_list(bytes)
+    }
+
+    #[inline(never)]
+    fn take_from_list(&mut self, bytes: usize) -> Box<[u8]> {
         let bits = bytes.next_power_of_two().trailing_zeros().max(SMALLEST);
         let list = self.free.get_mut((bits - SMALLEST) as usize);
         if let Some(storage) = list.and_then(Vec::pop) {
@@ -47,7 +60,19 @@ impl Pool {
     }
 
     /// Gives storage back.
+    #[inline(always)]
     pub(crate) fn give(&mut self, storage: Box<[u8]>) {
+        let fits = self.kept_bytes + storage.len() <= self.limit_bytes;
+        if storage.len() == 1 << SMALLEST && self.spare.is_empty() && fits {
+            self.kept_bytes += storage.len();
+            self.spare = storage;
+        } else {
+            self.give_to_list(storage);
+        }
+    }
+
+    #[inline(never)]
+    fn give_to_list(&mut self, storage: Box<[u8]>) {
         if storage.is_empty() || self.kept_bytes + storage.len() > self.limit_bytes {
             return;
         }
@@ -59,12 +84,12 @@ impl Pool {
     }
 
     /// An empty list of segments in flight.
-    pub(crate) fn take_records(&mut self) -> std::collections::VecDeque<Record> {
+    pub(crate) fn take_records(&mut self) -> List {
         self.records.pop().unwrap_or_default()
     }
 
     /// Gives a list back that has become empty.
-    pub(crate) fn give_records(&mut self, list: std::collections::VecDeque<Record>) {
+    pub(crate) fn give_records(&mut self, list: List) {
         debug_assert!(list.is_empty());
         if (1..=KEPT_RECORDS).contains(&list.capacity()) && self.records.len() < KEPT_LISTS {
             self.records.push(list);

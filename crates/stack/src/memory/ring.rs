@@ -27,7 +27,7 @@ impl Ring {
     }
 
     /// Puts bytes behind the last one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut Pool) {
         if self.storage.is_empty() && !bytes.is_empty() {
             self.storage = pool.take(bytes.len());
@@ -68,6 +68,13 @@ impl Ring {
         (&self.storage[head.0..head.1], &self.storage[..tail])
     }
 
+    /// All of them, if there are any and they lie in one piece.
+    #[inline]
+    pub(crate) fn piece(&self) -> Option<&[u8]> {
+        let from = self.start as usize;
+        self.storage.get(from..from + self.bytes as usize).filter(|piece| !piece.is_empty())
+    }
+
     /// Drops the first bytes. The storage of a ring that is empty goes back to the pool, unless
     /// something is written ahead in it.
     pub(crate) fn consume(&mut self, bytes: u32) {
@@ -78,6 +85,7 @@ impl Ring {
     }
 
     /// Gives the storage back. What was in it is gone.
+    #[inline(always)]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.storage));
         self.start = 0;

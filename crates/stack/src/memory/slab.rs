@@ -6,7 +6,10 @@ const CHUNK: usize = 256;
 /// Values with a place and a generation: a place that was freed and filled again is another one.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    chunks: Vec<Vec<Entry<T>>>,
+    /// Each of so many places that to find one in it takes no look at its length.
+    chunks: Vec<Box<[Entry<T>; CHUNK]>>,
+    /// Places that were ever taken.
+    places: u32,
     free: Vec<u32>,
     live: u32,
 }
@@ -19,7 +22,7 @@ struct Entry<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { chunks: Vec::new(), free: Vec::new(), live: 0 }
+        Self { chunks: Vec::new(), places: 0, free: Vec::new(), live: 0 }
     }
 
     /// How many values there are.
@@ -29,7 +32,7 @@ impl<T> Slab<T> {
 
     /// How many places there are, free ones included.
     pub(crate) fn places(&self) -> usize {
-        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+        self.places as usize
     }
 
     /// Puts a value that is told its place and generation; gives the place.
@@ -42,14 +45,14 @@ impl<T> Slab<T> {
             }
             return place;
         }
-        let place = u32::try_from(self.places()).unwrap_or(u32::MAX);
-        if self.chunks.last().is_none_or(|last| last.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        let place = self.places;
+        if self.chunks.len() * CHUNK == self.places() {
+            self.chunks.extend(empty_chunk());
         }
-        let value = Some(make(place, 0));
-        if let Some(last) = self.chunks.last_mut() {
-            last.push(Entry { generation: 0, value });
+        if let Some(entry) = self.entry_mut(place) {
+            entry.value = Some(make(place, 0));
         }
+        self.places += 1;
         place
     }
 
@@ -67,27 +70,33 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn get(&self, place: u32) -> Option<&T> {
         let place = place as usize;
-        self.chunks.get(place / CHUNK)?.get(place % CHUNK)?.value.as_ref()
+        self.chunks.get(place / CHUNK)?[place % CHUNK].value.as_ref()
     }
 
-    /// The same, to change it.
+    /// The same, to change it. Those who have to take notice of that have a function for it beside this one.
     #[inline]
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+    pub(crate) fn get_quietly(&mut self, place: u32) -> Option<&mut T> {
         self.entry_mut(place)?.value.as_mut()
     }
 
     /// All values, by place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
-            .zip(self.chunks.iter().flatten())
+            .zip(self.chunks.iter().flat_map(|chunk| chunk.iter()))
             .filter_map(|(place, entry)| entry.value.as_ref().map(|value| (place, value)))
     }
 
     #[inline]
     fn entry_mut(&mut self, place: u32) -> Option<&mut Entry<T>> {
         let place = place as usize;
-        self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
+        Some(&mut self.chunks.get_mut(place / CHUNK)?[place % CHUNK])
     }
+}
+
+/// Where nobody is. Never on the stack, for which it is too large; there is always one.
+fn empty_chunk<T>() -> Option<Box<[Entry<T>; CHUNK]>> {
+    let entries: Vec<_> = (0..CHUNK).map(|_| Entry { generation: 0, value: None }).collect();
+    entries.into_boxed_slice().try_into().ok()
 }
 
 #[cfg(test)]
@@ -107,6 +116,6 @@ mod tests {
         assert_eq!(slab.iter().count(), places.len() - 1);
         let again = slab.insert(|place, generation| (place, generation));
         assert_eq!(again, places[CHUNK]);
-        assert_eq!(slab.get_mut(again), Some(&mut (again, 1)));
+        assert_eq!(slab.get_quietly(again), Some(&mut (again, 1)));
     }
 }

@@ -102,9 +102,9 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(place) else { return };
         let (before, state) = (connection.sender.una, connection.state);
         let joins = self.shared.config.join_segments && may_go_on(segment);
-        let mut cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         cx.deferral = if joins { Deferral::Allowed } else { Deferral::Never };
-        let outcome = connection.handle_segment(&mut cx, segment);
+        let outcome = connection.handle_segment(cx, segment);
         let (id, deferral) = (connection.id, cx.deferral);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour
@@ -120,7 +120,7 @@ impl Stack {
             Outcome::Done => {}
             Outcome::Reset => self.reset(&tuple, segment, incoming),
             Outcome::Restart => {
-                connection.finish(Cause::TimeWaitOver, None, &mut cx);
+                connection.finish(Cause::TimeWaitOver, None, cx);
                 connection.user.attached = false;
                 self.settle(place);
                 self.arrive_nowhere(now, &tuple, segment, incoming);
@@ -304,18 +304,18 @@ impl Stack {
         if seq.before(connection.sender.una) || !seq.before(connection.sender.nxt) {
             return Ok(());
         }
-        let mut cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         match complaint {
             Complaint::TooBig(mtu) => {
                 let least = if source.is_ipv6() { LEAST_MTU.1 } else { LEAST_MTU.0 };
-                connection.shrink_path(&mut cx, mtu.max(least));
+                connection.shrink_path(cx, mtu.max(least));
             }
             // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461).
             Complaint::Unreachable if connection.gives_up_when_unreachable() => {
-                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
             }
             Complaint::Refused if connection.gives_up_when_unreachable() => {
-                connection.finish(Cause::GiveUp, Some(ConnectionError::Refused), &mut cx);
+                connection.finish(Cause::GiveUp, Some(ConnectionError::Refused), cx);
             }
             Complaint::Unreachable | Complaint::Refused => {}
         }

@@ -161,9 +161,9 @@ impl Stack {
         }
         let detached = connection.snapshot(now, state);
         let tuple = connection.tuple;
-        let mut cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         connection.user.attached = false;
-        connection.finish(Cause::Abort, None, &mut cx);
+        connection.finish(Cause::Abort, None, cx);
         self.quiet.add_connection(&tuple, now);
         self.settle(socket.place);
         Some(detached)

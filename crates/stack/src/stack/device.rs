@@ -20,6 +20,7 @@ impl Stack {
         let before = self.interface.device.mtu;
         (self.interface.device.mtu, self.interface.device.max_train_bytes) =
             (device.mtu, device.max_train_bytes);
+        self.shared.device = self.interface.device;
         if device.mtu < before {
             self.shrink_paths(now, device.mtu, |_| true);
         } else if device.mtu > before {
@@ -31,8 +32,8 @@ impl Stack {
     pub(super) fn shrink_paths(&mut self, now: Instant, mtu: u16, which: impl Fn(&Path) -> bool) {
         for place in self.places(|path| path.mtu > mtu && which(path)) {
             if let Some(connection) = self.connections.get_mut(place) {
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.shrink_path(&mut cx, mtu.into());
+                let cx = self.shared.at(now);
+                connection.shrink_path(cx, mtu.into());
                 self.settle(place);
             }
         }

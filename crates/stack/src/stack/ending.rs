@@ -24,8 +24,8 @@ impl Stack {
         let places: Vec<u32> = self.connections.iter().map(|(place, _)| place).collect();
         for place in places {
             if let Some(connection) = self.connections.get_mut(place) {
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.abort(&mut cx);
+                let cx = self.shared.at(now);
+                connection.abort(cx);
                 self.settle(place);
             }
         }

@@ -62,8 +62,8 @@ impl Stack {
         }
         let place = self.begin(now, local, remote)?;
         let connection = self.connections.get_mut(place).ok_or(ConnectError::AddressInUse)?;
-        let cx = self.shared.context(&self.interface.device, now);
-        let waits = connection.open_fast(&cx, without_cookie);
+        let cx = self.shared.at(now);
+        let waits = connection.open_fast(cx, without_cookie);
         let id = connection.id;
         self.settle(place);
         Ok(if waits { FastConnect::Deferred(id) } else { FastConnect::Begun(id) })
@@ -148,8 +148,8 @@ impl Stack {
         answer: Judgement,
     ) {
         let Some(connection) = self.connections.get_mut(place) else { return };
-        let mut cx = self.shared.context(&self.interface.device, now);
-        connection.answer_fast(&mut cx, segment, answer);
+        let cx = self.shared.at(now);
+        connection.answer_fast(cx, segment, answer);
         let Some(listener) = connection.listener.and_then(|id| self.listeners.get(id)) else {
             return;
         };

@@ -98,8 +98,8 @@ impl Stack {
             && connection.id == joined.id
             && connection.tuple == *tuple
         {
-            let mut cx = self.shared.context(&self.interface.device, now);
-            if connection.join(&mut cx, segment) {
+            let cx = self.shared.at(now);
+            if connection.join(cx, segment) {
                 cx.counters.joined += 1;
                 joined.next += bytes;
                 joined.bytes += bytes;
@@ -129,15 +129,15 @@ impl Stack {
         if connection.id != joined.id {
             return;
         }
-        let cx = self.shared.context(&self.interface.device, joined.at);
-        connection.acknowledge_joined(&cx, joined.each, joined.pushed);
+        let cx = self.shared.at(joined.at);
+        connection.acknowledge_joined(cx, joined.each, joined.pushed);
         self.settle(joined.id.place);
     }
 }
 
 impl Connection {
     /// Takes the data of a segment that is like the one before it, and next in order; whether that is so.
-    fn join(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) -> bool {
+    fn join(&mut self, cx: &mut Context, segment: &Segment<'_>) -> bool {
         let fits = self.takes_plain_data()
             && segment.seq == self.receiver.nxt
             && !segment.end().after(self.receiver.window_end());

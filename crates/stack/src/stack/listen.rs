@@ -93,8 +93,8 @@ impl Stack {
                     connection.listener = None;
                     continue;
                 }
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.abort(&mut cx);
+                let cx = self.shared.at(now);
+                connection.abort(cx);
                 connection.listener = None;
                 self.settle(place);
             }

@@ -35,7 +35,7 @@ use crate::fast_open::FastOpenState;
 use crate::handle::{ListenerId, SocketId};
 use crate::interface::{Cidr, Interface, Route};
 use crate::listener::Listeners;
-use crate::memory::{Pool, Slab};
+use crate::memory::{Pool, Queue, Slab};
 use crate::secrets::Secrets;
 use crate::timer::Wheel;
 use crate::udp::table::Sockets;
@@ -49,10 +49,10 @@ pub struct Stack {
     demux: Demux,
     wheel: Wheel,
     /// Places of connections that may have something to send, each once, served in turn.
-    ready: VecDeque<u32>,
+    ready: Queue<u32>,
     /// Those that have waited for a completion, in the order in which they may go on. They join the
     /// others in one batch, when the next frame is asked for.
-    deferred: VecDeque<u32>,
+    deferred: Queue<u32>,
     /// How many connections wait for a completion.
     waiting: u32,
     /// Segments that have come one behind the other.
@@ -63,39 +63,13 @@ pub struct Stack {
     /// What was taken over or given away a short while ago.
     quiet: shared::Quiet,
     /// Those with news for their user.
-    news: VecDeque<News>,
+    news: Queue<News>,
     /// What came and went, where somebody keeps a list of it.
     changes: VecDeque<Change>,
-    shared: Shared,
-}
-
-/// What connections are lent.
-#[derive(Debug)]
-struct Shared {
-    config: Config,
-    timeouts: Bounds,
-    pool: Pool,
-    secrets: Secrets,
-    counters: Counters,
-    fast_open: FastOpenState,
+    /// What connections are lent.
+    shared: Context,
     /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
     next_port: u32,
-}
-
-impl Shared {
-    fn context<'a>(&'a mut self, device: &'a Capabilities, now: Instant) -> Context<'a> {
-        Context {
-            now,
-            config: &self.config,
-            timeouts: self.timeouts,
-            device,
-            pool: &mut self.pool,
-            secrets: &self.secrets,
-            counters: &mut self.counters,
-            fast_open: &mut self.fast_open,
-            deferral: join::Deferral::Never,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -119,23 +93,26 @@ impl Stack {
             listeners: Listeners::default(),
             demux: Demux::new(),
             wheel: Wheel::new(),
-            ready: VecDeque::new(),
-            deferred: VecDeque::new(),
+            ready: Queue::new(),
+            deferred: Queue::new(),
             waiting: 0,
             joined: None,
             udp: Sockets::default(),
             allowance: udp::Allowance::default(),
             quiet: shared::Quiet::default(),
-            news: VecDeque::new(),
+            news: Queue::new(),
             changes: VecDeque::new(),
-            shared: Shared {
+            next_port: 0,
+            shared: Context {
+                now: Instant::ZERO,
+                device,
+                deferral: join::Deferral::Never,
                 pool: Pool::new(config.kept_storage_bytes),
                 fast_open: FastOpenState::new(config.fast_open, keys, cache),
                 timeouts: Bounds::new(config.min_rto, config.max_rto),
                 config,
                 secrets,
                 counters: Counters::default(),
-                next_port: 0,
             },
         }
     }
@@ -170,6 +147,7 @@ impl Stack {
     }
 
     /// Takes a frame in. What it leads to is asked for later.
+    #[inline]
     pub fn handle_frame(&mut self, now: Instant, frame: &Received<'_>) {
         self.shared.counters.frames_in += 1;
         if self.arrive_predicted(now, frame) {
@@ -185,7 +163,7 @@ impl Stack {
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
         let _ = now;
         let id = SocketId::from_u64(completion.owner.0);
-        let Some(connection) = self.connections.get_mut(id.place) else { return };
+        let Some(connection) = self.connections.get_quietly(id.place) else { return };
         let goes_on = connection.user.in_ready;
         if connection.id != id || !connection.device.complete(completion.bytes, goes_on) {
             return;
@@ -209,8 +187,8 @@ impl Stack {
         self.finish_joining();
         while let Some(place) = self.wheel.pop(&mut self.connections, now) {
             if let Some(connection) = self.connections.get_mut(place) {
-                let mut cx = self.shared.context(&self.interface.device, now);
-                connection.handle_timers(&mut cx);
+                let cx = self.shared.at(now);
+                connection.handle_timers(cx);
                 self.settle(place);
             }
         }
@@ -242,7 +220,7 @@ impl Stack {
                     }
                 }
                 News::Socket(place) => {
-                    let Some(connection) = self.connections.get_mut(place) else { continue };
+                    let Some(connection) = self.connections.get_quietly(place) else { continue };
                     connection.user.in_news = false;
                     let ready = std::mem::take(&mut connection.user.news);
                     if connection.user.attached && !ready.is_empty() {

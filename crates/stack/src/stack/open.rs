@@ -17,13 +17,13 @@ impl Stack {
     pub(super) fn insert(&mut self, now: Instant, tuple: Tuple, options: &[SocketOption]) -> u32 {
         let neighbour = self.interface.neighbour_for(tuple.remote().ip());
         let path = Path { neighbour, mtu: self.interface.path_mtu(neighbour) };
-        let mut cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         let place = self.connections.insert(|place, generation| {
-            Connection::new(SocketId { place, generation }, tuple, path, &cx)
+            Connection::new(SocketId { place, generation }, tuple, path, cx)
         });
         if let Some(connection) = self.connections.get_mut(place) {
             for &option in options {
-                connection.set_option(&mut cx, option);
+                connection.set_option(cx, option);
             }
         }
         self.demux.insert(self.hash_of(&tuple), place);
@@ -50,9 +50,9 @@ impl Stack {
         self.shared.counters.passive_opens += 1;
         let place = self.insert(now, *tuple, options);
         let Some(connection) = self.connections.get_mut(place) else { return place };
-        let cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         connection.listener = Some(listener);
-        connection.take_syn(&cx, segment);
+        connection.take_syn(cx, segment);
         // RFC 3168 §6.1.1: both bits ask for ECN.
         connection.peer.ecn = segment.flags.has(Flags::ECE.with(Flags::CWR));
         connection.change_state(Cause::PassiveOpen);
@@ -88,8 +88,8 @@ impl Stack {
         let place = self.open_passively(now, tuple, &syn, id, &options);
         let Some(connection) = self.connections.get_mut(place) else { return };
         connection.begin_from_cookie(iss, now);
-        let mut cx = self.shared.context(&self.interface.device, now);
-        connection.handle_segment(&mut cx, segment);
+        let cx = self.shared.at(now);
+        connection.handle_segment(cx, segment);
         self.settle(place);
     }
 

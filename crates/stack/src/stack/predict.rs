@@ -7,8 +7,7 @@ use uncork_packet::{Instant, Received, Trust};
 use uncork_wire::plain::{HEADER_BYTES, Plain};
 use uncork_wire::tcp::Flags;
 
-use super::Stack;
-use super::settle::settle_open;
+use super::{News, Stack};
 use crate::demux::Tuple;
 
 /// Of data in which a write ends. What has no PSH has more behind it, and is joined ([`super::join`]).
@@ -16,7 +15,7 @@ const DATA: Flags = Flags::ACK.with(Flags::PSH);
 
 impl Stack {
     /// Takes a frame in, if it is such a segment; whether it was.
-    #[inline]
+    #[inline(never)]
     pub(super) fn arrive_predicted(&mut self, now: Instant, frame: &Received<'_>) -> bool {
         if self.joined.is_some() || frame.segment_bytes.is_some() {
             return false;
@@ -32,29 +31,38 @@ impl Stack {
             return false;
         }
         // Whose two addresses were good when the connection was opened.
-        let tuple = Tuple::of_plain(&segment);
-        let Some(place) = self.demux.latest(&tuple).or_else(|| self.look_up(&tuple)) else {
+        let latest = self.demux.latest_plain(&segment);
+        let Some(place) = latest.or_else(|| self.look_up(&Tuple::of_plain(&segment))) else {
             return false;
         };
-        let Some(connection) = self.connections.get_mut(place) else { return false };
+        let Some(connection) = self.connections.get_quietly(place) else { return false };
         let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        if !self.shared.config.short_ways
-            || !connection.predicts(&segment, bytes, now)
+        let cx = self.shared.at(now);
+        if !connection.predicts(cx, &segment, bytes)
             || !Plain::is_good(packet, frame.trust == Trust::Unknown)
         {
             return false;
         }
-        self.shared.counters.segments_in += 1;
-        self.shared.counters.predicted += 1;
+        cx.counters.segments_in += 1;
+        cx.counters.predicted += 1;
         let before = connection.sender.una;
-        let mut cx = self.shared.context(&self.interface.device, now);
-        connection.take_predicted(&mut cx, &segment, data);
+        connection.take_predicted(cx, segment.timestamps.0, data);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour
         {
             self.interface.neighbours.confirm(neighbour, now);
         }
-        let early = settle_open(connection, place, &mut self.news, &mut self.ready);
+        // As `settle_open` does.
+        let user = &mut connection.user;
+        if !user.news.is_empty() && !user.in_news {
+            user.in_news = true;
+            self.news.push_back(News::Socket(place));
+        }
+        if !connection.user.in_ready && connection.has_plain_output() {
+            connection.user.in_ready = true;
+            self.ready.push_back(place);
+        }
+        let early = connection.timers.take_early();
         self.enter_timers(place, early);
         true
     }

@@ -33,8 +33,8 @@ impl Stack {
         if connection.id != socket {
             return Ready::default();
         }
-        let cx = self.shared.context(&self.interface.device, now);
-        let ready = connection.readiness(&cx);
+        let cx = self.shared.at(now);
+        let ready = connection.readiness(cx);
         connection.user.wants_room |= !ready.has(Ready::WRITABLE);
         ready
     }
@@ -53,7 +53,7 @@ impl Stack {
 }
 
 impl Connection {
-    fn readiness(&self, cx: &Context<'_>) -> Ready {
+    fn readiness(&self, cx: &Context) -> Ready {
         let failed = if self.user.error().is_some() { Ready::ERROR } else { Ready::default() };
         let opening = !self.state.is_synchronised() && self.state != State::Closed;
         if opening && !self.is_fast_child() {

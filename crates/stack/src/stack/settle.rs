@@ -1,13 +1,11 @@
 //! After something has happened to a connection: who has to know?
 
-use std::collections::VecDeque;
-
 use uncork_packet::Instant;
 
 use super::{News, Stack};
 use crate::connection::{Cause, Connection, ConnectionError, Fast, State};
 use crate::event::Change;
-use crate::memory::Slab;
+use crate::memory::{Queue, Slab};
 use crate::timer::{Entries, Entry};
 
 impl Stack {
@@ -44,7 +42,7 @@ impl Stack {
 
     /// The same after a frame has left: it has no news, and is where it belongs in the queue.
     pub(super) fn settle_sent(&mut self, place: u32) {
-        let Some(connection) = self.connections.get_mut(place) else { return };
+        let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.is_gone() {
             self.remove(place);
         } else {
@@ -111,8 +109,8 @@ impl Stack {
         let Some(connection) = self.connections.get_mut(place) else { return };
         // One that is open goes on trying, and its user's patience decides (RFC 1122 §4.2.3.9).
         if !connection.state.is_synchronised() {
-            let mut cx = self.shared.context(&self.interface.device, now);
-            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), &mut cx);
+            let cx = self.shared.at(now);
+            connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
         }
         self.settle(place);
     }
@@ -124,8 +122,8 @@ impl Stack {
 pub(super) fn settle_open(
     connection: &mut Connection,
     place: u32,
-    news: &mut VecDeque<News>,
-    ready: &mut VecDeque<u32>,
+    news: &mut Queue<News>,
+    ready: &mut Queue<u32>,
 ) -> Option<Instant> {
     let user = &mut connection.user;
     if !user.news.is_empty() && user.attached && !user.in_news {
@@ -139,15 +137,33 @@ pub(super) fn settle_open(
     connection.timers.take_early()
 }
 
+impl Slab<Connection> {
+    /// The connection at a place, to do something with that is not of every conversation.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Connection> {
+        let connection = self.get_quietly(place)?;
+        connection.disturb();
+        Some(connection)
+    }
+}
+
 /// The wheel's entries are the connections' own.
 impl Entries for Slab<Connection> {
     #[inline]
     fn entry(&mut self, place: u32) -> Option<&mut Entry> {
-        self.get_mut(place).map(|connection| connection.timers.entry())
+        self.get_quietly(place).map(|connection| connection.timers.entry())
     }
 }
 
 impl Connection {
+    /// The same of one that is steady.
+    #[inline]
+    pub(super) fn has_plain_output(&self) -> bool {
+        let has = self.ack.is_demanded() || self.sender.unsent_bytes() > 0;
+        debug_assert_eq!(has, self.has_output());
+        has
+    }
+
     /// Whether it is worth asking for its next frame.
     pub(super) fn has_output(&self) -> bool {
         let sender = &self.sender;

@@ -110,8 +110,8 @@ impl Stack {
         let offset =
             self.shared.secrets.port_offset(&Tuple::new(SocketAddr::new(address, 0), remote));
         for _ in 0..count {
-            let turn = self.shared.next_port;
-            self.shared.next_port = turn.wrapping_add(1);
+            let turn = self.next_port;
+            self.next_port = turn.wrapping_add(1);
             let port = u32::from(first) + offset.wrapping_add(turn) % count;
             let port = u16::try_from(port).unwrap_or(first);
             let tuple = Tuple::new(SocketAddr::new(address, port), remote);
@@ -129,6 +129,20 @@ impl Stack {
     ///
     /// [`SendError`].
     pub fn send(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
+        if !more && self.send_plain(now, socket, bytes) {
+            return Ok(bytes.len());
+        }
+        self.send_generally(now, socket, bytes, more)
+    }
+
+    #[inline(never)]
+    fn send_generally(
         &mut self,
         now: Instant,
         socket: SocketId,
@@ -162,6 +176,19 @@ impl Stack {
     ///
     /// [`RecvError`].
     pub fn recv(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        if let Some(bytes) = self.recv_plain(now, socket, into) {
+            return Ok(bytes);
+        }
+        self.recv_generally(now, socket, into)
+    }
+
+    #[inline(never)]
+    fn recv_generally(
         &mut self,
         now: Instant,
         socket: SocketId,
@@ -283,8 +310,8 @@ impl Stack {
     pub fn info(&mut self, now: Instant, socket: SocketId) -> Option<Info> {
         self.finish_joining();
         let connection = self.connections.get(socket.place)?;
-        let cx = self.shared.context(&self.interface.device, now);
-        (connection.id == socket).then(|| connection.info(&cx))
+        let cx = self.shared.at(now);
+        (connection.id == socket).then(|| connection.info(cx))
     }
 
     /// All connections.
@@ -308,17 +335,60 @@ impl Stack {
     #[must_use]
     pub fn sendable_bytes(&mut self, now: Instant, socket: SocketId) -> u32 {
         let Some(connection) = self.connections.get(socket.place) else { return 0 };
-        let cx = self.shared.context(&self.interface.device, now);
+        let cx = self.shared.at(now);
         let takes = connection.id == socket && connection.state.may_send();
-        if takes { connection.send_room(&cx) } else { 0 }
+        if takes { connection.send_room(cx) } else { 0 }
     }
 
     /// Whether sending would not have to wait.
     #[must_use]
     pub fn is_writable(&mut self, now: Instant, socket: SocketId) -> bool {
         let Some(connection) = self.connections.get(socket.place) else { return true };
-        let cx = self.shared.context(&self.interface.device, now);
-        connection.id != socket || !connection.state.may_send() || connection.is_writable(&cx)
+        let cx = self.shared.at(now);
+        connection.id != socket || !connection.state.may_send() || connection.is_writable(cx)
+    }
+
+    /// The short way of what is given to be sent in a conversation; whether it could be taken.
+    #[inline(always)]
+    fn send_plain(&mut self, now: Instant, socket: SocketId, bytes: &[u8]) -> bool {
+        let Some((connection, cx)) = self.talking(now, socket) else { return false };
+        let said = connection.say(cx, bytes);
+        if said && !connection.user.in_ready {
+            connection.user.in_ready = true;
+            self.ready.push_back(socket.place);
+        }
+        said
+    }
+
+    /// The same of what is received.
+    #[inline(always)]
+    fn recv_plain(&mut self, now: Instant, socket: SocketId, into: &mut [u8]) -> Option<usize> {
+        let (connection, cx) = self.talking(now, socket)?;
+        let heard = connection.hear(cx, into);
+        if heard.is_some() && connection.has_plain_output() && !connection.user.in_ready {
+            connection.user.in_ready = true;
+            self.ready.push_back(socket.place);
+        }
+        heard
+    }
+
+    #[inline(always)]
+    fn talking(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+    ) -> Option<(&mut Connection, &mut Context)> {
+        if self.joined.is_some() {
+            return None;
+        }
+        let connection = self.connections.get_quietly(socket.place)?;
+        if connection.id != socket {
+            return None;
+        }
+        if !self.demux.is_latest(socket.place) {
+            connection.fetch();
+        }
+        Some((connection, self.shared.at(now)))
     }
 
     pub(super) fn get(&self, socket: SocketId) -> Option<&Connection> {
@@ -330,7 +400,7 @@ impl Stack {
         &mut self,
         now: Instant,
         socket: SocketId,
-        act: impl FnOnce(&mut Connection, &mut Context<'_>) -> T,
+        act: impl FnOnce(&mut Connection, &mut Context) -> T,
     ) -> Option<T> {
         self.finish_joining();
         let connection = self.connections.get_mut(socket.place)?;
@@ -340,8 +410,8 @@ impl Stack {
         if !self.demux.is_latest(socket.place) {
             connection.fetch();
         }
-        let mut cx = self.shared.context(&self.interface.device, now);
-        let result = act(connection, &mut cx);
+        let cx = self.shared.at(now);
+        let result = act(connection, cx);
         if connection.listener.is_none() && connection.state != State::Closed {
             let early = settle_open(connection, socket.place, &mut self.news, &mut self.ready);
             self.enter_timers(socket.place, early);

@@ -14,7 +14,19 @@ impl Stack {
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         self.finish_joining();
+        if !self.ready.is_empty()
+            && let Some(transmit) = self.transmit_plain(now, slot)
+        {
+            return Some(transmit);
+        }
         if self.is_silent() { None } else { self.transmit_next(now, slot) }
+    }
+
+    /// Whether somebody may have something to send. If nobody has, no slot need be found for it.
+    #[must_use]
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.joined.is_some() || !self.is_silent()
     }
 
     /// Apart from the question whether there is anything, which is asked in every turn.
@@ -41,6 +53,40 @@ impl Stack {
         self.udp.ready.is_empty() && self.interface.is_silent()
     }
 
+    /// The short way out, for the segments that conversations are made of (`connection/send/plain.rs`). As with the
+    /// one in ([`Stack::arrive_predicted`]) all questions come first and change nothing.
+    #[inline(never)]
+    fn transmit_plain(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
+        if !self.deferred.is_empty() || !self.is_silent_but_for_tcp() {
+            return None;
+        }
+        let place = self.ready.front()?;
+        let connection = self.connections.get_quietly(place)?;
+        let interface = &self.interface;
+        let link_bytes = match interface.device.medium {
+            Medium::Ip => 0,
+            Medium::Ethernet => {
+                let destination = interface.neighbours.fresh(connection.path.neighbour?, now)?;
+                let ethertype = EtherType::IPV4;
+                ethernet::Header { destination, source: interface.mac, ethertype }.emit(slot);
+                ethernet::HEADER_BYTES
+            }
+        };
+        let cx = self.shared.at(now);
+        let room = u32::try_from(slot.len() - link_bytes).unwrap_or(u32::MAX);
+        let bytes = connection.decide_plain(cx, room)?;
+        connection.transmit_plain(cx, bytes, link_bytes, slot);
+        self.demux.remember(&connection.tuple, place);
+        connection.user.in_ready = false;
+        debug_assert!(!connection.has_output());
+        let transmit = connection.plain_transmit(cx, bytes, link_bytes);
+        cx.counters.frames_out += 1;
+        let early = connection.timers.take_early();
+        self.ready.pop_front();
+        self.enter_timers(place, early);
+        Some(transmit)
+    }
+
     fn transmit_other(&mut self, now: Instant, slot: &mut [u8]) -> Option<Transmit> {
         if self.is_silent_but_for_tcp() {
             return None;
@@ -52,17 +98,17 @@ impl Stack {
         if !self.deferred.is_empty() {
             self.ready.append(&mut self.deferred);
         }
-        while let Some(&place) = self.ready.front() {
+        while let Some(place) = self.ready.front() {
             let Some(link_bytes) = self.begin_frame(place, now, slot) else {
                 self.leave_queue();
                 continue;
             };
-            let Some(connection) = self.connections.get_mut(place) else {
+            let Some(connection) = self.connections.get_quietly(place) else {
                 self.ready.pop_front();
                 continue;
             };
-            let mut cx = self.shared.context(&self.interface.device, now);
-            let outcome = connection.transmit(&mut cx, link_bytes, slot);
+            let cx = self.shared.at(now);
+            let outcome = connection.transmit(cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
                     // Who is asked answers, in most conversations: what comes next belongs there.
@@ -72,7 +118,7 @@ impl Stack {
                     if connection.has_output() {
                         self.ready.push_back(place);
                     } else {
-                        connection.note_blocked(&mut cx, Blocked::Application);
+                        connection.note_blocked(cx, Blocked::Application);
                         connection.user.in_ready = false;
                     }
                     self.settle_sent(place);
@@ -80,7 +126,7 @@ impl Stack {
                 }
                 Err(blocked) => {
                     let waited = connection.device.is_waiting();
-                    connection.note_blocked(&mut cx, blocked);
+                    connection.note_blocked(cx, blocked);
                     self.waiting += u32::from(!waited && connection.device.is_waiting());
                     connection.user.held_back |= blocked == Blocked::Held;
                     let early = connection.timers.take_early();
@@ -95,7 +141,7 @@ impl Stack {
     /// The one at the front has nothing to send for now.
     fn leave_queue(&mut self) {
         if let Some(connection) =
-            self.ready.pop_front().and_then(|place| self.connections.get_mut(place))
+            self.ready.pop_front().and_then(|place| self.connections.get_quietly(place))
         {
             connection.user.in_ready = false;
         }
@@ -108,7 +154,7 @@ impl Stack {
         if interface.device.medium == Medium::Ip {
             return Some(0);
         }
-        let connection = self.connections.get_mut(place)?;
+        let connection = self.connections.get_quietly(place)?;
         let known = connection.path.neighbour.filter(|&id| interface.neighbours.is_current(id));
         let id = known.or_else(|| interface.neighbour_for(connection.tuple.remote().ip()))?;
         connection.path.neighbour = Some(id);

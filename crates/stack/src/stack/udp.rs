@@ -72,8 +72,8 @@ impl Stack {
         let count = u32::from(last.saturating_sub(first)) + 1;
         for _ in 0..count {
             // RFC 6056 §3.3.1: not to be guessed from the last one.
-            let turn = self.shared.next_port;
-            self.shared.next_port = turn.wrapping_add(1);
+            let turn = self.next_port;
+            self.next_port = turn.wrapping_add(1);
             let at = self.shared.secrets.udp_port(turn) % count;
             let port = u16::try_from(u32::from(first) + at).unwrap_or(first);
             let local = SocketAddr::new(local.ip(), port);

@@ -36,7 +36,7 @@ struct News {
 impl Connection {
     pub(super) fn take_ack(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
         ack: SeqNumber,
     ) -> Result<(), Outcome> {
@@ -82,7 +82,7 @@ impl Connection {
     /// The third segment of a handshake.
     fn finish_handshake(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
         ack: SeqNumber,
     ) -> Result<(), Outcome> {
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment which the last ACK has waited for.
-    fn note_timestamp(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+    fn note_timestamp(&mut self, cx: &Context, segment: &Segment<'_>) {
         if let Some((value, _)) = segment.options.timestamps
             && self.peer.stamps
             && !segment.seq.after(self.receiver.acknowledged)
@@ -121,7 +121,7 @@ impl Connection {
     }
 
     /// Reads window, acknowledgment and SACK blocks into the scoreboard.
-    fn learn(&mut self, cx: &Context<'_>, segment: &Segment<'_>, ack: SeqNumber) -> News {
+    fn learn(&mut self, cx: &Context, segment: &Segment<'_>, ack: SeqNumber) -> News {
         let una = self.sender.una;
         let outstanding = !self.sender.flight.is_empty();
         let same_window = !self.update_window(segment, ack);
@@ -201,13 +201,13 @@ impl Connection {
     }
 
     /// SND.UNA moves.
-    fn advance(&mut self, cx: &mut Context<'_>, ack: SeqNumber) {
+    fn advance(&mut self, cx: &mut Context, ack: SeqNumber) {
         let octets = (ack - self.sender.una).unsigned_abs();
         self.counts.bytes_acked += u64::from(octets);
         // MSG_MORE is about one call only: what an ACK lets out does not wait for the next (Linux's
         // tcp_push has it as an argument, and sockets remember nothing but TCP_CORK).
         self.sender.more = false;
-        self.sender.acknowledge(ack, cx.pool);
+        self.sender.acknowledge(ack, &mut cx.pool);
         self.recovery.timeouts = 0;
         self.recovery.silent_since.clear();
     }
@@ -231,13 +231,14 @@ impl Connection {
         }
     }
 
-    fn watch_slow_start(&mut self, cx: &Context<'_>, news: &News) {
+    fn watch_slow_start(&mut self, cx: &Context, news: &News) {
         let newest = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
-        self.congestion.watch_slow_start(Round {
+        let took = newest.map(|sent| Micros::between(sent, cx.now));
+        let sender = &self.sender;
+        self.congestion.watch_slow_start(took, || Round {
             now: cx.now,
-            took: newest.map(|sent| Micros::between(sent, cx.now)),
-            una: self.sender.una,
-            nxt: self.sender.nxt,
+            una: sender.una,
+            nxt: sender.nxt,
             paced: cx.config.pacing,
         });
     }
@@ -254,7 +255,7 @@ impl Connection {
     }
 
     /// Acts on it: phases, what is lost, window, rate, timers.
-    fn respond(&mut self, cx: &mut Context<'_>, news: &News) {
+    fn respond(&mut self, cx: &mut Context, news: &News) {
         let una = self.sender.una;
         let mut arrived = news.delivered.segments;
         let lossy = self.recovery.phase == Phase::Loss;
@@ -323,7 +324,7 @@ impl Connection {
         explained || original
     }
 
-    fn adjust_window(&mut self, cx: &Context<'_>, news: &News, arrived: u32, newly_lost: bool) {
+    fn adjust_window(&mut self, cx: &Context, news: &News, arrived: u32, newly_lost: bool) {
         match self.recovery.phase {
             Phase::Recovery | Phase::Reduced => {
                 let in_flight = self.in_flight();
@@ -393,7 +394,7 @@ impl Connection {
     }
 
     /// Losses are proven.
-    pub(crate) fn begin_recovery(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn begin_recovery(&mut self, cx: &mut Context) {
         cx.counters.recoveries += 1;
         let space = (self.sender.una, self.sender.nxt);
         self.recovery.enter(space, &mut self.congestion);
@@ -401,7 +402,7 @@ impl Connection {
         self.recovery.reduce_window(&mut self.congestion, in_flight, 0, false);
     }
 
-    fn arm_after_ack(&mut self, cx: &Context<'_>, news: &News, wait: Option<Duration>) {
+    fn arm_after_ack(&mut self, cx: &Context, news: &News, wait: Option<Duration>) {
         let moved = news.progress || news.delivered.segments > 0;
         if moved {
             self.recovery.progress_at = cx.now;
@@ -414,7 +415,7 @@ impl Connection {
         }
     }
 
-    fn on_fin_acknowledged(&mut self, cx: &mut Context<'_>) {
+    fn on_fin_acknowledged(&mut self, cx: &mut Context) {
         if !self.change_state(Cause::FinAcknowledged) {
             return;
         }

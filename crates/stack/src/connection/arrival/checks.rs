@@ -9,11 +9,7 @@ use crate::connection::{Cause, Connection, ConnectionError, Owed, State};
 use crate::context::Context;
 
 impl Connection {
-    pub(super) fn check(
-        &mut self,
-        cx: &mut Context<'_>,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    pub(super) fn check(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         if self.state == State::SynReceived && self.repeats_syn(segment) {
             self.owed.add(Owed::SYN_ACK);
             return Err(Outcome::Done);
@@ -60,7 +56,7 @@ impl Connection {
 
     /// A SYN that can only be a new connection's: its numbers or its timestamps are later than
     /// everything that the old one had (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
-    fn begins_anew(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
+    fn begins_anew(&self, cx: &Context, segment: &Segment<'_>) -> bool {
         let plain = segment.flags.has(Flags::SYN)
             && !segment.flags.has(Flags::RST)
             && segment.ack.is_none();
@@ -72,11 +68,7 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 §5.3). A reset is not held against its clock (§5.2).
-    fn check_timestamp(
-        &mut self,
-        cx: &mut Context<'_>,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    fn check_timestamp(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let Some((value, _)) = segment.options.timestamps.filter(|_| self.peer.stamps) else {
             return Ok(());
         };
@@ -90,11 +82,7 @@ impl Connection {
 
     /// First step: something of it must be in the window. What ends at or behind the last ACK is let
     /// through as Linux does: its data is cut off later, and its acknowledgment may be news.
-    fn check_sequence(
-        &mut self,
-        cx: &mut Context<'_>,
-        segment: &Segment<'_>,
-    ) -> Result<(), Outcome> {
+    fn check_sequence(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         let receiver = &self.receiver;
         let end = segment.end();
         let old = end.before(receiver.acknowledged);
@@ -120,7 +108,7 @@ impl Connection {
     /// Second step, with RFC 5961 §3.2: only a reset that hits the next number exactly is believed;
     /// one that is elsewhere in the window is answered with an ACK, to which a peer that has really
     /// reset answers with one that does.
-    fn take_reset(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+    fn take_reset(&mut self, cx: &mut Context, segment: &Segment<'_>) {
         if segment.seq != self.receiver.nxt {
             self.challenge(cx);
             return;
@@ -135,7 +123,7 @@ impl Connection {
     }
 
     /// An ACK that asks the peer to prove that he meant it (RFC 5961).
-    pub(super) fn challenge(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn challenge(&mut self, cx: &mut Context) {
         if self.may_answer(cx) {
             cx.counters.challenge_acks += 1;
             self.ack.demand();
@@ -143,7 +131,7 @@ impl Connection {
     }
 
     /// Not too often: two ends that do not believe each other would go on for ever.
-    fn may_answer(&mut self, cx: &Context<'_>) -> bool {
+    fn may_answer(&mut self, cx: &Context) -> bool {
         let last = self.counts.challenged_at.get();
         let soon = last.is_some_and(|last| cx.now.since(last) < cx.config.challenge_interval);
         if !soon {
@@ -154,7 +142,7 @@ impl Connection {
 
     /// What comes again, or from outside of the window, is answered with an ACK at once, and what of it was
     /// had already is reported (RFC 2883). Data is always: its sender waits for that ACK.
-    fn repeat_ack(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+    fn repeat_ack(&mut self, cx: &Context, segment: &Segment<'_>) {
         let nxt = self.receiver.nxt;
         let data_end: SeqNumber = segment.seq + segment.data_bytes();
         if segment.data_bytes() > 0 && segment.seq.before(nxt) {

@@ -15,7 +15,7 @@ use crate::stack::join::Deferral;
 impl Connection {
     pub(in crate::connection) fn take_data(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
     ) -> Result<(), Outcome> {
         if segment.data.is_empty() {
@@ -42,7 +42,7 @@ impl Connection {
             return Ok(());
         }
         let before = self.receiver.nxt;
-        let taken = self.receiver.take(segment.seq, data, cx.pool);
+        let taken = self.receiver.take(segment.seq, data, &mut cx.pool);
         let new = (self.receiver.nxt - before).unsigned_abs();
         self.counts.bytes_received += u64::from(new);
         self.counts.data_segments_in += u64::from(segment.segments());
@@ -53,7 +53,7 @@ impl Connection {
         Ok(())
     }
 
-    fn acknowledge(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>, taken: Taken) {
+    fn acknowledge(&mut self, cx: &mut Context, segment: &Segment<'_>, taken: Taken) {
         let window = self.receiver.window;
         match taken {
             Taken::Duplicate | Taken::Dropped => {
@@ -87,7 +87,8 @@ impl Connection {
         }
     }
 
-    fn note_arrival(&mut self, cx: &Context<'_>, each: u32, pushed: bool) {
+    #[inline(always)]
+    fn note_arrival(&mut self, cx: &Context, each: u32, pushed: bool) {
         let arrival = Arrival {
             now: cx.now,
             segment_bytes: each,
@@ -105,23 +106,25 @@ impl Connection {
     }
 
     /// Takes data that is next in order, of a segment that says nothing else that is new.
-    pub(crate) fn take_plain_data(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+    pub(crate) fn take_plain_data(&mut self, cx: &mut Context, segment: &Segment<'_>) {
         self.counts.segments_in += 1;
         self.counts.data_segments_in += 1;
         self.counts.bytes_received += u64::from(segment.data_bytes());
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;
-        self.receiver.take(segment.seq, segment.data, cx.pool);
+        self.receiver.take(segment.seq, segment.data, &mut cx.pool);
         self.user.news |= Ready::READABLE;
     }
 
     /// Segments in order, of `each` octets, wait for one decision; `pushed` says that they end a write.
-    pub(crate) fn acknowledge_joined(&mut self, cx: &Context<'_>, each: u32, pushed: bool) {
+    #[inline(always)]
+    pub(crate) fn acknowledge_joined(&mut self, cx: &Context, each: u32, pushed: bool) {
         self.note_arrival(cx, each, pushed);
         self.decide_on_ack(cx);
     }
 
-    fn decide_on_ack(&mut self, cx: &Context<'_>) {
+    #[inline(always)]
+    fn decide_on_ack(&mut self, cx: &Context) {
         let receiver = &self.receiver;
         let unacknowledged = (receiver.nxt - receiver.acknowledged).unsigned_abs();
         // While the window is wide an ACK helps the sender on; when it closes because nobody reads, the
@@ -141,7 +144,7 @@ impl Connection {
     }
 
     /// RFC 3168 §6.1.3: a mark is echoed until the sender says that it has slowed down.
-    fn note_mark(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+    fn note_mark(&mut self, cx: &Context, segment: &Segment<'_>) {
         if !self.peer.ecn {
             return;
         }
@@ -154,7 +157,7 @@ impl Connection {
         }
     }
 
-    pub(in crate::connection) fn take_fin(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) {
+    pub(in crate::connection) fn take_fin(&mut self, cx: &mut Context, segment: &Segment<'_>) {
         if segment.flags.has(Flags::FIN) {
             let seq = segment.seq + segment.data_bytes();
             if !seq.before(self.receiver.nxt) && !seq.after(self.receiver.window_end()) {
@@ -180,7 +183,7 @@ impl Connection {
     }
 
     /// Who has not said his last word may be about to: his FIN carries the ACK of the peer's.
-    fn acknowledge_fin(&mut self, cx: &Context<'_>) {
+    fn acknowledge_fin(&mut self, cx: &Context) {
         if self.state != State::Established || self.owed.duplicate_acks > 0 {
             return self.ack.demand();
         }

@@ -69,11 +69,7 @@ pub(crate) enum Outcome {
 
 impl Connection {
     /// Takes a segment in.
-    pub(crate) fn handle_segment(
-        &mut self,
-        cx: &mut Context<'_>,
-        segment: &Segment<'_>,
-    ) -> Outcome {
+    pub(crate) fn handle_segment(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Outcome {
         self.counts.segments_in += u64::from(segment.segments());
         let outcome = match self.state {
             State::Closed => Err(Outcome::Reset),
@@ -84,7 +80,7 @@ impl Connection {
     }
 
     /// Every state from SYN-RECEIVED on (§3.10.7.4).
-    fn arrive(&mut self, cx: &mut Context<'_>, segment: &Segment<'_>) -> Result<(), Outcome> {
+    fn arrive(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         self.check(cx, segment)?;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;

@@ -3,52 +3,45 @@
 //! not known, and nothing is amiss on either way. What [`Connection::handle_segment`] finds out and does about it in many steps is
 //! then known before.
 
-use uncork_packet::Instant;
 use uncork_wire::plain::Plain;
 
+use crate::connection::Connection;
 use crate::connection::congestion::Round;
 use crate::connection::recovery::Record;
 use crate::connection::timers::Timer;
-use crate::connection::{Connection, State};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
 
 impl Connection {
     /// Whether that is such a segment, with so many octets of data. Without any it says something.
-    #[inline]
-    pub(crate) fn predicts(&self, segment: &Plain, bytes: u32, now: Instant) -> bool {
-        let Self { sender, receiver, peer, .. } = self;
+    #[inline(always)]
+    pub(crate) fn predicts(&mut self, cx: &Context, segment: &Plain, bytes: u32) -> bool {
+        let Self { sender, receiver, peer, .. } = &*self;
         let fields = &segment.fields;
-        self.state == State::Established
-            && fields.seq == receiver.nxt
+        fields.seq == receiver.nxt
             && fields.ack == sender.nxt
             && u32::from(fields.window) << peer.send_shift == sender.window
             && bytes <= receiver.window_left()
-            && receiver.is_plain()
-            && peer.predicts(segment.timestamps.0, now)
-            && self.user.attached
-            && self.listener.is_none()
-            && !self.user.wants_room
-            && !sender.fin_queued
+            && !peer.is_old_stamp(segment.timestamps.0, cx.now)
             && sender.unsent_bytes() == 0
             && sender.flight.is_plain()
             && (bytes > 0 || !sender.flight.is_empty())
-            && self.recovery.is_quiet()
+            && self.is_steady(cx)
     }
 
-    /// Takes it in.
-    #[inline]
-    pub(crate) fn take_predicted(&mut self, cx: &mut Context<'_>, segment: &Plain, data: &[u8]) {
-        let fields = &segment.fields;
+    /// Takes it in. Its numbers are those that were expected.
+    #[inline(never)]
+    pub(crate) fn take_predicted(&mut self, cx: &mut Context, stamp: u32, data: &[u8]) {
         self.counts.segments_in += 1;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;
         // RFC 7323 §4.3, as `note_timestamp` has it.
-        if !fields.seq.after(self.receiver.acknowledged) {
-            self.peer.note_stamp(segment.timestamps.0, cx.now);
+        if !self.receiver.nxt.after(self.receiver.acknowledged) {
+            self.peer.note_stamp(stamp, cx.now);
         }
-        (self.sender.window_seq, self.sender.window_ack) = (fields.seq, fields.ack);
+        self.sender.window_seq = self.receiver.nxt;
+        self.sender.window_ack = self.sender.nxt;
         if let Some(record) = self.sender.flight.take_plain() {
             self.take_whole_ack(cx, &record);
         }
@@ -58,7 +51,7 @@ impl Connection {
         }
         #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
         let bytes = data.len() as u32;
-        self.receiver.take_next(data, cx.pool);
+        self.receiver.take_next(data, &mut cx.pool);
         self.counts.bytes_received += u64::from(bytes);
         self.counts.data_segments_in += 1;
         self.user.news |= Ready::READABLE;
@@ -66,25 +59,20 @@ impl Connection {
     }
 
     /// All that was under way has arrived: one transmission, sent once.
-    #[inline]
-    fn take_whole_ack(&mut self, cx: &mut Context<'_>, record: &Record) {
+    #[inline(always)]
+    fn take_whole_ack(&mut self, cx: &mut Context, record: &Record) {
         let segments = u32::from(record.segments);
         let took = Micros::between(record.sent_at, cx.now);
         let mss = self.segment_bytes();
         self.counts.bytes_acked += u64::from((record.end - self.sender.una).unsigned_abs());
         self.counts.delivered += u64::from(segments);
-        self.sender.more = false;
-        self.sender.acknowledge(record.end, cx.pool);
-        self.recovery.timeouts = 0;
-        self.recovery.silent_since.clear();
+        self.sender.acknowledge_all(&mut cx.pool);
         self.recovery.progress_at = cx.now;
         self.recovery.rack.deliver_next(record, took);
         self.rtt.sample(took);
-        self.rtt.backoff = 0;
         self.pacer.observe(record.passed(), mss, record.end, cx.now);
-        self.congestion.watch_slow_start(Round {
+        self.congestion.watch_slow_start(Some(took), || Round {
             now: cx.now,
-            took: Some(took),
             una: record.end,
             nxt: record.end,
             paced: cx.config.pacing,

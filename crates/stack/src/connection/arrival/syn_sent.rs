@@ -12,7 +12,7 @@ use crate::units::Micros;
 impl Connection {
     pub(super) fn arrive_in_syn_sent(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         segment: &Segment<'_>,
     ) -> Result<(), Outcome> {
         let reset = segment.flags.has(Flags::RST);
@@ -58,7 +58,7 @@ impl Connection {
     }
 
     /// It answers to a timestamp that no SYN of ours has had (Linux's PAWSActiveRejected).
-    fn echoes_wrongly(&self, cx: &Context<'_>, segment: &Segment<'_>) -> bool {
+    fn echoes_wrongly(&self, cx: &Context, segment: &Segment<'_>) -> bool {
         let Some((_, echo)) = segment.options.timestamps.filter(|(_, echo)| *echo != 0) else {
             return false;
         };
@@ -68,7 +68,7 @@ impl Connection {
     }
 
     /// The peer's SYN tells where its numbers begin and what it knows.
-    pub(crate) fn take_syn(&mut self, cx: &Context<'_>, segment: &Segment<'_>) {
+    pub(crate) fn take_syn(&mut self, cx: &Context, segment: &Segment<'_>) {
         self.receiver.begin(segment.seq);
         let shift = shift_for(self.most_receive_bytes(cx));
         // What is not wanted here is as good as not offered.
@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Karn: only if the SYN was sent once.
-    pub(super) fn note_handshake_round_trip(&mut self, cx: &Context<'_>) {
+    pub(super) fn note_handshake_round_trip(&mut self, cx: &Context) {
         if self.recovery.timeouts == 0 {
             self.rtt.sample(Micros::between(self.recovery.progress_at, cx.now));
         } else if self.recovery.timeouts > 1 {
@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// The handshake is over for this side.
-    pub(super) fn become_established(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn become_established(&mut self, cx: &mut Context) {
         self.counts.delivered += 1;
         self.change_state(Cause::SynAcknowledged);
         if self.sender.fin_queued {

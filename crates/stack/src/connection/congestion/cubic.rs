@@ -8,6 +8,7 @@ use uncork_packet::Instant;
 
 use super::hystart::{HyStart, Round};
 use crate::connection::recovery::Rtt;
+use crate::units::Micros;
 
 /// Time after a cut in which slow start is not judged.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -122,10 +123,16 @@ impl Cubic {
     }
 
     /// Whether slow start has gone on for long enough.
-    pub(super) fn leaves_slow_start(&mut self, window: u32, round: Round) -> bool {
+    #[inline(always)]
+    pub(super) fn leaves_slow_start(
+        &mut self,
+        window: u32,
+        took: Option<Micros>,
+        round: impl Fn() -> Round,
+    ) -> bool {
         // Round trips right after a recovery are those of its queue.
-        let recovered = self.pace.is_some() && round.now.since(self.begun) < SETTLING;
-        !recovered && self.hystart.leaves(window, round)
+        let recovered = self.pace.is_some() && round().now.since(self.begun) < SETTLING;
+        !recovered && took.is_some_and(|took| self.hystart.leaves(window, took, round))
     }
 
     /// The latest cut was wrong (§4.9).
@@ -135,9 +142,11 @@ impl Cubic {
     }
 
     /// Time in which the user has sent nothing does not count (§5.8).
-    pub(super) fn skip(&mut self, idle: Duration) {
+    #[inline]
+    pub(super) fn skip(&mut self, last: Instant, now: Instant) {
         if self.pace.is_some() {
-            self.begun += idle;
+            let idle = now.as_nanos().saturating_sub(last.as_nanos());
+            self.begun = Instant::from_nanos(self.begun.as_nanos().saturating_add(idle));
         }
     }
 }

@@ -18,12 +18,10 @@ const DELAYS: (Duration, Duration) = (Duration::from_millis(4), Duration::from_m
 /// ACKs closer than this are of one train (hystart_ack_delta_us).
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 
-/// What an ACK tells of its round trip.
+/// What an ACK tells of its round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) now: Instant,
-    /// Round trip of what was sent last of what it acknowledges, if that was sent once.
-    pub(crate) took: Option<Micros>,
     pub(crate) una: SeqNumber,
     pub(crate) nxt: SeqNumber,
     /// Whether segments leave spread over the round trip.
@@ -63,14 +61,16 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// An ACK has come in slow start. Whether to leave it.
-    pub(super) fn leaves(&mut self, window: u32, round: Round) -> bool {
-        let Some(took) = round.took else { return false };
-        let shortest = self.shortest.min(took);
-        self.shortest = shortest;
-        if self.found || window < LEAST_WINDOW {
-            return false;
-        }
+    /// An ACK has come in slow start. Whether to leave it. `took` is the round trip of what was sent last of what it
+    /// acknowledges, which was sent once.
+    #[inline]
+    pub(super) fn leaves(&mut self, window: u32, took: Micros, round: impl Fn() -> Round) -> bool {
+        self.shortest = self.shortest.min(took);
+        !self.found && window >= LEAST_WINDOW && self.judge(took, round())
+    }
+
+    fn judge(&mut self, took: Micros, round: Round) -> bool {
+        let shortest = self.shortest;
         if !self.measures || round.una.after(self.end) {
             self.begin(round);
         }
@@ -122,16 +122,10 @@ mod tests {
     use super::{HyStart, Micros, Round};
 
     fn ack(hystart: &mut HyStart, at_millis: u64, took_millis: u32, una: u32, nxt: u32) -> bool {
-        hystart.leaves(
-            40,
-            Round {
-                now: Instant::from_millis(at_millis),
-                took: Some(Micros::from_millis(took_millis)),
-                una: SeqNumber(una),
-                nxt: SeqNumber(nxt),
-                paced: true,
-            },
-        )
+        let now = Instant::from_millis(at_millis);
+        let (una, nxt) = (SeqNumber(una), SeqNumber(nxt));
+        let took = Micros::from_millis(took_millis);
+        hystart.leaves(40, took, || Round { now, una, nxt, paced: true })
     }
 
     #[test]

@@ -17,6 +17,7 @@ use newreno::NewReno;
 
 use super::recovery::Rtt;
 use crate::config::Algorithm;
+use crate::units::Micros;
 
 /// No window is cut below this (RFC 5681 §3.1, equation 4).
 const LEAST_THRESHOLD: u32 = 2;
@@ -98,20 +99,25 @@ impl Congestion {
     }
 
     /// Something was acknowledged in slow start: has it gone on for long enough?
-    pub(crate) fn watch_slow_start(&mut self, round: Round) {
+    #[inline(always)]
+    pub(crate) fn watch_slow_start(&mut self, took: Option<Micros>, round: impl Fn() -> Round) {
         if let Controller::Cubic(cubic) = &mut self.algorithm
             && self.window < self.threshold
-            && cubic.leaves_slow_start(self.window, round)
+            && cubic.leaves_slow_start(self.window, took, round)
         {
             self.threshold = self.window;
         }
     }
 
     /// Segments were acknowledged outside of recovery.
+    #[inline]
     pub(crate) fn on_ack(&mut self, segments: u32, now: Instant, rtt: &Rtt) {
-        if !self.may_grow() {
-            return;
+        if self.may_grow() {
+            self.grow_for(segments, now, rtt);
         }
+    }
+
+    fn grow_for(&mut self, segments: u32, now: Instant, rtt: &Rtt) {
         let mut segments = segments;
         if self.in_slow_start() {
             // A segment for each acknowledged (RFC 5681 §3.1 with L unbounded, as Linux and
@@ -173,9 +179,10 @@ impl Congestion {
     }
 
     /// The first data in a while leaves: time that the user has spent elsewhere is not growth's.
-    pub(crate) fn on_restart(&mut self, idle: std::time::Duration) {
+    #[inline]
+    pub(crate) fn on_restart(&mut self, last: Instant, now: Instant) {
         if let Controller::Cubic(cubic) = &mut self.algorithm {
-            cubic.skip(idle);
+            cubic.skip(last, now);
         }
     }
 

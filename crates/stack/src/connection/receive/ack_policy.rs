@@ -102,18 +102,27 @@ impl AckPolicy {
     }
 
     /// New data has come, in order or not. `timeout` reckons the retransmission timeout in force.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_data(&mut self, arrival: Arrival, timeout: impl Fn() -> Micros) {
         self.scheduled = true;
         self.measure(arrival);
-        let gap = Micros::between(self.received_at, arrival.now);
+        let before = self.received_at;
+        self.received_at = arrival.now;
+        match self.delay {
+            // Most often: without a division for it.
+            Some(delay) if arrival.now <= before + Micros(SHORTEST.0 / 2) => {
+                self.delay = Some(Micros(delay.0 / 2 + SHORTEST.0 / 2));
+            }
+            _ => self.slow_down(arrival, Micros::between(before, arrival.now), timeout),
+        }
+    }
+
+    /// So long after what came before.
+    fn slow_down(&mut self, arrival: Arrival, gap: Micros, timeout: impl Fn() -> Micros) {
         match self.delay {
             None => {
                 self.grant(arrival);
                 self.delay = Some(SHORTEST);
-            }
-            Some(delay) if gap.0 <= SHORTEST.0 / 2 => {
-                self.delay = Some(Micros(delay.0 / 2 + SHORTEST.0 / 2));
             }
             Some(delay) if gap < delay => {
                 self.delay = Some(Micros(delay.0 / 2).saturating_add(gap).min(timeout()));
@@ -122,10 +131,10 @@ impl AckPolicy {
             Some(_) if gap > timeout() => self.grant(arrival),
             Some(_) => {}
         }
-        self.received_at = arrival.now;
     }
 
     /// Learns how large the peer's segments are (tcp_measure_rcv_mss).
+    #[inline(always)]
     fn measure(&mut self, arrival: Arrival) {
         let bytes = u16::try_from(arrival.segment_bytes).unwrap_or(u16::MAX);
         if bytes >= self.segment_bytes {
@@ -223,6 +232,7 @@ impl AckPolicy {
     /// Data has come. Decides: now, or when (__tcp_ack_snd_check). `unacknowledged` octets were
     /// received since the last ACK; `window_moved` says whether an ACK would open the window again,
     /// without which the program's reading sends one soon. A quick ACK has `patience` with the user.
+    #[inline(always)]
     pub(crate) fn decide(
         &mut self,
         unacknowledged: u32,
@@ -287,6 +297,7 @@ impl AckPolicy {
 
     /// It was read (tcp_cleanup_rbuf), by the user himself or by who hands it on to him. `drained` says that
     /// nothing is left.
+    #[inline(always)]
     pub(crate) fn on_read(&mut self, unacknowledged: u32, drained: bool, hands_on: bool) {
         if !self.scheduled {
             return;

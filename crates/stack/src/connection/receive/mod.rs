@@ -91,6 +91,19 @@ impl Receiver {
         }
     }
 
+    /// All of them, if there are any and they lie in one.
+    #[inline]
+    pub(crate) fn readable_piece(&self) -> Option<&[u8]> {
+        self.buffer.piece()
+    }
+
+    /// The user has taken all of them, and nothing waits behind.
+    #[inline]
+    pub(crate) fn consume_all(&mut self, pool: &mut Pool) {
+        debug_assert!(self.gaps.is_none());
+        self.buffer.release(pool);
+    }
+
     /// Whether something is missing in front of what has come, or something is to be reported.
     pub(crate) fn has_gaps(&self) -> bool {
         self.gaps.is_some() || self.duplicate.is_some()

@@ -44,6 +44,7 @@ impl Receiver {
 
     /// The window that an ACK should offer now: never less than the last one (RFC 9293 §3.8.6), and
     /// more only if it is worth a segment or half the buffer (§3.8.6.2.2).
+    #[inline(always)]
     pub(crate) fn window_to_offer(&self, segment_bytes: u32, shift: u8) -> u32 {
         let left = self.window_left();
         let free = self.limit.saturating_sub(self.readable_bytes());

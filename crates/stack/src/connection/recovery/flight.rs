@@ -4,15 +4,14 @@
 //! acknowledgment or a loss divides it. Neighbours that have both been SACKed become one record again,
 //! so that a look at all records is a look at holes.
 
-use std::collections::VecDeque;
-
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
+use super::records::Records;
 use crate::memory::Pool;
 
 /// Segments that left together.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
     /// When they left last.
     pub(crate) sent_at: Instant,
@@ -124,7 +123,7 @@ impl Delivered {
 /// The scoreboard. Counts are in segments.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    records: VecDeque<Record>,
+    records: Records,
     /// Not cumulatively acknowledged.
     out: u32,
     sacked: u32,
@@ -165,19 +164,23 @@ impl Flight {
     }
 
     /// Whether it is one transmission at most, sent once, of which nothing was told yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        match self.records.len() {
-            0 => true,
-            1 => self.first().is_some_and(|only| only.marks == 0),
-            _ => false,
-        }
+        self.records.lone().map_or_else(|| self.is_plain_train(), |lone| lone.marks == 0)
+    }
+
+    #[inline(never)]
+    fn is_plain_train(&self) -> bool {
+        self.records.get(1).is_none() && self.first().is_none_or(|only| only.marks == 0)
     }
 
     /// Takes that one: it has arrived.
     #[inline]
     pub(crate) fn take_plain(&mut self) -> Option<Record> {
-        let only = self.records.pop_front()?;
+        let only = match self.records.take_lone() {
+            Some(lone) => lone,
+            None => self.records.pop_front()?,
+        };
         debug_assert!(self.records.is_empty() && self.out == u32::from(only.segments));
         self.out = 0;
         Some(only)
@@ -206,9 +209,6 @@ impl Flight {
         (now, acked): (Instant, Instant),
         pool: &mut Pool,
     ) {
-        if self.records.capacity() == 0 {
-            self.records = pool.take_records();
-        }
         if self.records.is_empty() {
             self.hint = seq;
         }
@@ -216,22 +216,29 @@ impl Flight {
         let ahead = u16::try_from(self.in_flight()).unwrap_or(u16::MAX);
         let waited = now.as_nanos().saturating_sub(acked.as_nanos());
         let waited = u16::try_from(waited.div_ceil(1 << WAITED_SHIFT)).unwrap_or(u16::MAX);
-        self.records.push_back(Record {
-            sent_at: now,
-            seq,
-            end,
-            segments,
-            ahead,
-            waited,
-            marks: 0,
-        });
+        let record = Record { sent_at: now, seq, end, segments, ahead, waited, marks: 0 };
+        self.records.push(record, pool);
+    }
+
+    /// The same of one segment while nothing is in flight.
+    #[inline]
+    pub(crate) fn push_first(
+        &mut self,
+        (seq, end): (SeqNumber, SeqNumber),
+        now: Instant,
+        pool: &mut Pool,
+    ) {
+        debug_assert!(self.is_empty() && self.in_flight() == 0);
+        self.hint = seq;
+        self.out = 1;
+        let record = Record { sent_at: now, seq, end, segments: 1, ahead: 1, waited: 0, marks: 0 };
+        self.records.push_first(record, pool);
     }
 
     /// Gives the list back once nothing is in flight.
+    #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
-        if self.records.is_empty() && self.records.capacity() > 0 {
-            pool.give_records(std::mem::take(&mut self.records));
-        }
+        self.records.release(pool);
     }
 
     /// Forgets everything.
@@ -388,7 +395,7 @@ impl Flight {
 
     /// Looks at what is neither SACKed nor known lost, oldest first, until `judge` says stop.
     pub(crate) fn judge(&mut self, mut judge: impl FnMut(&Record) -> Judgement) {
-        for record in &mut self.records {
+        for record in self.records.iter_mut() {
             if record.is_sacked() || record.wants_retransmission() {
                 continue;
             }
@@ -424,8 +431,8 @@ impl Flight {
 
     /// Segments are of another size from now on: counts anew, and what was longer is lost.
     pub(crate) fn resegment(&mut self, mss: u32) {
-        let Self { records, hint, .. } = std::mem::take(self);
-        for mut record in records {
+        (self.out, self.sacked, self.lost, self.retransmitted) = (0, 0, 0, 0);
+        for record in self.records.iter_mut() {
             let segments = u16::try_from(record.len().div_ceil(mss.max(1))).unwrap_or(u16::MAX);
             if segments != record.segments && !record.is_sacked() {
                 record.marks = record.marks & !RETRANSMITTED | LOST;
@@ -436,9 +443,8 @@ impl Flight {
             self.sacked += if record.is_sacked() { segments } else { 0 };
             self.lost += if record.is_lost() { segments } else { 0 };
             self.retransmitted += if record.marks & RETRANSMITTED != 0 { segments } else { 0 };
-            self.records.push_back(record);
         }
-        self.hint = self.records.front().map_or(hint, |first| first.seq);
+        self.hint = self.records.front().map_or(self.hint, |first| first.seq);
     }
 
     /// The peer has forgotten what it had SACKed (RFC 2018 §8). What was joined then is counted in
@@ -455,7 +461,7 @@ impl Flight {
 
     /// Nothing was lost: everything is in flight, once.
     pub(crate) fn forget_losses(&mut self) {
-        for record in &mut self.records {
+        for record in self.records.iter_mut() {
             record.marks &= !(LOST | RETRANSMITTED);
         }
         self.lost = 0;
@@ -468,7 +474,7 @@ impl Flight {
             return None;
         }
         let from = self.records.partition_point(|record| record.seq.before(self.hint));
-        self.records.range(from..).find(|record| record.wants_retransmission())
+        self.records.from(from).find(|record| record.wants_retransmission())
     }
 
     /// What begins at `seq` was sent again, as far as `segments` go.

@@ -8,6 +8,7 @@ pub(crate) mod flight;
 pub(crate) mod frto;
 pub(crate) mod prr;
 pub(crate) mod rack;
+mod records;
 pub(crate) mod rtt;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use frto::Doubt;
 pub(crate) use frto::Evidence;
 use prr::Prr;
 use rack::Rack;
+pub(crate) use records::List;
 pub(crate) use rtt::{Bounds, Rtt};
 
 use super::congestion::Congestion;

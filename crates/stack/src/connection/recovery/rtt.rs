@@ -18,6 +18,11 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
+    /// No timeout is shorter ([`Rtt::base_timeout`]).
+    pub(crate) fn least(self) -> Micros {
+        self.least.min(self.most).min(INITIAL_RTO)
+    }
+
     pub(crate) fn new(least: Duration, most: Duration) -> Self {
         Self { least: Micros::from_duration(least), most: Micros::from_duration(most) }
     }
@@ -26,8 +31,8 @@ impl Bounds {
 /// What is known of the path's round trip.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
-    /// Smoothed round-trip time (SRTT); none before the first measurement.
-    smoothed: Option<Micros>,
+    /// Smoothed round-trip time (SRTT); zero before the first measurement, as none is that short.
+    smoothed: Micros,
     /// Its mean deviation (RTTVAR).
     deviation: Micros,
     /// Shortest ever measured.
@@ -38,24 +43,26 @@ pub(crate) struct Rtt {
 
 impl Default for Rtt {
     fn default() -> Self {
-        Self { smoothed: None, deviation: Micros::ZERO, shortest: Micros::MAX, backoff: 0 }
+        Self { smoothed: Micros::ZERO, deviation: Micros::ZERO, shortest: Micros::MAX, backoff: 0 }
     }
 }
 
 impl Rtt {
     /// Takes a measurement in (rules 2.2 and 2.3).
+    #[inline(always)]
     pub(crate) fn sample(&mut self, measured: Micros) {
         let measured = measured.max(Micros(1));
         self.shortest = self.shortest.min(measured);
-        let Some(smoothed) = self.smoothed else {
-            self.smoothed = Some(measured);
+        let smoothed = self.smoothed;
+        if smoothed == Micros::ZERO {
+            self.smoothed = measured;
             self.deviation = Micros(measured.0 / 2);
             return;
-        };
+        }
         let error = measured.0.abs_diff(smoothed.0);
         // Beta is a quarter, alpha an eighth.
         self.deviation = Micros(self.deviation.0 - self.deviation.0 / 4 + error / 4);
-        self.smoothed = Some(Micros(smoothed.0 - smoothed.0 / 8 + measured.0 / 8));
+        self.smoothed = Micros(smoothed.0 - smoothed.0 / 8 + measured.0 / 8);
     }
 
     /// Takes in a round trip that is too special to be smoothed, but shorter than others.
@@ -64,8 +71,9 @@ impl Rtt {
     }
 
     /// Smoothed round-trip time.
+    #[inline(always)]
     pub(crate) fn smoothed(&self) -> Option<Micros> {
-        self.smoothed
+        (self.smoothed != Micros::ZERO).then_some(self.smoothed)
     }
 
     /// Mean deviation.
@@ -81,8 +89,9 @@ impl Rtt {
     /// The timeout without doubling (rule 2.3). Linux bounds the deviation's part from below by the
     /// shortest timeout rather than the sum, which keeps the timer clear of delayed ACKs on long
     /// paths; so does this.
+    #[inline(always)]
     pub(crate) fn base_timeout(&self, bounds: Bounds) -> Micros {
-        let timeout = self.smoothed.map_or(INITIAL_RTO, |smoothed| {
+        let timeout = self.smoothed().map_or(INITIAL_RTO, |smoothed| {
             let margin = self.deviation.saturating_mul(4).max(GRANULARITY).max(bounds.least);
             smoothed.saturating_add(margin)
         });
@@ -128,6 +137,18 @@ mod tests {
         assert_eq!(rtt.deviation(), Micros::from_millis(500));
         assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(2900));
         assert_eq!(rtt.shortest(), Some(Micros::from_millis(800)));
+    }
+
+    #[test]
+    fn no_timeout_is_shorter_than_the_least() {
+        let of = |least, most| Bounds { least: millis(least), most: millis(most) };
+        let mut measured = Rtt::default();
+        measured.sample(millis(1));
+        for bounds in [BOUNDS, of(2000, 3000), of(200, 100), of(0, 10)] {
+            for rtt in [Rtt::default(), measured] {
+                assert!(rtt.base_timeout(bounds) >= bounds.least(), "{bounds:?}");
+            }
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) enum Action {
 
 impl Connection {
     /// What leaves next if a slot has room for packets of `slot_bytes`, or why not.
-    pub(crate) fn decide(&self, cx: &Context<'_>, slot_bytes: u32) -> Result<Action, Blocked> {
+    pub(crate) fn decide(&self, cx: &Context, slot_bytes: u32) -> Result<Action, Blocked> {
         if self.owed.has(Owed::RESET) {
             return Ok(Action::Reset);
         }
@@ -90,7 +90,7 @@ impl Connection {
         Err(blocked)
     }
 
-    fn decide_data(&self, cx: &Context<'_>, slot_bytes: u32) -> Result<DataPlan, Blocked> {
+    fn decide_data(&self, cx: &Context, slot_bytes: u32) -> Result<DataPlan, Blocked> {
         if !self.state.transmits_data() && !self.is_fast_child() {
             let handshake = !self.state.is_synchronised() && self.sender.unsent_bytes() > 0;
             return Err(if handshake { Blocked::Handshake } else { Blocked::Application });
@@ -123,12 +123,12 @@ impl Connection {
     }
 
     /// Octets of new data that the next frame has, if there are so many.
-    pub(crate) fn next_frame_bytes(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn next_frame_bytes(&self, cx: &Context) -> u32 {
         self.limits(cx, u32::MAX).map_or(0, |limits| limits.segments * limits.mss)
     }
 
     /// What bounds a transmission of any kind.
-    fn limits(&self, cx: &Context<'_>, slot_bytes: u32) -> Result<Limits, Blocked> {
+    fn limits(&self, cx: &Context, slot_bytes: u32) -> Result<Limits, Blocked> {
         let mss = self.segment_bytes();
         let room = self.congestion.window.saturating_sub(self.in_flight());
         if room == 0 {
@@ -165,7 +165,7 @@ impl Connection {
     /// a round trip is short, the longest there is below half a millisecond and half of that for each half more
     /// (tcp_tso_autosize, tcp_tso_rtt_log). Who shares the sender with thousands has a low rate, but
     /// not because of the path. Only where the device says what it holds: what it holds for long bounds trains, too.
-    fn paced_bytes(&self, cx: &Context<'_>) -> u32 {
+    fn paced_bytes(&self, cx: &Context) -> u32 {
         const RTT_LOG: u32 = 9;
         let Some(bytes) = self.pacer.bytes_in_a_millisecond() else { return u32::MAX };
         let Some(shortest) = self.rtt.shortest().filter(|_| cx.device.reports_completions) else {
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Bytes of this connection that may sit in the device.
-    pub(crate) fn device_limit(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn device_limit(&self, cx: &Context) -> u32 {
         if !cx.device.reports_completions {
             return u32::MAX;
         }
@@ -203,12 +203,7 @@ impl Connection {
         DataPlan { seq: record.seq, bytes, segments, fin: false, again: true }
     }
 
-    fn plan_new(
-        &self,
-        cx: &Context<'_>,
-        unsent: u32,
-        limits: &Limits,
-    ) -> Result<DataPlan, Blocked> {
+    fn plan_new(&self, cx: &Context, unsent: u32, limits: &Limits) -> Result<DataPlan, Blocked> {
         let seq = self.sender.nxt;
         let room = self.sender.window_room();
         let mss = limits.mss;
@@ -241,7 +236,7 @@ impl Connection {
     }
 
     /// What holds back the last octets that do not fill a segment.
-    fn holds_tail(&self, cx: &Context<'_>) -> Option<Blocked> {
+    fn holds_tail(&self, cx: &Context) -> Option<Blocked> {
         let sender = &self.sender;
         if !sender.hurried.before(sender.end) {
             return None;
@@ -277,7 +272,7 @@ impl Connection {
     }
 
     /// Why the connection is not sending, if it is not.
-    pub(crate) fn blocked(&self, cx: &Context<'_>) -> Option<Blocked> {
+    pub(crate) fn blocked(&self, cx: &Context) -> Option<Blocked> {
         self.decide(cx, u32::MAX).err()
     }
 

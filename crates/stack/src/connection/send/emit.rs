@@ -31,15 +31,13 @@ impl Connection {
     /// why there is none.
     pub(crate) fn transmit(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         link_bytes: usize,
         slot: &mut [u8],
     ) -> Result<Transmit, Blocked> {
         let room = u32::try_from(slot.len().saturating_sub(link_bytes)).unwrap_or(u32::MAX);
+        self.disturb();
         self.restart_if_idle(cx);
-        if let Some(bytes) = self.decide_plain(cx, room) {
-            return Ok(self.transmit_plain(cx, bytes, link_bytes, slot));
-        }
         let segment = match self.decide(cx, room)? {
             Action::Reset => self.make_reset(cx.now),
             Action::Syn => self.make_syn(cx, false),
@@ -64,7 +62,7 @@ impl Connection {
     #[inline]
     fn write(
         &self,
-        cx: &Context<'_>,
+        cx: &Context,
         link_bytes: usize,
         slot: &mut [u8],
         segment: &Segment,
@@ -94,7 +92,7 @@ impl Connection {
             train: (segment.bytes > mss).then(|| u16::try_from(mss).unwrap_or(u16::MAX)),
             owner: (segment.bytes > 0).then(|| Owner(self.id.as_u64())),
         }
-        .emit_behind(slot, link_bytes, cx.device)
+        .emit_behind(slot, link_bytes, &cx.device)
     }
 
     fn make_reset(&mut self, now: Instant) -> Segment {
@@ -112,7 +110,7 @@ impl Connection {
         }
     }
 
-    fn make_syn(&mut self, cx: &mut Context<'_>, answers: bool) -> Segment {
+    fn make_syn(&mut self, cx: &mut Context, answers: bool) -> Segment {
         self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
         let mss = u16::try_from(self.announced_segment_bytes()).unwrap_or(u16::MAX);
         let shift = shift_for(self.most_receive_bytes(cx));
@@ -157,14 +155,14 @@ impl Connection {
     }
 
     /// A segment that the peer must answer with an ACK, because it is outside of its window.
-    fn make_probe(&mut self, cx: &Context<'_>) -> Segment {
+    fn make_probe(&mut self, cx: &Context) -> Segment {
         self.owed.clear(Owed::PROBE);
         let mut probe = self.make_ack(cx);
         probe.seq = self.sender.una - 1;
         probe
     }
 
-    fn make_ack(&mut self, cx: &Context<'_>) -> Segment {
+    fn make_ack(&mut self, cx: &Context) -> Segment {
         self.owed.duplicate_acks = self.owed.duplicate_acks.saturating_sub(1);
         let mut options =
             OptionSet { timestamps: self.peer.stamps_option(cx.now), ..OptionSet::default() };
@@ -211,7 +209,7 @@ impl Connection {
         u16::try_from(window >> shift).unwrap_or(u16::MAX)
     }
 
-    fn make_data(&mut self, cx: &mut Context<'_>, plan: DataPlan) -> Segment {
+    fn make_data(&mut self, cx: &mut Context, plan: DataPlan) -> Segment {
         let end = plan.seq + plan.bytes;
         let mut flags = Flags::ACK.with(self.echo_flag());
         if plan.fin {
@@ -255,8 +253,7 @@ impl Connection {
     }
 
     /// Data leaves, with so many octets of headers in each segment.
-    #[inline]
-    pub(super) fn note_data_sent(&mut self, cx: &Context<'_>, plan: DataPlan, header_bytes: u32) {
+    fn note_data_sent(&mut self, cx: &Context, plan: DataPlan, header_bytes: u32) {
         let frame_bytes = plan.bytes + u32::from(plan.segments) * header_bytes;
         let burst_bytes = cx.config.initial_window_segments * self.segment_bytes();
         self.pacer.on_sent(frame_bytes, burst_bytes, cx.now);
@@ -265,10 +262,9 @@ impl Connection {
         self.ack.on_data_sent(cx.now);
     }
 
-    #[inline]
-    pub(super) fn on_sent_new(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
+    fn on_sent_new(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
         if self.sender.flight.is_empty() {
-            self.congestion.on_restart(cx.now.since(self.counts.last_sent));
+            self.congestion.on_restart(self.counts.last_sent, cx.now);
         }
         let mss = self.segment_bytes();
         let end = plan.seq + plan.bytes + u32::from(plan.fin);
@@ -277,7 +273,7 @@ impl Connection {
             self.recovery.progress_at = cx.now;
         }
         let times = (cx.now, self.recovery.progress_at);
-        sender.flight.push((plan.seq, end), plan.segments, times, cx.pool);
+        sender.flight.push((plan.seq, end), plan.segments, times, &mut cx.pool);
         sender.nxt = end;
         sender.fin_sent |= plan.fin;
         if !plan.bytes.is_multiple_of(mss) {
@@ -296,7 +292,7 @@ impl Connection {
         self.arm_loss_timer(cx);
     }
 
-    fn on_sent_again(&mut self, cx: &mut Context<'_>, plan: DataPlan, tail_probe: bool) {
+    fn on_sent_again(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
         let mss = self.segment_bytes();
         cx.counters.retransmitted += u64::from(plan.segments);
         self.counts.retransmitted += u64::from(plan.segments);
@@ -318,7 +314,16 @@ impl Connection {
 
     /// RFC 5681 §4.1: after more than a timeout without sending the window starts anew, before
     /// anything is sent in the old one.
-    fn restart_if_idle(&mut self, cx: &Context<'_>) {
+    #[inline(always)]
+    pub(super) fn restart_if_idle(&mut self, cx: &Context) {
+        // No timeout is shorter than that.
+        if cx.now > self.counts.last_sent + cx.timeouts.least() {
+            self.restart_if_timed_out(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn restart_if_timed_out(&mut self, cx: &Context) {
         let sends = self.sender.unsent_bytes() > 0 && self.sender.window_room() > 0;
         if !self.sender.flight.is_empty() || !sends {
             return;
@@ -334,14 +339,14 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn on_ack_sent(&mut self, cx: &Context<'_>, segments: u32) {
+    pub(super) fn on_ack_sent(&mut self, cx: &Context, segments: u32) {
         self.ack.on_ack_sent(segments, cx.config.quick_ack_counting);
         self.timers.stop(Timer::Ack);
         self.receiver.acknowledged = self.receiver.nxt;
     }
 
     /// Whether something may have been left behind that only a timer or the peer can set off.
-    pub(crate) fn note_blocked(&mut self, cx: &mut Context<'_>, blocked: Blocked) {
+    pub(crate) fn note_blocked(&mut self, cx: &mut Context, blocked: Blocked) {
         self.note_spending(blocked, cx.now);
         match blocked {
             Blocked::SmallQueue => {

@@ -96,17 +96,10 @@ impl Sender {
 
     /// Whether a segment of these octets says PSH: the user's write ends in it, his record, or a piece of
     /// a long write.
+    #[inline]
     pub(crate) fn pushes(&self, seq: SeqNumber, end: SeqNumber) -> bool {
         self.pushed.after(seq) && !self.pushed.after(end)
             || self.ends.as_deref().is_some_and(|ends| ends.pushes(seq, end))
-    }
-
-    /// Octets that can leave at once, as far as the user is concerned: he says neither that there is more, nor
-    /// where they end, nor that they are the last.
-    #[inline]
-    pub(crate) fn plain_bytes(&self) -> u32 {
-        let plain = !self.more && !self.fin_queued && self.ends.is_none();
-        if plain { self.unsent_bytes() } else { 0 }
     }
 
     /// Whether `bytes` more are so many that PSH may have to be said before their end.
@@ -121,6 +114,11 @@ impl Sender {
         self.pushed = mark_pushes(end, unsent, bytes, course, half, self.pushed, |end| {
             ends.get_or_insert_default().add_push(end);
         });
+    }
+
+    /// Whether he has said where something ends though more follows.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.ends.is_some()
     }
 
     /// Everything before `una` was acknowledged.
@@ -182,6 +180,15 @@ impl Sender {
         if self.buffer.len() == 0 {
             self.buffer.release(pool);
         }
+        self.flight.release(pool);
+    }
+
+    /// All that there is was acknowledged, and ends nowhere but at its end.
+    #[inline]
+    pub(crate) fn acknowledge_all(&mut self, pool: &mut Pool) {
+        debug_assert!(self.ends.is_none() && self.end == self.nxt);
+        self.una = self.nxt;
+        self.buffer.release(pool);
         self.flight.release(pool);
     }
 

@@ -1,8 +1,6 @@
 //! Pacing: segments leave at a rate a little above what the congestion window makes of them, so that
 //! they do not meet in a queue.
 
-use std::time::Duration;
-
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
@@ -46,6 +44,7 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     /// Follows window and round-trip time.
+    #[inline(always)]
     pub(crate) fn update(
         &mut self,
         congestion: &Congestion,
@@ -66,6 +65,7 @@ impl Pacer {
     /// So much has passed since then, all of it acknowledged now. Not what is out now in the time that the
     /// acknowledged took: while a queue grows, that is more than gets through, and whoever believes it
     /// makes the queue grow faster.
+    #[inline(always)]
     pub(crate) fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) {
         let nanos = now.as_nanos().saturating_sub(passed.since.as_nanos()).max(1);
         let bytes = u64::from(passed.segments) * u64::from(mss);
@@ -105,18 +105,20 @@ impl Pacer {
     }
 
     /// When the next frame may leave, if not now.
+    #[inline]
     pub(crate) fn wait_until(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
 
     /// A frame leaves. Whoever was quiet may send `burst_bytes` at once, as with sch_fq's initial
     /// quantum: a short answer gains nothing by being spread, and timers are late.
+    #[inline(always)]
     pub(crate) fn on_sent(&mut self, bytes: u32, burst_bytes: u32, now: Instant) {
         let Some(rate) = self.rate() else { return };
         let time_for = |bytes: u32| u64::from(bytes) * 1_000_000_000 / rate;
         let earliest = now.as_nanos().saturating_sub(time_for(burst_bytes));
-        let next = self.next.max(Instant::from_nanos(earliest));
-        self.next = next + Duration::from_nanos(time_for(bytes));
+        let next = self.next.as_nanos().max(earliest);
+        self.next = Instant::from_nanos(next.saturating_add(time_for(bytes)));
     }
 }
 

@@ -7,99 +7,144 @@ use uncork_packet::{Checksum, Owner, Transmit};
 use uncork_wire::plain::{HEADER_BYTES, Plain};
 use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags};
 
+use super::decision::Blocked;
+#[cfg(debug_assertions)]
 use super::decision::{Action, DataPlan};
-use crate::connection::{Connection, State};
+use crate::connection::Connection;
+use crate::connection::timers::Timer;
 use crate::context::Context;
 
 /// So that a packet's length is known without a conversion.
 const HEADERS: u32 = HEADER_BYTES as u32;
 
+/// Octets of the whole frame.
+#[expect(clippy::cast_possible_truncation, reason = "one header is short")]
+fn frame_bytes(link_bytes: usize, bytes: u32) -> u32 {
+    link_bytes as u32 + HEADERS + bytes
+}
+
 impl Connection {
     /// Octets of the segment that leaves next, if that is such a one, none for an ACK: then
     /// [`Connection::decide`] says the same.
-    #[inline]
-    pub(super) fn decide_plain(&self, cx: &Context<'_>, slot_bytes: u32) -> Option<u32> {
-        let plain = self.sender.flight.is_empty()
-            && self.state == State::Established
-            && self.owed.is_empty()
-            && !self.user.held
-            && self.peer.sends_plain()
-            && !self.tuple.is_ipv6()
-            && !self.receiver.has_gaps()
-            && cx.config.short_ways;
-        if !plain {
+    #[inline(always)]
+    pub(crate) fn decide_plain(&mut self, cx: &Context, slot_bytes: u32) -> Option<u32> {
+        if !self.sender.flight.is_empty() || !self.is_steady(cx) {
             return None;
         }
-        let bytes = self.sender.plain_bytes();
+        // Which is all that is in the buffer, as nothing is under way.
+        let bytes = self.sender.unsent_bytes();
         let leaves = if bytes > 0 {
-            self.lets_out(cx, bytes, slot_bytes)
+            self.sender.buffer.piece().is_some()
+                && bytes <= self.segment_bytes()
+                && bytes <= self.sender.window_room()
+                && bytes + HEADERS <= slot_bytes
+                && !(cx.config.pacing && self.pacer.wait_until(cx.now).is_some())
         } else {
-            self.ack.is_demanded() && self.sender.unsent_bytes() == 0 && !self.sender.fin_queued
+            self.ack.is_demanded()
         };
-        debug_assert!(!leaves || self.decide(cx, slot_bytes) == Ok(self.plain_action(bytes)));
         leaves.then_some(bytes)
     }
 
-    /// Whether so many octets, which are all, may leave at once.
-    #[inline]
-    fn lets_out(&self, cx: &Context<'_>, bytes: u32, slot_bytes: u32) -> bool {
-        bytes <= self.segment_bytes()
-            && !self.options.cork
-            && self.recovery.is_quiet()
-            && self.congestion.window > 0
-            && bytes <= self.sender.window_room()
-            && bytes + HEADERS <= slot_bytes
-            && !(cx.config.pacing && self.pacer.wait_until(cx.now).is_some())
-    }
-
+    /// The same in the words of who decides otherwise.
+    #[cfg(debug_assertions)]
     fn plain_action(&self, bytes: u32) -> Action {
-        if bytes > 0 { Action::Data(self.plan(bytes)) } else { Action::Ack }
+        let seq = self.sender.nxt;
+        let plan = DataPlan { seq, bytes, segments: 1, fin: false, again: false };
+        if bytes > 0 { Action::Data(plan) } else { Action::Ack }
     }
 
-    #[inline]
-    fn plan(&self, bytes: u32) -> DataPlan {
-        DataPlan { seq: self.sender.nxt, bytes, segments: 1, fin: false, again: false }
-    }
-
-    /// Sends it, as [`Connection::transmit`] would.
-    #[inline]
-    pub(super) fn transmit_plain(
+    /// Sends it behind the `link_bytes` octets of its link-layer header, as [`Connection::transmit`] would and
+    /// whoever calls that, who would find next that there is no more.
+    #[inline(never)]
+    pub(crate) fn transmit_plain(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context,
         bytes: u32,
         link_bytes: usize,
         slot: &mut [u8],
-    ) -> Transmit {
-        let plan = self.plan(bytes);
-        let mut flags = Flags::ACK;
+    ) {
         if bytes > 0 {
-            if self.sender.pushes(plan.seq, plan.seq + bytes) {
-                flags = flags.with(Flags::PSH);
-            }
-            self.on_sent_new(cx, plan, false);
-            self.note_data_sent(cx, plan, HEADERS);
+            self.restart_if_idle(cx);
         }
-        let window = self.offer_window();
-        let transmit = self.write_plain(cx, plan, (flags, window), (link_bytes, slot));
+        #[cfg(debug_assertions)]
+        debug_assert_eq!(
+            self.decide(cx, u32::try_from(slot.len() - link_bytes).unwrap_or(u32::MAX)),
+            Ok(self.plain_action(bytes))
+        );
+        self.write_plain(cx, bytes, &mut slot[link_bytes..]);
         cx.counters.segments_out += 1;
         self.counts.segments_out += 1;
-        self.on_ack_sent(cx, 1);
-        if bytes > 0 && cx.device.reports_completions {
-            self.device.add(transmit.frame_bytes);
+        if bytes > 0 {
+            self.note_plain_sent(cx, bytes);
+            if cx.device.reports_completions {
+                self.device.add(frame_bytes(link_bytes, bytes));
+            }
         }
-        transmit
+        self.on_ack_sent(cx, 1);
+        self.note_blocked_plain(cx, bytes);
     }
 
-    #[inline]
-    fn write_plain(
-        &self,
-        cx: &Context<'_>,
-        plan: DataPlan,
-        (flags, window): (Flags, u16),
-        (link_bytes, slot): (usize, &mut [u8]),
-    ) -> Transmit {
+    /// What is to be said of that frame.
+    #[inline(always)]
+    pub(crate) fn plain_transmit(&self, cx: &Context, bytes: u32, link_bytes: usize) -> Transmit {
+        #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
+        let checksum = if cx.device.completes_checksums {
+            let start = (link_bytes + uncork_wire::ipv4::HEADER_BYTES) as u16;
+            Checksum::Partial { start, offset: CHECKSUM_OFFSET as u16 }
+        } else {
+            Checksum::Complete
+        };
+        let frame_bytes = frame_bytes(link_bytes, bytes);
+        let owner = (bytes > 0).then(|| Owner(self.id.as_u64()));
+        Transmit { frame_bytes, checksum, segmentation: None, owner }
+    }
+
+    /// One segment is all that is under way.
+    #[inline(always)]
+    fn note_plain_sent(&mut self, cx: &mut Context, bytes: u32) {
+        let now = cx.now;
+        let mss = self.segment_bytes();
+        self.congestion.on_restart(self.counts.last_sent, now);
+        self.recovery.progress_at = now;
+        let sender = &mut self.sender;
+        let seq = sender.nxt;
+        let end = seq + bytes;
+        sender.flight.push_first((seq, end), now, &mut cx.pool);
+        sender.nxt = end;
+        if bytes != mss {
+            sender.small_end = end;
+        }
+        self.timers.stop(Timer::Cork);
+        self.arm_plain(cx);
+        let burst_bytes = cx.config.initial_window_segments * mss;
+        self.pacer.on_sent(bytes + HEADERS, burst_bytes, now);
+        self.counts.last_sent = now;
+        self.counts.bytes_sent += u64::from(bytes);
+        self.counts.data_segments_out += 1;
+        self.ack.on_data_sent(now);
+    }
+
+    /// What [`Connection::note_blocked`] notes.
+    #[inline(always)]
+    fn note_blocked_plain(&mut self, cx: &Context, bytes: u32) {
+        self.note_spending(Blocked::Application, cx.now);
+        if bytes > 0 {
+            let full = self.congestion.window <= 1;
+            let sender = &self.sender;
+            self.congestion.note_usage(full, sender.una, sender.nxt, 1);
+        }
+    }
+
+    #[inline(always)]
+    fn write_plain(&mut self, cx: &Context, bytes: u32, packet: &mut [u8]) {
+        let completes = cx.device.completes_checksums;
+        let data = self.sender.buffer.piece().unwrap_or_default();
+        let data = Plain::put_data(packet, data, completes);
+        let seq = self.sender.nxt;
+        let pushes = bytes > 0 && self.sender.pushes(seq, seq + bytes);
+        let window = self.offer_window();
         let tuple = &self.tuple;
-        let capable = self.peer.ecn && plan.bytes > 0;
+        let capable = self.peer.ecn && bytes > 0;
         let headers = Plain {
             tos: self.options.tos & !3 | if capable { super::emit::ECT0 } else { 0 },
             source: tuple.local_address.low_v4(),
@@ -107,26 +152,13 @@ impl Connection {
             fields: Fields {
                 source_port: tuple.local_port,
                 destination_port: tuple.remote_port,
-                seq: plan.seq,
+                seq,
                 ack: self.receiver.nxt,
-                flags,
+                flags: if pushes { Flags::ACK.with(Flags::PSH) } else { Flags::ACK },
                 window,
             },
             timestamps: self.peer.stamps_now(cx.now),
         };
-        let data = self.sender.bytes(plan.seq, plan.bytes);
-        let completes = cx.device.completes_checksums;
-        headers.emit(&mut slot[link_bytes..], data, completes);
-        #[expect(clippy::cast_possible_truncation, reason = "two headers are short")]
-        let checksum = if completes {
-            let start = (link_bytes + uncork_wire::ipv4::HEADER_BYTES) as u16;
-            Checksum::Partial { start, offset: CHECKSUM_OFFSET as u16 }
-        } else {
-            Checksum::Complete
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "one header is short")]
-        let frame_bytes = link_bytes as u32 + HEADERS + plan.bytes;
-        let owner = (plan.bytes > 0).then(|| Owner(self.id.as_u64()));
-        Transmit { frame_bytes, checksum, segmentation: None, owner }
+        headers.emit(packet, data);
     }
 }
