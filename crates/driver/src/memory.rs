@@ -112,6 +112,10 @@ impl Driver for Port {
         Ok(received)
     }
 
+    fn has_frames(&mut self) -> bool {
+        !lock(&self.incoming).queued.is_empty()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         let mut way = lock(&self.outgoing);
         way.completed.drain(..).for_each(each);

@@ -182,6 +182,20 @@ impl<D: Driver> Engine<D> {
         Ok(self.send(now)? || happened || self.stack.has_events())
     }
 
+    /// Hands over what may leave, ahead of a turn, for who has given the stack something that somebody waits for. Not if
+    /// frames have come: what leaves behind them acknowledges them, too.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    pub fn send_ahead(&mut self) -> io::Result<()> {
+        if self.driver.has_frames() {
+            return Ok(());
+        }
+        let now = (self.clock)();
+        self.send(now).map(drop)
+    }
+
     /// Hands over what may still leave, and takes nothing in: for a stack whose addresses are somebody else's from now
     /// on, who answers what has come meanwhile.
     ///

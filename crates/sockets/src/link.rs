@@ -275,6 +275,16 @@ impl Link {
         happened
     }
 
+    /// Sends what was given to it before anything else is done ([`Engine::send_ahead`]).
+    pub(crate) fn send_ahead(&mut self) {
+        if let Side::Own(engine) = &mut self.side
+            && self.gone.is_none()
+        {
+            // A device that is gone is noticed by the next turn.
+            let _ = engine.send_ahead();
+        }
+    }
+
     /// Tells whose sockets have changed.
     fn tell(&mut self, mut news: Events, told: &mut Vec<Told>) {
         for event in news.0.drain(..) {

@@ -252,8 +252,11 @@ impl World {
         happened
     }
 
-    /// A turn, for who begins to wait.
+    /// A turn, for who begins to wait. What the other end waits for leaves before the rest of it.
     pub(crate) fn begin_wait(&mut self) {
+        if !self.given.is_nothing() {
+            self.links().iter_mut().for_each(Link::send_ahead);
+        }
         self.given.begin_round();
         let _ = self.turn();
     }
