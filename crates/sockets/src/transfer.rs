@@ -101,18 +101,20 @@ impl<O: Outside> Sockets<O> {
             Some(Err(_)) if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
             tried => tried,
         };
+        let tries = self.outside.tries();
         let (course, first) = self.call(fd, |world| {
             let course = world.course(fd, flags, way)?;
             let first = attempt(world, course);
             if first.is_some() {
                 return Ok((course, first));
             }
-            if course.waits {
+            match (course.waits, tries) {
                 // What it has said is what the other end waits for: it leaves before anything else is done.
-                world.begin_wait();
-            } else {
+                (true, true) => world.begin_trying(),
+                // The turn is made where it falls asleep.
+                (true, false) => return Ok((course, None)),
                 // What has come or gone meanwhile.
-                world.turn_if_due();
+                (false, _) => world.turn_if_due(),
             }
             Ok((course, attempt(world, course)))
         })?;

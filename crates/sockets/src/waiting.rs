@@ -129,7 +129,8 @@ impl<O: Outside> Sockets<O> {
             });
             found.is_some()
         };
-        if look(World::begin_wait, Kernel::Ask) || looks_only {
+        let begin = if tries { World::begin_trying } else { World::begin_wait };
+        if look(begin, Kernel::Ask) || looks_only {
             return Ok(found);
         }
         let mut glances = 0_u32;
