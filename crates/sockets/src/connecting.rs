@@ -1,5 +1,6 @@
 //! connect(2), getsockname(2), getpeername(2), shutdown(2), and what close(2) may wait for.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -117,7 +118,7 @@ impl<O: Outside> Sockets<O> {
             limit,
             mask: None,
             kernel: &mut [],
-            restarts: true,
+            restarts: &Cell::new(true),
         };
         self.wait(wait, &mut |world, _| attempt(world))?.unwrap_or(Err(Errno::EINPROGRESS))
     }
@@ -207,7 +208,7 @@ impl<O: Outside> Sockets<O> {
             limit: Some(limit),
             mask: None,
             kernel: &mut [],
-            restarts: false,
+            restarts: &Cell::new(false),
         };
         let _ = self.wait(wait, &mut |world, _| {
             let (link, _) = world.link(place).ok()?;

@@ -1,5 +1,6 @@
 //! The end of the process: what it has sent is on its way when it has gone.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use uncork_stack::State;
@@ -54,7 +55,7 @@ impl<O: Outside> Sockets<O> {
             limit: Some(limit),
             mask: None,
             kernel: &mut [],
-            restarts: true,
+            restarts: &Cell::new(true),
         };
         let mut all_quiet = true;
         let quiet = self.wait(wait, &mut |world, look| {

@@ -1,5 +1,6 @@
 //! listen(2) and accept(2). The kernel listens, too, for connections that come by other ways.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -111,7 +112,7 @@ impl<O: Outside> Sockets<O> {
             limit,
             mask: None,
             kernel: &mut kernel,
-            restarts: true,
+            restarts: &Cell::new(true),
         };
         let accepted = self.wait(wait, &mut |world, look| match attempt(world) {
             Some(done) => Some(done),

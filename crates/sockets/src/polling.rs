@@ -1,5 +1,6 @@
 //! Many at once: poll(2), and with it select(2); epoll(7).
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,14 @@ impl<O: Outside> Sockets<O> {
         // One of another part of the same number may wake it for nothing.
         let waits_for = For::Sockets(ours.iter().map(|(_, _, slot)| *slot).collect());
         let has_kernel = kernel.iter().any(|one| one.fd >= 0);
-        let wait = Wait { waits_for, parts, limit, mask, kernel: &mut kernel, restarts: false };
+        let wait = Wait {
+            waits_for,
+            parts,
+            limit,
+            mask,
+            kernel: &mut kernel,
+            restarts: &Cell::new(false),
+        };
         let found = self.wait(wait, &mut |world, look| {
             if look.is_first {
                 fds.iter_mut().for_each(|one| one.revents = 0);
@@ -197,7 +205,14 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<usize, Errno> {
         let mut kernel = [libc::pollfd { fd: set, events: libc::POLLIN, revents: 0 }];
         let (waits_for, parts) = (For::Set(set), Parts::NONE);
-        let wait = Wait { waits_for, parts, limit, mask, kernel: &mut kernel, restarts: false };
+        let wait = Wait {
+            waits_for,
+            parts,
+            limit,
+            mask,
+            kernel: &mut kernel,
+            restarts: &Cell::new(false),
+        };
         let mut found = 0;
         let waited = self.wait(wait, &mut |world, look| {
             found = if look.is_first { 0 } else { found };

@@ -1,5 +1,6 @@
 //! Octets in and out: send(2), recv(2) and their kin, sendfile(2).
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
@@ -50,14 +51,14 @@ pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_ZEROCOPY;
 
 impl<O: Outside> Sockets<O> {
-    fn wait_for<'a>(part: Part, course: Course) -> Wait<'a> {
+    fn wait_for(part: Part, course: Course, restarts: &Cell<bool>) -> Wait<'_> {
         Wait {
             waits_for: For::Socket(course.slot),
             parts: Parts::of(part),
             limit: course.limit,
             mask: None,
             kernel: &mut [],
-            restarts: true,
+            restarts,
         }
     }
 
@@ -71,15 +72,11 @@ impl<O: Outside> Sockets<O> {
         if flags & !SENT_FLAGS != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let mut sent = 0;
-        let done = self.transfer(fd, flags, Way::Out, &mut |world, course| match world.send(
-            course.place,
-            pieces,
-            &mut sent,
-            flags,
-        ) {
-            Err(Errno::EAGAIN) => None,
-            done => Some(done),
+        let (mut sent, restarts) = (0, Cell::new(true));
+        let done = self.transfer(fd, flags, (Way::Out, &restarts), &mut |world, course| {
+            let done = world.send(course.place, pieces, &mut sent, flags);
+            restarts.set(sent == 0);
+            if done == Err(Errno::EAGAIN) { None } else { Some(done) }
         });
         self.keeper_must_send(self.at(fd));
         match done {
@@ -94,7 +91,7 @@ impl<O: Outside> Sockets<O> {
         &self,
         fd: RawFd,
         flags: i32,
-        way: Way,
+        (way, restarts): (Way, &Cell<bool>),
         attempt: &mut dyn FnMut(&mut World, Course) -> Attempt,
     ) -> Result<(), Errno> {
         let mut attempt = |world: &mut World, course: Course| match attempt(world, course) {
@@ -122,7 +119,7 @@ impl<O: Outside> Sockets<O> {
             Some(done) => done,
             None if !course.waits => Err(Errno::EAGAIN),
             None => {
-                let wait = Self::wait_for(self.at(fd), course);
+                let wait = Self::wait_for(self.at(fd), course, restarts);
                 let done = self.wait(wait, &mut |world, _| attempt(world, course))?;
                 done.unwrap_or(Err(Errno::EAGAIN))
             }
@@ -156,10 +153,12 @@ impl<O: Outside> Sockets<O> {
         }
         let all: usize = pieces.iter().map(|piece| piece.len()).sum();
         let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;
-        let mut received = 0;
-        let done = self.transfer(fd, flags, Way::In, &mut |world, course| {
+        let (mut received, restarts) = (0, Cell::new(true));
+        let done = self.transfer(fd, flags, (Way::In, &restarts), &mut |world, course| {
             let wanted = if whole { all } else { course.low_water_bytes.min(all) };
-            match world.receive(course.place, pieces, &mut received, flags) {
+            let taken = world.receive(course.place, pieces, &mut received, flags);
+            restarts.set(received == 0);
+            match taken {
                 Err(Errno::EAGAIN) => (received > 0 && received >= wanted).then_some(Ok(())),
                 Err(error) => Some(Err(error)),
                 Ok(_) if all == 0 => Some(Ok(())),

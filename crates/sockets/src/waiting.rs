@@ -25,8 +25,9 @@ pub(crate) struct Wait<'a> {
     pub(crate) mask: Option<&'a libc::sigset_t>,
     /// Descriptors of the kernel's that end the wait, too, when the next attempt is made.
     pub(crate) kernel: &'a mut [libc::pollfd],
-    /// Whether a signal whose handler was installed with SA_RESTART leaves it waiting.
-    pub(crate) restarts: bool,
+    /// Whether a signal whose handler was installed with SA_RESTART leaves it waiting. A transfer that has moved something
+    /// ends by any, as it has something to tell (signal(7)).
+    pub(crate) restarts: &'a Cell<bool>,
 }
 
 /// Whether an attempt has to ask the kernel what its descriptors have, by a system call.
@@ -208,7 +209,7 @@ impl<O: Outside> Sockets<O> {
 
     /// Whether a signal ends it.
     fn is_ended(&self, wait: &Wait<'_>) -> bool {
-        !wait.restarts || self.outside.ends_calls(wait.limit.is_some())
+        !wait.restarts.get() || self.outside.ends_calls(wait.limit.is_some())
     }
 
     fn sleep<T>(

@@ -44,6 +44,12 @@ fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
 }
 
 #[test]
+fn stdio_or_programs_that_are_started_find_nothing_behind_a_number() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_passing")
+}
+
+#[test]
 fn an_allocator_with_a_thread_hangs() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_allocator")

@@ -80,6 +80,10 @@ fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
 fn duplicated(old: c_int, new: c_int) {
     if stacked::has(old) && stacked::is_on() {
         stacked::duplicated(old, new);
+        if new <= libc::STDERR_FILENO {
+            // Nobody has to ask stdio for a stream on it.
+            stacked::hand_over_if_ours(new, "it is standard input, output or error (dup)");
+        }
     } else {
         POSIX.duplicated(old, new);
         stacked::places::is_like(new, old);

@@ -65,14 +65,17 @@ waits! {
 
 /// A new process, or another program in this one's place, must not find anything held.
 fn before_spawn(_: Args) {
+    stacked::before_spawn();
     POSIX.before_spawn(Call::Spawn);
 }
 
 fn before_system(_: Args) {
+    stacked::before_spawn();
     POSIX.before_spawn(Call::System);
 }
 
 fn before_popen(_: Args) {
+    stacked::before_spawn();
     POSIX.before_spawn(Call::Popen);
 }
 
@@ -108,6 +111,19 @@ passing_shim! {
     execle => before_exec;
     fexecve => before_exec;
     execveat => before_exec;
+}
+
+/// stdio writes inside of libc, where no shim sees it.
+fn before_dprintf([fd, ..]: Args) {
+    stacked::hand_over_if_ours(fd as c_int, "it is written by stdio (dprintf)");
+    POSIX.uses_stdio(fd as c_int);
+}
+
+passing_shim! {
+    dprintf => before_dprintf;
+    vdprintf => before_dprintf;
+    __dprintf_chk => before_dprintf;
+    __vdprintf_chk => before_dprintf;
 }
 
 /// exit(3) runs what the program registered before it ends; the destructor has the last word.

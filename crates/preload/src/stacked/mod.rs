@@ -113,17 +113,32 @@ pub(crate) fn end() {
 
 /// The process becomes another program, which goes on with the descriptors that it inherits.
 pub(crate) fn before_exec() {
+    if POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside() {
+        give_to_program("a program that was started has it, too (vfork)");
+    }
     if !is_on() || POSIX.is_other_process() {
         return;
     }
+    give_to_program("another program took this one's place (exec)");
+    end();
+}
+
+/// A program is about to be started by libc, with the descriptors that it inherits.
+pub(crate) fn before_spawn() {
+    if is_on() && !POSIX.is_other_process() {
+        give_to_program("a program that was started has it, too (posix_spawn, system, popen)");
+    }
+}
+
+/// What another program inherits is the kernel's: it knows nothing of a stack.
+fn give_to_program(why: &str) {
     let inherited = |fd: &c_int| !closes_on_exec(*fd);
     for fd in SOCKETS.of_parent().into_iter().filter(inherited) {
         claim_if_parents(fd);
     }
     for fd in SOCKETS.connections().into_iter().filter(inherited) {
-        let _ = hand_over(fd, "another program took this one's place (exec)");
+        let _ = hand_over(fd, why);
     }
-    end();
 }
 
 /// `on_stack!(fd => call)`: on the stack the call means this. A signal handler that has interrupted the stack
