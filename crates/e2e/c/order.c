@@ -115,6 +115,16 @@ static void by_stdout(int out)
     put(out, "i");
 }
 
+static void by_dprintf(int out)
+{
+    put(out, "a");
+    put(out, "b");
+    if (dprintf(out, "%s", "[formatted]") != 11)
+        fail("dprintf");
+    put(out, "c");
+    dprintf(out, "%d", 7);
+}
+
 static void by_cork(int out)
 {
     int on = 1, off = 0;
@@ -205,6 +215,7 @@ int main(void)
     } ways[] = {{"sendfile", by_sendfile},   {"splice", by_splice},
                 {"vectors", by_vectors},     {"raw calls", by_raw_calls},
                 {"stdio", by_stdio},         {"stdout", by_stdout},
+                {"dprintf", by_dprintf},
                 {"cork", by_cork},           {"large writes", by_large_writes},
                 {"zero-copy", by_zerocopy},  {"io_uring", by_io_uring},
                 {"two connections", by_two_connections}, {"shutdown", by_shutdown}};
