@@ -1,7 +1,9 @@
 /* Waiting for many at once: poll, select and epoll(7) in all their ways. */
 #include "far.h"
 #include <sys/epoll.h>
+#include <limits.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
 
@@ -79,6 +81,7 @@ static void timeouts(void)
     printf("epoll_wait for -7: %d\n", epoll_wait(set, &event, 1, -7));
     printf("most 0: %s", result(epoll_wait(set, &event, 0, 0)));
     printf(", most -1: %s", result(epoll_wait(set, &event, -1, 0)));
+    printf(", too many: %s", result(epoll_wait(set, &event, INT_MAX / (int)sizeof event + 1, 0)));
     printf(", no memory: %s\n", result(epoll_wait(set, NULL, 1, 0)));
     close(fd);
     close(set);
@@ -112,6 +115,42 @@ static void polls(int fd, int at)
     struct pollfd one = {fd, POLLIN, 0};
     count = poll(&one, 1, 0);
     printf("poll of a closed one: %d %s\n", count, names((uint32_t)one.revents));
+}
+
+/* Of more than FD_SETSIZE descriptors, and of as many as there can be in a set that ends before. */
+static void larger_sets(int fd)
+{
+    union {
+        fd_set set;
+        unsigned long words[4096 / (8 * sizeof(unsigned long))];
+    } large;
+    const size_t bits = 8 * sizeof(unsigned long);
+    struct rlimit limits;
+    char bytes[8];
+    getrlimit(RLIMIT_NOFILE, &limits);
+    limits.rlim_cur = limits.rlim_max < 4096 ? limits.rlim_max : 4096;
+    setrlimit(RLIMIT_NOFILE, &limits);
+    read(fd, bytes, sizeof bytes);
+    int high = fcntl(fd, F_DUPFD, 2000);
+    for (int round = 0; round < 2; round++) {
+        memset(&large, 0, sizeof large);
+        FD_SET(fd, &large.set);
+        large.words[(size_t)high / bits] |= 1UL << ((size_t)high % bits);
+        printf("of 4096: %d", select(4096, &large.set, NULL, NULL, &(struct timeval){0, 30000}));
+        printf(" %d", FD_ISSET(fd, &large.set) != 0);
+        printf(" %d", (large.words[(size_t)high / bits] >> ((size_t)high % bits) & 1) != 0);
+        large.words[(size_t)high / bits] = 1UL << ((size_t)high % bits);
+        printf(", of %d: %d\n", high + 1,
+               pselect(high + 1, &large.set, NULL, NULL, &(struct timespec){0, 30000000}, NULL));
+        far_ok(far("put 0 x"));
+        sleep_ms(5);
+    }
+    close(high);
+    memset(&large, 0, sizeof large);
+    FD_SET(fd, &large.set);
+    printf("of all: %d", select(INT_MAX, &large.set, NULL, NULL, &(struct timeval){1, 0}));
+    large.words[(size_t)high / bits] = 1UL << ((size_t)high % bits);
+    printf(", closed: %s\n", result(select(4096, &large.set, NULL, NULL, NULL)));
 }
 
 static void selects(void)
@@ -149,6 +188,7 @@ static void selects(void)
     printf(", descriptor %d: %d", high, select(high + 1, &sets[0], NULL, NULL, NULL));
     close(high);
     printf(", closed: %s\n", result(select(high + 1, &sets[0], NULL, NULL, NULL)));
+    larger_sets(fd);
     close(fd);
     close(pipes[0]);
     close(pipes[1]);

@@ -75,6 +75,12 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
+/// A duration of the program's, `None` if it is a bad one.
+pub(crate) fn duration(time: &libc::timespec) -> Option<Duration> {
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|ns| *ns < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanoseconds))
+}
+
 /// poll(2) of one descriptor: whether any of `events` (or an error) is there.
 pub(crate) fn poll_one(fd: i32, events: i16, limit: Option<Duration>) -> Result<bool, Errno> {
     let mut poll = libc::pollfd { fd, events, revents: 0 };

@@ -31,9 +31,7 @@ unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
         return Some(None);
     }
     // SAFETY: as promised. A bad one is the kernel's to refuse: `None`.
-    let time = unsafe { *time };
-    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|ns| *ns < 1_000_000_000)?;
-    Some(Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanoseconds)))
+    linux::duration(unsafe { &*time }).map(Some)
 }
 
 /// # Safety
@@ -176,6 +174,11 @@ impl Sets {
     /// FD_SETSIZE bits; larger sets are not spun on.
     const WORDS: usize = 16;
 
+    /// Whether there is room for sets of so many bits.
+    fn fit(number: c_int) -> bool {
+        (0..=libc::FD_SETSIZE as c_int).contains(&number)
+    }
+
     /// # Safety
     /// Each set is null or has room for `number` ≤ FD_SETSIZE bits.
     unsafe fn save(number: c_int, sets: [*mut fd_set; 3]) -> Self {
@@ -243,9 +246,8 @@ pub(crate) unsafe extern "C-unwind" fn select(
     unsafe {
         POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Select);
         let call = || real::select()(number, read, write, except, timeout);
-        let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
         let limit = if timeout.is_null() { Some(None) } else { time_of(*timeout).map(Some) };
-        let (true, Some(limit)) = (fits, limit) else { return call() };
+        let Some(limit) = limit else { return call() };
         if stacked::selects(number, sets) {
             let begin = linux::now();
             let ready = stacked::select(number, sets, limit, core::ptr::null());
@@ -255,6 +257,9 @@ pub(crate) unsafe extern "C-unwind" fn select(
                 (*timeout).tv_usec = left.subsec_micros().into();
             }
             return ready;
+        }
+        if !Sets::fit(number) {
+            return call();
         }
         let begin = linux::now();
         let store = |left: Duration| {
@@ -306,10 +311,12 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
     unsafe {
         POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Pselect);
         let call = |timeout| real::pselect()(number, read, write, except, timeout, mask);
-        let fits = (0..=libc::FD_SETSIZE as c_int).contains(&number);
-        let (true, Some(limit)) = (fits, timespec_limit(timeout)) else { return call(timeout) };
+        let Some(limit) = timespec_limit(timeout) else { return call(timeout) };
         if stacked::selects(number, sets) {
             return stacked::select(number, sets, limit, mask);
+        }
+        if !Sets::fit(number) {
+            return call(timeout);
         }
         spin::wait(
             (limit, spin::kept_out(mask)),

@@ -61,31 +61,49 @@ pub(crate) unsafe fn poll(
 /// A set's words.
 const WORD_BITS: usize = 64;
 
+/// A word of a set: an fd_set is an array of these, as long as who calls says.
+///
 /// # Safety
-/// `set` is null or has room for `fd`.
-unsafe fn is_in(set: *const fd_set, fd: usize) -> bool {
-    // SAFETY: as promised; an fd_set is an array of 64-bit words.
-    !set.is_null() && unsafe { *set.cast::<u64>().add(fd / WORD_BITS) } >> (fd % WORD_BITS) & 1 != 0
+/// `set` is null or has so many words.
+unsafe fn word_of(set: *const fd_set, at: usize) -> u64 {
+    // SAFETY: as promised.
+    if set.is_null() { 0 } else { unsafe { *set.cast::<u64>().add(at) } }
 }
 
 /// # Safety
-/// `set` is null or has room for `number` bits.
-unsafe fn clear(set: *mut fd_set, number: usize) {
-    for word in 0..number.div_ceil(WORD_BITS) {
-        if !set.is_null() {
-            // SAFETY: as promised.
-            unsafe { *set.cast::<u64>().add(word) = 0 };
-        }
-    }
-}
-
-/// # Safety
-/// As for [`is_in`].
-unsafe fn put(set: *mut fd_set, fd: usize) {
+/// As for [`word_of`].
+unsafe fn put_word(set: *mut fd_set, at: usize, word: u64) {
     if !set.is_null() {
         // SAFETY: as promised.
-        unsafe { *set.cast::<u64>().add(fd / WORD_BITS) |= 1 << (fd % WORD_BITS) };
+        unsafe { *set.cast::<u64>().add(at) = word };
     }
+}
+
+/// The bits of a word.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+/// So many descriptors the kernel looks at, whatever select(2) was told: no more than its table has room for. The sets
+/// may end there, as those of `select(getdtablesize(), …)`.
+fn looked_at(number: c_int) -> usize {
+    const STATUS: &str = "/proc/thread-self/status";
+    let number = usize::try_from(number).unwrap_or(0);
+    if number <= libc::FD_SETSIZE {
+        return number;
+    }
+    let told = std::fs::read_to_string(STATUS).ok();
+    let size = told.as_ref().and_then(|told| {
+        let line = told.lines().find_map(|line| line.strip_prefix("FDSize:"))?;
+        line.trim().parse().ok()
+    });
+    // Without /proc: what is known to be open.
+    let known = || usize::try_from(table::HIGHEST.load(Relaxed) + 1).unwrap_or(0);
+    number.min(size.unwrap_or_else(|| known().max(libc::FD_SETSIZE)))
 }
 
 /// Whether some of these are on the stack.
@@ -93,14 +111,18 @@ unsafe fn put(set: *mut fd_set, fd: usize) {
 /// # Safety
 /// Each set is null or has room for `number` bits.
 pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
-    let highest = table::HIGHEST.load(Relaxed);
-    let number = number.min(highest + 1).max(0) as usize;
-    // SAFETY: as promised.
-    let asked = |fd: &usize| sets.iter().any(|&set| unsafe { is_in(set, *fd) });
     if !is_on() {
         return false;
     }
-    let asked = || (0..number).filter(asked).map(|fd| fd as c_int);
+    let number = number.min(table::HIGHEST.load(Relaxed) + 1).max(0) as usize;
+    let asked = || {
+        (0..number.div_ceil(WORD_BITS)).flat_map(|at| {
+            // SAFETY: as promised.
+            let all = sets.iter().fold(0, |all, &set| all | unsafe { word_of(set, at) });
+            bits(all).map(move |bit| at * WORD_BITS + bit)
+        })
+    };
+    let asked = || asked().filter(|fd| *fd < number).map(|fd| fd as c_int);
     asked().for_each(super::claim_if_parents);
     asked().any(concerns)
 }
@@ -122,18 +144,19 @@ pub(crate) unsafe fn select(
         libc::POLLOUT | libc::POLLERR,
         libc::POLLPRI,
     ];
-    let number = number.max(0) as usize;
+    let number = looked_at(number);
+    let words = number.div_ceil(WORD_BITS);
     let mut polled = Vec::new();
-    for fd in 0..number {
-        let mut events = 0;
-        for (set, asked) in sets.iter().zip(ASKED) {
-            // SAFETY: as promised.
-            if unsafe { is_in(*set, fd) } {
-                events |= asked;
+    for at in 0..words {
+        // SAFETY: as promised.
+        let asked = sets.map(|set| unsafe { word_of(set, at) });
+        for bit in bits(asked[0] | asked[1] | asked[2]) {
+            let fd = at * WORD_BITS + bit;
+            let events = asked.iter().zip(ASKED).filter(|(word, _)| *word >> bit & 1 != 0);
+            let events = events.fold(0, |events, (_, asked)| events | asked);
+            if fd < number {
+                polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
             }
-        }
-        if events != 0 {
-            polled.push(pollfd { fd: fd as c_int, events, revents: 0 });
         }
     }
     handlers::begin();
@@ -145,23 +168,21 @@ pub(crate) unsafe fn select(
     if polled.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         return fail(nix::errno::Errno::EBADF) as c_int;
     }
-    let asked: Vec<[bool; 3]> = polled
-        .iter()
-        // SAFETY: as promised.
-        .map(|one| sets.map(|set| unsafe { is_in(set, one.fd as usize) }))
-        .collect();
     let mut told = 0;
-    for set in sets {
-        // SAFETY: as promised.
-        unsafe { clear(set, number) };
-    }
-    for (one, asked) in polled.iter().zip(asked) {
-        for ((set, means), asked) in sets.iter().zip(TOLD).zip(asked) {
-            if asked && one.revents & means != 0 {
-                // SAFETY: as promised.
-                unsafe { put(*set, one.fd as usize) };
-                told += 1;
+    let mut ready = polled.iter().peekable();
+    for at in 0..words {
+        let mut found = [0_u64; 3];
+        while let Some(one) = ready.next_if(|one| one.fd as usize / WORD_BITS == at) {
+            for ((word, asked), means) in found.iter_mut().zip(ASKED).zip(TOLD) {
+                if one.events & asked != 0 && one.revents & means != 0 {
+                    *word |= 1 << (one.fd as usize % WORD_BITS);
+                    told += 1;
+                }
             }
+        }
+        for (set, word) in sets.into_iter().zip(found) {
+            // SAFETY: as promised.
+            unsafe { put_word(set, at, word) };
         }
     }
     told
@@ -244,6 +265,9 @@ pub(crate) fn concerns_set(set: c_int, limit: Option<Duration>) -> bool {
     has_set(set) || limit != Some(Duration::ZERO) && is_on()
 }
 
+/// More the kernel refuses to tell of at once (EP_MAX_EVENTS).
+const MOST_EVENTS: c_int = c_int::MAX / size_of::<epoll_event>() as c_int;
+
 /// epoll_wait(2) and its kin on a set with members on the stack.
 ///
 /// # Safety
@@ -255,7 +279,7 @@ pub(crate) unsafe fn wait_for_set(
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
-    if most <= 0 {
+    if !(1..=MOST_EVENTS).contains(&most) {
         return fail(nix::errno::Errno::EINVAL) as c_int;
     }
     if events.is_null() {
