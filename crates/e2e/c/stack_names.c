@@ -15,7 +15,7 @@ static const char *name_of(int fd, bool peer, socklen_t room)
     int (*ask)(int, struct sockaddr *, socklen_t *) = peer ? getpeername : getsockname;
     if (ask(fd, (struct sockaddr *)&name, &length))
         return strerrorname_np(errno);
-    if (room < 16) {
+    if ((int)room < 16) {
         snprintf(into, sizeof text[0], "cut of %d, next octet %x", (int)length, ((unsigned char *)&name)[room]);
         return into;
     }
@@ -54,6 +54,7 @@ static void names(const char *what, const char *bound, const char *to, bool only
         printf(", name %s", name_of(one, false, 128));
         printf(", peer %s", name_of(one, true, 128));
         printf(", %s", name_of(one, true, 5));
+        printf(", of -1 %s", name_of(one, true, (socklen_t)-1));
         close(one);
         far("close 9");
     }
@@ -162,6 +163,33 @@ static void connects(void)
     printf(", %s\n", name_of(fd, true, 128));
     close(fd);
     far("close 20");
+    /* Twice between the same ends. */
+    int fds[2], on = 1;
+    far_name(&other, near_address, 0);
+    for (int at = 0; at < 2; at++) {
+        fds[at] = socket(AF_INET, SOCK_STREAM, 0);
+        setsockopt(fds[at], SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        printf("%s %s", at ? ", bind again" : "bind",
+               result(bind(fds[at], (struct sockaddr *)&other, length)));
+        getsockname(fds[at], (struct sockaddr *)&other, &length);
+    }
+    far_name(&name, far_address, atoi(far("listen 20 %s", far_address)));
+    printf(", connect %s", result(connect(fds[0], (struct sockaddr *)&name, length)));
+    printf(", once more %s", result(connect(fds[1], (struct sockaddr *)&name, length)));
+    far_ok(far("accept 21 20"));
+    far("close 20");
+    far_name(&name, far_address, atoi(far("listen 20 %s", far_address)));
+    printf(", to another %s", result(connect(fds[1], (struct sockaddr *)&name, length)));
+    far_ok(far("accept 22 20"));
+    write(fds[0], "one", 3);
+    write(fds[1], "more", 4);
+    for (int at = 0; at < 2; at++) {
+        printf(", %s", far("end %d 100", 21 + at));
+        close(fds[at]);
+        far("close %d", 21 + at);
+    }
+    far("close 20");
+    printf("\n");
     /* To one's own address, and to nothing. */
     int listener = near_listener(near_address, &near_port);
     far_name(&name, near_address, near_port);
@@ -206,6 +234,7 @@ static void listeners(void)
     far_count(far_end);
     struct pollfd one = {fd, POLLIN, 0};
     poll(&one, 1, 1000);
+    printf(", with somebody there %s", result(accept4(fd, NULL, NULL, 7)));
     socklen_t cut = 4;
     int accepted = accept4(fd, (struct sockaddr *)&from, &cut, SOCK_NONBLOCK | SOCK_CLOEXEC);
     printf(", accept4 name of %d, flags %x %d\n", (int)cut, fcntl(accepted, F_GETFL), fcntl(accepted, F_GETFD));

@@ -182,6 +182,9 @@ pub(crate) unsafe fn accept(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
+        return fail(Errno::EINVAL) as c_int;
+    }
     let (fd, name) = match SOCKETS.accept(listener, flags) {
         Ok(Accepted::OnStack { fd, peer: name }) => {
             places::is_new(fd);
@@ -219,7 +222,10 @@ pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t)
         if into.is_null() || len.is_null() {
             return fail(Errno::EFAULT) as c_int;
         }
-        let room = (*len as usize).min(name.len());
+        let Ok(room) = usize::try_from((*len).cast_signed()) else {
+            return fail(Errno::EINVAL) as c_int;
+        };
+        let room = room.min(name.len());
         core::ptr::copy_nonoverlapping(name.as_ptr(), into.cast(), room);
         *len = name.len() as socklen_t;
     }
@@ -266,6 +272,10 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     let Some(local) = from(port).or_else(|| from(bound.port())) else {
         return kernels("the kernel does not reserve a port for it");
     };
+    if bound.port() != 0 && SOCKETS.is_taken(local, remote) {
+        // Nor would the kernel's SYN be answered: what comes at these ends is the other one's.
+        return Some(fail(Errno::EADDRNOTAVAIL) as c_int);
+    }
     let non_blocking = is_non_blocking(fd);
     let asked = asked_of(fd);
     if let Err(why) = SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
