@@ -178,6 +178,22 @@ static void connecting(void)
     printf("connect to nobody: %s\n",
            result(connect(client, (struct sockaddr *)&address, sizeof address)));
     close(client);
+    /* Nobody answers where one waits already to be accepted. */
+    listener = tcp_listener(&address);
+    listen(listener, 0);
+    client = socket(AF_INET, SOCK_STREAM, 0);
+    connect(client, (struct sockaddr *)&address, sizeof address);
+    int late = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(late, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 100000}, sizeof(struct timeval));
+    for (int round = 0; round < 2; round++) {
+        double begun = now_ms();
+        printf("connect with a time: %s",
+               result(connect(late, (struct sockaddr *)&address, sizeof address)));
+        printf(", waited %s\n", yes(now_ms() - begun > 80));
+    }
+    close(late);
+    close(client);
+    close(listener);
 }
 
 /* Descriptors that are no TCP sockets are left alone. */

@@ -139,6 +139,8 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
         match begun {
             Err(error) if error.0 == libc::EINPROGRESS => {}
+            // Another call has begun it: this one waits, too.
+            Err(error) if error.0 == libc::EALREADY => return real::connect()(fd, to, len),
             done => return libc_result(done) as c_int,
         }
         let begin = linux::now();
@@ -149,6 +151,10 @@ unsafe fn connect_spinning(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_
             Ok(()) => {}
         }
         let result = real::connect()(fd, to, len);
+        if result < 0 && linux::errno() == libc::EALREADY {
+            // So says the kernel of one that another call has begun, when the time is up.
+            return fail(Errno(libc::EINPROGRESS)) as c_int;
+        }
         spin::learn_since(begin);
         result
     }
