@@ -144,9 +144,16 @@ static void reads(int fd, int at)
     far_ok(far("later 20 send %d 5", at));
     printf("recvmmsg with a time: %s", result(recvmmsg(fd, messages, 1, 0, &limit)));
     printf(" of %u, in time %s\n", messages[0].msg_len, yes(now_ms() - begun < 1000));
+    far_ok(far("put %d !", at));
+    begun = now_ms();
+    far_ok(far("later 30 send %d 1", at));
+    messages[0].msg_hdr.msg_iov->iov_len = 1;
+    messages[1].msg_hdr.msg_iov->iov_len = 1;
+    printf("recvmmsg of two: %s", result(recvmmsg(fd, messages, 2, 0, NULL)));
+    printf(", in time %s\n", yes(now_ms() - begun >= 29 && now_ms() - begun < 1000));
     printf("bulk: ");
     far_ok(far("later 0 send %d 1000000", at));
-    size_t from = 505;
+    size_t from = 506;
     printf("%s\n", near_takes(fd, from, 1000000));
 }
 

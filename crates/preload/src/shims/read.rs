@@ -268,7 +268,7 @@ pub(crate) unsafe extern "C-unwind" fn recvmmsg(
     POSIX.before_read(fd, Call::Recvmmsg);
     // SAFETY: as above.
     unsafe {
-        on_stack!(fd => stacked::receive_messages(fd, messages, number, flags));
+        on_stack!(fd => stacked::receive_messages(fd, messages, number, flags, limit));
         let received = real::recvmmsg()(fd, messages, number, flags, limit);
         for at in 0..usize::try_from(received).unwrap_or(0) {
             let message = &raw const (*messages.add(at)).msg_hdr;

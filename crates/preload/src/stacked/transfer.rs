@@ -4,7 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
 use core::slice;
-use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use nix::errno::Errno;
 use uncork_sockets::End;
 
@@ -271,7 +273,8 @@ pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_i
     }
 }
 
-/// recvmmsg(2): waits for the first message, and takes what else is there.
+/// recvmmsg(2): waits for each message, or for the first and takes what else is there (MSG_WAITFORONE). The time limit is
+/// looked at behind each, and ends no wait: so it is in the kernel, too (recvmmsg(2), BUGS).
 ///
 /// # Safety
 /// As for the call.
@@ -279,10 +282,19 @@ pub(crate) unsafe fn receive_messages(
     fd: c_int,
     messages: *mut mmsghdr,
     number: c_uint,
-    flags: c_int,
+    mut flags: c_int,
+    limit: *mut timespec,
 ) -> c_int {
-    let mut flags = flags & !libc::MSG_WAITFORONE;
-    for at in 0..number as usize {
+    // SAFETY: as promised.
+    let left = match unsafe { limit.as_ref() }.map(linux::duration) {
+        Some(None) => return fail(Errno::EINVAL) as c_int,
+        limit => limit.flatten(),
+    };
+    let begun = linux::now();
+    let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
+    flags &= !libc::MSG_WAITFORONE;
+    let number = (number as usize).min(MOST_VECTORS);
+    for at in 0..number {
         // SAFETY: as promised.
         let received = unsafe {
             let message = messages.add(at);
@@ -295,10 +307,17 @@ pub(crate) unsafe fn receive_messages(
         if received < 0 {
             return if at == 0 { -1 } else { at as c_int };
         }
-        if received == 0 {
-            return at as c_int + 1;
+        if wait_for_one {
+            flags |= libc::MSG_DONTWAIT;
         }
-        flags |= libc::MSG_DONTWAIT;
+        if let Some(left) = left {
+            let left = left.saturating_sub(linux::now().since(begun));
+            // SAFETY: as promised; there is one, or there would be no limit.
+            unsafe { *limit = linux::timespec(left) };
+            if left.is_zero() {
+                return at as c_int + 1;
+            }
+        }
     }
     number as c_int
 }
