@@ -262,6 +262,37 @@ static void signals(void)
 }
 
 /* Number of the wait that somebody is about to begin; below zero at the end. */
+/* By other ways than sigaction(2) and signal(3). */
+static void signals_of_old(void)
+{
+    const char *names[] = {"siginterrupt", "signal behind that", "siginterrupt, not", "sigset",
+                           "sigset, held", "sigset again"};
+    struct sigaction now;
+    signal(SIGUSR1, on_signal);
+    for (int way = 0; way < 6; way++) {
+        int fd = near_accepted(0);
+        pthread_t thread;
+        printf("%s: ", names[way]);
+        if (way == 0 || way == 2)
+            printf("%s", result(siginterrupt(SIGUSR1, way == 0)));
+        else if (way == 1)
+            printf("%s", yes(signal(SIGUSR1, on_signal) == on_signal));
+        else
+            printf("%s", yes(sigset(SIGUSR1, way == 4 ? SIG_HOLD : on_signal) ==
+                             (way == 5 ? SIG_HOLD : on_signal)));
+        sigaction(SIGUSR1, NULL, &now);
+        printf(" %x %s", now.sa_flags & SA_RESTART, yes(now.sa_handler == on_signal));
+        handled = 0;
+        pthread_create(&thread, NULL, shoots, (void *)pthread_self());
+        printf(", %s", result(recv(fd, &(char){0}, 1, 0)));
+        pthread_join(thread, NULL);
+        printf(", handled %d\n", handled);
+        close(fd);
+    }
+    printf("of no signal: %s", result(siginterrupt(0, 1)));
+    printf(", %s\n", yes(sigset(0, on_signal) == SIG_ERR));
+}
+
 static atomic_int waits;
 
 /* Some microseconds after somebody was about to wait, each time. */
@@ -566,6 +597,7 @@ int main(int count, char **arguments)
     ended_by_another();
     shared_while_waiting();
     signals();
+    signals_of_old();
     signals_anywhere();
     early_signals();
     masked_signals();

@@ -133,6 +133,8 @@ real! {
     ssignal(c_int, usize) -> usize;
     sysv_signal(c_int, usize) -> usize;
     __sysv_signal(c_int, usize) -> usize;
+    sigset(c_int, usize) -> usize;
+    siginterrupt(c_int, c_int) -> c_int;
     pidfd_getfd(c_int, c_int, c_uint) -> c_int;
     fdopen(c_int, *const c_char) -> *mut c_void;
     fclose(*mut c_void) -> c_int;

@@ -7,7 +7,7 @@ use libc::c_int;
 use uncork_posix::Call;
 
 use crate::jump::passing_shim;
-use crate::{POSIX, keeper, report, spin, stacked};
+use crate::{POSIX, keeper, report, stacked};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -154,14 +154,6 @@ passing_shim! {
     _Exit => before_immediate_exit;
     quick_exit => before_quick_exit;
     abort => before_abort;
-}
-
-fn before_sigset([signal, handler, ..]: Args) {
-    spin::note_handler(signal as i32, handler);
-}
-
-passing_shim! {
-    sigset => before_sigset;
 }
 
 /// A program that forbids itself system calls does not know of ours.

@@ -50,7 +50,7 @@ macro_rules! signals {
             // SAFETY: the program's own call.
             unsafe {
                 if stacked::is_on() {
-                    return handlers::signal(signal, handler, $flags);
+                    return handlers::signal(signal, handler, $flags(signal));
                 }
                 real::$name()(signal, handler)
             }
@@ -59,12 +59,59 @@ macro_rules! signals {
 }
 
 /// As System V has it: for one signal, during which others of it may come.
-const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER;
+fn once(_: c_int) -> c_int {
+    libc::SA_RESETHAND | libc::SA_NODEFER
+}
 
 signals! {
-    signal: libc::SA_RESTART;
-    bsd_signal: libc::SA_RESTART;
-    ssignal: libc::SA_RESTART;
-    sysv_signal: ONCE;
-    __sysv_signal: ONCE;
+    signal: handlers::usual_flags;
+    bsd_signal: handlers::usual_flags;
+    ssignal: handlers::usual_flags;
+    sysv_signal: once;
+    __sysv_signal: once;
+}
+
+/// sigset(3): a handler without SA_RESTART, and the signal is let in; or it is blocked.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn sigset(signal: c_int, handler: usize) -> usize {
+    const SIG_HOLD: usize = 2;
+    if handler != SIG_HOLD {
+        spin::note_handler(signal, handler);
+    }
+    // SAFETY: the program's own call.
+    unsafe {
+        if !stacked::is_on() {
+            return real::sigset()(signal, handler);
+        }
+        let mut one: libc::sigset_t = core::mem::zeroed();
+        let mut before: libc::sigset_t = core::mem::zeroed();
+        if libc::sigaddset(&raw mut one, signal) != 0 {
+            return libc::SIG_ERR;
+        }
+        let old = if handler == SIG_HOLD {
+            handlers::handler_of(signal)
+        } else {
+            handlers::signal(signal, handler, 0)
+        };
+        let how = if handler == SIG_HOLD { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+        if old == libc::SIG_ERR || libc::pthread_sigmask(how, &raw const one, &raw mut before) != 0
+        {
+            return libc::SIG_ERR;
+        }
+        if libc::sigismember(&raw const before, signal) == 1 { SIG_HOLD } else { old }
+    }
+}
+
+/// siginterrupt(3).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn siginterrupt(signal: c_int, ends: c_int) -> c_int {
+    // SAFETY: the program's own call.
+    unsafe {
+        // What signal(3) is to do from now on libc knows.
+        let result = real::siginterrupt()(signal, ends);
+        if result == 0 && stacked::is_on() {
+            handlers::ends_calls_by(signal, ends != 0);
+        }
+        result
+    }
 }

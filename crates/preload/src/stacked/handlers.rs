@@ -43,6 +43,8 @@ const OVERDUE: Duration = Duration::from_secs(2);
 /// The program's handler of each signal, and the flags with which it was installed.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 static FLAGS: [AtomicI32; SIGNALS] = [const { AtomicI32::new(0) }; SIGNALS];
+/// Signals that siginterrupt(3) was told of, a bit each: their handlers end calls.
+static ENDS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Signals that this thread has put off, a bit each.
@@ -91,7 +93,7 @@ pub(crate) unsafe fn sigaction(
         {
             let mut copy = *action;
             let ours = handle as *const () as usize;
-            // Who was told of ours, as by sigset(3), whose way to the kernel is libc's own, gives it back.
+            // Who was told of ours, as by the system call itself, gives it back.
             if copy.sa_sigaction != ours {
                 // Known before the first signal can come.
                 FLAGS[at].store(copy.sa_flags, Relaxed);
@@ -135,6 +137,33 @@ pub(crate) unsafe fn signal(signal: c_int, handler: usize, flags: c_int) -> usiz
         } else {
             libc::SIG_ERR
         }
+    }
+}
+
+/// siginterrupt(3) has succeeded: whether the signal ends calls from now on.
+pub(crate) fn ends_calls_by(signal: c_int, ends: bool) {
+    let Some(flags) = usize::try_from(signal).ok().and_then(|at| FLAGS.get(at)) else { return };
+    if ends {
+        ENDS.fetch_or(bit(signal), Relaxed);
+        flags.fetch_and(!libc::SA_RESTART, Relaxed);
+    } else {
+        ENDS.fetch_and(!bit(signal), Relaxed);
+        flags.fetch_or(libc::SA_RESTART, Relaxed);
+    }
+}
+
+/// What signal(3) installs a handler with.
+pub(crate) fn usual_flags(signal: c_int) -> c_int {
+    if ENDS.load(Relaxed) & bit(signal) == 0 { libc::SA_RESTART } else { 0 }
+}
+
+/// The program's handler of a signal, SIG_ERR if there can be none.
+pub(crate) fn handler_of(signal: c_int) -> usize {
+    // SAFETY: an all-zero sigaction is valid, and lives as long as the call.
+    unsafe {
+        let mut now: libc::sigaction = core::mem::zeroed();
+        let asked = sigaction(signal, core::ptr::null(), &raw mut now);
+        if asked == 0 { now.sa_sigaction } else { libc::SIG_ERR }
     }
 }
 
