@@ -15,7 +15,7 @@ static const char *name_of(int fd, bool peer, socklen_t room)
     int (*ask)(int, struct sockaddr *, socklen_t *) = peer ? getpeername : getsockname;
     if (ask(fd, (struct sockaddr *)&name, &length))
         return strerrorname_np(errno);
-    if ((int)room < 16) {
+    if (room < 16) {
         snprintf(into, sizeof text[0], "cut of %d, next octet %x", (int)length, ((unsigned char *)&name)[room]);
         return into;
     }
@@ -60,6 +60,57 @@ static void names(const char *what, const char *bound, const char *to, bool only
     }
     printf("\n");
     close(fd);
+}
+
+/* A connection is dissolved, and another one made. */
+static void disconnects(void)
+{
+    struct sockaddr_storage name;
+    struct sockaddr nobody = {AF_UNSPEC, {0}};
+    int set = epoll_create1(0);
+    for (int way = 0; way < 2; way++) {
+        socklen_t length = far_name(&name, far_address, atoi(far("listen 30 %s", far_address)));
+        int fd, port;
+        if (way == 0) {
+            fd = socket(AF_INET, SOCK_STREAM, 0);
+            printf("dissolved: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+            far_ok(far("accept 31 30"));
+        } else {
+            int listener = near_listener(near_address, &port);
+            far_count(atoi(far("connect 31 %s %d", near_address, port)));
+            fd = accept(listener, NULL, NULL);
+            printf("dissolved, accepted: listens no more %s",
+                   result(connect(listener, &nobody, sizeof nobody)));
+            printf(" %s", far("connect 32 %s %d", near_address, port));
+            close(listener);
+        }
+        int copy = dup(fd);
+        epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){EPOLLIN, {.u64 = 7}});
+        write(fd, "x", 1);
+        printf(", no name %s", result(connect(fd, NULL, length)));
+        printf(", none of 0 %s", result(connect(fd, NULL, 0)));
+        printf(", of too many %s", result(connect(fd, (struct sockaddr *)&name, 200)));
+        printf(", nobody %s", result(connect(fd, &nobody, sizeof nobody)));
+        printf(", it has %s", far("end 31 1000"));
+        far("close 31");
+        printf(", peer %s", name_of(fd, true, 128));
+        printf(", %s", name_of(copy, true, 128));
+        close(copy);
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &(int){0}, &(socklen_t){sizeof(int)});
+        printf(", read %s", result(read(fd, &(char){0}, 1)));
+        printf(", again %s", result(connect(fd, (struct sockaddr *)&name, length)));
+        far_ok(far("accept 31 30"));
+        far_ok(far("put 31 y"));
+        struct epoll_event event = {0, {.u64 = 0}};
+        printf(", told %d", epoll_wait(set, &event, 1, 1000));
+        printf(" %x %d", event.events, (int)event.data.u64);
+        printf(", read %s", result(read(fd, &(char){0}, 1)));
+        close(fd);
+        printf(", it has %s\n", far("end 31 1000"));
+        far("close 31");
+        far("close 30");
+    }
+    close(set);
 }
 
 static void connects(void)
@@ -190,6 +241,7 @@ static void connects(void)
     }
     far("close 20");
     printf("\n");
+    disconnects();
     /* To one's own address, and to nothing. */
     int listener = near_listener(near_address, &near_port);
     far_name(&name, near_address, near_port);

@@ -14,7 +14,7 @@ use crate::handing::HandedOver;
 use crate::host::Reason;
 use crate::outside::Outside;
 use crate::parts::Parts;
-use crate::table::{Kind, Place, Socket};
+use crate::table::{Kind, Place, Slot, Socket};
 use crate::waiting::Wait;
 use crate::world::{For, World};
 use crate::{Sockets, connected, errno, name};
@@ -141,6 +141,22 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
+    /// A connection is dissolved, as by connect(2) to AF_UNSPEC: it ends with a reset, and what is behind the descriptor
+    /// is a socket of the kernel's that is not connected.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it is no connection, EBADF if it is none of ours; EMFILE and its kin if there can be no socket.
+    pub fn disconnect(&self, fd: RawFd) -> Result<(), Errno> {
+        self.call(fd, |world| {
+            let slot = world.table.slot(fd)?;
+            let handed = world.disconnect(&self.outside, slot)?;
+            // Under the lock: whoever closes a descriptor may get its number again at once.
+            self.outside.settle(&handed);
+            Ok(())
+        })
+    }
+
     /// getsockname(2) or getpeername(2), as a struct sockaddr.
     ///
     /// # Errors
@@ -241,6 +257,31 @@ impl World {
             return Err(format!("it is bound to an address that {} does not have", link.name));
         }
         Ok(source)
+    }
+
+    fn disconnect(&mut self, outside: &impl Outside, slot: Slot) -> Result<HandedOver, Errno> {
+        // What was written is on its way, and not taken back by the reset.
+        self.turn();
+        let fds = self.table.descriptors_of(slot);
+        let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
+        let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
+        if std::mem::take(&mut socket.stand_in) {
+            outside.give_own(&fds, ipv6)?;
+        }
+        let (link, now) = self.link(place)?;
+        link.stack().abort(now, place.id);
+        // Whoever waits for it is told by the kernel's.
+        self.note(slot);
+        let mut gone = None;
+        for &fd in &fds {
+            gone = self.table.unbind(fd).or(gone);
+            self.table.hand_over(fd);
+        }
+        let (_, socket) = gone.ok_or(Errno::EBADF)?;
+        let handed = HandedOver::new(fds, &socket, None);
+        self.close(socket);
+        self.turn();
+        Ok(handed)
     }
 
     fn begin_connect(

@@ -240,6 +240,13 @@ pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t)
 pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
     handlers::begin();
     if has(fd) {
+        // SAFETY: as promised.
+        match unsafe { family_of(to, len) } {
+            // SAFETY: as promised.
+            Ok(libc::AF_UNSPEC) => return Some(unsafe { disconnect(fd, to, len) }),
+            Ok(_) => {}
+            Err(error) => return Some(fail(error) as c_int),
+        }
         return Some(done(finish_connect(fd).map_err(|error| match error {
             Errno::EINVAL => Errno::EISCONN,
             // This call is not the one that began it.
@@ -292,6 +299,39 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         return Some(fail(Errno::EINPROGRESS) as c_int);
     }
     Some(done(finish_connect(fd)))
+}
+
+/// The family of a name, if it is one that the kernel reads.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn family_of(name: *const sockaddr, len: socklen_t) -> Result<c_int, Errno> {
+    match len as usize {
+        len if len > size_of::<sockaddr_storage>() || len < size_of::<libc::sa_family_t>() => {
+            Err(Errno::EINVAL)
+        }
+        _ if name.is_null() => Err(Errno::EFAULT),
+        // SAFETY: as promised: it has its first two octets.
+        _ => Ok(c_int::from(unsafe { name.cast::<libc::sa_family_t>().read_unaligned() })),
+    }
+}
+
+/// connect(2) to nobody: a connection is dissolved, a listener listens no more.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn disconnect(fd: c_int, nobody: *const sockaddr, len: socklen_t) -> c_int {
+    let is_listener = SOCKETS.is_listener(fd);
+    if !is_listener && let Err(error) = SOCKETS.disconnect(fd) {
+        return fail(error) as c_int;
+    }
+    // The kernel's socket gives its port back, unless the program has chosen it.
+    // SAFETY: as promised.
+    let result = unsafe { real::connect()(fd, nobody, len) };
+    if is_listener && result == 0 {
+        SOCKETS.shut_listener(fd);
+    }
+    result
 }
 
 /// Waits for a connection, or asks how it went. After one that could not be made another may be tried.

@@ -57,6 +57,10 @@ pub(super) fn settle(handed: &HandedOver) {
             None => places::is_new(fd),
         }
     }
+    for Watched { set, fd, .. } in watches {
+        // One that is connected again takes its membership along.
+        POSIX.watched(*set, *fd);
+    }
 }
 
 /// Makes a connection the kernel's, if the descriptor is one of the stack's, before something that only the
