@@ -71,6 +71,12 @@ impl Sleeper {
     }
 }
 
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
 impl AsFd for Sleeper {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()

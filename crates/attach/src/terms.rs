@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use uncork_guardian::channel;
+use uncork_high::high;
 
 use crate::bell::{self, Sleeper, Waker};
 use crate::memory::Memory;
@@ -124,16 +125,10 @@ pub fn accept(control: OwnedFd) -> Result<ProgramEnd, Error> {
     Ok(ProgramEnd {
         news: Reader::new(Arc::clone(&memory), Way::News),
         commands: Writer::new(Arc::clone(&memory), Way::Commands),
-        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, out_of_the_way(ours)),
-        waker: Waker::new(memory, Way::Commands, out_of_the_way(theirs)),
-        control: out_of_the_way(control),
+        sleeper: Sleeper::new(Arc::clone(&memory), Way::News, high(ours)),
+        waker: Waker::new(memory, Way::Commands, high(theirs)),
+        control: high(control),
     })
-}
-
-/// Above most descriptors of a program's: some close those that they do not know, or count on the lowest number.
-fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
-    const HIGH: i32 = 256;
-    rustix::io::fcntl_dupfd_cloexec(&descriptor, HIGH).unwrap_or(descriptor)
 }
 
 fn term(control: BorrowedFd<'_>, what: What, until: Instant) -> Result<OwnedFd, Error> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Received, Transmit};
 
 use crate::{Driver, Offer, OpenError, Redirected, af_packet, af_xdp};
@@ -24,8 +25,8 @@ struct Wakes {
 
 impl Wakes {
     fn new(packets: &af_packet::Port) -> nix::Result<Self> {
-        let any = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let frames = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let set = || Ok(Epoll(high(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?.0)));
+        let (any, frames) = (set()?, set()?);
         if let Some(fd) = packets.wakes() {
             any.add(fd, readable())?;
         }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use uncork_high::{Timer, copy, high};
 
 const FRAMES: u64 = 0;
 const COMPLETIONS: u64 = 1;
@@ -44,7 +43,7 @@ pub(crate) struct Wakeup {
     /// Two more descriptors of the socket: a set holds each only once.
     frames: OwnedFd,
     completions: OwnedFd,
-    retry: TimerFd,
+    retry: Timer,
     /// Sleeps without it since it was needed.
     unneeded: Cell<u32>,
 }
@@ -60,13 +59,10 @@ pub(crate) struct Drained {
 
 impl Wakeup {
     pub(crate) fn new(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let frames = socket.try_clone_to_owned()?;
-        let completions = socket.try_clone_to_owned()?;
-        let retry = TimerFd::new(
-            ClockId::CLOCK_MONOTONIC,
-            TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
-        )?;
+        let set = Epoll(high(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?.0));
+        let frames = copy(socket)?;
+        let completions = copy(socket)?;
+        let retry = Timer::new()?;
         set.add(&retry, EpollEvent::new(EpollFlags::EPOLLIN, RETRY))?;
         let wakeup = Self { set, frames, completions, retry, unneeded: Cell::new(0) };
         wakeup.look_at_socket()?;
@@ -94,7 +90,7 @@ impl Wakeup {
 
     /// All of its own.
     pub(crate) fn descriptors(&self) -> [RawFd; 4] {
-        let [set, retry] = [self.set.0.as_raw_fd(), self.retry.as_fd().as_raw_fd()];
+        let [set, retry] = [self.set.0.as_raw_fd(), self.retry.as_raw_fd()];
         [set, self.frames.as_raw_fd(), self.completions.as_raw_fd(), retry]
     }
 
@@ -138,8 +134,7 @@ impl Wakeup {
     }
 
     fn wake_after(&self, time: Duration) -> io::Result<()> {
-        let then = Expiration::OneShot(TimeSpec::from(time));
-        Ok(self.retry.set(then, TimerSetTimeFlags::empty())?)
+        self.retry.set(time)
     }
 
     /// Fetches the events that there are.

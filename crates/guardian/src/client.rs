@@ -3,23 +3,21 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
     socket_with,
 };
 use uncork_driver::{af_packet, af_xdp};
+use uncork_high::{high, higher};
 use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
 use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSION};
-
-/// Above most descriptors of a program's.
-const HIGH: RawFd = 256;
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -203,7 +201,7 @@ impl Client {
 
     /// The end of a stream where somebody wants to be told what the stack does. They come as those do.
     pub fn next_asker(&mut self) -> Option<OwnedFd> {
-        self.unasked.askers.pop_front()
+        self.unasked.askers.pop_front().map(high)
     }
 
     /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
@@ -336,7 +334,7 @@ fn connect_to(name: &str) -> Result<OwnedFd, Error> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(|_| Error::Place)?;
     // When a process is killed the kernel closes the descriptors with the highest numbers first, and a packet socket
     // takes it some ten milliseconds: the guardian is to hear of the end before that.
-    let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
+    let socket = higher(socket);
     match connect(&socket, &address) {
         Ok(()) => {}
         Err(Errno::CONNREFUSED) => return Err(Error::Gone),

@@ -17,7 +17,7 @@ mod way;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
 use uncork_netlink::{Line, News};
@@ -170,6 +170,13 @@ impl Neighbours {
     #[must_use]
     pub fn has_more(&self) -> bool {
         !self.answers.is_empty() || !self.stale.is_empty()
+    }
+
+    /// All that it has open.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let lines = [self.kernel.as_fd(), self.news.as_fd()].map(|line| line.as_raw_fd());
+        lines.into_iter().chain(self.prompter.descriptors()).collect()
     }
 
     /// Looks the way up, and the neighbour on it. What is known by that is told if it is new.

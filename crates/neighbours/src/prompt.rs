@@ -3,12 +3,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrIn6, sendto, socket,
 };
+use uncork_high::high;
 
 /// The discard protocol (RFC 863): whoever is there throws it away.
 const DISCARD: u16 = 9;
@@ -24,6 +25,10 @@ pub(crate) struct Prompter {
 impl Prompter {
     pub(crate) fn open() -> io::Result<Self> {
         Ok(Self { v4: line(AddressFamily::Inet)?, v6: line(AddressFamily::Inet6)? })
+    }
+
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        [&self.v4, &self.v6].into_iter().flatten().map(AsRawFd::as_raw_fd)
     }
 
     /// Sends an empty datagram. What goes wrong shows, as when nobody answers: no news come of it, and
@@ -50,6 +55,6 @@ fn line(family: AddressFamily) -> io::Result<Option<OwnedFd>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     match socket(family, SockType::Datagram, flags, None) {
         Err(Errno::EAFNOSUPPORT) => Ok(None),
-        opened => Ok(Some(opened?)),
+        opened => Ok(Some(high(opened?))),
     }
 }

@@ -10,6 +10,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
     socket,
 };
+use uncork_high::high;
 
 /// The kernel's dumps come in datagrams of at most this size (NLMSG_GOODSIZE and more).
 const ANSWER_BYTES: usize = 256 * 1024;
@@ -56,7 +57,7 @@ impl Line {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkRoute,
         )?;
-        Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
+        Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
     }
 
     /// All answers to a question, without their heads.
@@ -156,7 +157,7 @@ impl News {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, route)?;
         let mask = groups.iter().fold(0, |mask, group| mask | 1_u32 << (group - 1));
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, mask))?;
-        Ok(Self { fd, buffer: vec![0; ANSWER_BYTES] })
+        Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
     }
 
     /// Gives the messages of one datagram to `tell`, by their types; whether there was one.
@@ -176,6 +177,12 @@ impl News {
             rest = after;
         }
         Ok(true)
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -5,8 +5,9 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use uncork_high::Event;
 
+use crate::errno;
 use crate::parts::{AtomicParts, Part, Parts};
 
 /// A thread's bell.
@@ -14,7 +15,7 @@ pub(crate) type Bell = Arc<OneBell>;
 
 #[derive(Debug)]
 pub(crate) struct OneBell {
-    event: EventFd,
+    event: Event,
     /// Where its thread sleeps, and makes the turns when something comes.
     asleep: AtomicParts,
 }
@@ -44,8 +45,7 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
 }
 
 fn make() -> Result<Bell, Errno> {
-    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    let event = EventFd::from_flags(flags)?;
+    let event = Event::new().map_err(errno::of)?;
     let bell = Arc::new(OneBell { event, asleep: AtomicParts::default() });
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|bell| bell.strong_count() > 0);
@@ -91,11 +91,10 @@ pub(crate) fn sleep_nowhere() -> Parts {
 
 /// Wakes the thread whose bell it is.
 pub(crate) fn ring(bell: &Bell) {
-    // The counter is full only if nobody has listened for a very long time.
-    let _ = bell.event.write(1);
+    bell.event.ring();
 }
 
 /// It was heard.
 pub(crate) fn silence(bell: &Bell) {
-    let _ = bell.event.read();
+    bell.event.silence();
 }

@@ -3,6 +3,11 @@
 use nix::errno::Errno;
 use uncork_stack::{ConnectError, ConnectionError, ListenError, RecvError, SendError};
 
+/// What the kernel has said.
+pub(crate) fn of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
 /// Why a connection is over, as SO_ERROR and the calls on it say it.
 #[must_use]
 pub fn of_connection(error: ConnectionError) -> Errno {

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use uncork_high::high;
 use uncork_stack::SocketId;
 
 use crate::Sockets;
@@ -82,6 +83,7 @@ pub struct Watched {
 impl Requests {
     fn new() -> io::Result<Self> {
         let (ours, theirs) = UnixDatagram::pair()?;
+        let [ours, theirs] = [ours, theirs].map(|end| UnixDatagram::from(high(end.into())));
         ours.set_nonblocking(true)?;
         Ok(Self { ours, theirs: Arc::new(theirs) })
     }

@@ -157,7 +157,8 @@ struct Inside;
 
 impl Inside {
     fn begin() -> Option<Self> {
-        (!INSIDE.replace(true)).then_some(Self)
+        // Not `then_some`: one that is made and dropped ends it for whoever was in here before.
+        if INSIDE.replace(true) { None } else { Some(Self) }
     }
 }
 
@@ -464,4 +465,18 @@ fn connection(socket: &Socket) -> Result<table::Place, Errno> {
 fn connected(world: &mut World, fd: RawFd) -> Result<(Slot, table::Place), Errno> {
     let (slot, socket) = world.table.find(fd)?;
     Ok((slot, connection(socket)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_in_on_top_of_himself_stays_in_there_when_he_is_turned_away() {
+        let inside = Inside::begin();
+        assert!(Inside::begin().is_none());
+        assert!(is_inside());
+        drop(inside);
+        assert!(!is_inside());
+    }
 }

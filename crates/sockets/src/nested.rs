@@ -6,9 +6,10 @@
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use uncork_high::Event;
 
 use crate::Sockets;
+use crate::errno;
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::world::World;
@@ -16,7 +17,7 @@ use crate::world::World;
 /// What stands for the stack's members in a kernel's set.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    bell: EventFd,
+    bell: Event,
     /// That it is rung, as the kernel sees it.
     rings: bool,
     /// Something has happened to a member since: who waits by edges is to hear of it.
@@ -25,8 +26,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     fn new() -> Result<Self, Errno> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        Ok(Self { bell: EventFd::from_flags(flags)?, rings: false, noted: true })
+        Ok(Self { bell: Event::new().map_err(errno::of)?, rings: false, noted: true })
     }
 
     pub(crate) fn descriptor(&self) -> RawFd {
@@ -35,11 +35,10 @@ impl Shown {
 
     fn show(&mut self, ready: bool) {
         let again = std::mem::take(&mut self.noted);
-        // Neither fails: the counter is small, and read only if it is not zero.
         if ready && (again || !self.rings) {
-            let _ = self.bell.write(1);
+            self.bell.ring();
         } else if !ready && self.rings {
-            let _ = self.bell.read();
+            self.bell.silence();
         }
         self.rings = ready;
     }

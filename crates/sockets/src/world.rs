@@ -403,7 +403,7 @@ impl World {
         let mut all = self.host.descriptors();
         all.extend(bell::descriptors());
         all.extend(self.sets.bells());
-        all.extend(self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()));
+        all.extend(self.ways.iter().flat_map(Neighbours::descriptors));
         all.extend(self.requests.iter().flat_map(Requests::descriptors));
         all.extend(self.tick.as_ref().map(|tick| tick.fd()));
         for (_, socket) in self.table.iter() {

@@ -168,7 +168,8 @@ impl Attached {
     /// may.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
         let may = self.lie_down();
-        (self.descriptors(), (!may).then_some(Duration::ZERO))
+        let wake = [self.end.sleeper.as_fd(), self.end.control.as_fd()].map(|fd| fd.as_raw_fd());
+        (wake, (!may).then_some(Duration::ZERO))
     }
 
     /// From now on the instance rings; whether nothing has come before.
@@ -190,8 +191,9 @@ impl Attached {
 
     /// Its own descriptors.
     #[must_use]
-    pub fn descriptors(&self) -> [RawFd; 2] {
-        [self.end.sleeper.as_fd().as_raw_fd(), self.end.control.as_fd().as_raw_fd()]
+    pub fn descriptors(&self) -> [RawFd; 3] {
+        let end = &self.end;
+        [end.sleeper.as_fd(), end.waker.as_fd(), end.control.as_fd()].map(|fd| fd.as_raw_fd())
     }
 
     /// The instance is not to be believed any more, or gone.

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
+use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
 use super::handed::{Device, Handed};
@@ -106,6 +107,7 @@ impl Port {
     /// [`OpenError::System`], without the memory or descriptors, or if the rings are not as described.
     pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
         let Handed { socket, description } = handed;
+        let socket = high(socket);
         let rings = description.rings;
         let (receive, transmit) = rings
             .check()

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket as open_socket,
 };
+use uncork_high::high;
 use uncork_packet::{Capabilities, Checksum, Completion, Received, Transmit, Trust};
 
 use super::area::{Area, Piece};
@@ -85,6 +86,7 @@ impl Port {
     /// [`OpenError::System`], without the memory or descriptors, or if its frames are not as described.
     pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
         let Handed { socket, frames, description } = handed;
+        let socket = high(socket);
         let geometry = description.area;
         let mapped = || {
             description.check()?;
@@ -106,7 +108,7 @@ impl Port {
         Ok(Self {
             socket,
             mtu,
-            line,
+            line: high(line),
             description,
             area,
             rings,

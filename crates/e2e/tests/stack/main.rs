@@ -50,6 +50,13 @@ fn stdio_or_programs_that_are_started_find_nothing_behind_a_number() -> Result<(
 }
 
 #[test]
+fn a_number_that_the_program_chooses_is_taken() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_numbers")?;
+    same_on_the_stacks_of_threads("stack_numbers")
+}
+
+#[test]
 fn an_allocator_with_a_thread_hangs() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_allocator")

@@ -1,15 +1,18 @@
 //! Descriptors go, or are duplicated.
 
 use libc::{c_int, c_uint};
-use uncork_posix::Call;
+use uncork_posix::{Call, Errno};
 
 use crate::jump::descriptor_shim;
-use crate::raw::raw;
+use crate::raw::{self, raw};
 use crate::{POSIX, real, stacked};
 
 descriptor_shim!(close => close_hook, when known);
 
 pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
+    if stacked::is_not_ours(fd) {
+        return 0;
+    }
     stacked::closing(fd);
     POSIX.closing(fd, Call::Close);
     // SAFETY: the program's own call.
@@ -95,6 +98,10 @@ fn replacing(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: no pointers.
     let open = unsafe { raw!(SYS_fcntl, old, libc::F_GETFD) }.is_ok();
     if open && old != new {
+        if stacked::is_own(new) {
+            // The kernel says so of a number that it does not allow.
+            return raw::fail(Errno(libc::EBADF)) as c_int;
+        }
         stacked::duplicating(old);
         POSIX.sharing(old, Call::Dup2);
         stacked::closing(new);

@@ -29,7 +29,7 @@ use crate::{POSIX, linux, table};
 pub(crate) use calls::*;
 pub(crate) use handing::*;
 pub(crate) use many::*;
-pub(crate) use outside::{Process, own_descriptors};
+pub(crate) use outside::{Process, is_own, own_descriptors};
 pub(crate) use transfer::*;
 
 /// What this process has on the stack.
@@ -63,6 +63,14 @@ fn is_of_parent(fd: c_int) -> bool {
 
 fn state_of(fd: c_int) -> Option<u8> {
     table::state(fd).map(|state| state.load(Relaxed))
+}
+
+/// Whether it is the library that closes a descriptor, in the middle of its own work, and finds something of the
+/// stack's there: the program has put that in the place of ours, and goes on with it.
+#[inline]
+pub(crate) fn is_not_ours(fd: c_int) -> bool {
+    uncork_sockets::is_inside()
+        && matches!(state_of(fd), Some(state::STACK | state::STACK_SET | state::STACK_OF_PARENT))
 }
 
 /// From now on a descriptor is this.

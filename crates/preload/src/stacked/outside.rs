@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use libc::c_int;
 use nix::errno::Errno;
+pub(super) use uncork_high::HIGH;
 use uncork_posix::kernel::state;
 use uncork_sockets::{Accepted, HandedOver, Outside, Part, Tried};
 
@@ -16,9 +17,6 @@ use crate::{linux, real, spin};
 /// This process.
 #[derive(Debug)]
 pub(crate) struct Process;
-
-/// Descriptors of our own are at least so high, out of the way of a program that counts on the lowest.
-pub(super) const HIGH: c_int = 256;
 
 /// The socket of which accepted connections are duplicates, as far as the kernel sees.
 static SPARE: OnceLock<RawFd> = OnceLock::new();
@@ -68,6 +66,14 @@ pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     kept.retain(|fd| (first..=last).contains(fd));
     kept.sort_unstable();
     kept
+}
+
+/// Whether a descriptor is one of our own.
+pub(crate) fn is_own(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    let is_open = || unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) }.is_ok();
+    let number = fd.max(0).unsigned_abs();
+    fd >= 0 && !super::has(fd) && is_open() && !own_descriptors(number, number).is_empty()
 }
 
 /// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
