@@ -68,12 +68,13 @@ pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     kept
 }
 
-/// Whether a descriptor is one of our own.
+/// Whether a descriptor is one of our own. To look takes memory and locks, which a handler that calls dup2(2) may not
+/// have: only where it is likely.
 pub(crate) fn is_own(fd: c_int) -> bool {
     // SAFETY: no pointers.
     let is_open = || unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) }.is_ok();
     let number = fd.max(0).unsigned_abs();
-    fd >= 0 && !super::has(fd) && is_open() && !own_descriptors(number, number).is_empty()
+    fd >= HIGH && !super::has(fd) && is_open() && !own_descriptors(number, number).is_empty()
 }
 
 /// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
