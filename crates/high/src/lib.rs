@@ -20,11 +20,14 @@ use rustix::time::{
 pub const HIGH: RawFd = 256;
 /// And one that is to be above the others, so high.
 const HIGHER: RawFd = 512;
+/// Where the limit is below [`HIGH`]: still above what programs choose by themselves.
+const LOWER: [RawFd; 3] = [128, 64, 32];
 
 /// The same open file with a high number, closed on exec.
 #[must_use]
 pub fn high(fd: OwnedFd) -> OwnedFd {
-    fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
+    let numbers = [HIGH].into_iter().chain(LOWER);
+    numbers.into_iter().find_map(|number| fcntl_dupfd_cloexec(&fd, number).ok()).unwrap_or(fd)
 }
 
 /// The same above those of [`high`]. When a process is killed the kernel closes the descriptors with the highest
