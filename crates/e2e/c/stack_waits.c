@@ -389,10 +389,10 @@ static void mixed(void)
     read(pipes[0], &(char){0}, 1);
     read(event, &(uint64_t){0}, 8);
     read(ends[0], &(char){0}, 1);
+    double begun = now_ms();
     timerfd_settime(timer, 0, &(struct itimerspec){{0, 0}, {0, 50000000}}, NULL);
     quiet = near_connected(1);
     add(set, quiet, EPOLLIN, 7);
-    double begun = now_ms();
     show_set("the timer", set, 1000);
     printf("%s\n", about(begun, 50));
     begun = now_ms();

@@ -67,6 +67,23 @@ impl<O: Outside> Sockets<O> {
         self.with_all(|world| world.opened.contains(&(local, remote))).contains(&true)
     }
 
+    /// Whether a socket of this process is at these ends: one that has failed or was closed is not, although
+    /// [`Sockets::is_taken`] may say so for a while.
+    pub fn is_between(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.with_all(|world| {
+            if !world.opened.contains(&(local, remote)) {
+                return false;
+            }
+            let places: Vec<Place> =
+                world.table.iter().filter_map(|(_, socket)| socket.place()).collect();
+            places.into_iter().any(|place| {
+                let ends = world.link(place).map(|(link, _)| link.stack().ends(place.id));
+                ends == Ok(Some((local, remote)))
+            })
+        })
+        .contains(&true)
+    }
+
     /// Whether there are connections that this process has opened, those in TIME-WAIT among them.
     pub fn has_opened(&self) -> bool {
         self.with_all(|world| !world.opened.is_empty()).contains(&true)

@@ -279,7 +279,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     let Some(local) = from(port).or_else(|| from(bound.port())) else {
         return kernels("the kernel does not reserve a port for it");
     };
-    if bound.port() != 0 && SOCKETS.is_taken(local, remote) {
+    if bound.port() != 0 && SOCKETS.is_between(local, remote) {
         // Nor would the kernel's SYN be answered: what comes at these ends is the other one's.
         return Some(fail(Errno::EADDRNOTAVAIL) as c_int);
     }
