@@ -24,7 +24,7 @@ int drop_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
 
-	if (!read_packet(skb, BUFFER, &packet) || owner(&packet, LOOKED_UP, KERNEL) == KERNEL)
+	if (!read_packet(skb, &packet) || owner(&packet, LOOKED_UP, KERNEL) == KERNEL)
 		return TCX_NEXT;
 	count_dropped();
 	return TCX_DROP;
@@ -38,7 +38,7 @@ int take_owned(struct __sk_buff *skb)
 
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
 		return settings.neighbours ? -1 : 0;
-	if (!read_packet(skb, BY_CALLS, &packet))
+	if (!read_packet(skb, &packet))
 		return 0;
 	if (owner(&packet, WRITTEN_DOWN, settings.engine) == settings.engine || is_icmp_error(&packet))
 		return -1;

@@ -38,16 +38,6 @@ struct __sk_buff {
 	__u32 protocol;
 	__u32 vlan_present;
 	__u32 vlan_tci;
-	__u32 vlan_proto;
-	__u32 priority;
-	__u32 ingress_ifindex;
-	__u32 ifindex;
-	__u32 tc_index;
-	__u32 cb[5];
-	__u32 hash;
-	__u32 tc_classid;
-	__u32 data;
-	__u32 data_end;
 };
 
 /* As user space gives them, too. */
@@ -72,20 +62,12 @@ struct address {
 	__u32 words[4];
 };
 
-/* How a program sees a frame: known when it is compiled. */
-enum view {
-	/* The kernel's buffer, by a call for each look: all that a socket filter may have. */
-	BY_CALLS,
-	/* The kernel's buffer, and what of it lies at its beginning. */
-	BUFFER,
-	/* A frame of which there is no buffer yet. */
-	XDP,
-};
-
+/* What a program looks at: the kernel's buffer, or a frame of which there is none yet. */
 struct frame {
 	struct __sk_buff *skb;
 	struct xdp_md *xdp;
-	enum view view;
+	/* Which of them it is: known when a program is compiled. */
+	bool is_xdp;
 };
 
 struct packet {
@@ -103,30 +85,28 @@ struct packet {
 	__u32 transport_at;
 };
 
-/* Headers are in the first of a frame's pieces, where they can be read without a call. False if they are not. */
-static __always_inline bool read_there(void *from, void *end, __u32 at, void *to, __u32 bytes)
+/* Headers are in the first of a frame's pieces, where they can be read without a call. */
+static __always_inline bool load_xdp(struct xdp_md *xdp, __u32 at, void *to, __u32 bytes)
 {
-	/* The compiler knows that, the kernel's verifier does not: keep the check. */
-	asm volatile("" : "+r"(at));
+	void *from = (void *)(long)xdp->data;
+	void *end = (void *)(long)xdp->data_end;
+
 	if (at > HEADERS_BYTES)
 		return false;
+	/* The compiler knows that, the kernel's verifier does not: keep the check. */
+	asm volatile("" : "+r"(at));
 	from += at;
 	if (from + bytes > end)
-		return false;
+		return bpf_xdp_load_bytes(xdp, at, to, bytes) == 0;
 	__builtin_memcpy(to, from, bytes);
 	return true;
 }
 
+/* Of the kernel's buffer that takes a call: to read it in place takes CAP_PERFMON beside CAP_BPF. */
 static __always_inline bool load(const struct frame *frame, __u32 at, void *to, __u32 bytes)
 {
-	if (frame->view == XDP)
-		return read_there((void *)(long)frame->xdp->data, (void *)(long)frame->xdp->data_end,
-				  at, to, bytes) ||
-		       bpf_xdp_load_bytes(frame->xdp, at, to, bytes) == 0;
-	if (frame->view == BUFFER &&
-	    read_there((void *)(long)frame->skb->data, (void *)(long)frame->skb->data_end, at, to,
-		       bytes))
-		return true;
+	if (frame->is_xdp)
+		return load_xdp(frame->xdp, at, to, bytes);
 	return bpf_skb_load_bytes(frame->skb, at, to, bytes) == 0;
 }
 
@@ -230,9 +210,9 @@ static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, 
 }
 
 /* False if it is no IP, or of a VLAN, which is another network. */
-static __always_inline bool read_packet(struct __sk_buff *skb, enum view view, struct packet *packet)
+static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
 {
-	struct frame frame = { .skb = skb, .view = view };
+	struct frame frame = { .skb = skb };
 	__u32 at = settings.ethernet ? ETHERNET_BYTES : 0;
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))

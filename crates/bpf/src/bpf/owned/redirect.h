@@ -91,7 +91,7 @@ static __always_inline bool is_about_ours(const struct frame *frame, const struc
 
 static __always_inline bool is_for_engine(struct xdp_md *xdp)
 {
-	struct frame frame = { .xdp = xdp, .view = XDP };
+	struct frame frame = { .xdp = xdp, .is_xdp = true };
 	struct packet packet = {};
 	__be16 protocol;
 
@@ -112,7 +112,7 @@ static __always_inline bool is_for_engine(struct xdp_md *xdp)
  */
 static __always_inline bool is_engines(struct xdp_md *xdp, __u32 engine)
 {
-	struct frame frame = { .xdp = xdp, .view = XDP };
+	struct frame frame = { .xdp = xdp, .is_xdp = true };
 	struct packet packet = {};
 	__be16 protocol;
 
