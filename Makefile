@@ -90,6 +90,7 @@ test-dpdk: setup-dpdk ## the driver over DPDK, which is not built by default: it
 check: $(DENY) ## format, lints, licences and sources of dependencies, use of crates by crates
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
 	$(CARGO) clippy --profile ci --workspace --all-targets --locked -- -D warnings
 	"$(DENY)" --locked check bans licenses sources
 	scripts/arrows
