@@ -14,19 +14,20 @@ const ACK_DELAY: Micros = super::receive::ack_policy::LONGEST;
 const SLACK: Micros = Micros::from_millis(2);
 
 impl Connection {
-    /// The wheel has come up: does what is due.
-    pub(crate) fn handle_timers(&mut self, cx: &mut Context) {
+    /// The wheel has come up: does what is due, and says whether anything was. What a conversation stops needs
+    /// not be taken out of the wheel, so that often nothing is, of a connection of which nothing else is in a cache.
+    pub(crate) fn handle_timers(&mut self, cx: &mut Context) -> bool {
         self.timers.come_up();
+        let mut was_due = false;
         while let Some(timer) = self.timers.expire(cx.now) {
+            was_due = true;
+            if timer == Timer::Ack {
+                self.on_ack_timer(cx);
+                continue;
+            }
+            self.disturb();
             match timer {
                 Timer::Loss => self.on_loss_timer(cx),
-                // He has said nothing so far.
-                Timer::Ack if self.ack.is_held() => self.ack.demand(),
-                Timer::Ack => {
-                    cx.counters.delayed_acks += 1;
-                    let timeout = self.timeout(cx);
-                    self.ack.on_timer(timeout);
-                }
                 Timer::Idle => self.on_idle_timer(cx),
                 // What was held has been held long enough.
                 Timer::Cork => {
@@ -34,9 +35,22 @@ impl Connection {
                     self.sender.pushed = self.sender.end;
                 }
                 // The next decision finds that the time has come.
-                Timer::Pace => {}
+                Timer::Pace | Timer::Ack => {}
             }
         }
+        was_due
+    }
+
+    /// As in every conversation that pauses: the connection stays as steady as it was.
+    fn on_ack_timer(&mut self, cx: &mut Context) {
+        if self.ack.is_held() {
+            // The user has said nothing so far.
+            self.ack.demand();
+            return;
+        }
+        cx.counters.delayed_acks += 1;
+        let rtt = &self.rtt;
+        self.ack.on_timer(|| rtt.timeout(cx.timeouts));
     }
 
     fn timeout(&self, cx: &Context) -> Micros {

@@ -21,6 +21,12 @@ impl Connection {
         self.steady
     }
 
+    /// Whether it was found to be steady, and nobody has disturbed it since.
+    #[inline]
+    pub(crate) fn was_steady(&self) -> bool {
+        self.steady
+    }
+
     /// All that the short ways neither look at themselves nor change.
     #[inline(never)]
     fn reckon_steady(&self, cx: &Context) -> bool {

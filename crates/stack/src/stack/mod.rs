@@ -186,10 +186,12 @@ impl Stack {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.finish_joining();
         while let Some(place) = self.wheel.pop(&mut self.connections, now) {
-            if let Some(connection) = self.connections.get_mut(place) {
-                let cx = self.shared.at(now);
-                connection.handle_timers(cx);
+            let Some(connection) = self.connections.get_quietly(place) else { continue };
+            if connection.handle_timers(self.shared.at(now)) {
                 self.settle(place);
+            } else {
+                let early = connection.timers.take_early();
+                self.enter_timers(place, early);
             }
         }
         let unreachable = self.interface.neighbours.handle_timeout(now);

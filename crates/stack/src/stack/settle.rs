@@ -11,7 +11,8 @@ use crate::timer::{Entries, Entry};
 impl Stack {
     /// Enters its timers, queues it if it may send, queues its news, and takes it away if it is gone.
     pub(super) fn settle(&mut self, place: u32) {
-        let Some(connection) = self.connections.get_mut(place) else { return };
+        // Whoever has done something to it has disturbed it, if that does.
+        let Some(connection) = self.connections.get_quietly(place) else { return };
         if connection.listener.is_none() && connection.state != State::Closed {
             let early = settle_open(connection, place, &mut self.news, &mut self.ready);
             self.enter_timers(place, early);
@@ -160,12 +161,17 @@ impl Connection {
     #[inline]
     pub(super) fn has_plain_output(&self) -> bool {
         let has = self.ack.is_demanded() || self.sender.unsent_bytes() > 0;
-        debug_assert_eq!(has, self.has_output());
+        debug_assert_eq!(has, self.has_any_output());
         has
     }
 
     /// Whether it is worth asking for its next frame.
+    #[inline]
     pub(super) fn has_output(&self) -> bool {
+        if self.was_steady() { self.has_plain_output() } else { self.has_any_output() }
+    }
+
+    fn has_any_output(&self) -> bool {
         let sender = &self.sender;
         !self.owed.is_empty()
             || self.ack.is_demanded()

@@ -279,7 +279,7 @@ impl AckPolicy {
     }
 
     /// The delay is over (tcp_delack_timer_handler).
-    pub(crate) fn on_timer(&mut self, timeout: Micros) {
+    pub(crate) fn on_timer(&mut self, timeout: impl FnOnce() -> Micros) {
         if !self.scheduled {
             return;
         }
@@ -290,7 +290,7 @@ impl AckPolicy {
         } else {
             // The peer sends more slowly than was thought.
             let delay = self.delay.unwrap_or(SHORTEST);
-            self.delay = Some(delay.saturating_mul(2).min(timeout));
+            self.delay = Some(delay.saturating_mul(2).min(timeout()));
         }
         self.now = true;
     }
@@ -426,12 +426,12 @@ mod tests {
         policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
         assert!(policy.is_ping_pong());
         arrive(&mut policy, at(3), 100);
-        policy.on_timer(Micros::from_millis(200));
+        policy.on_timer(|| Micros::from_millis(200));
         assert!(!policy.is_ping_pong() && policy.is_demanded());
         policy.on_ack_sent(1, QuickAckCounting::AcksOfNewData);
         // Missed again without an answer: the sender is slow, wait longer.
         arrive(&mut policy, at(103), 100);
-        policy.on_timer(Micros::from_millis(200));
+        policy.on_timer(|| Micros::from_millis(200));
         assert_eq!(policy.delay(), Micros::from_millis(80));
     }
 }
