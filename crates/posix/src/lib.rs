@@ -62,6 +62,15 @@ pub struct Socketed<'a> {
     pub socket: &'a Socket,
 }
 
+impl Socketed<'_> {
+    /// Whether its small writes are gathered in the process.
+    #[must_use]
+    #[inline]
+    pub fn gathers(&self) -> bool {
+        self.socket.is(socket::flag::GATHERS)
+    }
+}
+
 /// The library's state in one process.
 #[derive(Debug)]
 pub struct Posix<K> {

@@ -23,15 +23,21 @@ impl<K: Kernel> Posix<K> {
     pub fn before_read(&self, fd: i32, call: Call) -> Option<Socketed<'_>> {
         let at = self.find(fd);
         if let Some(at) = at {
-            let current = current::replace(-1);
-            if current != fd && current >= 0 {
-                self.end_other(current, Call::Turn);
-            }
-            self.end_burst(at, call);
+            self.before_reading(at, call);
         } else if current::get() >= 0 && self.anything_held() && self.may_wait(fd) {
             self.before_wait(call);
         }
         at
+    }
+
+    /// The same of what is known to be tracked.
+    #[inline]
+    pub fn before_reading(&self, at: Socketed<'_>, call: Call) {
+        let current = current::replace(-1);
+        if current != at.fd && current >= 0 {
+            self.end_other(current, Call::Turn);
+        }
+        self.end_burst(at, call);
     }
 
     /// The thread is about to wait for any of `fds`.

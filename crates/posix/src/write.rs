@@ -15,6 +15,8 @@ use crate::{Call, Gather, Posix, Socketed};
 pub enum Plan {
     /// As the program made it.
     Pass,
+    /// By send(2), or as the program made it, and nothing has to be done afterwards.
+    Alone,
     /// By send(2), with MSG_MORE if `more`, and then [`Posix::after_send`].
     Send {
         /// The kernel is to hold it.
@@ -54,7 +56,10 @@ impl<K: Kernel> Posix<K> {
             self.end_other(previous, Call::Turn);
         }
         if self.send_as_always(socket) {
-            return Plan::Send { more: false };
+            // Nagle is out of the way, and nothing is held that a failed send would leave behind.
+            const UNDELAYED: u32 = flag::ASKED_NODELAY | flag::FORCED_NODELAY;
+            let alone = socket.is(UNDELAYED);
+            return if alone { Plan::Alone } else { Plan::Send { more: false } };
         }
         if self.disabled.load(Relaxed) {
             return self.pass_write(at, flags);

@@ -1,6 +1,6 @@
 //! Shims that leave no trace on the stack.
 //!
-//! Two kinds, both written in assembly because the program's call must go on exactly as it was
+//! Three kinds, all written in assembly because the program's call must go on exactly as it was
 //! made: with all its arguments (variadic ones too), without a frame of ours below a call that
 //! sleeps, is cancelled, returns twice (vfork) or never (exec), and, for descriptors that are
 //! not ours, at the cost of a few instructions.
@@ -57,6 +57,60 @@ macro_rules! descriptor_shim {
     };
 }
 pub(crate) use descriptor_shim;
+
+/// `set_shim!(name, hook, note)`, of epoll_ctl(2), which some programs call several times a message. Without a stack
+/// it goes straight on, after `note(set, operation, descriptor)` if a TCP socket is entered or changed.
+/// With one, to `hook`.
+macro_rules! set_shim {
+    ($name:ident => $hook:path, note $note:path) => {
+        /// See the hook.
+        ///
+        /// # Safety
+        /// As the libc function of this name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "cmp byte ptr [rip + {stacked}], 0",
+                "jne 3f",
+                "cmp esi, {delete}",
+                "je 2f",
+                "mov r10d, edx",
+                "cmp r10d, {descriptors}",
+                "jae 2f",
+                "lea r11, [rip + {states}]",
+                "cmp byte ptr [r11 + r10], {tcp}",
+                "jne 2f",
+                // Four registers, eight octets more and the return address: aligned for the call.
+                "push rdi", "push rsi", "push rdx", "push rcx",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 40",
+                "call {note}",
+                "add rsp, 8",
+                "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                ".cfi_adjust_cfa_offset -40",
+                "2:",
+                "mov r11, qword ptr [rip + {real}]",
+                "test r11, r11",
+                "je 3f",
+                "jmp r11",
+                "3:",
+                "jmp {hook}",
+                ".cfi_endproc",
+                stacked = sym $crate::stacked::ON,
+                delete = const libc::EPOLL_CTL_DEL,
+                descriptors = const $crate::table::DESCRIPTORS,
+                states = sym $crate::table::STATES,
+                tcp = const uncork_posix::kernel::state::TCP,
+                note = sym $note,
+                real = sym $crate::real::slot::$name,
+                hook = sym $hook,
+            )
+        }
+    };
+}
+pub(crate) use set_shim;
 
 /// `passing_shim!(name, prepare)`: calls `prepare(first six arguments)`, then goes on to the real
 /// function with everything as it was.

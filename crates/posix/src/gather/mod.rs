@@ -397,6 +397,10 @@ impl<K: Kernel> Posix<K> {
     /// to the timer, with a duplicate of the descriptor; closing must not wait for the other side.
     /// Tells whether `then` was left to the timer as well.
     pub(crate) fn flush_for_good(&self, at: Socketed<'_>, then: Then) -> bool {
+        if !at.socket.is(flag::GATHERED) {
+            // Never: no handler need be kept off for it, which is two system calls.
+            return false;
+        }
         self.flush(at, false);
         if !at.socket.is(flag::BACKLOG) {
             return false;

@@ -80,6 +80,7 @@ pub(super) struct Fake {
     unwatched: RefCell<Vec<(i32, i32)>>,
     held_while_sent: Cell<bool>,
     handlers_off: Cell<bool>,
+    times_kept_off: Cell<u32>,
     gathered_sends: Cell<usize>,
     interruptible: Cell<usize>,
     keeper_woken: Cell<bool>,
@@ -113,6 +114,7 @@ impl Fake {
             unwatched: RefCell::default(),
             held_while_sent: Cell::new(false),
             handlers_off: Cell::new(false),
+            times_kept_off: Cell::new(0),
             gathered_sends: Cell::new(0),
             interruptible: Cell::new(0),
             keeper_woken: Cell::new(false),
@@ -208,6 +210,11 @@ impl Fake {
         self.interruptible.get()
     }
 
+    /// How often they were kept off.
+    pub(super) fn kept_off(&self) -> u32 {
+        self.times_kept_off.get()
+    }
+
     pub(super) fn handlers_are_off(&self) -> bool {
         self.handlers_off.get()
     }
@@ -296,6 +303,7 @@ impl Kernel for Fake {
 
     fn keep_handlers_off(&self) -> Option<u64> {
         self.handlers_off.set(true);
+        self.times_kept_off.set(self.times_kept_off.get() + 1);
         Some(0)
     }
 

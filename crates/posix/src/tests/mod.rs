@@ -42,7 +42,7 @@ fn write(posix: &Posix<Fake>, fd: i32, data: &[u8]) -> Result<usize, Errno> {
 fn send(posix: &Posix<Fake>, fd: i32, data: &[u8], flags: WriteFlags) -> Result<usize, Errno> {
     let Some(at) = posix.find(fd) else { return posix.kernel.program_send(fd, data, flags.more) };
     let more = match posix.plan_write(at, data.len(), flags) {
-        Plan::Pass => return posix.kernel.program_send(fd, data, flags.more),
+        Plan::Pass | Plan::Alone => return posix.kernel.program_send(fd, data, flags.more),
         Plan::Fail(error) => return Err(error),
         Plan::Send { more } => more,
         Plan::Gather => match posix.gather(at, &[IoSlice::new(data)], data.len(), false)? {
@@ -233,6 +233,39 @@ fn a_program_that_corks_by_itself_is_left_alone() {
     send(&posix, FD, b"ab", WriteFlags { more: true, ..WriteFlags::default() }).unwrap();
     let at = posix.find(FD).unwrap();
     assert_eq!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Pass);
+}
+
+#[test]
+fn a_lone_write_needs_nothing_afterwards_once_nagle_is_out_of_the_way() {
+    let posix = holding(Hold::Kernel);
+    let at = posix.find(FD).unwrap();
+    let lone = || {
+        let plan = posix.plan_write(at, 2, WriteFlags::default());
+        if let Plan::Send { more } = plan {
+            posix.after_send(at, more, true);
+        }
+        posix.before_read(FD, Call::Read);
+        plan
+    };
+    let plans: Vec<_> = (0..20).map(|_| lone()).collect();
+    let first = plans.iter().position(|plan| *plan == Plan::Alone).unwrap();
+    assert!(posix.kernel.nodelay_in_force(FD), "somebody has to set it before");
+    assert!(first > 0 && plans[first..].iter().all(|plan| *plan == Plan::Alone), "{plans:?}");
+    // A burst is another matter.
+    assert_eq!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Alone);
+    assert_ne!(posix.plan_write(at, 2, WriteFlags::default()), Plan::Alone);
+}
+
+#[test]
+fn closing_keeps_handlers_off_only_where_something_was_gathered() {
+    for (hold, keeps) in [(Hold::Kernel, false), (Hold::User, true)] {
+        let posix = holding(hold);
+        burst(&posix, FD, 3);
+        posix.before_read(FD, Call::Read);
+        let before = posix.kernel.kept_off();
+        posix.closing(FD, Call::Close);
+        assert_eq!(posix.kernel.kept_off() > before, keeps, "{hold:?}");
+    }
 }
 
 #[test]

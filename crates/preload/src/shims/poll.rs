@@ -6,6 +6,7 @@ use core::time::Duration;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use uncork_posix::Call;
 
+use crate::jump::set_shim;
 use crate::raw::{libc_result, raw};
 use crate::table::HIGHEST;
 use crate::{POSIX, linux, real, spin, stacked};
@@ -412,9 +413,15 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     }
 }
 
-/// epoll_ctl(2).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
+set_shim!(epoll_ctl => epoll_ctl_hook, note watched);
+
+/// A TCP socket is entered into a set, or changed there.
+extern "C" fn watched(epfd: c_int, _: c_int, fd: c_int) {
+    POSIX.watched(epfd, fd);
+}
+
+/// epoll_ctl(2) where there may be something of the stack's.
+unsafe extern "C-unwind" fn epoll_ctl_hook(
     epfd: c_int,
     operation: c_int,
     fd: c_int,

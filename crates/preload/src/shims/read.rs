@@ -47,6 +47,18 @@ fn reading(
     spin::receive(fd, flags, try_now, || call(Some(at)))
 }
 
+/// Ends the burst, and says whether that is all that there is to do before a read of the kernel's: then the call can be
+/// made with nothing behind it, which is a jump, and the kernel returns to the program.
+#[inline(always)]
+fn goes_straight_on(fd: c_int, by: Call) -> bool {
+    let Some(at) = POSIX.find(fd) else { return false };
+    if !spin::is_off() || POSIX.is_disabled() {
+        return false;
+    }
+    POSIX.before_reading(at, by);
+    !POSIX.has_late_error(at)
+}
+
 pub(crate) unsafe extern "C-unwind" fn read_hook(
     fd: c_int,
     data: *mut c_void,
@@ -97,6 +109,18 @@ pub(crate) unsafe extern "C-unwind" fn recv_hook(
 ) -> ssize_t {
     // SAFETY: as above.
     unsafe {
+        if goes_straight_on(fd, Call::Recv) {
+            real::recv()(fd, data, len, flags)
+        } else {
+            recv_otherwise(fd, data, len, flags)
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn recv_otherwise(fd: c_int, data: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
         on_stack!(fd => stacked::receive(fd, data, len, flags));
         reading(
             fd,
@@ -109,6 +133,25 @@ pub(crate) unsafe extern "C-unwind" fn recv_hook(
 }
 
 pub(crate) unsafe extern "C-unwind" fn recvfrom_hook(
+    fd: c_int,
+    data: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: as above.
+    unsafe {
+        if goes_straight_on(fd, Call::Recvfrom) {
+            real::recvfrom()(fd, data, len, flags, from, from_len)
+        } else {
+            recvfrom_otherwise(fd, data, len, flags, from, from_len)
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn recvfrom_otherwise(
     fd: c_int,
     data: *mut c_void,
     len: size_t,

@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C-unwind" fn write_hook(
         }
     };
     // SAFETY: the program's own call, in one of the forms that are equivalent on a socket.
-    unsafe { one_buffer(at, data, len, 0, || real::write()(fd, data, len)) }
+    unsafe { one_buffer::<false>(at, data, len, 0, || real::write()(fd, data, len)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn send_hook(
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C-unwind" fn send_hook(
         }
     };
     // SAFETY: as above.
-    unsafe { one_buffer(at, data, len, flags, || real::send()(fd, data, len, flags)) }
+    unsafe { one_buffer::<true>(at, data, len, flags, || real::send()(fd, data, len, flags)) }
 }
 
 pub(crate) unsafe extern "C-unwind" fn sendto_hook(
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
         on_stack!(fd => stacked::send(fd, data, len, flags));
         let pass = || real::sendto()(fd, data, len, flags, to, to_len);
         match POSIX.find(fd) {
-            Some(at) => one_buffer(at, data, len, flags, pass),
+            Some(at) => one_buffer::<true>(at, data, len, flags, pass),
             None => pass(),
         }
     }
@@ -211,17 +211,20 @@ fn meaning(flags: c_int) -> WriteFlags {
 
 /// A write of one buffer to a tracked socket.
 ///
+/// What is to be sent alone goes by the program's own call if that `SENDS`: with nothing behind it, that is a jump,
+/// and the kernel returns to the program. write(2) takes longer than send(2).
+///
 /// # Safety
 /// `data` and `len` as for send(2); `pass` is the program's own call.
 #[inline]
-unsafe fn one_buffer(
+unsafe fn one_buffer<const SENDS: bool>(
     at: Socketed<'_>,
     data: *const c_void,
     len: size_t,
     flags: c_int,
     pass: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if flags & !QUIET == 0 && (1..=SMALL).contains(&len) {
+    if at.gathers() && flags & !QUIET == 0 && (1..=SMALL).contains(&len) {
         // SAFETY: the program says that `len` bytes are there. Where they are not, the kernel
         // would answer EFAULT; a fault here is in the manual's list of differences.
         let bytes = unsafe { slice::from_raw_parts(data.cast::<u8>(), len) };
@@ -231,6 +234,8 @@ unsafe fn one_buffer(
     }
     let more = match POSIX.plan_write(at, len, meaning(flags)) {
         Plan::Pass => return pass(),
+        Plan::Alone if SENDS => return pass(),
+        Plan::Alone => false,
         Plan::Fail(error) => return linux::fail_send(error, flags),
         Plan::Send { more } => more,
         Plan::Gather => {
@@ -274,6 +279,7 @@ unsafe fn many_buffers(
     }
     let more = match POSIX.plan_write(at, total, meaning(flags)) {
         Plan::Pass => return pass(),
+        Plan::Alone => false,
         Plan::Fail(error) => return linux::fail_send(error, flags),
         Plan::Send { more } => more,
         Plan::Gather => match gather(at, list, total, flags) {

@@ -36,7 +36,7 @@ pub(crate) use transfer::*;
 pub(crate) static SOCKETS: Sockets<Process> = Sockets::new(Process);
 
 /// Whether sockets may be on the stack at all.
-static ON: AtomicBool = AtomicBool::new(false);
+pub(crate) static ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether sockets may be on the stack at all, and the calling thread is not in there already.
 #[inline]
