@@ -5,6 +5,20 @@
 //! sleeps, is cancelled, returns twice (vfork) or never (exec), and, for descriptors that are
 //! not ours, at the cost of a few instructions.
 
+/// The end of a shim: to the real function, or where that was not looked for yet, or at 3, to the hook.
+macro_rules! straight_on {
+    () => {
+        "mov r11, qword ptr [rip + {real}]\n\
+         test r11, r11\n\
+         je 3f\n\
+         jmp r11\n\
+         3:\n\
+         jmp {hook}\n\
+         .cfi_endproc"
+    };
+}
+pub(crate) use straight_on;
+
 /// `descriptor_shim!(name, hook, ne|e STATE, held?)`: goes straight on to the real function
 /// unless the state byte of the descriptor (first argument) says that the call concerns us, or
 /// (`held`) something is held somewhere; then to `hook`, which has the same prototype.
@@ -39,13 +53,7 @@ macro_rules! descriptor_shim {
                 $jump,
                 "2:",
                 $held,
-                "mov r11, qword ptr [rip + {real}]",
-                "test r11, r11",
-                "je 3f",
-                "jmp r11",
-                "3:",
-                "jmp {hook}",
-                ".cfi_endproc",
+                $crate::jump::straight_on!(),
                 "/* {count} */",
                 descriptors = const $crate::table::DESCRIPTORS,
                 states = sym $crate::table::STATES,
@@ -91,13 +99,7 @@ macro_rules! set_shim {
                 "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                 ".cfi_adjust_cfa_offset -40",
                 "2:",
-                "mov r11, qword ptr [rip + {real}]",
-                "test r11, r11",
-                "je 3f",
-                "jmp r11",
-                "3:",
-                "jmp {hook}",
-                ".cfi_endproc",
+                $crate::jump::straight_on!(),
                 stacked = sym $crate::stacked::ON,
                 delete = const libc::EPOLL_CTL_DEL,
                 descriptors = const $crate::table::DESCRIPTORS,

@@ -21,13 +21,13 @@ impl Connection {
         let mut was_due = false;
         while let Some(timer) = self.timers.expire(cx.now) {
             was_due = true;
-            if timer == Timer::Ack {
-                self.on_ack_timer(cx);
-                continue;
+            // It belongs to every conversation that pauses: the connection stays as steady as it was.
+            if timer != Timer::Ack {
+                self.disturb();
             }
-            self.disturb();
             match timer {
                 Timer::Loss => self.on_loss_timer(cx),
+                Timer::Ack => self.on_ack_timer(cx),
                 Timer::Idle => self.on_idle_timer(cx),
                 // What was held has been held long enough.
                 Timer::Cork => {
@@ -35,13 +35,12 @@ impl Connection {
                     self.sender.pushed = self.sender.end;
                 }
                 // The next decision finds that the time has come.
-                Timer::Pace | Timer::Ack => {}
+                Timer::Pace => {}
             }
         }
         was_due
     }
 
-    /// As in every conversation that pauses: the connection stays as steady as it was.
     fn on_ack_timer(&mut self, cx: &mut Context) {
         if self.ack.is_held() {
             // The user has said nothing so far.
