@@ -35,6 +35,8 @@ static char buffer[16];
 static struct iovec part = {buffer, 1};
 static struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
+static void spin(void) { for (double s = now_ms(); now_ms() - s < (double)LONG_MS;); }
+
 static void p_read(void) { limit_receive(out); (void)!read(out, buffer, 1); }
 static void p_readv(void) { limit_receive(out); (void)!readv(out, &part, 1); }
 static void p_recv(void) { limit_receive(out); recv(out, buffer, 1, 0); }
@@ -110,6 +112,23 @@ static void p_join(void)
     put(out, "x");
     pthread_join(thread, NULL);
 }
+static void *wait_in_set(void *unused UNUSED)
+{
+    sleep_ms(20);
+    p_epoll_wait();
+    return NULL;
+}
+/* It waits for the answer to what another thread writes. */
+static void p_epoll_wait_elsewhere(void)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    pthread_t thread;
+    epoll_ctl(epoll_set, EPOLL_CTL_ADD, out, &event);
+    pthread_create(&thread, NULL, wait_in_set, NULL);
+    put(out, "x");
+    spin();
+    pthread_join(thread, NULL);
+}
 static void p_waitpid(void)
 {
     pid_t child = fork();
@@ -129,7 +148,6 @@ static void p_pipe_read(void)
     (void)!read(fd, buffer, 8);
     close(fd);
 }
-static void spin(void) { for (double s = now_ms(); now_ms() - s < (double)LONG_MS;); }
 static void p_turn(void) { put(other[0], "y"); spin(); }
 static void p_close(void) { close(out); spin(); }
 static void p_shutdown(void) { shutdown(out, SHUT_WR); spin(); }
@@ -225,7 +243,7 @@ int main(int count, char **arguments UNUSED)
         {"accept", p_accept, false}, {"pthread_cond_timedwait", p_cond_timedwait, false},
         {"pthread_cond_wait", p_cond_wait, true}, {"sem_timedwait", p_sem_timedwait, false},
         {"sigtimedwait", p_sigtimedwait, false}, {"pthread_join", p_join, true},
-        {"waitpid", p_waitpid, true}, {"read of a timerfd", p_pipe_read, false},
+        {"epoll_wait of another thread", p_epoll_wait_elsewhere, true}, {"waitpid", p_waitpid, true}, {"read of a timerfd", p_pipe_read, false},
         {"turn to another socket", p_turn, false}, {"close", p_close, false},
         {"shutdown", p_shutdown, false}, {"dup2 onto it", p_dup2_onto, false},
         {"close_range", p_close_range, false}, {"fork", p_fork, false},
