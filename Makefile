@@ -36,6 +36,7 @@ MAN := $(DESTDIR)$(PREFIX)/share/man/man1
 BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 .PHONY: build library examples demo test test-dpdk check bench bench-stack soak corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
 
@@ -166,11 +167,13 @@ fuzz-run-%:
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
 		echo "$(RELEASE)/$$file is missing: run make build first" >&2; exit 1; }; done
-	install -d "$(BIN)" "$(LIB)" "$(INCLUDE)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)"
+	install -d "$(BIN)" "$(LIB)" "$(INCLUDE)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)" "$(UNITS)"
 	install -m 755 $(foreach file,$(PROGRAMS),"$(RELEASE)/$(file)") "$(BIN)"
 	install -m 755 $(foreach file,$(LIBRARIES),"$(RELEASE)/$(file)") "$(LIB)"
 	install -m 644 include/uncork.h "$(INCLUDE)"
 	install -m 644 man/*.1 "$(MAN)"
+	sed 's|@BIN@|$(PREFIX)/bin|' systemd/uncorkd.service >"$(UNITS)/uncorkd.service"
+	chmod 644 "$(UNITS)/uncorkd.service"
 	for program in $(PROGRAMS); do \
 		install -m 644 completions/$$program.bash "$(BASH)/$$program" && \
 		install -m 644 completions/_$$program "$(ZSH)" && \
@@ -179,7 +182,7 @@ install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 uninstall: ## what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(foreach file,$(PROGRAMS),"$(BIN)/$(file)" "$(BASH)/$(file)" "$(ZSH)/_$(file)" "$(FISH)/$(file).fish")
 	rm -f $(foreach file,$(LIBRARIES),"$(LIB)/$(file)") $(foreach page,$(notdir $(wildcard man/*.1)),"$(MAN)/$(page)")
-	rm -f "$(INCLUDE)/uncork.h"
+	rm -f "$(INCLUDE)/uncork.h" "$(UNITS)/uncorkd.service"
 	[ ! -d "$(LIB)" ] || rmdir "$(LIB)"
 
 clean: ## removes all that was built

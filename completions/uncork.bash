@@ -112,6 +112,9 @@ _uncork() {
             uncork__subcmd__help__subcmd__stack,connect)
                 cmd="uncork__subcmd__help__subcmd__stack__subcmd__connect"
                 ;;
+            uncork__subcmd__help__subcmd__stack,guard)
+                cmd="uncork__subcmd__help__subcmd__stack__subcmd__guard"
+                ;;
             uncork__subcmd__help__subcmd__stack,serve)
                 cmd="uncork__subcmd__help__subcmd__stack__subcmd__serve"
                 ;;
@@ -175,6 +178,9 @@ _uncork() {
             uncork__subcmd__stack,connect)
                 cmd="uncork__subcmd__stack__subcmd__connect"
                 ;;
+            uncork__subcmd__stack,guard)
+                cmd="uncork__subcmd__stack__subcmd__guard"
+                ;;
             uncork__subcmd__stack,help)
                 cmd="uncork__subcmd__stack__subcmd__help"
                 ;;
@@ -192,6 +198,9 @@ _uncork() {
                 ;;
             uncork__subcmd__stack__subcmd__help,connect)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__connect"
+                ;;
+            uncork__subcmd__stack__subcmd__help,guard)
+                cmd="uncork__subcmd__stack__subcmd__help__subcmd__guard"
                 ;;
             uncork__subcmd__stack__subcmd__help,help)
                 cmd="uncork__subcmd__stack__subcmd__help__subcmd__help"
@@ -697,7 +706,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack)
-            opts="serve connect start stat why"
+            opts="serve connect start guard stat why"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -711,6 +720,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__help__subcmd__stack__subcmd__connect)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__help__subcmd__stack__subcmd__guard)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1165,7 +1188,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --thread-sockets --dev --port --driver --queues --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1210,6 +1233,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --guardian)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --dev)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1238,7 +1265,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack)
-            opts="-h --help serve connect start stat why help"
+            opts="-h --help serve connect start guard stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1327,8 +1354,46 @@ _uncork() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        uncork__subcmd__stack__subcmd__guard)
+            opts="-h --name --dev --port --group --driver --queues --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dev)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --driver)
+                    COMPREPLY=($(compgen -W "packet xdp" -- "${cur}"))
+                    return 0
+                    ;;
+                --queues)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         uncork__subcmd__stack__subcmd__help)
-            opts="serve connect start stat why help"
+            opts="serve connect start guard stat why help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1342,6 +1407,20 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__help__subcmd__connect)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        uncork__subcmd__stack__subcmd__help__subcmd__guard)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -46,6 +46,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand run" -l stats -d 'At the e
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l stack -d 'Move its TCP to a stack in user space, under this host\'s own addresses' -r -f -a "inline\t'On the program\'s own threads'
 instance\t'In a process of its own, to which the program attaches'"
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l instance -d 'Which instances --stack=instance attaches to, by their name, and which of them' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l guardian -d 'The guardian service that --stack uses, by its name, instead of one of the program\'s own' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l dev -d 'A network device for --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l port -d 'A port that may be listened on by --stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l driver -d 'How --stack gets its frames' -r -f -a "packet\t''
@@ -203,13 +204,14 @@ complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subco
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "kernels" -d 'Measure when other kernels acknowledge what they receive'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "link" -d 'Join two network namespaces by a link with a delay, a rate and faults'
 complete -c uncork -n "__fish_uncork_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, the name of a TAP to be made, or a device of DPDK\'s with its arguments' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l port -d 'The port: 7 for echo, 9 for discard, 19 for chargen, 8080 for http unless it is given' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l body -d 'Octets of the body of / (http)' -r
@@ -253,6 +255,14 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l config -d 'A file with what is not said here' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l name -d 'What this guardian is called, if there are others beside it [default: default]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l dev -d 'A network device; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l port -d 'A port that programs may listen on with the stack; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l group -d 'A group whose users may run programs with it, besides root' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l driver -d 'How programs get their frames' -r -f -a "packet\t''
+xdp\t''"
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free [default: 1]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -261,6 +271,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -288,5 +299,6 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "serve" -d 'Serve echo, discard, chargen or HTTP on an address of the stack\'s own'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'

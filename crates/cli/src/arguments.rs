@@ -172,7 +172,7 @@ pub(crate) struct Run {
     /// (root has them) and Linux 6.6; the program needs nothing. A process of uncork's remains as its
     /// guardian, which opens devices for it and resets its connections if it is killed. inline: the stack
     /// runs on the program's own threads. instance: it is in a process of its own, which `uncork stack start` has
-    /// started, and uncork needs no privilege. [default: inline]
+    /// started, and uncork needs no privilege. Nor does it where `uncork stack guard` is the guardian. [default: inline]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "inline", hide_possible_values = true)]
     pub(crate) stack: Option<InProcess>,
@@ -182,6 +182,13 @@ pub(crate) struct Run {
     /// NUMBER counts from 0. Without it: the one with the fewest programs. [default: default]
     #[arg(long, value_name = "NAME[:NUMBER]", requires = "stack")]
     pub(crate) instance: Option<Wanted>,
+
+    /// The guardian service that --stack uses, by its name, instead of one of the program's own
+    ///
+    /// `uncork stack guard` is one; it has the devices, and uncork needs no privilege. Without it, who has no privilege
+    /// uses the service of the name default.
+    #[arg(long, value_name = "NAME", requires = "stack", value_parser = Name::from_str)]
+    pub(crate) guardian: Option<Name>,
 
     /// With --stack: each thread has a stack of its own
     ///
@@ -236,6 +243,20 @@ pub(crate) enum Driver {
     #[default]
     Packet,
     Xdp,
+}
+
+/// How many queues of a device each process is to get; none without AF_XDP.
+pub(crate) fn queues(
+    driver: Option<Driver>,
+    queues: Option<NonZeroU32>,
+) -> Result<Option<NonZeroU32>, String> {
+    match (driver.unwrap_or_default(), queues) {
+        (Driver::Xdp, queues) => Ok(Some(queues.unwrap_or(NonZeroU32::MIN))),
+        (Driver::Packet, None) => Ok(None),
+        (Driver::Packet, Some(_)) => {
+            Err("--queues is for AF_XDP: give --driver=xdp beside it, or leave it out".to_owned())
+        }
+    }
 }
 
 /// Where a stack runs.

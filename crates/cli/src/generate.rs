@@ -13,7 +13,7 @@ use crate::arguments::{Generate, Generated, Uncork};
 use crate::failure::Failure;
 
 /// Pages of uncork's own commands, and what follows the options in each.
-const PAGES: [(&str, &str); 25] = [
+const PAGES: [(&str, &str); 26] = [
     ("uncork", include_str!("../man/uncork.roff")),
     ("uncork-run", include_str!("../man/uncork-run.roff")),
     ("uncork-doctor", include_str!("../man/uncork-doctor.roff")),
@@ -37,6 +37,7 @@ const PAGES: [(&str, &str); 25] = [
     ("uncork-stack-serve", include_str!("../man/uncork-stack-serve.roff")),
     ("uncork-stack-connect", include_str!("../man/uncork-stack-connect.roff")),
     ("uncork-stack-start", include_str!("../man/uncork-stack-start.roff")),
+    ("uncork-stack-guard", include_str!("../man/uncork-stack-guard.roff")),
     ("uncork-stack-stat", include_str!("../man/uncork-stack-stat.roff")),
     ("uncork-stack-why", include_str!("../man/uncork-stack-why.roff")),
 ];

@@ -1,21 +1,21 @@
 //! `uncork run`.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::execve;
+use uncork_guard::permitted;
 use uncork_guardian::{Client, Error};
 use uncork_posix::config::variable;
 
-use crate::arguments::{Driver, Guarded, InProcess, Run};
+use crate::arguments::{Guarded, InProcess, Run, queues};
 use crate::environment::{Environment, c_string};
 use crate::failure::Failure;
 use crate::fstack::Placement;
 use crate::inspect::{For, SHELL, inspect};
-use crate::place_file::{self, Name};
+use crate::place_file::{self, Name, Service};
 use crate::{command, fstack, guardian, library, output, placement, stats};
 
 /// Runs the program. Returns only with `--stats`, or on failure.
@@ -55,38 +55,85 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
         ));
     }
     let placement = Placement::of(environment)?;
-    let guarded = Guarded {
-        program: std::process::id(),
-        dev: arguments.dev.clone(),
-        port: arguments.port.clone(),
-        queues: queues(arguments)?,
-    };
-    let place = guardian::begin(&guarded)?;
+    let Found { place, devices } = find_guardian(arguments)?;
     environment.set(uncork_guardian::VARIABLE, place);
     if arguments.thread_sockets || fstack::binds_to_threads(environment) {
         environment.set(uncork_guardian::THREADS_VARIABLE, "1");
     }
     // Not the guardian, which runs where there is room.
     placement.map_or(Ok(()), Placement::settle)?;
-    let slow = placement::warnings(&guardian::devices(&arguments.dev));
+    let slow = placement::warnings(&devices);
     Ok(fstack::note(environment).into_iter().chain(slow).collect())
 }
 
-/// How many queues of a device each process is to get; none without AF_XDP.
-fn queues(arguments: &Run) -> Result<Option<NonZeroU32>, Failure> {
-    match (arguments.driver.unwrap_or_default(), arguments.queues) {
-        (Driver::Xdp, queues) => Ok(Some(queues.unwrap_or(NonZeroU32::MIN))),
-        (Driver::Packet, None) => Ok(None),
-        (Driver::Packet, Some(_)) => Err(Failure::own(
-            "--queues is for AF_XDP: give --driver=xdp beside it, or leave it out",
-        )),
+/// A guardian of the program's.
+struct Found {
+    /// Value of the variable.
+    place: String,
+    devices: Vec<String>,
+}
+
+/// The program's guardian: a service, if one was named or nothing else is possible, or one of its own.
+fn find_guardian(arguments: &Run) -> Result<Found, Failure> {
+    if let Some(name) = &arguments.guardian {
+        return join_guardian(arguments, name);
     }
+    let missing = permitted().err();
+    let name = Name::default();
+    match (missing, place_file::is_claimed(Service::Guardian, &name)) {
+        (None, _) => begin_guardian(arguments),
+        (Some(_), true) => join_guardian(arguments, &name),
+        (Some(missing), false) => Err(Failure::own(format!(
+            "{missing}; or have the service run that needs it instead: sudo uncork stack guard --group GROUP"
+        ))),
+    }
+}
+
+fn begin_guardian(arguments: &Run) -> Result<Found, Failure> {
+    let place = guardian::begin(&Guarded {
+        program: std::process::id(),
+        dev: arguments.dev.clone(),
+        port: arguments.port.clone(),
+        queues: queues(arguments.driver, arguments.queues).map_err(Failure::own)?,
+    })?;
+    Ok(Found { place, devices: guardian::devices(&arguments.dev) })
+}
+
+fn join_guardian(arguments: &Run, name: &Name) -> Result<Found, Failure> {
+    if names_devices(arguments) {
+        return Err(Failure::own(
+            "--dev, --port, --driver and --queues are said to uncork stack guard, which has the devices: leave \
+             them out, or run uncork as root, with a guardian of the program's own",
+        ));
+    }
+    let told = place_file::find(Service::Guardian, name)?;
+    let met = greet(&told.place, Service::Guardian, name)?;
+    let devices = met.devices().iter().map(|device| device.name.clone()).collect();
+    Ok(Found { place: told.place, devices })
+}
+
+/// Looks whether somebody is there.
+fn greet(place: &str, service: Service, name: &Name) -> Result<Client, Failure> {
+    Client::connect(place).map_err(|error| match error {
+        Error::Gone | Error::Place => service.is_gone(name),
+        error => Failure::own(error.to_string()),
+    })
+}
+
+/// Whether something is said that a service is told when it is started.
+fn names_devices(arguments: &Run) -> bool {
+    let is_plain = arguments.dev.is_empty() && arguments.port.is_empty();
+    !is_plain || arguments.driver.is_some() || arguments.queues.is_some()
 }
 
 /// Tells the program where the instances are that it attaches to. Gives what there is to say of it.
 fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
-    let is_plain = arguments.dev.is_empty() && arguments.port.is_empty();
-    if !is_plain || arguments.driver.is_some() || arguments.queues.is_some() {
+    if arguments.guardian.is_some() {
+        return Err(Failure::own(
+            "--guardian is for a stack on the program's own threads: give --stack, or leave it out",
+        ));
+    }
+    if names_devices(arguments) {
         return Err(Failure::own(
             "--dev, --port, --driver and --queues are said to uncork stack start, which has the devices: leave \
              them out with --stack=instance",
@@ -104,18 +151,14 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
         None => (Name::default(), None),
     };
     let number = number.map_or_else(|| fstack::wanted(environment), |number| Ok(Some(number)))?;
-    let told = place_file::find(&name)?;
+    let told = place_file::find(Service::Instances, &name)?;
     if let Some(number) = number.filter(|number| *number >= told.instances) {
         return Err(Failure::own(format!(
             "there is no instance {number} of {name}, which has {}, counted from 0",
             told.instances
         )));
     }
-    match Client::connect(&told.place) {
-        Ok(_) => {}
-        Err(Error::Gone | Error::Place) => return Err(place_file::gone(&name)),
-        Err(error) => return Err(Failure::own(error.to_string())),
-    }
+    greet(&told.place, Service::Instances, &name)?;
     let slow = placement::beside_instances(&told.cpus, number);
     environment.set(uncork_guardian::VARIABLE, told.place);
     if let Some(number) = number {

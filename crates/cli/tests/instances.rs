@@ -4,13 +4,10 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use common::service::{self, Service, host, name, on, wait_until};
 use common::{UNCORK, library, output, refused, stderr, stdout, uncork, uncork_of_nobody};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,83 +15,28 @@ use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 
-const LONG: Duration = Duration::from_secs(20);
 /// Whom nobody has in his group.
 const NOBODY: u32 = 65_534;
 
-fn host(label: &str) -> Namespace {
-    let host = Namespace::new(label).unwrap();
-    host.ip("link add eth0 type veth peer name eth1").unwrap();
-    host.ip("address add 10.95.0.1/24 dev eth0").unwrap();
-    for device in ["eth0", "eth1"] {
-        host.ip(&format!("link set {device} up")).unwrap();
-    }
-    host
-}
-
-/// A name that no other test has.
-fn name(label: &str) -> String {
-    format!("test-{label}-{}", std::process::id())
-}
-
 fn file(name: &str) -> PathBuf {
-    Path::new("/run/uncork/stack").join(name)
+    service::file("stack", name)
 }
 
-fn on(host: &Namespace, program: &str) -> Command {
-    let mut command = host.command(program);
-    command.env("UNCORK_LIBRARY", library()).env_remove("LD_PRELOAD");
-    command
+fn start(host: &Namespace, name: &str, arguments: &[&str]) -> Service {
+    Service::start(host, "start", name, arguments)
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < end, "not so for {LONG:?}: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// `uncork stack start`, when it has said that it is ready.
-struct Stack {
-    child: Child,
-    said: String,
-}
-
-impl Stack {
-    fn start(host: &Namespace, name: &str, arguments: &[&str]) -> Self {
-        let mut command = on(host, UNCORK);
-        command.args(["stack", "start", "--name", name]).args(arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        Self { child, said }
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().unwrap())
-    }
-
-    /// The processes of its instances, by their numbers.
-    fn instances(&self, count: u32) -> Vec<Pid> {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid());
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let line = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline"));
-        let of = |number: u32| {
-            let wanted = format!("uncork\0guardian\0instance\0{number}\0");
-            let is_it = |pid: &&str| line(pid).is_ok_and(|line| line == wanted);
-            children.split_whitespace().find(is_it)?.parse().ok().map(Pid::from_raw)
-        };
-        (0..count).filter_map(of).collect()
-    }
-
-    /// What it has said on standard error when it has ended, and how.
-    fn end(mut self, signal: Signal) -> (Option<i32>, String) {
-        kill(self.pid(), signal).unwrap();
-        drop(self.child.stdout.take());
-        let output = self.child.wait_with_output().unwrap();
-        (output.status.code(), stderr(&output))
-    }
+/// The processes of its instances, by their numbers.
+fn instances(stack: &Service, count: u32) -> Vec<Pid> {
+    let children = format!("/proc/{0}/task/{0}/children", stack.pid());
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let line = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let of = |number: u32| {
+        let wanted = format!("uncork\0guardian\0instance\0{number}\0");
+        let is_it = |pid: &&str| line(pid).is_ok_and(|line| line == wanted);
+        children.split_whitespace().find(is_it)?.parse().ok().map(Pid::from_raw)
+    };
+    (0..count).filter_map(of).collect()
 }
 
 /// One word of what a process says of itself (proc_pid_status(5)).
@@ -112,14 +54,14 @@ fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_t
         return;
     }
     let (host, name) = (host("inststart"), name("start"));
-    let stack = Stack::start(&host, &name, &["--instances", "2", "--cpus", "0,1"]);
+    let stack = start(&host, &name, &["--instances", "2", "--cpus", "0,1"]);
     let wanted = format!(
         "2 instances of the stack on eth0: uncork run --stack=instance --instance {name} -- COMMAND\n"
     );
     assert_eq!(stack.said, wanted);
-    let instances = stack.instances(2);
-    assert_eq!(instances.len(), 2);
-    for (number, pid) in instances.iter().enumerate() {
+    let begun = instances(&stack, 2);
+    assert_eq!(begun.len(), 2);
+    for (number, pid) in begun.iter().enumerate() {
         assert_eq!(status(*pid, "Cpus_allowed_list"), number.to_string());
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(status(*pid, set), "0000000000000000", "{set}");
@@ -146,11 +88,11 @@ fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_t
     assert!(client.attaches());
     assert_eq!(client.attach(Some(1)).unwrap().0, 1);
     // One dies, and there is another in its place.
-    let dead = instances[0];
+    let dead = begun[0];
     kill(dead, Signal::SIGKILL).unwrap();
-    let is_new = |all: Vec<Pid>| all.len() == 2 && all[0] != dead && all[1] == instances[1];
-    wait_until("it is started again", || is_new(stack.instances(2)));
-    let again = stack.instances(2)[0];
+    let is_new = |all: Vec<Pid>| all.len() == 2 && all[0] != dead && all[1] == begun[1];
+    wait_until("it is started again", || is_new(instances(&stack, 2)));
+    let again = instances(&stack, 2)[0];
     wait_until("it is in its place", || status(again, "Cpus_allowed_list") == "0");
     let (code, complaints) = stack.end(Signal::SIGTERM);
     assert_eq!(code, Some(0), "{complaints}");
@@ -159,7 +101,7 @@ fn instances_are_started_pinned_found_and_started_again_and_nothing_is_left_of_t
     assert!(complaints.starts_with(&wanted), "{complaints}");
     assert_eq!(complaints.lines().count(), 1, "{complaints}");
     assert!(!file(&name).exists());
-    for pid in [again, instances[1]] {
+    for pid in [again, begun[1]] {
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is left");
     }
 }
@@ -171,7 +113,7 @@ fn a_name_is_one_s_at_a_time_and_what_was_left_behind_is_replaced() {
         return;
     }
     let (host, name) = (host("instname"), name("name"));
-    let stack = Stack::start(&host, &name, &[]);
+    let stack = start(&host, &name, &[]);
     let mut second = on(&host, UNCORK);
     refused(second.args(["stack", "start", "--name", &name]), 2, "run already: end them");
     let run = |why: &str| {
@@ -182,7 +124,7 @@ fn a_name_is_one_s_at_a_time_and_what_was_left_behind_is_replaced() {
     stack.end(Signal::SIGKILL);
     assert!(file(&name).exists());
     run(&format!("network namespace: sudo uncork stack start --name {name}"));
-    let stack = Stack::start(&host, &name, &[]);
+    let stack = start(&host, &name, &[]);
     assert!(stack.said.starts_with("1 instance of the stack on eth0: "), "{}", stack.said);
     assert_eq!(stack.end(Signal::SIGINT), (Some(0), String::new()));
     run(&format!("sudo uncork stack start --name {name} starts them"));
@@ -201,7 +143,7 @@ fn who_is_in_the_group_may_attach_and_others_may_not() {
         .unwrap();
     let program = directory.path().join("uncork");
     fs::copy(UNCORK, &program).unwrap();
-    let stack = Stack::start(&host, &name, &["--group", "4711"]);
+    let stack = start(&host, &name, &["--group", "4711"]);
     let found = fs::metadata(file(&name)).unwrap();
     assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o640, 0, 4711));
     let run = |group: u32| {
@@ -231,10 +173,7 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     let mut command = on(&host, UNCORK);
     command.args(["stack", "start", "--config"]).arg(config.path());
     command.envs([("FF_NB_FSTACK_INSTANCE", "2"), ("FF_INITIAL_LCORE_ID", "1")]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-    let stack = Stack { child, said };
+    let stack = Service::begin(&mut command);
     assert!(stack.said.starts_with("2 instances of the stack on eth0"), "{}", stack.said);
     let told = fs::read_to_string(file(&name)).unwrap();
     assert_eq!(told.lines().skip(1).collect::<Vec<_>>(), ["instances 2", "cpu 0 0", "cpu 1 1"]);

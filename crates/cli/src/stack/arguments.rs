@@ -1,6 +1,7 @@
 //! The command line of `uncork stack`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 use std::time::Duration;
@@ -18,6 +19,7 @@ const STACK_HELP: &str = "\
 Examples:
   uncork stack serve http --dev tap0 --addr 10.9.0.2/24 --host 10.9.0.1/24
   sudo uncork stack start --dev eth0 --instances 2 --cpus 2,3
+  sudo uncork stack guard --dev eth0 --group www-data
   uncork stack stat
   uncork stack why 4711:9
 
@@ -40,6 +42,7 @@ pub(super) enum StackCommand {
     Serve(Serve),
     Connect(Connect),
     Start(Start),
+    Guard(Guardian),
     Stat(Stat),
     Why(Why),
 }
@@ -272,6 +275,58 @@ pub(super) struct Start {
     /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, driver, instances, cpus, spin, group.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
+}
+
+const GUARD_HELP: &str = "\
+Examples:
+  sudo uncork stack guard
+  sudo uncork stack guard --dev eth0 --port 80 --port 443 --group www-data
+  uncork run --stack -- nginx
+
+Ctrl-C, SIGTERM and SIGHUP end it.
+
+Exit status: 0 it was told to end, 1 the system has failed, 2 the command line is wrong, or names what cannot be
+used, 3 a privilege is missing.";
+
+/// Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)
+///
+/// What takes a privilege is done here: devices are opened, packets steered, and peers of what dies reset. Programs
+/// have their stacks on their own threads, as with a guardian of their own, and need nothing. Needs what `uncork run
+/// --stack` needs (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, Linux 6.6) and root, for the file that tells programs where it
+/// is. Runs until it is ended; uncorkd.service has systemd start it.
+#[derive(Debug, Default, Args)]
+#[command(after_help = GUARD_HELP)]
+pub(super) struct Guardian {
+    /// What this guardian is called, if there are others beside it [default: default]
+    #[arg(long, value_name = "NAME", value_parser = Name::from_str)]
+    pub(super) name: Option<Name>,
+
+    /// A network device; may be repeated
+    ///
+    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
+    /// link-local addresses alone).
+    #[arg(long, value_name = "DEV")]
+    pub(super) dev: Vec<String>,
+
+    /// A port that programs may listen on with the stack; may be repeated
+    ///
+    /// Listeners at other ports stay the kernel's. Without it: all.
+    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
+    pub(super) port: Vec<u16>,
+
+    /// A group whose users may run programs with it, besides root
+    #[arg(long, value_name = "GROUP")]
+    pub(super) group: Option<String>,
+
+    /// How programs get their frames
+    ///
+    /// As of `uncork run --stack`. [default: packet]
+    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    pub(super) driver: Option<arguments::Driver>,
+
+    /// How many queues of each device a process takes with --driver=xdp, if they are free [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(super) queues: Option<NonZeroU32>,
 }
 
 /// As many as may share a port.

@@ -34,7 +34,7 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
 fn ask_instance(pid: u32) -> Result<Option<Report>, Failure> {
     let is_instance = fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.starts_with(b"uncork\0guardian\0instance\0"));
-    let all = if is_instance { place_file::all() } else { Vec::new() };
+    let all = if is_instance { place_file::all_instances() } else { Vec::new() };
     // It is one of one guardian's; the others know nothing of it.
     let mut answers = all.iter().map(|told| ask_at(&told.place, pid, "an instance"));
     let first = answers.next();

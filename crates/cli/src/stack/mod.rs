@@ -2,6 +2,9 @@
 
 mod arguments;
 mod ask;
+mod guard;
+mod limits;
+mod signals;
 mod start;
 mod table;
 mod why;
@@ -29,6 +32,7 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
         StackCommand::Serve(wanted) => serve(wanted),
         StackCommand::Connect(wanted) => connect(wanted),
         StackCommand::Start(wanted) => start::start(wanted),
+        StackCommand::Guard(wanted) => guard::guard(&wanted),
         StackCommand::Stat(wanted) => show(&wanted),
         StackCommand::Why(wanted) => why::why(&wanted),
     }
@@ -101,6 +105,17 @@ fn place(device: String, wanted: Device) -> Place {
         record: wanted.record,
         warn: |sentence| complain(sentence),
         socket: wanted.socket,
+    }
+}
+
+/// Why there is no guardian, whatever it would be for.
+fn refused(error: &uncork_guard::Error) -> Failure {
+    use uncork_guard::Error;
+    let sentence = error.to_string();
+    match error {
+        Error::Privilege(_) | Error::Perfmon(_) => Failure::no_permission(sentence),
+        Error::System { .. } | Error::Steering(_) => Failure::left(sentence),
+        _ => Failure::unusable(sentence),
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests too")]
 
 pub(crate) mod live;
+pub(crate) mod service;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

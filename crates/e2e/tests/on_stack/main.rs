@@ -17,6 +17,7 @@ mod parting;
 mod postgres;
 mod python;
 mod redis;
+mod service;
 mod ssh;
 mod stat;
 mod thread_sockets;

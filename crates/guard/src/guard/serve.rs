@@ -24,6 +24,9 @@ const TRANSMIT_SLOTS: usize = 128;
 /// How often a process may open a device: their rings are memory of the kernel's.
 const OPENS: usize = 4;
 
+/// Who may ask everybody.
+const ROOT: u32 = 0;
+
 /// What is said to who has not introduced himself.
 pub(super) const UNKNOWN: &str =
     "the guardian serves only programs of its own: the token is not the right one";
@@ -42,7 +45,7 @@ impl Guard {
                 return self.conclude(at, question.id, done);
             }
             Request::Look { version, token, pids } => {
-                self.look(version, &token, &pids, descriptor.as_ref())
+                self.look(at, (version, &token), &pids, descriptor.as_ref())
             }
             ref request if let Err(why) = self.may_ask(at, request) => Err(why),
             Request::Open { device } => {
@@ -130,24 +133,28 @@ impl Guard {
         check_version(version)
     }
 
-    /// Somebody wants to be told by a program what its stack does.
+    /// Somebody wants to be told by a program what its stack does. A service has programs of several users, and what one
+    /// is connected to is no other's business.
     fn look(
         &self,
-        version: u32,
-        token: &str,
+        at: usize,
+        (version, token): (u32, &str),
         pids: &[u32],
         stream: Option<&OwnedFd>,
     ) -> Result<(), String> {
         self.check(version, token)?;
         let stream = stream.ok_or("there is no stream to tell it to")?;
+        let asker = self.peers[at].uid;
         let served = self.peers.iter().filter(|peer| peer.session.is_some());
+        let served = served.filter(|peer| asker == Some(ROOT) || peer.uid == asker);
         let is_it = |peer: &&Peer| peer.pid.is_some_and(|pid| pids.contains(&pid));
         let Some(peer) = served.clone().find(is_it) else {
             // Threads with stacks of their own are several of one process.
             let others: BTreeSet<_> = served.filter_map(|peer| peer.pid).collect();
             let others: Vec<_> = others.iter().map(u32::to_string).collect();
             return Err(match &others[..] {
-                [] => "no process of the program has waited for a connection yet, or opened one"
+                [] => "no process of the program has waited for a connection yet, or opened one, or it is another \
+                       user's: ask as that one, or as root"
                     .to_owned(),
                 others => format!(
                     "it has no stack of its own; these of the same program have: {}",

@@ -149,7 +149,7 @@ mod tests {
             ("[stack]\nport = 80, 0", "line 2: \"0\" is no port"),
             ("[stack]\ninstances = 0", "line 2: \"0\" is no number of instances"),
             ("[stack]\ncpus = 4-2", "line 2: \"4-2\" is no list of processors"),
-            ("[stack]\nname = a/b", "line 2: \"a/b\" is no name of instances"),
+            ("[stack]\nname = a/b", "line 2: \"a/b\" is no name"),
             ("[stack]\nspin = 5", "line 2: \"5\" is not a duration"),
             ("[stack]\nname = a\nname = b", "line 3: name is there twice"),
         ] {

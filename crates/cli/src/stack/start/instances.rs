@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::signals::Signals;
 use crate::failure::Failure;
 use crate::guardian::{Orders, begin_instance};
 use crate::output::complain;
+use crate::stack::signals::Signals;
 
 /// How long all of them may take to begin.
 const BEGINNING: Duration = Duration::from_secs(10);

@@ -3,7 +3,6 @@
 mod config;
 mod cpus;
 mod instances;
-mod signals;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,23 +13,23 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use uncork_guard::{Error, Guard, Plan, devices, permitted};
 
 pub(super) use cpus::Cpus;
 
 use self::config::Config;
 use self::instances::Instances;
-use self::signals::Signals;
 use super::DONE;
 use super::arguments::Start;
+use super::limits::raise_descriptors;
+use super::signals::Signals;
 use crate::arguments::Driver;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::fstack;
 use crate::guardian::{Orders, begin_heir};
 use crate::output::{print, shown};
-use crate::place_file::{Claim, Name, Told};
+use crate::place_file::{Claim, Name, Service, Told};
 
 /// What is to be started, after all who may say something of it were asked.
 #[derive(Debug)]
@@ -103,7 +102,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let wanted = Wanted::of(start, &Environment::inherited())?;
     // Before the claim, whose refusal would not name what is missing.
     permitted().map_err(|error| refused(&error))?;
-    let mut claim = Claim::take(&wanted.name, wanted.group.as_deref())?;
+    let mut claim = Claim::take(Service::Instances, &wanted.name, wanted.group.as_deref())?;
     // Before there is a second thread, which is to be spared them, too.
     let signals = Signals::take()
         .map_err(|error| Failure::left(format!("signals cannot be received: {error}")))?;
@@ -162,18 +161,8 @@ fn refused(error: &Error) -> Failure {
         Error::Privilege(what) => Failure::no_permission(format!(
             "instances of a stack in user space need {what}: run uncork as root (sudo uncork stack start)"
         )),
-        Error::Perfmon(_) => Failure::no_permission(error.to_string()),
-        Error::System { .. } | Error::Steering(_) => Failure::left(error.to_string()),
-        _ => Failure::unusable(error.to_string()),
+        error => super::refused(error),
     }
-}
-
-/// Each program is a few descriptors of the guardian's, and more of its instance's, which inherits this.
-fn raise_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // With fewer it goes on, too.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn told(wanted: &Wanted, guardian: &Running) -> Told {
@@ -191,7 +180,7 @@ fn ready(wanted: &Wanted, guardian: &Running) -> String {
     format!(
         "{instances} of the stack on {}: uncork run --stack=instance{} -- COMMAND\n",
         shown(&devices),
-        wanted.name.option()
+        wanted.name.option("--instance")
     )
 }
 

@@ -1,0 +1,63 @@
+//! `uncork stack guard`: a guardian in the foreground, for programs of who has no privilege.
+
+use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
+
+use uncork_guard::{Error, Guard, Plan, devices, permitted};
+
+use super::DONE;
+use super::arguments::Guardian;
+use super::limits::raise_descriptors;
+use super::signals::Signals;
+use crate::arguments::queues;
+use crate::failure::Failure;
+use crate::guardian::begin_heir;
+use crate::output::{print, shown};
+use crate::place_file::{Claim, Service, Told};
+
+/// Guards all programs that come, until a signal ends it.
+pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
+    let queues = queues(wanted.driver, wanted.queues).map_err(Failure::unusable)?;
+    // Before the claim, whose refusal would not name what is missing.
+    permitted().map_err(|error| refused(&error))?;
+    let name = wanted.name.clone().unwrap_or_default();
+    let mut claim = Claim::take(Service::Guardian, &name, wanted.group.as_deref())?;
+    let unheard = |error| Failure::left(format!("signals cannot be received: {error}"));
+    let signals = Signals::take().map_err(unheard)?;
+    let end = signals.as_fd().try_clone_to_owned().map_err(unheard)?;
+    raise_descriptors();
+    let (guard, devices) = begin(wanted, queues).map_err(|error| refused(&error))?;
+    let place = guard.place().to_variable();
+    claim.publish(&Told { place, ..Told::default() })?;
+    // Whoever started it may not be interested.
+    let _ = print(&format!(
+        "guardian of stacks on {}: uncork run --stack{} -- COMMAND\n",
+        shown(&devices.join(", ")),
+        name.option("--guardian")
+    ));
+    let ended = guard.until(end).run();
+    // Nobody is to come any more.
+    drop(claim);
+    let ended =
+        ended.map_err(|error| Failure::left(format!("the guardian of stacks has ended: {error}")));
+    ended.map(|()| DONE)
+}
+
+/// Filters on the devices, whose names are given, too.
+fn begin(wanted: &Guardian, queues: Option<NonZeroU32>) -> Result<(Guard, Vec<String>), Error> {
+    let found = devices::find(&wanted.dev)?;
+    let names = found.iter().map(|device| device.name.clone()).collect();
+    // It guards for as long as it lives itself, whether anybody is there or not.
+    let program = std::process::id();
+    let plan = Plan { devices: found, ports: wanted.port.clone(), queues, program };
+    Ok((Guard::new(plan)?.with_heir(Box::new(begin_heir)), names))
+}
+
+fn refused(error: &Error) -> Failure {
+    match error {
+        Error::Privilege(what) => Failure::no_permission(format!(
+            "the guardian of stacks in user space needs {what}: run uncork as root (sudo uncork stack guard)"
+        )),
+        error => super::refused(error),
+    }
+}

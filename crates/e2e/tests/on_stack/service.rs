@@ -1,0 +1,152 @@
+//! Programs of users without privileges, whose guardian is a service (`uncork stack guard`).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::cpython::PYTHON;
+use uncork_e2e::{Daemon, Hosts, artifact, run};
+
+use crate::instances::{end_of, is_echoed};
+use crate::{Scratch, lacks, wait_until};
+
+const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("setpriv", "util-linux")];
+/// Users with one program each.
+const USERS: [(u32, u16); 2] = [(65_534, 7110), (1, 7111)];
+/// A group that both are in for the time being.
+const GROUP: u32 = 4711;
+const SOON: Duration = Duration::from_millis(200);
+const LONG: Duration = Duration::from_secs(20);
+/// As in systemd/uncorkd.service.
+const UNIT: &str = include_str!("../../../../systemd/uncorkd.service");
+
+/// A guardian, and what its users need: uncork with its library, where everybody comes.
+struct Service<'a> {
+    hosts: &'a Hosts,
+    scratch: &'a Scratch,
+    name: String,
+    guardian: Daemon,
+}
+
+impl<'a> Service<'a> {
+    fn start(hosts: &'a Hosts, scratch: &'a Scratch) -> Result<Self> {
+        fs::set_permissions(scratch.root(), fs::Permissions::from_mode(0o755))?;
+        let files = [
+            (artifact::uncork()?, "uncork"),
+            (artifact::library()?, "libuncork.so"),
+            (artifact::source("py/instance.py"), "instance.py"),
+        ];
+        for (from, to) in files {
+            run(Command::new("install").args(["-m", "755"]).arg(from).arg(scratch.path(to)), LONG)?
+                .successful()?;
+        }
+        let name = format!("e2e-{}", std::process::id());
+        let mut command = hosts.ours.command("setpriv");
+        let allowed = capabilities()?;
+        command.args([format!("--bounding-set={allowed}"), format!("--inh-caps={allowed}")]);
+        command.arg("--no-new-privs").arg(scratch.path("uncork"));
+        command.args(["stack", "guard", "--dev", "eth0", "--name", &name]);
+        command.args(["--group", &GROUP.to_string()]);
+        let guardian = Daemon::start(command, &scratch.path("guardian.log"))?;
+        let service = Self { hosts, scratch, name, guardian };
+        wait_until("the guardian is ready", || Ok(service.guardian.said().contains("--guardian")))?;
+        Ok(service)
+    }
+
+    fn place(&self) -> PathBuf {
+        Path::new("/run/uncork/guard").join(&self.name)
+    }
+
+    fn uncork(&self, uid: u32) -> Result<Command> {
+        let path = self.scratch.path("uncork");
+        let mut command = self.hosts.ours.command("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={GROUP}")]);
+        command.arg("--clear-groups").arg(path.to_str().context("a path in UTF-8")?);
+        Ok(command)
+    }
+
+    fn echo(&self, (uid, port): (u32, u16)) -> Result<Daemon> {
+        let mut command = self.uncork(uid)?;
+        command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON]);
+        command.arg(self.scratch.path("instance.py")).args(["echo", &port.to_string()]);
+        Daemon::on_stack(command, &self.scratch.path(&format!("{uid}.log")), self.hosts, port)
+    }
+
+    /// What `uncork stack stat` says to this user of a program, and whether it says it.
+    fn asked_by(&self, uid: u32, program: &Daemon) -> Result<(String, bool)> {
+        let mut command = self.uncork(uid)?;
+        let said = run(command.args(["stack", "stat", &program.pid().to_string()]), LONG)?;
+        Ok((said.stdout + &said.stderr, said.status.success()))
+    }
+}
+
+/// What the unit leaves its service, as setpriv(1) wants to hear it.
+fn capabilities() -> Result<String> {
+    let line = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let names = line.context("no capabilities in the unit")?.split_whitespace();
+    let allowed = names.map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()));
+    Ok("-all".to_owned() + &allowed.collect::<String>())
+}
+
+#[test]
+fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("service")?;
+    hosts.stop_instances()?;
+    let scratch = Scratch::new()?;
+    let service = Service::start(&hosts, &scratch)?;
+    let [first, second] = USERS.map(|user| service.echo(user));
+    let (first, second) = (first?, second?);
+    let [(uid, port), (other_uid, other_port)] = USERS;
+    let (mut peer, mut other) = (hosts.connect(port)?, hosts.connect(other_port)?);
+    for stream in [&mut peer, &mut other] {
+        is_echoed(stream, 2000)?;
+        hosts.check_on_stack(stream)?;
+    }
+    let (said, is_told) = service.asked_by(uid, &first)?;
+    ensure!(is_told && said.contains("ESTAB"), "its own user is told: {said}");
+    let (said, is_told) = service.asked_by(other_uid, &first)?;
+    ensure!(!is_told && !said.contains("ESTAB"), "another one is not: {said}");
+    // One dies: its peer hears of that, and the other one's nothing.
+    let killed = Instant::now();
+    first.signal(Signal::SIGKILL)?;
+    let late = end_of(peer) - killed;
+    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    is_echoed(&mut other, 2000)?;
+    hosts.check_on_stack(&other)?;
+    drop(first);
+    // Another program of his finds the same guardian.
+    let first = service.echo(USERS[0])?;
+    let again = hosts.connect(port)?;
+    hosts.check_on_stack(&again)?;
+    let place = service.place();
+    let ended = Instant::now();
+    ensure!(service.guardian.stop(Signal::SIGTERM)?.success(), "the guardian ends well");
+    ensure!(!place.exists(), "{} is left", place.display());
+    let ends = thread::scope(|scope| {
+        let ends = [again, other].map(|stream| scope.spawn(|| end_of(stream)));
+        ends.map(|end| end.join().unwrap_or_else(|_| Instant::now()))
+    });
+    for end in ends {
+        ensure!(
+            end - ended < SOON,
+            "a peer has heard of the guardian's end after {:?}",
+            end - ended
+        );
+    }
+    // Who is there goes on by the kernel.
+    let by_kernel =
+        || Ok(hosts.connect(other_port).is_ok_and(|mut new| is_echoed(&mut new, 2000).is_ok()));
+    wait_until("programs serve on by the kernel", by_kernel)?;
+    for program in [first, second] {
+        program.stop(Signal::SIGTERM)?;
+    }
+    hosts.check_nothing_left(port)
+}
