@@ -131,7 +131,12 @@ impl Instances {
 
 impl Drop for Instances {
     fn drop(&mut self) {
+        // One that was killed for others to come in its place has left its file to those.
+        let is_last = self.daemon.is_some();
         // A test that has failed leaves nothing behind either.
         let _ = self.stop();
+        if is_last {
+            let _ = std::fs::remove_file(self.place());
+        }
     }
 }
