@@ -1,9 +1,10 @@
-"""instance.py echo|sends|leaves|forks PORT: a server.
+"""instance.py echo|sends|leaves|forks|late PORT: a server.
 
 echo   sends back what comes, and says how each connection has ended, and when
 sends  sends without an end to everybody
 leaves sends as much as it can to the first who comes, says how much that was, and ends
 forks  leaves each connection to a child, which sends back what comes
+late   accepts somebody who says something, and the others a second later; sends back what comes
 """
 import errno
 import os
@@ -82,6 +83,16 @@ def fork(listener):
         connection.close()
 
 
+def late(listener):
+    while True:
+        connection, _ = listener.accept()
+        if connection.recv(1):
+            break
+    print("late", flush=True)
+    time.sleep(1)
+    every(listener, (echo, selectors.EVENT_READ))
+
+
 def main():
     how, port = sys.argv[1:]
     listener = socket.create_server(("", int(port)), backlog=64)
@@ -91,6 +102,8 @@ def main():
         every(listener, (send, selectors.EVENT_WRITE))
     elif how == "leaves":
         leave(listener)
+    elif how == "late":
+        late(listener)
     else:
         fork(listener)
 

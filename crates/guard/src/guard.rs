@@ -1,13 +1,13 @@
 //! The guardian itself: one loop over whoever is connected.
 
 mod instances;
+mod parting;
 mod passing;
 mod queueing;
 mod serve;
 
 use std::io;
 use std::num::NonZeroU32;
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -74,6 +74,8 @@ pub struct Guard {
     came: Option<Sender<u32>>,
     /// All ends when this is readable.
     end: Option<OwnedFd>,
+    /// It was.
+    parting: Option<parting::Parting>,
     peers: Vec<Peer>,
     engines: NonZeroU32,
     watch: Watch,
@@ -130,6 +132,7 @@ impl Guard {
             tokens: Vec::new(),
             came: None,
             end: None,
+            parting: None,
             peers: Vec::new(),
             engines: NonZeroU32::MIN,
             watch: Watch::default(),
@@ -170,7 +173,8 @@ impl Guard {
             heir.begin(&[]);
         }
         loop {
-            if self.turn()?.is_break() {
+            self.turn()?;
+            if self.is_left() {
                 return Ok(());
             }
             if self.steering.is_settling() {
@@ -200,11 +204,11 @@ impl Guard {
         }
     }
 
-    fn turn(&mut self) -> io::Result<ControlFlow<()>> {
-        let Some(ready) = self.wait()? else { return Ok(ControlFlow::Continue(())) };
+    fn turn(&mut self) -> io::Result<()> {
+        let Some(ready) = self.wait()? else { return Ok(()) };
         let Ready { told_to_end, strangers, program_ended, heir_ended, peers } = ready;
         if told_to_end {
-            return Ok(ControlFlow::Break(()));
+            self.parting = Some(parting::Parting::now());
         }
         if program_ended {
             self.program = None;
@@ -224,7 +228,7 @@ impl Guard {
         if heir_ended && let Some(heir) = &mut self.heir {
             heir.replace(&sessions(&self.peers));
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(())
     }
 
     /// Sleeps until there is something to do. None: the time of a round is over.
@@ -236,9 +240,11 @@ impl Guard {
             || self.has_strangers()
             || settling
             || self.queueing_again().is_some()
+            || self.parting.is_some()
             || !self.kept.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
+            _ if self.parting.is_some() => parting::ROUND,
             _ if settling => SETTLING,
             _ if !self.kept.is_empty() => passing::ROUND,
             None => ROUND,
@@ -255,7 +261,9 @@ impl Guard {
         }
         let heir = self.heir.as_ref().and_then(Heir::ends);
         asked.extend(heir.map(|heir| PollFd::from_borrowed_fd(heir, PollFlags::IN)));
-        asked.extend(self.end.as_ref().map(|end| PollFd::new(end, PollFlags::IN)));
+        // Once is enough.
+        let end = self.end.as_ref().filter(|_| self.parting.is_none());
+        asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
@@ -275,7 +283,7 @@ impl Guard {
         });
         let peers = peers.collect();
         let heir_ended = heir.is_some() && !next().is_empty();
-        let told_to_end = self.end.is_some() && !next().is_empty();
+        let told_to_end = end.is_some() && !next().is_empty();
         Ok(Some(Ready { told_to_end, strangers, program_ended, heir_ended, peers }))
     }
 

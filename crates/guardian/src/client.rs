@@ -118,8 +118,15 @@ impl Client {
     /// answer: the descriptor is not readable for it then, and who sleeps on that is not woken.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        let Unasked { passed, askers, words, queues, queue: _ } = &self.unasked;
+        let Unasked { passed, askers, words, queues, queue: _, leave: _ } = &self.unasked;
         !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
+    }
+
+    /// Whether the guardian is about to end, and waits for this program to leave it: by dropping this, when nothing of its own
+    /// is on the stack any more.
+    #[must_use]
+    pub fn is_to_be_left(&self) -> bool {
+        self.unasked.leave
     }
 
     /// What a stack may use, as it was when the guardian began.
@@ -411,6 +418,7 @@ struct Unasked {
     queues: VecDeque<(i32, af_xdp::Handed)>,
     /// One whose frames have not come.
     queue: Option<(i32, af_xdp::Description, OwnedFd)>,
+    leave: bool,
 }
 
 impl Unasked {
@@ -430,6 +438,7 @@ impl Unasked {
                     self.queues.push_back((device, handed));
                 }
             }
+            (Reply::Leave, _) => self.leave = true,
             (reply, descriptor) => self.words.extend(word(reply, descriptor)),
         }
     }

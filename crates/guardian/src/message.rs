@@ -9,7 +9,7 @@ use uncork_stack::Snapshot;
 use crate::Device;
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,6 +199,9 @@ pub enum Reply {
         /// The other.
         remote: SocketAddr,
     },
+    /// Unasked, and said again until it is done: the guardian is about to end. What is on the stack of this program is to become
+    /// the kernel's, and then the connection to the guardian to be closed.
+    Leave,
     /// It is not.
     Refused {
         /// One sentence.
@@ -219,6 +222,7 @@ impl Reply {
                 | Self::Granted { .. }
                 | Self::Revoked { .. }
                 | Self::GrantedConnection { .. }
+                | Self::Leave
         )
     }
 }

@@ -87,7 +87,7 @@ impl World {
     }
 
     /// What is left of closed connections becomes the kernel's, as far as it takes them, and as there is time.
-    fn let_go_all(&mut self, until: Instant) {
+    pub(crate) fn let_go_all(&mut self, until: Instant) {
         let ids = |(link, stack): (usize, &mut Link)| {
             stack.stack().all().into_iter().map(move |id| Place { link, id })
         };

@@ -224,7 +224,7 @@ impl World {
         self.requests.is_some()
     }
 
-    fn hand_over(
+    pub(crate) fn hand_over(
         &mut self,
         outside: &impl Outside,
         slot: Slot,

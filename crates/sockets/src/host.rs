@@ -49,22 +49,6 @@ pub struct Attachment {
     pub end: ProgramEnd,
 }
 
-/// A connection that waits to be accepted.
-#[derive(Debug)]
-pub enum Waiting<'a> {
-    /// It was the stack's until now.
-    Detached {
-        /// What it was.
-        detached: &'a Detached,
-        /// Whether its listener is of IPv6.
-        inet6: bool,
-        /// What it has from its listener.
-        settings: &'a [Setting],
-    },
-    /// It is the kernel's.
-    Kernels(OwnedFd),
-}
-
 /// Why something stays with the kernel: a sentence for whoever asks.
 pub type Reason = String;
 
@@ -99,7 +83,20 @@ pub trait Host: Send {
     /// # Errors
     ///
     /// Why it is lost.
-    fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason>;
+    fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason>;
+
+    /// A connection that was the stack's and that nobody has accepted becomes the kernel's, with what it has from its listener,
+    /// which is of IPv6 if `inet6`.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    fn to_kernel(
+        &mut self,
+        detached: &Detached,
+        inet6: bool,
+        settings: &[Setting],
+    ) -> Result<OwnedFd, Reason>;
 
     /// The next connection of the kernel's that this process is to accept in another one's place, with our end
     /// of it.
@@ -145,6 +142,12 @@ pub trait Host: Send {
     /// Whether the privileged half has ended, and with it all that it had attached: the kernel gets what was the
     /// stack's.
     fn is_gone(&mut self) -> bool;
+
+    /// Whether it is about to end, and waits for this process to leave it ([`Host::quit`]).
+    fn is_to_be_left(&mut self) -> bool;
+
+    /// Nothing is asked of it any more.
+    fn quit(&mut self);
 
     /// The stack has this connection, for whoever has to end it if this process dies. None if the list is
     /// full.

@@ -174,7 +174,7 @@ impl<O: Outside> Sockets<O> {
             }
             let looked = self.try_with(part, |world| {
                 if host_too {
-                    world.look_at_host();
+                    world.look_at_host(&self.outside);
                 }
                 (world.look_after(&mut seen), world.has_requests())
             });
@@ -262,7 +262,7 @@ impl<O: Outside> Sockets<O> {
         keeper.watches.store(false, SeqCst);
         bell::silence(&bell);
         self.with(part, World::hear_ways);
-        self.with(part, World::look_at_host);
+        self.with(part, |world| world.look_at_host(&self.outside));
         self.answer_askers(part);
     }
 }

@@ -7,10 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uncork_stack::ListenerId;
+use uncork_stack::{Detached, ListenerId};
 
 use crate::asked::Asked;
-use crate::host::Waiting;
 use crate::table::{Kind, Listener};
 use crate::world::World;
 
@@ -38,7 +37,7 @@ impl World {
         self.host.disown(local);
         for (local, connection) in passed {
             // It is closed if nobody takes it.
-            let _ = self.host.pass_on(local, Waiting::Kernels(connection));
+            let _ = self.host.pass_on(local, connection);
         }
         for &(link, id) in &on {
             if let Some(link) = self.links().get_mut(link) {
@@ -85,23 +84,28 @@ impl World {
     }
 
     fn pass_all(&mut self, link: usize, listener: ListenerId, one: &Leaving) {
-        while let Some(link) = self.links().get_mut(link) {
-            let now = link.now();
-            let Some(id) = link.stack().accept(listener) else { return };
-            let Some(detached) = link.stack().detach(now, id) else {
-                // It is over by now, or about to be.
-                link.stack().abort(now, id);
-                link.stack().close(now, id);
-                continue;
-            };
+        while let Some(detached) = self.detach_waiting(link, listener) {
             let local = SocketAddr::new(detached.snapshot.local.ip(), one.local.port());
-            let waiting = Waiting::Detached {
-                detached: &detached,
-                inet6: one.ipv6,
-                settings: one.asked.settings(),
-            };
             // What cannot be passed on is closed.
-            let _ = self.host.pass_on(local, waiting);
+            if let Ok(waiting) = self.host.to_kernel(&detached, one.ipv6, one.asked.settings()) {
+                let _ = self.host.pass_on(local, waiting);
+            }
+        }
+    }
+
+    /// The next of those that wait to be accepted, no longer the stack's.
+    pub(crate) fn detach_waiting(&mut self, link: usize, listener: ListenerId) -> Option<Detached> {
+        let link = self.links().get_mut(link)?;
+        let now = link.now();
+        loop {
+            let id = link.stack().accept(listener)?;
+            let detached = link.stack().detach(now, id);
+            if detached.is_some() {
+                return detached;
+            }
+            // It is over by now, or about to be.
+            link.stack().abort(now, id);
+            link.stack().close(now, id);
         }
     }
 
@@ -116,7 +120,7 @@ impl World {
             });
             let Some((slot, listener)) = found else {
                 // It came while this process was about to leave, too.
-                let _ = self.host.pass_on(local, Waiting::Kernels(connection));
+                let _ = self.host.pass_on(local, connection);
                 continue;
             };
             listener.passed.push_back((local, connection));
@@ -133,9 +137,10 @@ mod tests {
     use std::sync::Mutex;
 
     use uncork_packet::{Capabilities, Medium};
-    use uncork_stack::{Config, Detached, Mac, Stack};
+    use uncork_stack::{Config, Mac, Stack};
 
     use super::*;
+    use crate::asked::Setting;
     use crate::host::{Host, Opened, Reason};
     use crate::table::Socket;
 
@@ -159,10 +164,12 @@ mod tests {
             Ok(())
         }
         fn disown(&mut self, _: SocketAddr) {}
-        fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason> {
-            let Waiting::Kernels(connection) = waiting else { return Err("detached".into()) };
-            self.0.lock().unwrap().goes.push((local, connection.as_raw_fd()));
+        fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason> {
+            self.0.lock().unwrap().goes.push((local, waiting.as_raw_fd()));
             Ok(())
+        }
+        fn to_kernel(&mut self, _: &Detached, _: bool, _: &[Setting]) -> Result<OwnedFd, Reason> {
+            Err("detached".into())
         }
         fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
             self.0.lock().unwrap().comes.pop_front()
@@ -187,6 +194,10 @@ mod tests {
         fn is_gone(&mut self) -> bool {
             false
         }
+        fn is_to_be_left(&mut self) -> bool {
+            false
+        }
+        fn quit(&mut self) {}
         fn enter(&mut self, _: SocketAddr, _: SocketAddr) -> Option<u32> {
             None
         }

@@ -309,15 +309,15 @@ impl<O: Outside> Sockets<O> {
             match wakes {
                 Wakes::Device => {}
                 Wakes::Ways => self.in_each(parts, World::hear_ways),
-                Wakes::Host => self.in_each(parts, World::look_at_host),
+                Wakes::Host => self.in_each(parts, |world| world.look_at_host(&self.outside)),
                 Wakes::Requests => self.outside.answer_children(),
             }
         }
     }
 
-    fn in_each(&self, parts: Parts, act: fn(&mut World)) {
+    fn in_each(&self, parts: Parts, act: impl Fn(&mut World)) {
         for part in parts.iter() {
-            self.with(part, act);
+            self.with(part, &act);
         }
     }
 }

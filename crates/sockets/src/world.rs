@@ -21,6 +21,7 @@ use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{self, Link, Told};
 use crate::lost::Lost;
+use crate::outside::Outside;
 use crate::parts::Part;
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
@@ -456,16 +457,22 @@ impl World {
 
     /// Without the privileged half nobody keeps the kernel from what is the stack's: connections end, now that
     /// they still can with a reset, and listeners are the kernel's alone.
-    pub(crate) fn look_at_host(&mut self) {
-        if !self.host.is_gone() {
-            return;
+    pub(crate) fn look_at_host(&mut self, outside: &impl Outside) {
+        if self.host.is_gone() {
+            self.abandon_links("the guardian has ended");
+        } else if self.host.is_to_be_left() {
+            self.leave_host(outside);
         }
+    }
+
+    /// What is still on the stack ends.
+    pub(crate) fn abandon_links(&mut self, why: &str) {
         let mut told = Vec::new();
         for link in self.links() {
             link.leave(&mut told);
         }
         self.deal_with(&mut told);
-        self.leave_listeners_to_kernel("the guardian has ended");
+        self.leave_listeners_to_kernel(why);
     }
 
     /// The kernel listens there, too, and gets all from now on.

@@ -1,6 +1,7 @@
 //! Programs of users without privileges, whose guardian is a service (`uncork stack guard`).
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::cpython::PYTHON;
+use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
 use crate::instances::{end_of, is_echoed};
@@ -20,6 +22,9 @@ const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("setpriv", "util-lin
 const USERS: [(u32, u16); 2] = [(65_534, 7110), (1, 7111)];
 /// A group that both are in for the time being.
 const GROUP: u32 = 4711;
+/// What is downloaded: more than buffers hold.
+const FILE: &str = "/file";
+const SIZE: usize = 10_000_000;
 const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(20);
 /// As in systemd/uncorkd.service.
@@ -45,7 +50,7 @@ impl<'a> Service<'a> {
             run(Command::new("install").args(["-m", "755"]).arg(from).arg(scratch.path(to)), LONG)?
                 .successful()?;
         }
-        let name = format!("e2e-{}", std::process::id());
+        let name = format!("e2e-{}", hosts.ours.name());
         let mut command = hosts.ours.command("setpriv");
         let allowed = capabilities()?;
         command.args([format!("--bounding-set={allowed}"), format!("--inh-caps={allowed}")]);
@@ -70,11 +75,21 @@ impl<'a> Service<'a> {
         Ok(command)
     }
 
-    fn echo(&self, (uid, port): (u32, u16)) -> Result<Daemon> {
+    /// One of the servers of `py/instance.py`, by a user.
+    fn python(&self, how: &str, (uid, port): (u32, u16)) -> Result<Daemon> {
         let mut command = self.uncork(uid)?;
         command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON]);
-        command.arg(self.scratch.path("instance.py")).args(["echo", &port.to_string()]);
+        command.arg(self.scratch.path("instance.py")).args([how, &port.to_string()]);
         Daemon::on_stack(command, &self.scratch.path(&format!("{uid}.log")), self.hosts, port)
+    }
+
+    /// Python's web server, with a file.
+    fn web(&self, (uid, port): (u32, u16)) -> Result<Daemon> {
+        self.scratch.file(&FILE[1..], SIZE)?;
+        let mut command = self.uncork(uid)?;
+        command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON, "-m"]);
+        command.args(["http.server", &port.to_string(), "--directory"]).arg(self.scratch.root());
+        Daemon::on_stack(command, &self.scratch.path("web.log"), self.hosts, port)
     }
 
     /// What `uncork stack stat` says to this user of a program, and whether it says it.
@@ -102,7 +117,7 @@ fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
     hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let service = Service::start(&hosts, &scratch)?;
-    let [first, second] = USERS.map(|user| service.echo(user));
+    let [first, second] = USERS.map(|user| service.python("echo", user));
     let (first, second) = (first?, second?);
     let [(uid, port), (other_uid, other_port)] = USERS;
     let (mut peer, mut other) = (hosts.connect(port)?, hosts.connect(other_port)?);
@@ -123,30 +138,77 @@ fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
     hosts.check_on_stack(&other)?;
     drop(first);
     // Another program of his finds the same guardian.
-    let first = service.echo(USERS[0])?;
+    let first = service.python("echo", USERS[0])?;
     let again = hosts.connect(port)?;
     hosts.check_on_stack(&again)?;
+    // Told to end, it lets programs take what they have to the kernel.
     let place = service.place();
-    let ended = Instant::now();
+    let mut again = again;
+    is_echoed(&mut again, 2000)?;
     ensure!(service.guardian.stop(Signal::SIGTERM)?.success(), "the guardian ends well");
     ensure!(!place.exists(), "{} is left", place.display());
-    let ends = thread::scope(|scope| {
-        let ends = [again, other].map(|stream| scope.spawn(|| end_of(stream)));
-        ends.map(|end| end.join().unwrap_or_else(|_| Instant::now()))
-    });
-    for end in ends {
-        ensure!(
-            end - ended < SOON,
-            "a peer has heard of the guardian's end after {:?}",
-            end - ended
-        );
+    for stream in [&mut again, &mut other] {
+        is_echoed(stream, 2000).context("through the end of the guardian")?;
+        ensure!(hosts.kernel_has(stream.local_addr()?)?, "nobody has it");
     }
     // Who is there goes on by the kernel.
-    let by_kernel =
-        || Ok(hosts.connect(other_port).is_ok_and(|mut new| is_echoed(&mut new, 2000).is_ok()));
-    wait_until("programs serve on by the kernel", by_kernel)?;
+    is_echoed(&mut hosts.connect(other_port)?, 2000).context("programs serve on by the kernel")?;
     for program in [first, second] {
         program.stop(Signal::SIGTERM)?;
     }
     hosts.check_nothing_left(port)
+}
+
+#[test]
+fn a_guardian_that_is_told_to_end_loses_somebody() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("servend")?;
+    hosts.stop_instances()?;
+    let scratch = Scratch::new()?;
+    let service = Service::start(&hosts, &scratch)?;
+    let web = service.web(USERS[0])?;
+    let port = USERS[0].1;
+    let wanted = Answer::of(200, &crate::noise(SIZE));
+    let slow: Vec<_> =
+        (0..8).map(|_| slow_download(&hosts, port).context("begun")).collect::<Result<_>>()?;
+    // Those who wait to be accepted by a program that sleeps, and have said what they want.
+    let late = service.python("late", USERS[1])?;
+    let mut begins = hosts.connect(USERS[1].1)?;
+    begins.write_all(b"!")?;
+    wait_until("it sleeps", || Ok(late.said().contains("late")))?;
+    let mut waiting: Vec<_> = (0..8).map(|_| hosts.connect(USERS[1].1)).collect::<Result<_>>()?;
+    for one in &mut waiting {
+        one.write_all(b"said before")?;
+        hosts.check_on_stack(one)?;
+    }
+    ensure!(service.guardian.stop(Signal::SIGTERM)?.success(), "the guardian ends well");
+    // All at once: whoever sends into a shut window tries less often each time.
+    thread::scope(|scope| {
+        let read = |mut one: Connection| move || one.answer().context("a download");
+        let all: Vec<_> = slow.into_iter().map(|one| scope.spawn(read(one))).collect();
+        all.into_iter().try_for_each(|one| {
+            let got = one.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            ensure!(got == wanted, "another file");
+            Ok(())
+        })
+    })?;
+    for mut one in waiting {
+        let mut said = [0; 11];
+        one.read_exact(&mut said).context("one that waited")?;
+        ensure!(said == *b"said before", "another echo");
+        is_echoed(&mut one, 2000)?;
+    }
+    late.stop(Signal::SIGTERM)?;
+    web.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(port)
+}
+
+/// One that has begun, and that nobody reads.
+fn slow_download(hosts: &Hosts, port: u16) -> Result<Connection> {
+    let mut one = hosts.http(port)?;
+    one.request(FILE, "")?;
+    one.stream().peek(&mut [0])?;
+    Ok(one)
 }

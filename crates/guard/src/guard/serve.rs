@@ -11,7 +11,7 @@ use uncork_guardian::{Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
 
-use super::{Guard, sessions};
+use super::{Guard, parting, sessions};
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
@@ -98,6 +98,9 @@ impl Guard {
         token: &str,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
         self.check(version, token)?;
+        if self.parting.is_some() {
+            return Err(parting::TOO_LATE.to_owned());
+        }
         self.admit(at, Role::Program)
     }
 

@@ -7,7 +7,7 @@ use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
-use uncork_sockets::{Attachment, Device, Host, Opened, Reason, Waiting};
+use uncork_sockets::{Attachment, Device, Host, Opened, Reason, Setting};
 use uncork_stack::{Cidr, Detached, Mac};
 
 use crate::POSIX;
@@ -191,17 +191,20 @@ impl Host for Guardian {
         }
     }
 
-    fn pass_on(&mut self, local: SocketAddr, waiting: Waiting<'_>) -> Result<(), Reason> {
-        let connection = match waiting {
-            Waiting::Kernels(connection) => connection,
-            Waiting::Detached { detached, inet6, settings } => {
-                let new = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
-                self.fill(detached, new.as_fd(), inet6)?;
-                super::handing::set_all(new.as_raw_fd(), settings);
-                new
-            }
-        };
-        self.client()?.pass_on(local, connection.as_fd()).map_err(|error| reason(&error))
+    fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason> {
+        self.client()?.pass_on(local, waiting.as_fd()).map_err(|error| reason(&error))
+    }
+
+    fn to_kernel(
+        &mut self,
+        detached: &Detached,
+        inet6: bool,
+        settings: &[Setting],
+    ) -> Result<OwnedFd, Reason> {
+        let new = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;
+        self.fill(detached, new.as_fd(), inet6)?;
+        super::handing::set_all(new.as_raw_fd(), settings);
+        Ok(new)
     }
 
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
@@ -261,6 +264,14 @@ impl Host for Guardian {
             self.client = None;
         }
         gone
+    }
+
+    fn is_to_be_left(&mut self) -> bool {
+        self.client.as_ref().is_some_and(Client::is_to_be_left)
+    }
+
+    fn quit(&mut self) {
+        self.client = None;
     }
 
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {

@@ -1,0 +1,50 @@
+//! The guardian is told to end. What programs have on stacks of their own becomes the kernel's as long as somebody is there
+//! who can make it so: they are told, and leave.
+
+use std::time::{Duration, Instant};
+
+use uncork_guardian::Reply;
+
+use super::Guard;
+use crate::session::{Role, Session};
+
+/// How long they may take. A connection is some hundred microseconds of the kernel's.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is said again: who has heard it in the middle of an answer may be asleep.
+pub(super) const ROUND: Duration = Duration::from_millis(50);
+
+/// What is said to who comes now.
+pub(super) const TOO_LATE: &str = "the guardian of the stack was told to end";
+
+/// It is about to end.
+#[derive(Debug)]
+pub(super) struct Parting {
+    until: Instant,
+    said: Option<Instant>,
+}
+
+impl Parting {
+    pub(super) fn now() -> Self {
+        Self { until: Instant::now() + PATIENCE, said: None }
+    }
+}
+
+impl Guard {
+    /// Whether it ends now: it is told to, and nobody is left, or takes too long. What instances have ends with them.
+    pub(super) fn is_left(&mut self) -> bool {
+        let Some(parting) = &mut self.parting else { return false };
+        let now = Instant::now();
+        let has_stack = |session: &Session| session.role == Role::Program;
+        let all = self.peers.iter().filter(|peer| peer.session.as_ref().is_some_and(has_stack));
+        let is_over =
+            !self.tokens.is_empty() || now >= parting.until || all.clone().next().is_none();
+        if !is_over && parting.said.is_none_or(|said| now - said >= ROUND) {
+            parting.said = Some(now);
+            for peer in all {
+                // Who does not take it does not leave in time.
+                let _ = peer.answer(0, Reply::Leave, None);
+            }
+        }
+        is_over
+    }
+}

@@ -1,0 +1,64 @@
+//! The privileged half is told to end, as a service that is started anew, and says so: what is on the stack becomes the
+//! kernel's while somebody is there who can make it so. (If it dies instead: [`World::look_at_host`].)
+
+use std::time::{Duration, Instant};
+
+use crate::outside::Outside;
+use crate::table::{Kind, Listener, Slot, Socket};
+use crate::world::World;
+
+const WHY: &str = "the guardian was told to end";
+/// How long the kernel may take for connections that the program has closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl World {
+    /// Parts from the privileged half, which waits for that.
+    pub(crate) fn leave_host(&mut self, outside: &impl Outside) {
+        // First of all nothing new may come.
+        for slot in self.slots_where(|kind| matches!(kind, Kind::Listener(_))) {
+            self.give_listener_to_kernel(slot);
+        }
+        for slot in self.slots_where(|kind| matches!(kind, Kind::Connection { .. })) {
+            // One that is not yet connected, or that the kernel does not take, ends below.
+            if let Ok(handed) = self.hand_over(outside, slot, WHY) {
+                outside.settle(&handed);
+            }
+        }
+        self.let_go_all(Instant::now() + PATIENCE);
+        self.abandon_links(WHY);
+        self.host.quit();
+    }
+
+    fn slots_where(&mut self, is_it: impl Fn(&Kind) -> bool) -> Vec<Slot> {
+        let all = self.table.iter().filter(|(_, socket)| is_it(&socket.kind));
+        all.map(|(slot, _)| slot).collect()
+    }
+
+    /// The kernel listens there, too. Who waits on the stack is accepted as one of the kernel's.
+    fn give_listener_to_kernel(&mut self, slot: Slot) {
+        let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(slot)
+        else {
+            return;
+        };
+        let Listener { local, on, .. } = listener;
+        let (local, on, ipv6) = (*local, std::mem::take(on), *ipv6);
+        let settings = asked.settings().to_vec();
+        if on.is_empty() {
+            return;
+        }
+        self.host.disown(local);
+        self.turn();
+        let mut passed = Vec::new();
+        for &(link, id) in &on {
+            while let Some(detached) = self.detach_waiting(link, id) {
+                let waiting = self.host.to_kernel(&detached, ipv6, &settings);
+                passed.extend(waiting.ok().map(|waiting| (local, waiting)));
+            }
+        }
+        self.close_listeners(on);
+        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
+            listener.passed.extend(passed);
+        }
+        self.note(slot);
+    }
+}
