@@ -103,6 +103,24 @@ pub(crate) fn that_it_is_at(
     socket.filter(is_at).ok_or_else(why)
 }
 
+/// A connection of the kernel's with these ends.
+///
+/// # Errors
+///
+/// A sentence that says why not.
+pub(crate) fn that_it_is_between(
+    socket: Option<OwnedFd>,
+    ours: BorrowedFd<'_>,
+    (local, remote): (SocketAddr, SocketAddr),
+) -> Result<(), String> {
+    let socket = that_it_is_at(socket, ours, local)?;
+    let other = getpeername(&socket).ok().and_then(|any| SocketAddr::try_from(any?).ok());
+    if other.is_some_and(|other| plain(other) == plain(remote)) {
+        return Ok(());
+    }
+    Err(format!("what is said to {local} has to come from {remote}"))
+}
+
 fn is_tcp(socket: &OwnedFd) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::STREAM)
         && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))

@@ -17,7 +17,7 @@ use uncork_high::{high, higher};
 use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
-use crate::{Answer, Device, Error, Place, Question, Reply, Request, Table, VERSION};
+use crate::{Answer, Device, Error, Octets, Place, Question, Reply, Request, Table, VERSION};
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -263,6 +263,23 @@ impl Client {
     /// [`Error::Refused`] with the reason, or another.
     pub fn release(&mut self, snapshot: &Snapshot, socket: BorrowedFd<'_>) -> Result<(), Error> {
         self.done(Request::Release { snapshot: snapshot.clone() }, Some(socket))
+    }
+
+    /// The last one, for a segment of the peer's that came to the stack in between. The guardian takes it to the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another: then the peer has to send it again. So it is with segments of more than
+    /// [`Octets::MOST`].
+    pub fn bring(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        segment: &[u8],
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        let segment = Octets::new(segment).ok_or(Error::Language)?;
+        self.done(Request::Bring { local, remote, segment }, Some(socket))
     }
 
     /// Where the stack writes down which connections it has, for the guardian to reset when this process dies

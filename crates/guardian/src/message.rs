@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uncork_driver::{af_packet, af_xdp};
 use uncork_stack::Snapshot;
 
-use crate::Device;
+use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
 pub const VERSION: u32 = 7;
@@ -112,6 +112,16 @@ pub enum Request {
     Release {
         /// The connection.
         snapshot: Snapshot,
+    },
+    /// With the kernel's socket of a connection: a segment of its peer's that the stack has got and the kernel has not, as
+    /// the one comes when the connection becomes the other's.
+    Bring {
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+        /// TCP's header, and what is behind it.
+        segment: Octets,
     },
 }
 

@@ -10,6 +10,7 @@
 //! | | CAP_NET_ADMIN | from here on its segments have to come to the kernel |
 //! | [`start`] | CAP_NET_ADMIN, CAP_NET_RAW for what is half closed | windows, ends, and out of repair mode: it lives |
 //! | [`send_rest`] | anybody with the socket | what was not sent yet, and the end that belongs behind it |
+//! | [`bring`] | CAP_NET_RAW | what the peer has said meanwhile to who had the connection before |
 //!
 //! [`to_kernel`] does all of it. Nothing waits for the network, and what fails leaves no trace: a socket in
 //! repair mode that is closed says nothing to anybody.
@@ -49,6 +50,7 @@ use uncork_stack::Detached;
 pub use error::Error;
 pub use fill::{fill, send_rest};
 pub use open::{Family, open, open_on};
+pub use segment::bring;
 pub use start::start;
 
 /// All of it at once, for who has the privilege and knows that the connection's segments come to the kernel by

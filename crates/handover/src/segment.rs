@@ -17,8 +17,8 @@ use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
 
 use crate::error::Error;
 
-/// Most octets that headers without options have.
-const ROOM: usize = ipv6::HEADER_BYTES + 20;
+/// Octets of TCP's header without options.
+const HEADER_BYTES: usize = 20;
 
 /// What the peer has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +31,28 @@ pub(crate) enum Said {
 
 /// Says it in his place.
 pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
-    let packet = packet(snapshot, said);
-    let v4 = snapshot.local.is_ipv4();
+    send(snapshot.local, &packet(snapshot, said))
+}
+
+/// Says in a peer's place what he has said and the kernel has not heard: a segment, TCP's header with what is behind it, that
+/// came to somebody else while the kernel took the connection over. It is the peer's at `remote` whatever it says of ports.
+///
+/// # Errors
+///
+/// [`Error::RawPrivilege`] without CAP_NET_RAW, or what else the kernel says.
+pub fn bring(local: SocketAddr, remote: SocketAddr, segment: &[u8]) -> Result<(), Error> {
+    if segment.len() < HEADER_BYTES {
+        return Ok(());
+    }
+    let mut segment = segment.to_vec();
+    segment[..2].copy_from_slice(&remote.port().to_be_bytes());
+    segment[2..4].copy_from_slice(&local.port().to_be_bytes());
+    send(local, &wrapped(remote, local, segment))
+}
+
+/// Sends a packet to this host itself.
+fn send(local: SocketAddr, packet: &[u8]) -> Result<(), Error> {
+    let v4 = local.is_ipv4();
     let domain = if v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let raw = socket(domain, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).map_err(
         |error| match error {
@@ -41,11 +61,11 @@ pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
         },
     )?;
     // raw(7): the port of a destination means nothing; in IPv6 it would be a protocol.
-    let mut to = snapshot.local;
+    let mut to = local;
     to.set_port(0);
-    sendto(raw.as_raw_fd(), &packet, &SockaddrStorage::from(to), MsgFlags::empty())
+    sendto(raw.as_raw_fd(), packet, &SockaddrStorage::from(to), MsgFlags::empty())
         .map(drop)
-        .map_err(|error| Error::doing("say that the peer has ended")(error.into()))
+        .map_err(|error| Error::doing("say what the peer has said")(error.into()))
 }
 
 fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
@@ -65,13 +85,20 @@ fn packet(snapshot: &Snapshot, said: Said) -> Vec<u8> {
         // It is believed: what he has said last.
         window: u16::try_from(snapshot.send_window_bytes >> shift).unwrap_or(u16::MAX),
     };
-    let mut segment = vec![0; ROOM];
+    let mut segment = vec![0; HEADER_BYTES];
     let bytes = fields.emit(&OptionSet::default(), &mut segment);
     segment.truncate(bytes);
-    let mut packet = header(snapshot.remote, snapshot.local, bytes);
+    wrapped(snapshot.remote, snapshot.local, segment)
+}
+
+/// A packet with this segment, whose checksum is filled in.
+fn wrapped(from: SocketAddr, to: SocketAddr, mut segment: Vec<u8>) -> Vec<u8> {
+    let bytes = segment.len();
+    let mut packet = header(from, to, bytes);
+    segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].fill(0);
     let mut sum = Sum::default();
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);
-    match (snapshot.remote.ip(), snapshot.local.ip()) {
+    match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             sum.add_pseudo_v4(from, to, Protocol::TCP.0, length);
         }

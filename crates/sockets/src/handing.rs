@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uncork_high::high;
-use uncork_stack::SocketId;
+use uncork_stack::{Detached, SocketId};
 
 use crate::Sockets;
 use crate::asked::Setting;
@@ -252,9 +252,20 @@ impl World {
         }
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);
-        self.turn();
+        self.bring_caught(place.link, &detached, first);
         taken.map_err(|_| Errno::ECONNABORTED)?;
         Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
+    }
+
+    /// What was in the device's ring when the kernel got the rest: without it the peer would wait for his timer.
+    pub(crate) fn bring_caught(&mut self, link: usize, detached: &Detached, fd: RawFd) {
+        self.turn();
+        let Some(link) = self.links().get_mut(link) else { return };
+        let caught = link.stack().take_caught();
+        let ends = (detached.snapshot.local, detached.snapshot.remote);
+        for segment in caught {
+            self.host.bring(ends, fd, &segment);
+        }
     }
 
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever

@@ -129,6 +129,10 @@ pub trait Host: Send {
     /// Why the kernel has not taken it.
     fn hand_over(&mut self, detached: &Detached, fd: RawFd, inet6: bool) -> Result<(), Reason>;
 
+    /// A segment of the peer's that the stack has got when `fd` had become the kernel's already, with the ends that it has: the
+    /// kernel is to have it, too. If it cannot, the peer sends it again.
+    fn bring(&mut self, ends: (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]);
+
     /// The process ends before a connection that it has closed does: the kernel sends what is left.
     ///
     /// # Errors

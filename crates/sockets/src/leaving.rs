@@ -4,6 +4,7 @@
 //! is one, or will be: it is the kernel's listener that others may have.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -88,6 +89,7 @@ impl World {
             let local = SocketAddr::new(detached.snapshot.local.ip(), one.local.port());
             // What cannot be passed on is closed.
             if let Ok(waiting) = self.host.to_kernel(&detached, one.ipv6, one.asked.settings()) {
+                self.bring_caught(link, &detached, waiting.as_raw_fd());
                 let _ = self.host.pass_on(local, waiting);
             }
         }
@@ -132,7 +134,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+    use std::os::fd::{OwnedFd, RawFd};
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
 
@@ -185,6 +187,7 @@ mod tests {
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
             Ok(())
         }
+        fn bring(&mut self, _: (SocketAddr, SocketAddr), _: RawFd, _: &[u8]) {}
         fn let_go(&mut self, _: &Detached) -> Result<(), Reason> {
             Ok(())
         }

@@ -1,6 +1,7 @@
 //! The privileged half is told to end, as a service that is started anew, and says so: what is on the stack becomes the
 //! kernel's while somebody is there who can make it so. (If it dies instead: [`World::look_at_host`].)
 
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use crate::outside::Outside;
@@ -51,8 +52,10 @@ impl World {
         let mut passed = Vec::new();
         for &(link, id) in &on {
             while let Some(detached) = self.detach_waiting(link, id) {
-                let waiting = self.host.to_kernel(&detached, ipv6, &settings);
-                passed.extend(waiting.ok().map(|waiting| (local, waiting)));
+                if let Ok(waiting) = self.host.to_kernel(&detached, ipv6, &settings) {
+                    self.bring_caught(link, &detached, waiting.as_raw_fd());
+                    passed.push((local, waiting));
+                }
             }
         }
         self.close_listeners(on);

@@ -31,6 +31,9 @@ macro_rules! same {
 
             /// See [`Stack::set_neighbour`].
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found);
+
+            /// See [`Stack::take_caught`].
+            fn take_caught(&mut self) -> Vec<Vec<u8>>;
         }
 
         impl Tcp for Stack {
@@ -52,6 +55,10 @@ macro_rules! same {
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
                 self.set_neighbour(now, remote, found);
             }
+
+            fn take_caught(&mut self) -> Vec<Vec<u8>> {
+                self.take_caught()
+            }
         }
 
         impl Tcp for Attached {
@@ -71,6 +78,11 @@ macro_rules! same {
 
             /// The instance asks for itself.
             fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}
+
+            /// The peer sends it again.
+            fn take_caught(&mut self) -> Vec<Vec<u8>> {
+                Vec::new()
+            }
         }
     };
 }

@@ -27,6 +27,36 @@ fn detach(lab: &mut Lab, socket: SocketId) -> Detached {
 }
 
 #[test]
+fn what_comes_while_a_connection_changes_hands_is_there_for_who_takes_it() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.take();
+    assert!(lab.stack.detach(lab.now, socket).is_some());
+    lab.send("P. 1:11(10) ack 1 win 500 <ts 300 0>");
+    lab.send("F. 11:11(0) ack 1 win 500 <ts 300 0>");
+    let caught = lab.stack.take_caught();
+    assert_eq!(caught.iter().map(Vec::len).collect::<Vec<_>>(), [20 + 12 + 10, 20 + 12]);
+    assert_eq!(caught[0][32..], (1..11).map(byte).collect::<Vec<_>>());
+    // From now on they come to who has it.
+    lab.send("P. 11:21(10) ack 1 win 500 <ts 300 0>");
+    assert!(lab.stack.take_caught().is_empty());
+    assert_eq!(lab.take(), [""; 0]);
+}
+
+#[test]
+fn no_more_is_kept_than_there_is_room_for_and_nothing_of_others() {
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.take();
+    assert!(lab.stack.detach(lab.now, socket).is_some());
+    for _ in 0..100 {
+        lab.send("P. 1:1001(1000) ack 1 win 500 <ts 300 0>");
+    }
+    let caught: usize = lab.stack.take_caught().iter().map(Vec::len).sum();
+    assert!((60_000..=64 * 1024).contains(&caught), "{caught}");
+}
+
+#[test]
 fn an_open_connection_with_something_in_each_queue() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted(SYN);

@@ -33,6 +33,11 @@ const BUSY_ENDS: usize = 6;
 const EXCHANGES: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(10);
+/// Connections that a child takes, each asked a little later.
+const CHANGES: u32 = 128;
+const STEP: Duration = Duration::from_micros(150);
+/// A peer sends again after 200 ms (TCP_RTO_MIN).
+const RETRANSMISSION: Duration = Duration::from_millis(190);
 
 #[test]
 fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
@@ -210,4 +215,35 @@ fn all_of(mut stream: TcpStream) -> Result<Vec<u8>> {
     let mut heard = Vec::new();
     stream.read_to_end(&mut heard).with_context(|| format!("behind {} octets", heard.len()))?;
     Ok(heard)
+}
+
+#[test]
+fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_timer() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("changing")?;
+    // An instance does not bring what has come to it: docs/STACK.md.
+    hosts.stop_instances()?;
+    let scratch = Scratch::new()?;
+    let server = crate::instances::server(&hosts, &scratch, "forks", PORT)?;
+    let mut late = Vec::new();
+    for at in 0..CHANGES {
+        let mut stream = hosts.connect(PORT)?;
+        // The parent gives it away some hundred microseconds behind the handshake.
+        let asked = Instant::now() + STEP * (at % 16);
+        while Instant::now() < asked {
+            std::hint::spin_loop();
+        }
+        stream.write_all(b"?")?;
+        stream.read_exact(&mut [0])?;
+        late.extend(Some(asked.elapsed()).filter(|took| *took >= RETRANSMISSION));
+    }
+    ensure!(
+        late.len() <= CHANGES as usize / 20,
+        "{} answers of {CHANGES} were late: {late:?}",
+        late.len()
+    );
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
 }

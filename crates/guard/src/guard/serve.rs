@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
 use uncork_driver::af_packet::{Handed, Settings};
-use uncork_guardian::{Reply, Request, VERSION, table};
+use uncork_guardian::{Octets, Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
 
@@ -74,6 +74,9 @@ impl Guard {
                 self.repair(at, &snapshot, inet6, descriptor.as_ref())
             }
             Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
+            Request::Bring { local, remote, ref segment } => {
+                self.bring((local, remote), segment, descriptor)
+            }
         };
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
@@ -319,6 +322,18 @@ impl Guard {
         }
         self.session_mut(at)?.gave_away(&ends);
         handover::start(socket.as_fd(), snapshot).map_err(|error| error.to_string())
+    }
+
+    /// A segment that came to the stack while the kernel has taken the connection over.
+    fn bring(
+        &self,
+        (local, remote): (SocketAddr, SocketAddr),
+        segment: &Octets,
+        socket: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        // Whoever has it may hear there what he likes.
+        proof::that_it_is_between(socket, self.listener.as_fd(), (local, remote))?;
+        handover::bring(local, remote, segment.as_slice()).map_err(|error| error.to_string())
     }
 
     /// The socket that is to take a connection, if that is one of this peer's.

@@ -245,6 +245,13 @@ impl Host for Guardian {
         self.fill(detached, socket, inet6)
     }
 
+    fn bring(&mut self, (local, remote): (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]) {
+        let Some(client) = &mut self.client else { return };
+        // SAFETY: a descriptor that was just filled. Should another thread have closed it, the guardian refuses what is there now.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let _ = client.bring(local, remote, segment, socket);
+    }
+
     fn let_go(&mut self, detached: &Detached) -> Result<(), Reason> {
         let inet6 = detached.snapshot.local.is_ipv6();
         let socket = super::outside::new_socket(inet6).map_err(|error| error.to_string())?;

@@ -20,6 +20,9 @@ use crate::interface::arrival::Incoming;
 /// taken it by then.
 const HANDED_OVER: Duration = Duration::from_secs(10);
 
+/// What is kept of segments for a connection that is just given away, at the most: all else its peer sends again.
+const CAUGHT_BYTES: usize = 64 * 1024;
+
 /// Ports and connections whose unknown segments are not answered, each until when.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
@@ -29,6 +32,10 @@ pub(super) struct Quiet {
     connections: BTreeMap<[u64; 5], Instant>,
     /// Their names, in the order in which they were given away.
     order: VecDeque<[u64; 5]>,
+    /// The one that was given away last, until its taker has it.
+    changes_hands: Option<[u64; 5]>,
+    /// What has come for it since: TCP's headers with what is behind them.
+    caught: Vec<Vec<u8>>,
 }
 
 impl Quiet {
@@ -43,8 +50,18 @@ impl Quiet {
     pub(super) fn add_connection(&mut self, tuple: &Tuple, now: Instant) {
         self.forget(now);
         let name = tuple.words();
+        self.caught.clear();
+        self.changes_hands = Some(name);
         if self.connections.insert(name, now + HANDED_OVER).is_none() {
             self.order.push_back(name);
+        }
+    }
+
+    /// Keeps a segment if it is for the connection that changes hands, and there is room.
+    fn catch(&mut self, tuple: &Tuple, segment: &[u8]) {
+        let caught: usize = self.caught.iter().map(Vec::len).sum();
+        if self.changes_hands == Some(tuple.words()) && caught + segment.len() <= CAUGHT_BYTES {
+            self.caught.push(segment.to_vec());
         }
     }
 
@@ -74,6 +91,13 @@ impl Stack {
     /// peers send them again, to where they belong. What opens a connection is taken as ever.
     pub fn quiet_until(&mut self, port: u16, until: Instant) {
         self.quiet.add_port(port, until);
+    }
+
+    /// Segments, each with TCP's header, that have come for the connection that was given away last, and which its taker has
+    /// not seen: they came after that, and before he got what comes. Nothing is kept from now on.
+    pub fn take_caught(&mut self) -> Vec<Vec<u8>> {
+        self.quiet.changes_hands = None;
+        std::mem::take(&mut self.quiet.caught)
     }
 
     /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that
@@ -126,6 +150,7 @@ impl Stack {
         segment: &Segment<'_>,
         incoming: &Incoming<'_>,
     ) {
+        self.quiet.catch(tuple, incoming.payload);
         let kernel_may = self.interface.shared && !self.listeners.is_anybody_at(tuple.local());
         if !kernel_may && !self.quiet.has(tuple, now) {
             self.reset(tuple, segment, incoming);
