@@ -23,6 +23,7 @@ use uncork_guardian::{Device, Place, Token};
 
 use crate::Error;
 use crate::capabilities;
+use crate::claims::Claims;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::queues::Queues;
@@ -64,6 +65,7 @@ pub struct Guard {
     /// The first process, as long as it lives.
     program: Option<OwnedFd>,
     steering: Steering,
+    claims: Claims,
     queues: Option<Queues>,
     prober: Prober,
     heir: Option<Heir>,
@@ -126,6 +128,7 @@ impl Guard {
             listener,
             program,
             steering,
+            claims: Claims::default(),
             queues,
             prober,
             heir: None,
@@ -329,10 +332,17 @@ impl Guard {
                 self.bury_stack(&session);
             }
         }
+        self.tidy_claims();
         // Not before: should this process end in between, it is the heir's.
         if let Some(heir) = &mut self.heir {
             heir.went(session.engine);
         }
+    }
+
+    /// What nobody has any more other guardians may have.
+    fn tidy_claims(&mut self) {
+        let held = sessions(&self.peers).into_iter().flat_map(Session::held).collect();
+        self.claims.keep_only(&held);
     }
 
     /// A stack has ended with its process.

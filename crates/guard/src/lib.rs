@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod capabilities;
+mod claims;
 pub mod devices;
 mod error;
 mod guard;

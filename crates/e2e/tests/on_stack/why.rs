@@ -1,13 +1,15 @@
 //! Where each socket of a program is, and why: asked while it runs, and told at its end.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use uncork_e2e::cpython::PYTHON;
 use uncork_e2e::hosts::THEIRS;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
@@ -21,6 +23,7 @@ const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KER
 const LOOPBACK: &str = "it listens at an address of the loopback device";
 const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
 
+const BY_ANOTHER: &str = "is on the stack of another program, which has a guardian of its own";
 const CAME_ANOTHER_WAY: &str = "it came to the kernel: not over one of the stack's devices";
 
 /// What `uncork stack why` has to say of each socket of `py/places.py`, and its exit status.
@@ -130,5 +133,43 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
         let count: u64 = of_it.filter_map(|(_, sockets)| sockets.as_u64()).sum();
         ensure!((1..=most).contains(&count), "{why}: {report:#}");
     }
+    Ok(())
+}
+
+/// Two that were started apart, as a new version beside the old one: by SO_REUSEPORT the kernel lets both listen.
+#[test]
+fn two_guardians_answer_for_one_port() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("guardians")?;
+    hosts.stop_instances()?;
+    let scratch = Scratch::new()?;
+    let start = |label: &str| {
+        let mut command = hosts.on_stack(PYTHON)?;
+        command.arg(artifact::source("py/shares.py")).arg(PORT.to_string());
+        Daemon::on_stack(command, &scratch.path(label), &hosts, PORT)
+    };
+    let first = start("first")?;
+    let second = start("second")?;
+    let told = || Ok(uncork(&["stack", "why", &second.pid().to_string()])?.0.contains(BY_ANOTHER));
+    wait_until("the second says why it is the kernel's", told)?;
+    for _ in 0..20 {
+        let stream = hosts.connect(PORT)?;
+        hosts.check_on_stack(&stream)?;
+        answered_by(stream, first.pid())?;
+    }
+    first.stop(Signal::SIGTERM)?;
+    for _ in 0..20 {
+        answered_by(hosts.connect(PORT)?, second.pid())?;
+    }
+    second.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+fn answered_by(mut stream: TcpStream, pid: u32) -> Result<()> {
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    ensure!(said == pid.to_string(), "{said} has answered, not {pid}");
     Ok(())
 }

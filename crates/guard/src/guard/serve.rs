@@ -212,6 +212,7 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
+        self.claims.take(&places)?;
         let (engine, new) = self.note_claim(at, local, places)?;
         let joined = self.steering.join(engine, &new, &sessions(&self.peers));
         let done =
@@ -220,6 +221,7 @@ impl Guard {
             Ok(()) => self.give_kept(),
             Err(_) => {
                 let _ = self.let_go(at, local);
+                self.tidy_claims();
             }
         }
         done
@@ -243,6 +245,7 @@ impl Guard {
 
     fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
         let done = self.let_go(at, local)?;
+        self.tidy_claims();
         self.tell_later(at, |program| Reply::Revoked { program, local });
         done
     }
