@@ -271,6 +271,7 @@ impl World {
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever
     /// will go on with it.
     pub(crate) fn share_with_child(&mut self, outside: &impl Outside) {
+        self.share_listeners();
         let has_some = self.give_each_its_own(outside, |socket| socket.forked = true);
         if has_some && self.requests.is_none() {
             self.requests = Requests::new().ok();

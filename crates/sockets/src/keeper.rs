@@ -6,6 +6,7 @@
 //! of them goes on; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
 //! gives the stack something to send. Each part (`parts`) has a keeper of its own.
 
+use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -25,6 +26,9 @@ const LOOKS_BEFORE_REST: u32 = 20;
 
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
+
+/// Threads that are looked at, to see whether one has work to do.
+const THREADS: usize = 64;
 
 /// A lock that is held for moments is free before so many looks.
 const TRIES: u32 = 1000;
@@ -176,15 +180,19 @@ impl<O: Outside> Sockets<O> {
                 if host_too {
                     world.look_at_host(&self.outside);
                 }
-                (world.look_after(&mut seen), world.has_requests())
+                let found = world.look_after(&mut seen);
+                (found, world.has_requests(), world.has_neglected())
             });
             if host_too {
                 self.answer_askers(part);
             }
             let found = match looked {
-                Ok(Some((found, asked))) => {
+                Ok(Some((found, asked, neglected))) => {
                     if asked {
                         self.outside.answer_children();
+                    }
+                    if neglected && are_others_asleep() {
+                        self.with(part, |world| world.leave_neglected(None));
                     }
                     found
                 }
@@ -265,6 +273,19 @@ impl<O: Outside> Sockets<O> {
         self.with(part, |world| world.look_at_host(&self.outside));
         self.answer_askers(part);
     }
+}
+
+/// Whether all other threads of this process sleep. One that has work to do comes to its listener by itself, sooner or
+/// later; whoever sleeps may do so for as long as somebody else likes. Where it cannot be seen, nobody sleeps.
+fn are_others_asleep() -> bool {
+    let own = nix::unistd::gettid().to_string();
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
+    let others = threads.flatten().filter(|thread| thread.file_name() != own.as_str());
+    others.take(THREADS).all(|thread| {
+        let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind the name, in which anything may stand: proc_pid_stat(5).
+        told.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'D']))
+    })
 }
 
 /// Whether the keeper waits for its timer.

@@ -45,6 +45,7 @@ mod link;
 mod listening;
 mod lost;
 pub mod name;
+mod neglect;
 mod nested;
 mod outside;
 mod parting;

@@ -21,6 +21,7 @@ use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{self, Link, Told};
 use crate::lost::Lost;
+use crate::neglect::{self, Shared};
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::table::{Kind, Place, Slot, Socket, Table};
@@ -39,9 +40,9 @@ pub(crate) enum For {
 
 /// A thread that sleeps.
 #[derive(Debug)]
-struct Sleeper {
-    bell: Bell,
-    waits_for: For,
+pub(crate) struct Sleeper {
+    pub(crate) bell: Bell,
+    pub(crate) waits_for: For,
 }
 
 /// What a thread needs to sleep.
@@ -89,7 +90,7 @@ pub(crate) struct World {
     links: Option<Result<Vec<Link>, Reason>>,
     pub(crate) table: Table,
     pub(crate) sets: Sets,
-    sleepers: Vec<Sleeper>,
+    pub(crate) sleepers: Vec<Sleeper>,
     /// What the kernel knows of the way to an address; opened when somebody asks.
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
@@ -120,6 +121,8 @@ pub(crate) struct World {
     pub(crate) begun: std::time::Instant,
     /// The instance is gone, and listeners were on its stack.
     pub(crate) lost: Option<Lost>,
+    /// Listeners that other processes have, too.
+    pub(crate) shared: Vec<Shared>,
     seed: fn() -> [u8; 32],
     pub(crate) tell: Tell,
 }
@@ -168,6 +171,7 @@ impl World {
             mark,
             begun: std::time::Instant::now(),
             lost: None,
+            shared: Vec::new(),
             seed,
             tell,
         }
@@ -237,6 +241,7 @@ impl World {
         self.told = told;
         self.pass_waiting();
         self.take_passed();
+        self.look_at_shared();
         self.refresh_shown();
         self.listen_again();
         if self.is_anybody_asleep() {
@@ -372,6 +377,8 @@ impl World {
 
     /// A thread is about to sleep.
     pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, rest: &mut Rest) {
+        self.come_back(&waits_for);
+        self.leave_neglected(Some(&waits_for));
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         bell.falls_asleep(self.table.part());
@@ -385,6 +392,9 @@ impl World {
             let (fds, limit) = link.wakes();
             rest.fds.extend(fds.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
             rest.limit = [rest.limit, limit].into_iter().flatten().min();
+        }
+        if self.is_neglecting() {
+            rest.limit = [rest.limit, Some(neglect::PATIENCE)].into_iter().flatten().min();
         }
         if self.lost.is_some() {
             rest.limit = [rest.limit, Some(Lost::PERIOD)].into_iter().flatten().min();

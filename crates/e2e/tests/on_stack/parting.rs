@@ -36,6 +36,8 @@ const LONG: Duration = Duration::from_secs(10);
 /// Connections that a child takes, each asked a little later.
 const CHANGES: u32 = 128;
 const STEP: Duration = Duration::from_micros(150);
+/// Connections to workers that take turns.
+const TURNS: usize = 40;
 /// A peer sends again after 200 ms (TCP_RTO_MIN).
 const RETRANSMISSION: Duration = Duration::from_millis(190);
 
@@ -246,4 +248,28 @@ fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_time
     );
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_comes_to_a_worker_that_waits_for_its_turn_waits_with_it() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("turns")?;
+    let scratch = Scratch::new()?;
+    for how in [&[][..], &["set"]] {
+        let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+        command.arg(artifact::source("py/turns.py")).arg(PORT.to_string());
+        command.arg(scratch.path("lock")).args(how);
+        let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+        for _ in 0..TURNS {
+            let mut stream = hosts.connect(PORT)?;
+            stream.set_read_timeout(Some(LONG))?;
+            stream.write_all(b"?")?;
+            stream.read_exact(&mut [0]).with_context(|| format!("{how:?}"))?;
+        }
+        drop(server);
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
 }

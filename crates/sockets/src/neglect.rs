@@ -1,0 +1,132 @@
+//! Processes that have a listener from before fork(2) share the kernel's one queue there: who accepts next gets who came
+//! first. On the stack each has a queue of its own, and a hash says who comes to which. So a process that sleeps on something
+//! else would leave its own waiting: on a lock by which workers take turns at accepting (apache2 prefork, uwsgi), or on
+//! a peer whom it serves. It leaves the port to the others instead, with all who wait, until it waits there again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::table::{Kind, Listener, Slot, Socket};
+use crate::world::{For, World};
+
+/// So long somebody may wait for a process that does something else.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
+
+/// A listener that other processes have, too.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    slot: Slot,
+    /// Since when somebody waits whom nobody here is about to accept.
+    neglected: Option<Instant>,
+}
+
+impl World {
+    /// fork(2) is about to happen: listeners are both's from then on.
+    pub(crate) fn share_listeners(&mut self) {
+        let listens = |socket: &Socket| matches!(socket.kind, Kind::Listener(_));
+        let all: Vec<_> =
+            self.table.iter().filter(|(_, socket)| listens(socket)).map(|(slot, _)| slot).collect();
+        for slot in all {
+            if !self.shared.iter().any(|one| one.slot == slot) {
+                self.shared.push(Shared { slot, neglected: None });
+            }
+        }
+    }
+
+    /// Looks who waits, and whether anybody here sleeps until somebody comes there.
+    pub(crate) fn look_at_shared(&mut self) {
+        if self.shared.is_empty() {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.shared);
+        all.retain_mut(|one| {
+            if self.table.get(one.slot).is_none() {
+                return false;
+            }
+            let waits = self.readiness(one.slot) != 0 && !self.is_awaited(one.slot);
+            one.neglected =
+                if waits { one.neglected.or_else(|| Some(Instant::now())) } else { None };
+            true
+        });
+        self.shared = all;
+    }
+
+    /// Whether somebody may soon have waited for too long.
+    pub(crate) fn is_neglecting(&self) -> bool {
+        self.shared.iter().any(|one| one.neglected.is_some())
+    }
+
+    /// Whether somebody has.
+    pub(crate) fn has_neglected(&self) -> bool {
+        let is_too_long = |since: Instant| since.elapsed() >= PATIENCE;
+        self.shared.iter().any(|one| one.neglected.is_some_and(is_too_long))
+    }
+
+    /// Leaves those to the others for whom nobody here comes: each of its threads sleeps on something else, or is about to
+    /// sleep for what is said.
+    pub(crate) fn leave_neglected(&mut self, about: Option<&For>) {
+        if !self.has_neglected() {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.shared);
+        for one in &mut all {
+            let is_too_long = one.neglected.is_some_and(|since| since.elapsed() >= PATIENCE);
+            if is_too_long && !about.is_some_and(|about| self.is_for(about, one.slot)) {
+                one.neglected = None;
+                self.leave_for_now(one.slot);
+            }
+        }
+        self.shared = all;
+    }
+
+    fn leave_for_now(&mut self, slot: Slot) {
+        let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(slot)
+        else {
+            return;
+        };
+        let mut left = Listener::new(listener.local, listener.v6_only, listener.backlog);
+        std::mem::swap(&mut left.on, &mut listener.on);
+        std::mem::swap(&mut left.passed, &mut listener.passed);
+        let (ipv6, asked) = (*ipv6, Arc::clone(asked));
+        self.leave(left, ipv6, asked);
+    }
+
+    /// Somebody waits at these, or at all members of a set: those that were left are the stack's again.
+    pub(crate) fn come_back(&mut self, to: &For) {
+        let all = std::mem::take(&mut self.shared);
+        for one in &all {
+            if self.is_left(one.slot) && self.is_for(to, one.slot) {
+                self.ensure_listening(one.slot);
+            }
+        }
+        self.shared = all;
+    }
+
+    fn is_left(&mut self, slot: Slot) -> bool {
+        self.table.get(slot).is_some_and(
+            |socket| matches!(&socket.kind, Kind::Listener(listener) if listener.on.is_empty()),
+        )
+    }
+
+    /// Whether a thread sleeps until somebody comes to this listener.
+    fn is_awaited(&mut self, slot: Slot) -> bool {
+        let sleepers = std::mem::take(&mut self.sleepers);
+        let part = self.table.part();
+        let awaited = sleepers
+            .iter()
+            .any(|one| one.bell.is_asleep(part) && self.is_for(&one.waits_for, slot));
+        self.sleepers = sleepers;
+        awaited
+    }
+
+    fn is_for(&mut self, waits_for: &For, slot: Slot) -> bool {
+        match waits_for {
+            For::Socket(one) => *one == slot,
+            For::Sockets(all) => all.contains(&slot),
+            For::Set(set) => self
+                .table
+                .get(slot)
+                .is_some_and(|socket| socket.watches.iter().any(|watch| watch.is_of(*set))),
+        }
+    }
+}
