@@ -195,3 +195,34 @@ fn a_port_takes_so_many_engines_and_no_more() {
     let error = owned.share(Protocol::Tcp, at(PORT), &engines, Sharing::Shared).unwrap_err();
     assert!(matches!(error, Error::Full), "{error}");
 }
+
+#[test]
+fn a_stack_has_what_nobody_answers_for_any_more() {
+    if skipped("a_stack_has_what_nobody_answers_for_any_more") {
+        return;
+    }
+    let (link, owned, mut ports) = open("orphan", 1);
+    let _listener = link.ours.within(|| Ok(TcpListener::bind(at(PORT))?)).unwrap();
+    owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
+    let mut knock = || {
+        let short = Duration::from_millis(200);
+        let connect = move || Ok(TcpStream::connect_timeout(&at(PORT), short).is_ok());
+        let by_kernel = link.kernels.within(connect).unwrap();
+        let mut frames = 0;
+        ports[0].receive(64, &mut |_| frames += 1).unwrap();
+        (by_kernel, frames > 0)
+    };
+    let (by_kernel, by_stack) = (true, true);
+    assert_eq!(knock(), (!by_kernel, by_stack), "nobody has said that he answers for it");
+    let ends = || {
+        drop(owned.answer_for().unwrap());
+        assert_eq!(knock(), (!by_kernel, by_stack), "he has given it back");
+        let answering = owned.answer_for().unwrap();
+        assert_eq!(knock(), (!by_kernel, by_stack), "he answers for it");
+        std::mem::forget(answering);
+    };
+    // Or it would be the closure's end that is waited for, not the thread's.
+    thread::scope(|scope| scope.spawn(ends).join()).unwrap();
+    // The filters are where they were.
+    assert_eq!(knock(), (by_kernel, !by_stack), "he has ended");
+}

@@ -172,6 +172,8 @@ impl Guard {
     ///
     /// If the kernel does not let it wait.
     pub fn run(mut self) -> io::Result<()> {
+        // Should it be killed, all is the kernel's before any of those who are served can hear of it.
+        let _answering = self.steering.answer_for()?;
         if let Some(heir) = &mut self.heir {
             heir.begin(&[]);
         }

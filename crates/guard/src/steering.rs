@@ -11,7 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use uncork_bpf::owned::{self, Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Sharing};
+use uncork_bpf::owned::{
+    self, Answering, Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Sharing,
+};
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
 
@@ -62,6 +64,11 @@ impl Steering {
     /// The filter of an engine's packet sockets.
     pub(crate) fn filter(&self, engine: Engine) -> Result<OwnedFd, owned::Error> {
         self.owned.filter_for(engine)
+    }
+
+    /// As long as this thread lives, or has this ([`Owned::answer_for`]).
+    pub(crate) fn answer_for(&self) -> io::Result<Answering> {
+        self.owned.answer_for()
     }
 
     /// What hands over what comes by a device's queues.

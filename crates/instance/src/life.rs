@@ -166,7 +166,8 @@ struct Life {
 impl Life {
     fn live(&mut self) -> Result<(), Error> {
         loop {
-            // Before frames are taken in: without a guardian they are the kernel's, too, and two would answer.
+            // Before frames are taken in: those that had come before the guardian's end. Whoever was answered now would
+            // be reset, by the kernel; who is not asks again, and is the kernel's.
             if self.looked.elapsed() >= LOOKS_AFTER && !self.look_around() {
                 return Ok(());
             }

@@ -1,10 +1,17 @@
-//! Attaching a program to what comes into a device (tcx, Linux 6.6; XDP by a link, Linux 5.9).
+//! What ties the filters to the kernel, for as long as somebody lives: attaching a program to what comes into a device
+//! (tcx, Linux 6.6; XDP by a link, Linux 5.9), and telling them of the end of who answers for them.
 //!
 //! The one file of this crate with `unsafe`: libbpf-rs has no calls for it.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::ptr::{self, NonNull};
+
+/// Octets of `struct life` (`owned/maps.h`), at the beginning of a page of its own.
+pub(super) const LIFE_BYTES: usize = 64;
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
 
 /// Attaches `program` to what comes into the device of this number, of the network namespace of this
 /// thread. It is detached when the descriptor is closed: whatever ends the process, nothing is left.
@@ -15,7 +22,7 @@ pub(super) fn attach_ingress(program: BorrowedFd<'_>, device: i32) -> io::Result
             program.as_raw_fd(),
             device,
             libbpf_sys::BPF_TCX_INGRESS,
-            std::ptr::null(),
+            ptr::null(),
         )
     };
     owned(fd)
@@ -56,4 +63,121 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: a descriptor that was just made for us, and that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Held by one thread, in memory that the filters read. It is a mutex that is robust (pthread_mutexattr_setrobust(3)): when
+/// a thread ends that holds one, the kernel writes that into its first word (FUTEX_OWNER_DIED; glibc's is the futex). It
+/// does so while it takes the thread's memory away, and only after that, its descriptors (do_exit).
+///
+/// It stays with the thread that has made it, who alone may unlock it.
+#[derive(Debug)]
+pub struct Answering(NonNull<libc::pthread_mutex_t>);
+
+impl Answering {
+    /// Locks the mutex in a map that can be mapped, and in whose first entry nobody has one.
+    pub(super) fn by(map: BorrowedFd<'_>) -> io::Result<Self> {
+        let (protection, how) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that there is.
+        let begin =
+            unsafe { libc::mmap(ptr::null_mut(), LIFE_BYTES, protection, how, map.as_raw_fd(), 0) };
+        if begin == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mutex = NonNull::new(begin.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: memory for a mutex, aligned to a page, that nobody else uses and that stays until it is unlocked.
+        unsafe { lock_robust(mutex.as_ptr()) }.inspect_err(|_| {
+            // SAFETY: exactly what mmap gave, in which there is no mutex that anybody holds.
+            let _ = unsafe { libc::munmap(begin, LIFE_BYTES) };
+        })?;
+        Ok(Self(mutex))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        // SAFETY: locked by this thread, as this is neither sent nor shared; and exactly what mmap gave, of which the
+        // thread's list of mutexes knows no more when it is unlocked.
+        unsafe {
+            libc::pthread_mutex_unlock(self.0.as_ptr());
+            libc::munmap(self.0.as_ptr().cast(), LIFE_BYTES);
+        }
+    }
+}
+
+/// Makes a mutex whose end of its owner is told, and locks it.
+///
+/// # Safety
+///
+/// There is memory for one, of nobody else's, which stays as long as it is locked.
+unsafe fn lock_robust(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
+    let done = |error| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
+    // SAFETY: plain data, which the next call sets up.
+    let mut kind: libc::pthread_mutexattr_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the attributes live until behind their last use, and the caller answers for the mutex.
+    unsafe {
+        done(libc::pthread_mutexattr_init(&raw mut kind))?;
+        let made =
+            done(libc::pthread_mutexattr_setrobust(&raw mut kind, libc::PTHREAD_MUTEX_ROBUST))
+                .and_then(|()| {
+                    let shared = libc::PTHREAD_PROCESS_SHARED;
+                    done(libc::pthread_mutexattr_setpshared(&raw mut kind, shared))
+                })
+                .and_then(|()| done(libc::pthread_mutex_init(mutex, &raw const kind)));
+        libc::pthread_mutexattr_destroy(&raw mut kind);
+        made?;
+        done(libc::pthread_mutex_lock(mutex))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::FileExt as _;
+    use std::thread;
+
+    use super::*;
+
+    /// `FUTEX_OWNER_DIED` and `FUTEX_TID_MASK` of linux/futex.h.
+    const DIED: u32 = 0x4000_0000;
+    const OWNER: u32 = 0x3fff_ffff;
+
+    fn memory() -> File {
+        // SAFETY: a name that ends, and no flags.
+        let memory = owned(unsafe { libc::memfd_create(c"uncork-life".as_ptr(), 0) }).unwrap();
+        let memory = File::from(memory);
+        memory.set_len(LIFE_BYTES as u64).unwrap();
+        memory
+    }
+
+    fn word(memory: &File) -> u32 {
+        let mut octets = [0; 4];
+        memory.read_exact_at(&mut octets, 0).unwrap();
+        u32::from_ne_bytes(octets)
+    }
+
+    #[test]
+    fn a_thread_that_ends_without_a_word_is_told_of_in_the_first_word() {
+        let memory = memory();
+        let ends = || {
+            let answering = Answering::by(memory.as_fd()).unwrap();
+            // SAFETY: only asks.
+            let own = unsafe { libc::gettid() };
+            assert_eq!((word(&memory) & OWNER).cast_signed(), own);
+            assert_eq!(word(&memory) & DIED, 0);
+            std::mem::forget(answering);
+        };
+        // Or it would be the closure's end that is waited for, not the thread's.
+        thread::scope(|scope| scope.spawn(ends).join()).unwrap();
+        assert_eq!(word(&memory), DIED);
+    }
+
+    #[test]
+    fn who_gives_it_back_has_not_died() {
+        let memory = memory();
+        let answers = || drop(Answering::by(memory.as_fd()).unwrap());
+        thread::scope(|scope| scope.spawn(answers).join()).unwrap();
+        assert_eq!(word(&memory), 0);
+        answers();
+    }
 }

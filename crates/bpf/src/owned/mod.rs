@@ -41,6 +41,7 @@ use self::counts::{COUNTS, Counts};
 use self::layout::{connection_key, constants, mapped, members, port_key, standing_key};
 use crate::tracer::is_section;
 
+pub use self::link::Answering;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
@@ -49,8 +50,11 @@ const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
 
 /// Maps that all filters share.
-const MAPS: [&str; 7] =
-    ["addresses", "listeners", "connections", "dropped", "begun", "standing", COUNTS];
+const MAPS: [&str; 8] =
+    ["addresses", "listeners", "connections", "dropped", "begun", "standing", LIFE, COUNTS];
+
+/// The map with the futex of who answers for the others.
+const LIFE: &str = "life";
 
 /// In place of an engine (`owned/maps.h`).
 const KERNEL: u32 = 0;
@@ -185,7 +189,7 @@ pub struct Owned {
     /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
     /// In the order of [`MAPS`].
-    maps: [MapHandle; 7],
+    maps: [MapHandle; 8],
     counts: Counts,
     links: Vec<OwnedFd>,
 }
@@ -208,9 +212,9 @@ impl Owned {
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
         let object = open(OBJECT, settings, Engine::ONLY, seed, false)?.load()?;
-        let [addresses, listeners, connections, dropped, begun, standing, counts] =
+        let [addresses, listeners, connections, dropped, begun, standing, life, counts] =
             MAPS.map(|name| map(&object, name));
-        let counts = counts?;
+        let (life, counts) = (life?, counts?);
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
             settings,
@@ -218,7 +222,7 @@ impl Owned {
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
             counts: Counts::in_map(map(&object, COUNTS)?),
-            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?, counts],
+            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?, life, counts],
             links: Vec::new(),
         })
     }
@@ -242,6 +246,18 @@ impl Owned {
         })?;
         self.links.push(link);
         Ok(())
+    }
+
+    /// This thread answers for what is entered here. Should it end before it gives that back, all is the kernel's at
+    /// once, and nothing a stack's any more, to all filters at the same time. That is so before anybody can hear of the
+    /// end of its process, and before the filters are detached, which otherwise comes some time before or after a stack
+    /// hears of it: in between two would answer, or nobody.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn answer_for(&self) -> io::Result<Answering> {
+        Answering::by(self.maps[6].as_fd())
     }
 
     /// The program for the packet socket (SO_ATTACH_BPF): it lets in what is the stack's, errors of
@@ -481,7 +497,11 @@ mod tests {
             let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
             assert_eq!(map.initial_value().unwrap()[..values.len()], values);
         }
-        let map = object.maps().find(|map| map.name() == "listeners").unwrap();
-        assert_eq!(map.value_size() as usize, members(&[], Sharing::Alone).unwrap().len());
+        let value_bytes = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name).unwrap();
+            map.value_size() as usize
+        };
+        assert_eq!(value_bytes("listeners"), members(&[], Sharing::Alone).unwrap().len());
+        assert_eq!(value_bytes(LIFE), link::LIFE_BYTES);
     }
 }

@@ -4,6 +4,7 @@
 //! Whoever loses his connection by it hears of that at once, the others are served on, nothing is left, and the next
 //! start works.
 
+mod at_once;
 mod dice;
 mod heard;
 mod held_up;

@@ -113,6 +113,28 @@ struct {
 	__type(value, __u32);
 } begun SEC(".maps");
 
+/* linux/futex.h: set by the kernel when the thread that holds the futex ends, however it does. */
+#define FUTEX_OWNER_DIED 0x40000000
+
+/*
+ * Held by who answers for all of this, as long as he lives. The kernel says here that he has ended before it closes the
+ * first of his descriptors: before the filters are detached, and before anybody else can hear of his end.
+ */
+struct life {
+	__u32 futex;
+	/* What libc has beside it. */
+	__u32 rest[15];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	/* The futex is in memory of his process. */
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct life);
+} life SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -89,6 +89,18 @@ static __always_inline const struct members *members_at(const struct counts *the
 	return bpf_map_lookup_elem(&listeners, listener);
 }
 
+/*
+ * Whether he has ended who answered for what is in the maps. Then all is the kernel's, at the same time to who lets packets
+ * in and to who keeps them from the kernel: or there would be a while in which two answer, or nobody.
+ */
+static __always_inline bool is_orphaned(void)
+{
+	__u32 key = 0;
+	const struct life *his = bpf_map_lookup_elem(&life, &key);
+
+	return !his || his->futex & FUTEX_OWNER_DIED;
+}
+
 /* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
@@ -100,7 +112,7 @@ static __always_inline __u32 owner(const struct packet *packet, enum changes cha
 	__u32 key = 0;
 
 	there = bpf_map_lookup_elem(&counts, &key);
-	if (!there)
+	if (!there || is_orphaned())
 		return KERNEL;
 	engine = there->addresses ? bpf_map_lookup_elem(&addresses, &packet->local) : NULL;
 	if (engine)
