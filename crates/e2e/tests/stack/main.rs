@@ -4,7 +4,7 @@
 mod rig;
 
 use anyhow::Result;
-use rig::{same_on_the_stack, same_on_the_stacks_of_threads};
+use rig::{MAPPED, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
 use uncork_e2e::alone;
 
 #[test]
@@ -77,3 +77,38 @@ fn threads_with_stacks_of_their_own_are_in_each_others_way() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_copy_made_before_connect_or_listen_is_another_socket() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_aliases")?;
+    same_on_the_stacks_of_threads("stack_aliases")
+}
+
+#[test]
+fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_sets")?;
+    same_on_the_stacks_of_threads("stack_sets")
+}
+
+#[test]
+fn ipv6_is_otherwise() -> Result<()> {
+    let _alone = alone();
+    for name in BY_ADDRESS {
+        same_on_the_stack_by(V6, name)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn ipv4_by_sockets_of_ipv6_is_otherwise() -> Result<()> {
+    let _alone = alone();
+    for name in BY_ADDRESS {
+        same_on_the_stack_by(MAPPED, name)?;
+    }
+    Ok(())
+}
+
+/// Programs that take what addresses they are told.
+const BY_ADDRESS: [&str; 1] = ["stack_aliases"];

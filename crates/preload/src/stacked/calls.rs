@@ -14,7 +14,7 @@ use uncork_posix::socket::flag;
 use uncork_posix::whereabouts::OnStack;
 use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
 
-use super::{SOCKETS, accepting, done, fail, handlers, has, is_on, many, mark, places};
+use super::{SOCKETS, accepting, aliases, done, fail, handlers, has, is_on, mark, places};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
@@ -132,10 +132,6 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     }
     let asked = asked_of(fd);
     let is_new = !has(fd);
-    if is_new {
-        // From here on it is none of the other half's.
-        POSIX.closing(fd, Call::Accept);
-    }
     let v6_only = ipv6
         && option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
             .is_none_or(|value| value.iter().any(|octet| *octet != 0));
@@ -144,7 +140,7 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     if is_new {
         let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
         places::listens_later(fd);
-        mark(fd, state::STACK);
+        aliases::go_over(fd, &aliases::others(fd), Call::Accept);
     }
 }
 
@@ -264,6 +260,13 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     if is_kernels(fd) {
         return kernels(ASKED_FOR);
     }
+    if aliases::is_elsewhere(fd) {
+        return kernels(aliases::ELSEWHERE);
+    }
+    let others = aliases::others(fd);
+    if aliases::are_standard(&others) {
+        return kernels("it is standard input, output or error (dup)");
+    }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
     let remote = name::read(bytes).ok()?;
@@ -289,12 +292,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         return kernels(&why);
     }
     places::on_stack(fd, OnStack::Connected);
-    let set = POSIX.set_of(fd);
-    POSIX.closing(fd, Call::Connect);
-    mark(fd, state::STACK);
-    if let Some(set) = set {
-        many::move_to_stack(set, fd);
-    }
+    aliases::go_over(fd, &others, Call::Connect);
     if non_blocking {
         return Some(fail(Errno::EINPROGRESS) as c_int);
     }

@@ -6,10 +6,11 @@ use core::time::Duration;
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
+use uncork_posix::socket::flag;
 
 use super::{SOCKETS, count, done, fail, handlers, has, has_set, is_on, mark, outside};
 use crate::raw::raw;
-use crate::{real, table};
+use crate::{POSIX, real, table};
 
 /// Whether some of these are on the stack.
 ///
@@ -232,14 +233,32 @@ pub(crate) fn entered(set: c_int, fd: c_int) {
     }
 }
 
-/// A member of a kernel's set has become the stack's (by connect(2), as some programs enter their sockets
-/// before): so does its membership.
+/// The sets that a socket of the kernel's may be a member of. Of one that was entered into several only the last is
+/// known: all that are open, then.
+pub(super) fn sets_of(fd: c_int) -> Vec<c_int> {
+    let has_many = POSIX.find(fd).is_some_and(|at| at.socket.is(flag::MANY_SETS));
+    if has_many { open_sets() } else { POSIX.set_of(fd).into_iter().collect() }
+}
+
+/// All sets that are open, as /proc tells.
+fn open_sets() -> Vec<c_int> {
+    const IS: &str = "anon_inode:[eventpoll]";
+    let Ok(all) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let sets = all
+        .flatten()
+        .filter(|one| std::fs::read_link(one.path()).is_ok_and(|what| what.as_os_str() == IS));
+    sets.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A member of a kernel's set has become the stack's (by connect(2) or listen(2), as some programs enter their sockets
+/// before): so does its membership. One that listens is a member of both.
 pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     let Some(event) = membership(set, fd) else { return };
     let remove = libc::EPOLL_CTL_DEL;
     // SAFETY: no pointers.
-    let removed = unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) };
-    if removed.is_ok() && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
+    let is_free =
+        SOCKETS.is_listener(fd) || unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) }.is_ok();
+    if is_free && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
         mark(set, state::STACK_SET);
     }
 }

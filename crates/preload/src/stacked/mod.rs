@@ -5,6 +5,7 @@
 //! Pointers become slices here, results become errno, and nothing is decided.
 
 mod accepting;
+mod aliases;
 mod calls;
 mod handing;
 pub(crate) mod handlers;

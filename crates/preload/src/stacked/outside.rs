@@ -56,6 +56,16 @@ pub(super) fn new_socket(ipv6: bool) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// What names the kernel's socket behind a descriptor, whichever of its descriptors that is.
+pub(super) fn inode(fd: RawFd) -> Option<u64> {
+    // SAFETY: a structure of all zeros is one; the kernel writes nothing but it.
+    unsafe {
+        let mut about: libc::stat = core::mem::zeroed();
+        raw!(SYS_fstat, fd, &raw mut about).ok()?;
+        Some(about.st_ino)
+    }
+}
+
 /// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
 pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     if !super::is_on() {
