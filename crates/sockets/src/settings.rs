@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use crate::asked::Meaning;
 use crate::outside::Outside;
 use crate::table::{Kind, Socket};
-use crate::{Sockets, connected, errno, info};
+use crate::{Sockets, connected, connection, errno, info};
 
 /// linux/sockios.h; SIOCOUTQ is TIOCOUTQ by another name.
 const SIOCOUTQNSD: u64 = 0x894b;
@@ -58,6 +58,31 @@ impl<O: Outside> Sockets<O> {
         // TCP_CORK that is taken off lets something go.
         self.keeper_must_send(self.at(fd));
         Ok(known)
+    }
+
+    /// The error of a connection, told once (SO_ERROR).
+    ///
+    /// # Errors
+    ///
+    /// That error; nothing else is one here.
+    pub fn take_error(&self, fd: RawFd) -> Result<(), Errno> {
+        let error = self.call(fd, |world| {
+            let place = connection(world.table.find(fd)?.1)?;
+            // What has come since.
+            world.turn_if_due();
+            Ok(world.link(place)?.0.stack().take_error(place.id))
+        });
+        error.ok().flatten().map_or(Ok(()), |error| Err(errno::of_connection(error)))
+    }
+
+    /// The error of a connection was taken by a call that had something else to tell: the next one tells it.
+    pub fn put_back_error(&self, fd: RawFd, error: Errno) {
+        let Some(error) = errno::to_connection(error) else { return };
+        let _ = self.call(fd, |world| {
+            let place = connection(world.table.find(fd)?.1)?;
+            world.link(place)?.0.stack().put_back_error(place.id, error);
+            Ok(())
+        });
     }
 
     /// getsockopt(2) of a connection: the value, of which the caller takes as much as he has room for.
