@@ -93,6 +93,12 @@ fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<(
 }
 
 #[test]
+fn a_bad_address_ends_the_program() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_faults")
+}
+
+#[test]
 fn ipv6_is_otherwise() -> Result<()> {
     let _alone = alone();
     for name in BY_ADDRESS {

@@ -8,7 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 
-use super::{SOCKETS, count, done, fail, handlers, has, has_set, is_on, mark, outside};
+use super::{SOCKETS, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
 
@@ -18,7 +18,7 @@ use crate::{POSIX, real, table};
 /// `fds` has `number` of them.
 pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     // A process cannot have more descriptors than this.
-    if fds.is_null() || number > 1 << 20 || !super::ON.load(Relaxed) {
+    if faults::is_nowhere(fds) || number > 1 << 20 || !super::ON.load(Relaxed) {
         return false;
     }
     // SAFETY: as promised.
@@ -112,7 +112,7 @@ fn looked_at(number: c_int) -> usize {
 /// # Safety
 /// Each set is null or has room for `number` bits.
 pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
-    if !is_on() {
+    if !is_on() || sets.into_iter().any(|set| faults::is_bad(set)) {
         return false;
     }
     let number = number.min(table::HIGHEST.load(Relaxed) + 1).max(0) as usize;
@@ -212,7 +212,7 @@ pub(crate) unsafe fn control_set(
         }
     }
     // SAFETY: as promised.
-    let event = unsafe { event.as_ref() }.copied();
+    let event = (!faults::is_nowhere(event)).then(|| unsafe { *event });
     let result = SOCKETS.control_set(set, operation, fd, event);
     if result.is_ok() && operation == libc::EPOLL_CTL_ADD {
         mark(set, state::STACK_SET);
@@ -301,7 +301,7 @@ pub(crate) unsafe fn wait_for_set(
     if !(1..=MOST_EVENTS).contains(&most) {
         return fail(nix::errno::Errno::EINVAL) as c_int;
     }
-    if events.is_null() {
+    if faults::is_nowhere(events) {
         return fail(nix::errno::Errno::EFAULT) as c_int;
     }
     handlers::begin();

@@ -7,6 +7,7 @@
 mod accepting;
 mod aliases;
 mod calls;
+mod faults;
 mod handing;
 pub(crate) mod handlers;
 mod host;
@@ -28,6 +29,7 @@ use uncork_sockets::{Held, Sockets};
 use crate::{POSIX, linux, table};
 
 pub(crate) use calls::*;
+pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
 pub(crate) use many::*;
 pub(crate) use outside::{Process, is_own, own_descriptors};
