@@ -15,7 +15,7 @@ static void far_listens(void)
 
 static int connects(int fd) { return connect(fd, (struct sockaddr *)&there, there_length); }
 
-static int made(int flags) { return socket(there.ss_family, SOCK_STREAM | flags, 0); }
+static int made(int flags) { return far_socket(flags); }
 
 static int copied(int fd, int way)
 {

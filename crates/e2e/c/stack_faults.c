@@ -190,7 +190,7 @@ int main(int count, char **arguments)
         close(fd);
         accepts(bad);
         /* What is not connected. */
-        fd = socket(AF_INET, SOCK_STREAM, 0);
+        fd = far_socket(0);
         printf("connect: %s\n", result(connect(fd, bad, 16)));
         close(fd);
     }

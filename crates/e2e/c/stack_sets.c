@@ -27,7 +27,7 @@ static void over(int fd)
     far("close 0");
 }
 
-static int made(void) { return socket(there.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0); }
+static int made(void) { return far_socket(SOCK_NONBLOCK); }
 
 static const char *enters(int set, int fd, unsigned events, int data)
 {

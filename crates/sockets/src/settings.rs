@@ -94,9 +94,11 @@ impl<O: Outside> Sockets<O> {
     pub fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<Option<Vec<u8>>, Errno> {
         self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
-            let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, .. } = socket else {
+            let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, v6_only, .. } = socket
+            else {
                 return Ok(None);
             };
+            let v6_only = *v6_only;
             if level == libc::SOL_IPV6 && !*ipv6 {
                 // The kernel knows how to refuse that.
                 return Ok(None);
@@ -117,6 +119,7 @@ impl<O: Outside> Sockets<O> {
                     error.map_or(0, |error| error as i32).cast_unsigned()
                 }
                 (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
+                (libc::SOL_IPV6, libc::IPV6_V6ONLY) => v6_only.into(),
                 (libc::SOL_SOCKET, SO_MEMINFO) => return Ok(Some(vec![0; MEMORY_WORDS * 4])),
                 (libc::SOL_TCP, libc::TCP_INFO) => {
                     let info = stack.info(now, place.id);

@@ -133,16 +133,19 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     }
     let asked = asked_of(fd);
     let is_new = !has(fd);
-    let v6_only = ipv6
-        && option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
-            .is_none_or(|value| value.iter().any(|octet| *octet != 0));
-    let end = ListeningEnd { local, ipv6, v6_only };
+    let end = ListeningEnd { local, ipv6, v6_only: ipv6 && is_v6_only(fd) };
     SOCKETS.listen(fd, end, backlog.clamp(1, 65_535).unsigned_abs(), asked);
     if is_new {
         let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
         places::listens_later(fd);
         aliases::go_over(fd, &aliases::others(fd), Call::Accept);
     }
+}
+
+/// IPV6_V6ONLY, which binding to an address of IPv6 sets, too.
+fn is_v6_only(fd: c_int) -> bool {
+    option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
+        .is_none_or(|value| value.iter().any(|octet| *octet != 0))
 }
 
 /// A descriptor came from outside: at the start, of a server that is upgraded or started with its sockets (systemd),
@@ -283,6 +286,8 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         Ok(source) => source,
         Err(why) => return kernels(&why),
     };
+    // As the program has made it: before it is bound.
+    let v6_only = ipv6 && is_v6_only(fd);
     // The kernel reserves the port.
     let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
     let port = free_port(source, remote, bound, ipv6);
@@ -296,7 +301,8 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     }
     let non_blocking = is_non_blocking(fd);
     let asked = asked_of(fd);
-    if let Err(why) = SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
+    let (ends, family) = ((local, remote), (ipv6, v6_only));
+    if let Err(why) = SOCKETS.begin_connect(fd, ends, family, non_blocking, asked) {
         return kernels(&why);
     }
     places::on_stack(fd, OnStack::Connected);
