@@ -173,9 +173,9 @@ static void dissolved(void)
     printf(", peer %s %s", named(fd, true), named(copy, true));
     printf(", it has %s", far("end 1 1000"));
     far("close 1");
+    /* Not counted: an instance may not be done with the first one, and the kernel makes the second. */
     printf(", again %s", result(connects(copy)));
     far_ok(far("accept 1 0"));
-    far_count(there_port);
     talks(fd, copy);
     printf("\n");
     close(copy);

@@ -124,6 +124,62 @@ static void names_of_failures(void)
     }
 }
 
+/* From a socket of one family to an address of another, by itself or bound to one, and what else is no address. */
+static void families(void)
+{
+    const char *to[] = {"10.95.0.2", "fd95::2", "::ffff:10.95.0.2", "0.0.0.0", "::", "255.255.255.255", "10.95.0.255",
+                        "224.0.0.1", "ff02::1", "10.95.0.1", "::1", "fe80::1", "::ffff:0.0.0.0"};
+    const char *bound[] = {"", "10.95.0.1", "fd95::1", "::ffff:10.95.0.1", "::", "only v6", "0.0.0.0"};
+    int ports[2] = {atoi(far("listen 40 0.0.0.0")), 0}, on = 1;
+    char text[16];
+    snprintf(text, sizeof text, "%d", ports[0]);
+    ports[1] = atoi(far("listen 41 fd95::2 %s", text));
+    printf("families: the same port %s\n", yes(ports[0] == ports[1]));
+    for (int family = 0; family < 2; family++)
+        for (size_t at = 0; at < sizeof bound / sizeof *bound; at++) {
+            printf("family %d, bound %s:", family, bound[at]);
+            for (size_t goal = 0; goal < sizeof to / sizeof *to; goal++) {
+                struct sockaddr_storage name;
+                int fd = socket(family ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+                setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 30000}, sizeof(struct timeval));
+                if (!strcmp(bound[at], "only v6"))
+                    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+                else if (*bound[at]) {
+                    socklen_t length = far_name(&name, bound[at], 0);
+                    if (bind(fd, (struct sockaddr *)&name, length)) {
+                        printf(" %s", strerrorname_np(errno));
+                        close(fd);
+                        continue;
+                    }
+                }
+                socklen_t length = far_name(&name, to[goal], ports[0]);
+                long connected = connect(fd, (struct sockaddr *)&name, length);
+                printf(" %s", result(connected));
+                if (!connected) {
+                    struct sockaddr_storage own;
+                    length = sizeof own;
+                    getsockname(fd, (struct sockaddr *)&own, &length);
+                    char address[64] = "?";
+                    void *where = own.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&own)->sin6_addr
+                                                            : (void *)&((struct sockaddr_in *)&own)->sin_addr;
+                    inet_ntop(own.ss_family, where, address, sizeof address);
+                    printf(" %s", address);
+                    length = sizeof own;
+                    getpeername(fd, (struct sockaddr *)&own, &length);
+                    where = own.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&own)->sin6_addr
+                                                      : (void *)&((struct sockaddr_in *)&own)->sin_addr;
+                    inet_ntop(own.ss_family, where, address, sizeof address);
+                    printf(" %s", address);
+                }
+                printf(",");
+                close(fd);
+            }
+            printf("\n");
+        }
+    far("close 40");
+    far("close 41");
+}
+
 /* A connection is dissolved, and another one made. */
 static void disconnects(void)
 {
@@ -394,6 +450,7 @@ int main(int count, char **arguments)
     names("v4 at v6 alone", "::", near_address, true);
     connects();
     names_of_failures();
+    families();
     listeners();
     return 0;
 }

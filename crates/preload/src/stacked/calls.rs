@@ -282,6 +282,15 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
     let remote = name::read(bytes).ok()?;
     let (bound, ipv6) = local_of(fd)?;
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: as promised.
+    if unsafe { family_of(to, len) } != Ok(family) {
+        // An address of another family is the kernel's to refuse.
+        return None;
+    }
+    if matches!(remote.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+        return kernels("the address of its other end is of one link alone (fe80::/10)");
+    }
     let source = match SOCKETS.source_for(remote, bound) {
         Ok(source) => source,
         Err(why) => return kernels(&why),
