@@ -1,5 +1,6 @@
 /* Addresses at which no program has anything: what the kernel says of them, and that nothing is lost by it. */
 #include "far.h"
+#include <limits.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -150,12 +151,43 @@ static void accepts(void *bad)
     close(listener);
 }
 
+/* Lengths that no call moves. */
+static void lengths(void)
+{
+    static char room[64];
+    /* Unknown to the compiler, which would know better. */
+    char *volatile into = room;
+    volatile size_t all[] = {SIZE_MAX, (size_t)SSIZE_MAX, 0x7fffffff, 0x7ffff001};
+    int fd = near_accepted(0);
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++) {
+        size_t length = all[at];
+        struct iovec one = {into, length}, two[2] = {{into, 2}, {into + 2, length}};
+        struct msghdr message = {.msg_iov = two, .msg_iovlen = 2};
+        printf("length %zx:", length);
+        for (int way = 0; way < 6; way++) {
+            far_ok(far("put 0 abcdef"));
+            sleep_ms(5);
+            printf(" %s", result(way == 0   ? read(fd, into, length)
+                                 : way == 1 ? recv(fd, into, length, 0)
+                                 : way == 2 ? readv(fd, &one, 1)
+                                 : way == 3 ? readv(fd, two, 2)
+                                 : way == 4 ? recvmsg(fd, &message, 0)
+                                            : recv(fd, into, length, MSG_PEEK)));
+            printf(" %d,", (int)recv(fd, room, sizeof room, MSG_DONTWAIT));
+        }
+        printf("\n");
+    }
+    close(fd);
+    far("close 0");
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
     signal(SIGPIPE, quiet);
     void *all[BADS] = {NULL, (void *)1, (void *)4095, (void *)-1L, (void *)(1UL << 63)};
     memcpy(bads, all, sizeof all);
+    lengths();
     for (int at = 0; at < BADS; at++) {
         char bytes[16] = "";
         void *bad = bads[at];

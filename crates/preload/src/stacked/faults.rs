@@ -25,6 +25,12 @@ pub(crate) fn is_bad<T>(at: *const T) -> bool {
     is_nowhere(at) && !at.is_null()
 }
 
+/// Whether so many octets end in the kernel's half, as those of a length that is an error's -1 do.
+#[inline]
+pub(super) fn ends_nowhere<T>(at: *const T, length: usize) -> bool {
+    (at as usize).saturating_add(length) > isize::MAX.cast_unsigned()
+}
+
 /// Why octets are neither put somewhere nor taken from there.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Refused {
@@ -77,28 +83,5 @@ fn usable_after_all(at: isize, length: usize) -> Result<usize, Refused> {
         (_, 0) => Ok(0),
         (..FIRST_PAGE_BYTES, _) => Err(Refused::WhenUsed),
         _ => Ok(length.min(MOST_BYTES)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_nobody_can_have_is_nowhere() {
-        let at = |address: usize| is_nowhere(address as *const u8);
-        assert!([0, 1, 4095, usize::MAX, 1 << 63].into_iter().all(at));
-        assert!(!at(4096) && !at(0x7fff_ffff_f000) && !is_nowhere(&raw const FIRST_PAGE_BYTES));
-        assert!(is_bad(1 as *const u8) && !is_bad(core::ptr::null::<u8>()));
-    }
-
-    #[test]
-    fn a_length_that_no_call_moves_is_cut() {
-        let here = &raw const MOST_BYTES;
-        assert!(matches!(usable(here, 7), Ok(7)));
-        assert!(matches!(usable(here, usize::MAX), Ok(MOST_BYTES)));
-        assert!(matches!(usable(core::ptr::null::<u8>(), 0), Ok(0)));
-        assert!(matches!(usable(core::ptr::null::<u8>(), 1), Err(Refused::WhenUsed)));
-        assert!(matches!(usable(-1_isize as *const u8, 0), Err(Refused::AtOnce(Errno::EFAULT))));
     }
 }

@@ -60,10 +60,17 @@ unsafe fn pieces<T>(
     }
     // SAFETY: as promised.
     let all = unsafe { slice::from_raw_parts(vectors, number) };
-    let convert = |one: &iovec| match isize::try_from(one.iov_len) {
+    let convert = |one: &iovec| {
+        let (base, length) = (one.iov_base, one.iov_len);
+        if isize::try_from(length).is_err() {
+            return Err(Refused::AtOnce(Errno::EINVAL));
+        }
+        // Of a single one the kernel cuts the length first.
+        if number > 1 && faults::ends_nowhere(base, length) {
+            return Err(Refused::AtOnce(Errno::EFAULT));
+        }
         // SAFETY: as promised.
-        Ok(_) => unsafe { convert(one.iov_base, one.iov_len) },
-        Err(_) => Err(Refused::AtOnce(Errno::EINVAL)),
+        unsafe { convert(base, length) }
     };
     all.iter().map(convert).collect()
 }
@@ -87,6 +94,10 @@ fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
 /// # Safety
 /// As for these.
 pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    // Of send(2) the kernel takes what is there, and its fault ends that; nobody has that much.
+    if faults::ends_nowhere(data, len) {
+        return fail(Errno::EFAULT);
+    }
     // SAFETY: as promised.
     let result = match unsafe { piece(data, len) } {
         Ok(piece) => SOCKETS.send(fd, &[piece], flags),
@@ -189,8 +200,14 @@ pub(crate) unsafe fn send_messages(
 /// # Safety
 /// As for the call.
 pub(crate) unsafe fn read(fd: c_int, data: *mut c_void, len: usize) -> ssize_t {
+    if len == 0 {
+        return 0;
+    }
+    if faults::ends_nowhere(data, len) {
+        return fail(Errno::EFAULT);
+    }
     // SAFETY: as promised.
-    if len == 0 { 0 } else { unsafe { receive(fd, data, len, 0) } }
+    unsafe { receive(fd, data, len, 0) }
 }
 
 /// recv(2).
