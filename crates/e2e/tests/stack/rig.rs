@@ -141,9 +141,9 @@ pub(crate) fn same_on_the_stack_by(ends: Ends, name: &str) -> Result<()> {
     if is_skipped(name) { Ok(()) } else { same_in((name, ends), &[Mode::held(Hold::Kernel)]) }
 }
 
-/// The same where each thread has a stack of its own.
+/// The same where each thread has a stack of its own, which is not for instances.
 pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
-    if is_skipped(name) {
+    if is_skipped(name) || instance::are_wanted() {
         return Ok(());
     }
     let sleeping = Mode::held(Hold::Kernel).with(THREADS_VARIABLE, "1");
