@@ -37,6 +37,14 @@ UNUSED static int far_port(const struct sockaddr_storage *name)
     return ntohs(((const struct sockaddr_in *)name)->sin_port);
 }
 
+/* The same with other last digits: an address beside it, which nobody has. */
+UNUSED static socklen_t far_beside(struct sockaddr_storage *name, const char *address, int port)
+{
+    char beside[64];
+    snprintf(beside, sizeof beside, "%.*s77", (int)strlen(address) - 1, address);
+    return far_name(name, beside, port);
+}
+
 static int far_fd = -1;
 static FILE *far_in;
 static const char *near_address, *far_address;
@@ -68,6 +76,12 @@ UNUSED static void far_ok(const char *answer)
 static void far_where(void)
 {
     fprintf(stderr, "connections: %d, of the kernel: %d\n", pairs_made, pairs_of_kernel);
+}
+
+/* A socket for the addresses that this is run with. */
+UNUSED static int far_socket(int flags)
+{
+    return socket(strchr(far_address, ':') ? AF_INET6 : AF_INET, SOCK_STREAM | flags, 0);
 }
 
 UNUSED static void far_begin(int count, char **arguments)

@@ -131,6 +131,78 @@ static void reset_by_peer(int fd, int at, int order)
     printf(", close %s\n", result(close(fd)));
 }
 
+/* A reset behind the peer's end, by itself or for what it was sent then: the connection is broken, not reset. */
+static void reset_behind_its_end(int fd, int at, int order)
+{
+    char bytes[8];
+    struct pollfd one = {fd, POLLIN | POLLOUT, 0};
+    printf("reset behind the end, order %d:", order);
+    far_ok(far("put %d abc", at));
+    far_ok(far("shut %d 1", at));
+    sleep_ms(10);
+    if (order < 3) {
+        far_ok(far("reset %d", at));
+    } else {
+        far_ok(far("close %d", at));
+        printf(" write %s,", result(write(fd, "x", 1)));
+        /* An instance sends by itself. */
+        sleep_ms(10);
+    }
+    sleep_ms(10);
+    printf(" poll %d", poll(&one, 1, 1000));
+    printf(" %x,", one.revents);
+    switch (order % 3) {
+    case 0:
+        printf(" read %s", result(read(fd, bytes, 8)));
+        printf(" %s", result(read(fd, bytes, 8)));
+        printf(" %s,", result(read(fd, bytes, 8)));
+        writes(fd);
+        break;
+    case 1:
+        writes(fd);
+        printf(", read %s", result(read(fd, bytes, 8)));
+        printf(" %s", result(read(fd, bytes, 8)));
+        break;
+    default:
+        printf(" SO_ERROR %d", error_of(fd));
+        printf(", again %d,", error_of(fd));
+        writes(fd);
+    }
+    printf(", poll %d", poll(&one, 1, 1000));
+    printf(" %x", one.revents);
+    printf(", state %d", state_of(fd));
+    printf(", shutdown %s", result(shutdown(fd, SHUT_RDWR)));
+    printf(", SO_ERROR %d\n", error_of(fd));
+    close(fd);
+    far("close %d", at);
+}
+
+/* An error that comes when recvmmsg has something to tell already, or is there when it begins. */
+static void many_messages(int (*pair)(int), int at)
+{
+    char bytes[3][8];
+    struct mmsghdr messages[3];
+    struct iovec vectors[3];
+    for (int way = 0; way < 4; way++) {
+        int fd = pair(at);
+        for (int i = 0; i < 3; i++) {
+            vectors[i] = (struct iovec){bytes[i], way == 3 ? 2 : 3};
+            messages[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = &vectors[i], .msg_iovlen = 1}};
+        }
+        far_ok(far("put %d abc", at));
+        far_ok(far(way < 2 ? "later 60 reset %d" : "reset %d", at));
+        sleep_ms(way < 2 ? 5 : 20);
+        printf("recvmmsg, way %d: %s", way, result(recvmmsg(fd, messages, 3, 0, NULL)));
+        sleep_ms(way < 2 ? 80 : 0);
+        if (way == 0)
+            printf(", SO_ERROR %d", error_of(fd));
+        printf(", then %s", result(recvmmsg(fd, messages, 3, 0, NULL)));
+        printf(", read %s", result(read(fd, bytes[0], 8)));
+        printf(" %s\n", result(read(fd, bytes[0], 8)));
+        close(fd);
+    }
+}
+
 /* What is thrown away unread is told to the peer by a reset. */
 static void closed_unread(int fd, int at)
 {
@@ -228,6 +300,9 @@ int main(int count, char **arguments)
         shut_to_read(pair(at), at);
         for (int order = 0; order < 3; order++)
             reset_by_peer(pair(at), at, order);
+        for (int order = 0; order < 6; order++)
+            reset_behind_its_end(pair(at), at, order);
+        many_messages(pair, at);
         closed_unread(pair(at), at);
         closed_then_written_to(pair(at), at);
         lingers(pair, at);

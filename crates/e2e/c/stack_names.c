@@ -62,6 +62,126 @@ static void names(const char *what, const char *bound, const char *to, bool only
     close(fd);
 }
 
+/* Of a socket that is connected no more, and was not bound, only the port is the kernel's. */
+static const char *own_name(int fd, bool whole)
+{
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    if (whole || getsockname(fd, (struct sockaddr *)&name, &length))
+        return name_of(fd, false, 128);
+    return far_port(&name) ? "with a port" : "without a port";
+}
+
+/* What a socket is called before, while and after it is connected, or has failed to be. */
+static void names_of_failures(void)
+{
+    struct sockaddr_storage name, own;
+    int port = atoi(far("listen 20 %s", far_address)), error;
+    socklen_t length = far_name(&name, far_address, port), error_length = sizeof error;
+    struct sockaddr nobody = {AF_UNSPEC, {0}};
+    far("close 20");
+    near_port = -1;
+    for (int way = 0; way < 6; way++) {
+        bool bound = way & 1, waits = way < 2;
+        int fd = far_socket(waits ? 0 : SOCK_NONBLOCK);
+        if (bound) {
+            far_name(&own, near_address, 0);
+            bind(fd, (struct sockaddr *)&own, length);
+        }
+        printf("failing, way %d: name %s", way, name_of(fd, false, 128));
+        if (way > 3) {
+            far_beside(&own, far_address, 7);
+            printf(", connect %s", result(connect(fd, (struct sockaddr *)&own, length)));
+            printf(", name %s, peer %s", name_of(fd, false, 128), name_of(fd, true, 128));
+            printf(", nobody %s", result(connect(fd, &nobody, sizeof nobody)));
+        } else {
+            printf(", connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+            struct pollfd one = {fd, POLLOUT, 0};
+            printf(", poll %d", poll(&one, 1, 1000));
+            printf(" %x", one.revents);
+            printf(", name %s, peer %s", own_name(fd, bound || !waits), name_of(fd, true, 128));
+            if (!waits) {
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
+                printf(", SO_ERROR %d", error);
+                printf(", name %s", name_of(fd, false, 128));
+                printf(", again %s", result(connect(fd, (struct sockaddr *)&name, length)));
+            }
+        }
+        printf(", name %s, peer %s", own_name(fd, bound), name_of(fd, true, 128));
+        set_nonblocking(fd, false);
+        far("listen 20 %s %d", far_address, port);
+        /* An instance tells of the end of the first one by itself. */
+        sleep_ms(20);
+        printf(", then %s", result(connect(fd, (struct sockaddr *)&name, length)));
+        far_ok(far("accept 21 20"));
+        far_count(port);
+        far("close 20");
+        printf(", name %s", name_of(fd, false, 128));
+        printf(", nobody %s", result(connect(fd, &nobody, sizeof nobody)));
+        printf(", name %s, peer %s", own_name(fd, bound), name_of(fd, true, 128));
+        printf(", bind %s", result(bind(fd, (struct sockaddr *)&name, 3)));
+        close(fd);
+        printf(", it has %s\n", far("end 21 1000"));
+        far("close 21");
+    }
+}
+
+/* From a socket of one family to an address of another, by itself or bound to one, and what else is no address. */
+static void families(void)
+{
+    const char *to[] = {"10.95.0.2", "fd95::2", "::ffff:10.95.0.2", "0.0.0.0", "::", "255.255.255.255", "10.95.0.255",
+                        "224.0.0.1", "ff02::1", "10.95.0.1", "::1", "fe80::1", "::ffff:0.0.0.0"};
+    const char *bound[] = {"", "10.95.0.1", "fd95::1", "::ffff:10.95.0.1", "::", "only v6", "0.0.0.0"};
+    int ports[2] = {atoi(far("listen 40 0.0.0.0")), 0}, on = 1;
+    char text[16];
+    snprintf(text, sizeof text, "%d", ports[0]);
+    ports[1] = atoi(far("listen 41 fd95::2 %s", text));
+    printf("families: the same port %s\n", yes(ports[0] == ports[1]));
+    for (int family = 0; family < 2; family++)
+        for (size_t at = 0; at < sizeof bound / sizeof *bound; at++) {
+            printf("family %d, bound %s:", family, bound[at]);
+            for (size_t goal = 0; goal < sizeof to / sizeof *to; goal++) {
+                struct sockaddr_storage name;
+                int fd = socket(family ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+                setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 30000}, sizeof(struct timeval));
+                if (!strcmp(bound[at], "only v6"))
+                    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+                else if (*bound[at]) {
+                    socklen_t length = far_name(&name, bound[at], 0);
+                    if (bind(fd, (struct sockaddr *)&name, length)) {
+                        printf(" %s", strerrorname_np(errno));
+                        close(fd);
+                        continue;
+                    }
+                }
+                socklen_t length = far_name(&name, to[goal], ports[0]);
+                long connected = connect(fd, (struct sockaddr *)&name, length);
+                printf(" %s", result(connected));
+                if (!connected) {
+                    struct sockaddr_storage own;
+                    length = sizeof own;
+                    getsockname(fd, (struct sockaddr *)&own, &length);
+                    char address[64] = "?";
+                    void *where = own.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&own)->sin6_addr
+                                                            : (void *)&((struct sockaddr_in *)&own)->sin_addr;
+                    inet_ntop(own.ss_family, where, address, sizeof address);
+                    printf(" %s", address);
+                    length = sizeof own;
+                    getpeername(fd, (struct sockaddr *)&own, &length);
+                    where = own.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&own)->sin6_addr
+                                                      : (void *)&((struct sockaddr_in *)&own)->sin_addr;
+                    inet_ntop(own.ss_family, where, address, sizeof address);
+                    printf(" %s", address);
+                }
+                printf(",");
+                close(fd);
+            }
+            printf("\n");
+        }
+    far("close 40");
+    far("close 41");
+}
+
 /* A connection is dissolved, and another one made. */
 static void disconnects(void)
 {
@@ -72,7 +192,7 @@ static void disconnects(void)
         socklen_t length = far_name(&name, far_address, atoi(far("listen 30 %s", far_address)));
         int fd, port;
         if (way == 0) {
-            fd = socket(AF_INET, SOCK_STREAM, 0);
+            fd = far_socket(0);
             printf("dissolved: %s", result(connect(fd, (struct sockaddr *)&name, length)));
             far_ok(far("accept 31 30"));
         } else {
@@ -121,7 +241,7 @@ static void connects(void)
     int port = atoi(far("listen 20 %s", far_address)), error;
     socklen_t length = far_name(&name, far_address, port), error_length = sizeof error;
     /* Not blocking. */
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), set = epoll_create1(0);
+    int fd = far_socket(SOCK_NONBLOCK), set = epoll_create1(0);
     printf("not blocking: %s", result(connect(fd, (struct sockaddr *)&name, length)));
     struct pollfd one = {fd, POLLOUT, 0};
     printf(", poll %d", poll(&one, 1, 1000));
@@ -138,7 +258,7 @@ static void connects(void)
     close(fd);
     /* Nobody there. */
     far("close 20");
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = far_socket(0);
     printf("refused: %s", result(connect(fd, (struct sockaddr *)&name, length)));
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_length);
     printf(", SO_ERROR %d", error);
@@ -151,7 +271,7 @@ static void connects(void)
     printf(", write %s\n", result(write(fd, "x", 1)));
     close(fd);
     far("close 20");
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    fd = far_socket(SOCK_NONBLOCK);
     printf("refused, not blocking: %s", result(connect(fd, (struct sockaddr *)&name, length)));
     one = (struct pollfd){fd, POLLIN | POLLOUT, 0};
     printf(", poll %d", poll(&one, 1, 1000));
@@ -165,8 +285,8 @@ static void connects(void)
     printf(", and again %s\n", result(connect(fd, (struct sockaddr *)&name, length)));
     close(fd);
     /* In progress: nobody answers for an address that nobody has. */
-    far_name(&other, "10.95.0.77", 7);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    far_beside(&other, far_address, 7);
+    fd = far_socket(SOCK_NONBLOCK);
     printf("in progress: %s", result(connect(fd, (struct sockaddr *)&other, length)));
     printf(", again %s", result(connect(fd, (struct sockaddr *)&other, length)));
     one = (struct pollfd){fd, POLLIN | POLLOUT, 0};
@@ -177,7 +297,7 @@ static void connects(void)
     printf(", name %s", name_of(fd, false, 128));
     printf(", shutdown %s", result(shutdown(fd, SHUT_WR)));
     printf(", close %s\n", result(close(fd)));
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = far_socket(0);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 60000}, sizeof(struct timeval));
     double begun = now_ms();
     printf("with a time: %s", result(connect(fd, (struct sockaddr *)&other, length)));
@@ -187,7 +307,7 @@ static void connects(void)
     /* In a set before it is connected. */
     port = atoi(far("listen 20 %s %d", far_address, 0));
     far_name(&name, far_address, port);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    fd = far_socket(SOCK_NONBLOCK);
     struct epoll_event event = {EPOLLIN | EPOLLOUT, {.u64 = 5}};
     printf("in a set before: %s", result(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event)));
     connect(fd, (struct sockaddr *)&name, length);
@@ -205,7 +325,7 @@ static void connects(void)
     close(fd);
     close(set);
     /* From a port of one's own. */
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = far_socket(0);
     far_name(&other, near_address, 0);
     printf("bound: %s", result(bind(fd, (struct sockaddr *)&other, length)));
     getsockname(fd, (struct sockaddr *)&other, &length);
@@ -220,7 +340,7 @@ static void connects(void)
     int fds[2], on = 1;
     far_name(&other, near_address, 0);
     for (int at = 0; at < 2; at++) {
-        fds[at] = socket(AF_INET, SOCK_STREAM, 0);
+        fds[at] = far_socket(0);
         setsockopt(fds[at], SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         printf("%s %s", at ? ", bind again" : "bind",
                result(bind(fds[at], (struct sockaddr *)&other, length)));
@@ -247,7 +367,7 @@ static void connects(void)
     /* To one's own address, and to nothing. */
     int listener = near_listener(near_address, &near_port);
     far_name(&name, near_address, near_port);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = far_socket(0);
     printf("to oneself: %s", result(connect(fd, (struct sockaddr *)&name, length)));
     int accepted = accept(listener, NULL, NULL);
     printf(", accepted %s", yes(accepted >= 0));
@@ -259,10 +379,10 @@ static void connects(void)
     close(fd);
     close(accepted);
     close(listener);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = far_socket(0);
     name.ss_family = 77;
     printf(", other family %s", result(connect(fd, (struct sockaddr *)&name, length)));
-    far_name(&name, "192.0.2.1", 9);
+    far_name(&name, strncmp(far_address, "::ffff:", 7) ? strchr(far_address, ':') ? "2001:db8::1" : "192.0.2.1" : "::ffff:192.0.2.1", 9);
     printf(", no way %s\n", result(connect(fd, (struct sockaddr *)&name, length)));
     close(fd);
 }
@@ -271,7 +391,7 @@ static void listeners(void)
 {
     struct sockaddr_storage name;
     socklen_t length = far_name(&name, near_address, 0);
-    int fd = near_listener(near_address, &near_port), other = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = near_listener(near_address, &near_port), other = far_socket(0);
     printf("listen again: %s", result(listen(fd, 1)));
     far_name(&name, near_address, near_port);
     printf(", another binds %s", result(bind(other, (struct sockaddr *)&name, length)));
@@ -331,6 +451,8 @@ int main(int count, char **arguments)
     names("v6 alone", "::", "fd95::1", true);
     names("v4 at v6 alone", "::", near_address, true);
     connects();
+    names_of_failures();
+    families();
     listeners();
     return 0;
 }

@@ -462,7 +462,7 @@ static void shared_port(void)
     pid_t children[2];
     pipe(told);
     for (int at = 0; at < 2; at++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        int fd = far_socket(0);
         socklen_t length = far_name(&name, near_address, port);
         setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
         if (bind(fd, (struct sockaddr *)&name, length))

@@ -369,6 +369,8 @@ static void mixed(void)
     write(ends[1], "x", 1);
     write(event, &(uint64_t){1}, 8);
     timerfd_settime(timer, 0, &(struct itimerspec){{0, 1}, {0, 1}}, NULL);
+    /* What an instance takes in comes by itself, behind all rounds perhaps. */
+    sleep_ms(20);
     /* One at a time, and nobody reads: everyone has his turn. */
     for (int most = 1; most <= 16; most *= 16) {
         int seen[6] = {0};

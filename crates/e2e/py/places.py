@@ -1,5 +1,6 @@
 """places.py PORT FAR: sockets of every kind there is under --stack. Says `name descriptor` of each, then waits for
 SIGTERM. FAR listens on PORT, too."""
+import os
 import signal
 import socket
 import subprocess
@@ -56,6 +57,14 @@ say("twin", waiting.dup())
 child = socket.create_connection((FAR, PORT))
 subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
 say("child", child)
+
+# A child may have it, too, as it has another one that was connected by then.
+divided = socket.socket()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+divided.connect((FAR, PORT))
+say("forked", divided)
 
 # None of TCP's: nobody is to be told of it.
 local = socket.socket(socket.AF_UNIX)

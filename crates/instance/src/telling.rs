@@ -155,6 +155,15 @@ impl Floor {
 
     fn tell_state(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
         let state = self.links[link].stack().state(id).unwrap_or(State::Closed);
+        let told_end =
+            self.guest(at).and_then(|guest| guest.seat(number)).is_some_and(|seat| seat.told_end);
+        // Behind the peer's end nobody hears of an error by reading.
+        if state == State::Closed
+            && told_end
+            && let Some(error) = self.links[link].stack().take_error(id)
+        {
+            return self.tell_failure(at, number, error);
+        }
         let Some(guest) = self.guest(at) else { return };
         let Some(seat) = guest.seat(number) else { return };
         if seat.told_state != state {

@@ -113,6 +113,14 @@ impl<K: Kernel> Posix<K> {
 
     /// A descriptor came from outside (at the start, or over a Unix socket).
     pub fn inherited(&self, fd: i32) {
+        self.returned(fd);
+        if let Some(at) = self.find(fd).filter(|_| !self.is_vfork_child()) {
+            at.socket.set(flag::ELSEWHERE);
+        }
+    }
+
+    /// A descriptor that was none of ours for a while is the kernel's again. Duplicates of it may be, too.
+    pub fn returned(&self, fd: i32) {
         if self.kernel.is_tcp(fd) {
             self.opened(fd, Origin::Inherited);
         }
@@ -191,7 +199,8 @@ impl<K: Kernel> Posix<K> {
     /// `old` is about to be duplicated, or passed on: it must hold nothing in the process.
     pub fn sharing(&self, old: i32, call: Call) {
         if let Some(at) = self.find(old).filter(|_| !self.is_vfork_child()) {
-            at.socket.set(flag::SHARED);
+            let elsewhere = if call == Call::PassFd { flag::ELSEWHERE } else { 0 };
+            at.socket.set(flag::SHARED | elsewhere);
             self.end_burst(at, call);
             self.see_writers_off(at);
             self.drain(at);
@@ -218,7 +227,7 @@ impl<K: Kernel> Posix<K> {
     pub fn before_fork(&self) {
         self.before_wait(Call::Fork);
         self.each_tracked(|at| {
-            at.socket.set(flag::SHARED);
+            at.socket.set(flag::SHARED | flag::ELSEWHERE);
             // What another thread gathers goes now: the child only forgets it.
             self.visit(at.fd, Call::Fork);
         });

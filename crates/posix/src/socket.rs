@@ -44,6 +44,9 @@ pub mod flag {
     /// The timer has a duplicate of its descriptor.
     pub const ORPHANED: u32 = 1 << 11;
 
+    /// Another process may have it, too: it was there at a fork, was passed on, or came from outside.
+    pub const ELSEWHERE: u32 = 1 << 13;
+
     /// It listens.
     pub const LISTENER: u32 = 1 << 16;
     /// The program sets TCP_CORK itself.

@@ -29,7 +29,8 @@ pub enum End {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Begins a connection from `local`, which the kernel has bound `fd` to.
+    /// Begins a connection from `local`, which the kernel has bound `fd` to. The socket is of IPv6 or not, and has
+    /// IPV6_V6ONLY or not.
     ///
     /// # Errors
     ///
@@ -38,7 +39,7 @@ impl<O: Outside> Sockets<O> {
         &self,
         fd: RawFd,
         (local, remote): (SocketAddr, SocketAddr),
-        ipv6: bool,
+        (ipv6, v6_only): (bool, bool),
         non_blocking: bool,
         asked: Asked,
     ) -> Result<(), Reason> {
@@ -48,6 +49,7 @@ impl<O: Outside> Sockets<O> {
             let kind = Kind::Connection { place, connecting: true };
             let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
             socket.non_blocking = non_blocking;
+            socket.v6_only = v6_only;
             let slot = world.table.add(socket);
             world.table.bind(fd, slot);
             if let Some(link) = world.links().get_mut(place.link) {

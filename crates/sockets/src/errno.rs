@@ -15,8 +15,22 @@ pub fn of_connection(error: ConnectionError) -> Errno {
         ConnectionError::Refused => Errno::ECONNREFUSED,
         // Nobody aborts a connection that a program still has but for what has happened to its device.
         ConnectionError::Reset | ConnectionError::Aborted => Errno::ECONNRESET,
+        // With the signal.
+        ConnectionError::Broken => Errno::EPIPE,
         ConnectionError::TimedOut => Errno::ETIMEDOUT,
         ConnectionError::Unreachable => Errno::EHOSTUNREACH,
+    }
+}
+
+/// The same the other way.
+pub(crate) fn to_connection(error: Errno) -> Option<ConnectionError> {
+    match error {
+        Errno::ECONNREFUSED => Some(ConnectionError::Refused),
+        Errno::ECONNRESET => Some(ConnectionError::Reset),
+        Errno::EPIPE => Some(ConnectionError::Broken),
+        Errno::ETIMEDOUT => Some(ConnectionError::TimedOut),
+        Errno::EHOSTUNREACH => Some(ConnectionError::Unreachable),
+        _ => None,
     }
 }
 

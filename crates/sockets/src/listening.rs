@@ -163,20 +163,22 @@ impl<O: Outside> Sockets<O> {
         if let Some((_, passed)) = listener.passed.pop_front() {
             return Ok(Some(Accepted::Passed(passed)));
         }
-        let (on, ipv6, asked) = (listener.on.clone(), *ipv6, Arc::clone(asked));
+        let (on, v6_only) = (listener.on.clone(), listener.v6_only);
+        let (ipv6, asked) = (*ipv6, Arc::clone(asked));
         for (at, listener) in on {
             let Some(link) = world.links().get_mut(at) else { continue };
             if link.stack().accept_waiting(listener) == 0 {
                 continue;
             }
             // Without a descriptor it waits for the next call, as in the kernel.
-            let fd = self.outside.stand_in(flags)?;
+            let fd = self.outside.stand_in(flags, ipv6)?;
             let Some(id) = link.stack().accept(listener) else { continue };
             let remote = link.stack().ends(id).map(|(_, remote)| remote);
             let place = Place { link: at, id };
             let kind = Kind::Connection { place, connecting: false };
             let mut socket = Socket::new(kind, ipv6, asked);
             socket.stand_in = true;
+            socket.v6_only = v6_only;
             socket.non_blocking = flags & libc::SOCK_NONBLOCK != 0;
             let slot = world.table.add(socket);
             world.table.bind(fd, slot);

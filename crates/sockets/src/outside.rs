@@ -86,7 +86,7 @@ pub trait Outside: Sync {
     /// # Errors
     ///
     /// EMFILE and its kin.
-    fn stand_in(&self, flags: i32) -> Result<RawFd, Errno>;
+    fn stand_in(&self, flags: i32, ipv6: bool) -> Result<RawFd, Errno>;
 
     /// accept4(2) of the kernel's listener, as the program has set it: without waiting, if it is non-blocking.
     ///

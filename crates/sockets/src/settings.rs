@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use crate::asked::Meaning;
 use crate::outside::Outside;
 use crate::table::{Kind, Socket};
-use crate::{Sockets, connected, errno, info};
+use crate::{Sockets, connected, connection, errno, info};
 
 /// linux/sockios.h; SIOCOUTQ is TIOCOUTQ by another name.
 const SIOCOUTQNSD: u64 = 0x894b;
@@ -60,6 +60,31 @@ impl<O: Outside> Sockets<O> {
         Ok(known)
     }
 
+    /// The error of a connection, told once (SO_ERROR).
+    ///
+    /// # Errors
+    ///
+    /// That error; nothing else is one here.
+    pub fn take_error(&self, fd: RawFd) -> Result<(), Errno> {
+        let error = self.call(fd, |world| {
+            let place = connection(world.table.find(fd)?.1)?;
+            // What has come since.
+            world.turn_if_due();
+            Ok(world.link(place)?.0.stack().take_error(place.id))
+        });
+        error.ok().flatten().map_or(Ok(()), |error| Err(errno::of_connection(error)))
+    }
+
+    /// The error of a connection was taken by a call that had something else to tell: the next one tells it.
+    pub fn put_back_error(&self, fd: RawFd, error: Errno) {
+        let Some(error) = errno::to_connection(error) else { return };
+        let _ = self.call(fd, |world| {
+            let place = connection(world.table.find(fd)?.1)?;
+            world.link(place)?.0.stack().put_back_error(place.id, error);
+            Ok(())
+        });
+    }
+
     /// getsockopt(2) of a connection: the value, of which the caller takes as much as he has room for.
     /// `Ok(None)`: the kernel's descriptor has it.
     ///
@@ -69,9 +94,11 @@ impl<O: Outside> Sockets<O> {
     pub fn option(&self, fd: RawFd, level: i32, name: i32) -> Result<Option<Vec<u8>>, Errno> {
         self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
-            let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, .. } = socket else {
+            let Socket { kind: Kind::Connection { place, .. }, asked, ipv6, v6_only, .. } = socket
+            else {
                 return Ok(None);
             };
+            let v6_only = *v6_only;
             if level == libc::SOL_IPV6 && !*ipv6 {
                 // The kernel knows how to refuse that.
                 return Ok(None);
@@ -92,6 +119,7 @@ impl<O: Outside> Sockets<O> {
                     error.map_or(0, |error| error as i32).cast_unsigned()
                 }
                 (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
+                (libc::SOL_IPV6, libc::IPV6_V6ONLY) => v6_only.into(),
                 (libc::SOL_SOCKET, SO_MEMINFO) => return Ok(Some(vec![0; MEMORY_WORDS * 4])),
                 (libc::SOL_TCP, libc::TCP_INFO) => {
                     let info = stack.info(now, place.id);

@@ -83,6 +83,8 @@ pub(crate) struct Socket {
     /// A child of fork has it, too.
     pub(crate) forked: bool,
     pub(crate) ipv6: bool,
+    /// IPV6_V6ONLY.
+    pub(crate) v6_only: bool,
     /// Shared with the listener that it came from, until one of them sets something.
     pub(crate) asked: Arc<Asked>,
     /// Who waits for it in a set.
@@ -98,6 +100,7 @@ impl Socket {
             stand_in: false,
             forked: false,
             ipv6,
+            v6_only: false,
             asked,
             watches: Vec::new(),
         }

@@ -124,6 +124,7 @@ same! {
     fn peek(&mut self, now: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError>;
     fn readiness(&mut self, now: Instant, id: SocketId) -> Ready;
     fn take_error(&mut self, id: SocketId) -> Option<ConnectionError>;
+    fn put_back_error(&mut self, id: SocketId, error: ConnectionError);
     fn info(&mut self, now: Instant, id: SocketId) -> Option<Info>;
     fn set_option(&mut self, now: Instant, id: SocketId, option: SocketOption) -> bool;
     fn shutdown(&mut self, now: Instant, id: SocketId, how: Shutdown);

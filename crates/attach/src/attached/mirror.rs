@@ -86,10 +86,14 @@ impl Mirror {
     }
 
     fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        // Who has read all there ever was has missed nothing: the error is for who writes.
+        if self.ended {
+            return Ok(0);
+        }
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
-        let over = self.ended || self.closed_reading || self.state == State::Closed;
+        let over = self.closed_reading || self.state == State::Closed;
         if over { Ok(0) } else { Err(RecvError::WouldBlock) }
     }
 

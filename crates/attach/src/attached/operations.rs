@@ -166,6 +166,13 @@ impl Attached {
         self.get_mut(id)?.1.error.take()
     }
 
+    /// Puts an error back that was taken by who could not tell it.
+    pub fn put_back_error(&mut self, id: SocketId, error: ConnectionError) {
+        if let Some((_, mirror)) = self.get_mut(id) {
+            mirror.error = Some(error);
+        }
+    }
+
     /// Ends one direction or both.
     pub fn shutdown(&mut self, _: Instant, id: SocketId, how: Shutdown) {
         let Some((number, mirror)) = self.get_mut(id) else { return };

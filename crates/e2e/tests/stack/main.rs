@@ -4,8 +4,22 @@
 mod rig;
 
 use anyhow::Result;
-use rig::{same_on_the_stack, same_on_the_stacks_of_threads};
+use rig::{MAPPED, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
 use uncork_e2e::alone;
+
+/// Programs that take what addresses they are told, and are run in every mode.
+const IN_EVERY_WAY: [&str; 10] = [
+    "stack_names",
+    "stack_options",
+    "stack_octets",
+    "stack_ends",
+    "stack_waits",
+    "stack_threads",
+    "stack_passing",
+    "stack_aliases",
+    "stack_sets",
+    "stack_faults",
+];
 
 #[test]
 fn poll_select_or_epoll_tell_something_else() -> Result<()> {
@@ -72,8 +86,35 @@ fn what_another_thread_has_made_is_not_there() -> Result<()> {
 #[test]
 fn threads_with_stacks_of_their_own_are_in_each_others_way() -> Result<()> {
     let _alone = alone();
-    for name in ["stack_threads", "stack_waits", "stack_allocator"] {
-        same_on_the_stacks_of_threads(name)?;
-    }
-    Ok(())
+    IN_EVERY_WAY.into_iter().chain(["stack_allocator"]).try_for_each(same_on_the_stacks_of_threads)
+}
+
+#[test]
+fn a_copy_made_before_connect_or_listen_is_another_socket() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_aliases")
+}
+
+#[test]
+fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_sets")
+}
+
+#[test]
+fn a_bad_address_ends_the_program() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_faults")
+}
+
+#[test]
+fn ipv6_is_otherwise() -> Result<()> {
+    let _alone = alone();
+    IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(V6, name))
+}
+
+#[test]
+fn ipv4_by_sockets_of_ipv6_is_otherwise() -> Result<()> {
+    let _alone = alone();
+    IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(MAPPED, name))
 }

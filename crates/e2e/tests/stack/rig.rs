@@ -19,8 +19,12 @@ use uncork_netns::Namespace;
 use uncork_netns::testing::is_skipped;
 use uncork_posix::config::{Hold, variable};
 
-const NEAR: &str = "10.95.0.1";
-const FAR: &str = "10.95.0.2";
+/// The addresses that a program is told, of its own host and of the other one.
+pub(crate) type Ends = [&'static str; 2];
+pub(crate) const V4: Ends = ["10.95.0.1", "10.95.0.2"];
+pub(crate) const V6: Ends = ["fd95::1", "fd95::2"];
+/// IPv4 by sockets of IPv6, at both hosts.
+pub(crate) const MAPPED: Ends = ["::ffff:10.95.0.1", "::ffff:10.95.0.2"];
 /// Longest that any of the programs takes, with a wide margin.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,7 +38,7 @@ impl Hosts {
         let near = Namespace::new(&format!("{label}-n"))?;
         let far = Namespace::new(&format!("{label}-f"))?;
         near.ip(&format!("link add eth0 type veth peer name eth0 netns {}", far.name()))?;
-        for (host, v4, v6) in [(&near, NEAR, "fd95::1"), (&far, FAR, "fd95::2")] {
+        for (host, v4, v6) in [(&near, V4[0], V6[0]), (&far, V4[1], V6[1])] {
             host.set("ipv6/conf/eth0/disable_ipv6", 0)?;
             host.ip(&format!("address add {v4}/24 dev eth0"))?;
             host.ip(&format!("address add {v6}/64 dev eth0 nodad"))?;
@@ -76,13 +80,13 @@ struct Told {
 }
 
 /// Runs `c/NAME.c` on the near host, on the stack unless the library is left out of it.
-fn told(hosts: &Hosts, name: &str, mode: &Mode) -> Result<Told> {
+fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("far").to_string_lossy().into_owned();
     let mut far = hosts.far.command(&compiled("far")?.to_string_lossy());
     let mut far = Guest(far.arg(&path).stdin(Stdio::null()).spawn()?);
     let mut command = hosts.near.command(&compiled(name)?.to_string_lossy());
-    command.args([path.as_str(), NEAR, FAR]);
+    command.arg(&path).args(ends);
     mode.apply(&mut command)?;
     let wanted = !mode.is_plain() && instance::are_wanted();
     let instances = wanted.then(|| Instances::start(&hosts.near, &["eth0"], 1)).transpose()?;
@@ -101,14 +105,14 @@ fn told(hosts: &Hosts, name: &str, mode: &Mode) -> Result<Told> {
 }
 
 /// The same on kernel sockets: run once, and compared with by all tests of that program.
-fn plain(hosts: &Hosts, name: &str) -> Result<Told> {
-    static KNOWN: Mutex<BTreeMap<String, Told>> = Mutex::new(BTreeMap::new());
+fn plain(hosts: &Hosts, (name, ends): (&str, Ends)) -> Result<Told> {
+    static KNOWN: Mutex<BTreeMap<(String, Ends), Told>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(told) = known.get(name) {
+    if let Some(told) = known.get(&(name.to_owned(), ends)) {
         return Ok(told.clone());
     }
-    let plain = told(hosts, name, &Mode::plain()).context("plain")?;
-    known.insert(name.to_owned(), plain.clone());
+    let plain = told(hosts, (name, ends), &Mode::plain()).context("plain")?;
+    known.insert((name.to_owned(), ends), plain.clone());
     Ok(plain)
 }
 
@@ -129,25 +133,31 @@ pub(crate) fn same_on_the_stack(name: &str) -> Result<()> {
         return Ok(());
     }
     let sleeping = Mode::held(Hold::Kernel);
-    same_in(name, [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
+    same_in((name, V4), &[sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
 }
 
-/// The same where each thread has a stack of its own.
+/// The same by other addresses, without spinning: the waits are the same.
+pub(crate) fn same_on_the_stack_by(ends: Ends, name: &str) -> Result<()> {
+    if is_skipped(name) { Ok(()) } else { same_in((name, ends), &[Mode::held(Hold::Kernel)]) }
+}
+
+/// The same where each thread has a stack of its own, which is not for instances.
 pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
-    if is_skipped(name) {
+    if is_skipped(name) || instance::are_wanted() {
         return Ok(());
     }
     let sleeping = Mode::held(Hold::Kernel).with(THREADS_VARIABLE, "1");
-    same_in(name, [sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
+    same_in((name, V4), &[sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
 }
 
-fn same_in(name: &str, modes: [Mode; 2]) -> Result<()> {
+fn same_in((name, ends): (&str, Ends), modes: &[Mode]) -> Result<()> {
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
-    let plain = plain(&hosts, name)?;
+    let plain = plain(&hosts, (name, ends))?;
     for mode in modes {
-        let with = told(&hosts, name, &mode).with_context(|| format!("on the stack, {mode}"))?;
+        let with =
+            told(&hosts, (name, ends), mode).with_context(|| format!("on the stack, {mode}"))?;
         let differences = difference(&plain.facts, &with.facts);
-        ensure!(differences.is_empty(), "c/{name}.c, {mode}\n{differences}");
+        ensure!(differences.is_empty(), "c/{name}.c at {}, {mode}\n{differences}", ends[0]);
         ensure!(with.places.ends_with(" of the kernel: 0"), "not on the stack: {}", with.places);
     }
     ensure!(!plain.places.ends_with(" of the kernel: 0"), "not on the kernel: {}", plain.places);

@@ -31,6 +31,9 @@ unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
     if time.is_null() {
         return Some(None);
     }
+    if stacked::is_bad(time) {
+        return None;
+    }
     // SAFETY: as promised. A bad one is the kernel's to refuse: `None`.
     linux::duration(unsafe { &*time }).map(Some)
 }
@@ -39,7 +42,7 @@ unsafe fn timespec_limit(time: *const timespec) -> Option<Limit> {
 /// `fds` points to `number` pollfds.
 unsafe fn before_poll(fds: *const pollfd, number: nfds_t, by: Call) {
     // More than this is a mistake that the kernel refuses, or a giant whose timer must do.
-    let readable = !fds.is_null() && number <= 1 << 16;
+    let readable = !stacked::is_nowhere(fds) && number <= 1 << 16;
     let number = if readable { number as usize } else { 0 };
     // SAFETY: as promised; only read while the call has not begun.
     POSIX.before_poll((0..number).map(|at| unsafe { (*fds.add(at)).fd }), by);
@@ -151,7 +154,7 @@ unsafe fn members(set: *const fd_set, number: c_int) -> impl Iterator<Item = c_i
     // The kernel does not look past the process's highest descriptor either, and the set may end
     // there, whatever `number` says.
     let number = number.min(HIGHEST.load(Relaxed) + 1).max(0) as usize;
-    let words = if set.is_null() { 0 } else { number.div_ceil(64) };
+    let words = if stacked::is_nowhere(set) { 0 } else { number.div_ceil(64) };
     (0..words).flat_map(move |word| {
         // SAFETY: as promised; an fd_set is an array of 64-bit words (and may be longer than
         // FD_SETSIZE says, as programs with many descriptors make them).
@@ -175,9 +178,10 @@ impl Sets {
     /// FD_SETSIZE bits; larger sets are not spun on.
     const WORDS: usize = 16;
 
-    /// Whether there is room for sets of so many bits.
-    fn fit(number: c_int) -> bool {
-        (0..=libc::FD_SETSIZE as c_int).contains(&number)
+    /// Whether there is room for sets of so many bits, and there are such sets.
+    fn fit(number: c_int, sets: [*mut fd_set; 3]) -> bool {
+        let are_there = !sets.into_iter().any(|set| stacked::is_bad(set));
+        are_there && (0..=libc::FD_SETSIZE as c_int).contains(&number)
     }
 
     /// # Safety
@@ -247,6 +251,9 @@ pub(crate) unsafe extern "C-unwind" fn select(
     unsafe {
         POSIX.before_poll(members(read, number).chain(members(except, number)), Call::Select);
         let call = || real::select()(number, read, write, except, timeout);
+        if stacked::is_bad(timeout) {
+            return call();
+        }
         let limit = if timeout.is_null() { Some(None) } else { time_of(*timeout).map(Some) };
         let Some(limit) = limit else { return call() };
         if stacked::selects(number, sets) {
@@ -259,7 +266,7 @@ pub(crate) unsafe extern "C-unwind" fn select(
             }
             return ready;
         }
-        if !Sets::fit(number) {
+        if !Sets::fit(number, sets) {
             return call();
         }
         let begin = linux::now();
@@ -316,7 +323,7 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
         if stacked::selects(number, sets) {
             return stacked::select(number, sets, limit, mask);
         }
-        if !Sets::fit(number) {
+        if !Sets::fit(number, sets) {
             return call(timeout);
         }
         spin::wait(

@@ -14,9 +14,10 @@ use uncork_posix::socket::flag;
 use uncork_posix::whereabouts::OnStack;
 use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
 
-use super::{SOCKETS, accepting, done, fail, handlers, has, is_on, many, mark, places};
+use super::{SOCKETS, accepting, aliases, done, fail, faults, handlers, has, is_on, mark, places};
 use crate::raw::raw;
-use crate::{POSIX, real, table};
+use crate::shims::descriptors;
+use crate::{POSIX, linux, real, table};
 
 /// Why a socket is the kernel's of which the program has said so.
 const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
@@ -132,20 +133,19 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     }
     let asked = asked_of(fd);
     let is_new = !has(fd);
-    if is_new {
-        // From here on it is none of the other half's.
-        POSIX.closing(fd, Call::Accept);
-    }
-    let v6_only = ipv6
-        && option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
-            .is_none_or(|value| value.iter().any(|octet| *octet != 0));
-    let end = ListeningEnd { local, ipv6, v6_only };
+    let end = ListeningEnd { local, ipv6, v6_only: ipv6 && is_v6_only(fd) };
     SOCKETS.listen(fd, end, backlog.clamp(1, 65_535).unsigned_abs(), asked);
     if is_new {
         let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
         places::listens_later(fd);
-        mark(fd, state::STACK);
+        aliases::go_over(fd, &aliases::others(fd), Call::Accept);
     }
+}
+
+/// IPV6_V6ONLY, which binding to an address of IPv6 sets, too.
+fn is_v6_only(fd: c_int) -> bool {
+    option_of(fd, libc::SOL_IPV6, libc::IPV6_V6ONLY, size_of::<c_int>())
+        .is_none_or(|value| value.iter().any(|octet| *octet != 0))
 }
 
 /// A descriptor came from outside: at the start, of a server that is upgraded or started with its sockets (systemd),
@@ -205,9 +205,13 @@ pub(crate) unsafe fn accept(
         }
         Err(error) => return fail(error) as c_int,
     };
-    if !peer.is_null() {
-        // SAFETY: as promised.
-        unsafe { tell(&name, peer, len) };
+    // SAFETY: as promised; who cannot be told of has come for nothing, as on the kernel (do_accept).
+    unsafe {
+        if !peer.is_null() && tell(&name, peer, len) != 0 {
+            let error = linux::errno();
+            descriptors::close_hook(fd);
+            return crate::raw::fail(uncork_posix::Errno(error)) as c_int;
+        }
     }
     fd
 }
@@ -215,17 +219,20 @@ pub(crate) unsafe fn accept(
 /// Writes a name where the program wants it, as much of it as there is room for.
 ///
 /// # Safety
-/// `into` has room for `*len` bytes.
+/// `into` has room for `*len` bytes, or one of both is nowhere.
 pub(super) unsafe fn tell(name: &[u8], into: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: as promised.
     unsafe {
-        if into.is_null() || len.is_null() {
+        if faults::is_nowhere(len) {
             return fail(Errno::EFAULT) as c_int;
         }
         let Ok(room) = usize::try_from((*len).cast_signed()) else {
             return fail(Errno::EINVAL) as c_int;
         };
         let room = room.min(name.len());
+        if room > 0 && faults::is_nowhere(into) {
+            return fail(Errno::EFAULT) as c_int;
+        }
         core::ptr::copy_nonoverlapping(name.as_ptr(), into.cast(), room);
         *len = name.len() as socklen_t;
     }
@@ -254,7 +261,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
             other => other,
         })));
     }
-    if to.is_null() || len < 16 || !is_on() || POSIX.find(fd).is_none() {
+    if faults::is_nowhere(to) || len < 16 || !is_on() || POSIX.find(fd).is_none() {
         return None;
     }
     let kernels = |why: &str| {
@@ -264,14 +271,32 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     if is_kernels(fd) {
         return kernels(ASKED_FOR);
     }
+    if aliases::is_elsewhere(fd) {
+        return kernels(aliases::ELSEWHERE);
+    }
+    let others = aliases::others(fd);
+    if aliases::are_standard(&others) {
+        return kernels("it is standard input, output or error (dup)");
+    }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
     let remote = name::read(bytes).ok()?;
     let (bound, ipv6) = local_of(fd)?;
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: as promised.
+    if unsafe { family_of(to, len) } != Ok(family) {
+        // An address of another family is the kernel's to refuse.
+        return None;
+    }
+    if matches!(remote.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+        return kernels("the address of its other end is of one link alone (fe80::/10)");
+    }
     let source = match SOCKETS.source_for(remote, bound) {
         Ok(source) => source,
         Err(why) => return kernels(&why),
     };
+    // As the program has made it: before it is bound.
+    let v6_only = ipv6 && is_v6_only(fd);
     // The kernel reserves the port.
     let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
     let port = free_port(source, remote, bound, ipv6);
@@ -285,16 +310,12 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     }
     let non_blocking = is_non_blocking(fd);
     let asked = asked_of(fd);
-    if let Err(why) = SOCKETS.begin_connect(fd, (local, remote), ipv6, non_blocking, asked) {
+    let (ends, family) = ((local, remote), (ipv6, v6_only));
+    if let Err(why) = SOCKETS.begin_connect(fd, ends, family, non_blocking, asked) {
         return kernels(&why);
     }
     places::on_stack(fd, OnStack::Connected);
-    let set = POSIX.set_of(fd);
-    POSIX.closing(fd, Call::Connect);
-    mark(fd, state::STACK);
-    if let Some(set) = set {
-        many::move_to_stack(set, fd);
-    }
+    aliases::go_over(fd, &others, Call::Connect);
     if non_blocking {
         return Some(fail(Errno::EINPROGRESS) as c_int);
     }
@@ -310,7 +331,7 @@ unsafe fn family_of(name: *const sockaddr, len: socklen_t) -> Result<c_int, Errn
         len if len > size_of::<sockaddr_storage>() || len < size_of::<libc::sa_family_t>() => {
             Err(Errno::EINVAL)
         }
-        _ if name.is_null() => Err(Errno::EFAULT),
+        _ if faults::is_nowhere(name) => Err(Errno::EFAULT),
         // SAFETY: as promised: it has its first two octets.
         _ => Ok(c_int::from(unsafe { name.cast::<libc::sa_family_t>().read_unaligned() })),
     }
@@ -484,6 +505,9 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
 /// As for ioctl(2).
 pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if request == libc::FIONBIO {
+        if faults::is_nowhere(argument as *const c_int) {
+            return Some(fail(Errno::EFAULT) as c_int);
+        }
         // SAFETY: as promised.
         let on = unsafe { (argument as *const c_int).read_unaligned() } != 0;
         let set = SOCKETS.set_non_blocking(fd, on);
@@ -494,6 +518,9 @@ pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
     }
     match SOCKETS.queue(fd, request) {
         Ok(None) => None,
+        Ok(Some(_)) if faults::is_nowhere(argument as *const c_int) => {
+            Some(fail(Errno::EFAULT) as c_int)
+        }
         Ok(Some(bytes)) => {
             // SAFETY: as promised.
             unsafe { (argument as *mut c_int).write_unaligned(bytes) };
@@ -514,7 +541,8 @@ pub(crate) unsafe fn set_option(
     value: *const c_void,
     len: socklen_t,
 ) -> Option<c_int> {
-    if value.is_null() {
+    if faults::is_nowhere(value) || c_int::try_from(len).is_err() {
+        // The kernel says what is wrong with it.
         return None;
     }
     // SAFETY: as promised.
@@ -543,18 +571,21 @@ pub(crate) unsafe fn option(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Option<c_int> {
+    // SAFETY: as promised.
+    if faults::is_nowhere(len) || unsafe { c_int::try_from(*len) }.is_err() {
+        // Nothing is asked: the error of a socket is told once.
+        let error = if faults::is_nowhere(len) { Errno::EFAULT } else { Errno::EINVAL };
+        return Some(fail(error) as c_int);
+    }
     match SOCKETS.option(fd, level, name) {
         Ok(None) => None,
         Ok(Some(answer)) => {
             // SAFETY: as promised: `*len` bytes of room.
             unsafe {
-                if value.is_null() || len.is_null() {
+                let room = (*len as usize).min(answer.len());
+                if room > 0 && faults::is_nowhere(value) {
                     return Some(fail(Errno::EFAULT) as c_int);
                 }
-                if c_int::try_from(*len).is_err() {
-                    return Some(fail(Errno::EINVAL) as c_int);
-                }
-                let room = (*len as usize).min(answer.len());
                 core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), room);
                 *len = room as socklen_t;
             }

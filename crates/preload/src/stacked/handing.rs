@@ -51,10 +51,16 @@ pub(super) fn settle(handed: &HandedOver) {
     }
     for &fd in fds {
         calls::forget(fd);
-        POSIX.inherited(fd);
         match why {
-            Some(why) => places::kernels(fd, why),
-            None => places::is_new(fd),
+            Some(why) => {
+                POSIX.inherited(fd);
+                places::kernels(fd, why);
+            }
+            // It was nobody else's when it was connected.
+            None => {
+                POSIX.returned(fd);
+                places::is_new(fd);
+            }
         }
     }
     for Watched { set, fd, .. } in watches {

@@ -6,10 +6,11 @@ use core::time::Duration;
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
+use uncork_posix::socket::flag;
 
-use super::{SOCKETS, count, done, fail, handlers, has, has_set, is_on, mark, outside};
+use super::{SOCKETS, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside};
 use crate::raw::raw;
-use crate::{real, table};
+use crate::{POSIX, real, table};
 
 /// Whether some of these are on the stack.
 ///
@@ -17,7 +18,7 @@ use crate::{real, table};
 /// `fds` has `number` of them.
 pub(crate) unsafe fn polls(fds: *const pollfd, number: nfds_t) -> bool {
     // A process cannot have more descriptors than this.
-    if fds.is_null() || number > 1 << 20 || !super::ON.load(Relaxed) {
+    if faults::is_nowhere(fds) || number > 1 << 20 || !super::ON.load(Relaxed) {
         return false;
     }
     // SAFETY: as promised.
@@ -111,7 +112,7 @@ fn looked_at(number: c_int) -> usize {
 /// # Safety
 /// Each set is null or has room for `number` bits.
 pub(crate) unsafe fn selects(number: c_int, sets: [*mut fd_set; 3]) -> bool {
-    if !is_on() {
+    if !is_on() || sets.into_iter().any(|set| faults::is_bad(set)) {
         return false;
     }
     let number = number.min(table::HIGHEST.load(Relaxed) + 1).max(0) as usize;
@@ -211,7 +212,7 @@ pub(crate) unsafe fn control_set(
         }
     }
     // SAFETY: as promised.
-    let event = unsafe { event.as_ref() }.copied();
+    let event = (!faults::is_nowhere(event)).then(|| unsafe { *event });
     let result = SOCKETS.control_set(set, operation, fd, event);
     if result.is_ok() && operation == libc::EPOLL_CTL_ADD {
         mark(set, state::STACK_SET);
@@ -232,14 +233,32 @@ pub(crate) fn entered(set: c_int, fd: c_int) {
     }
 }
 
-/// A member of a kernel's set has become the stack's (by connect(2), as some programs enter their sockets
-/// before): so does its membership.
+/// The sets that a socket of the kernel's may be a member of. Of one that was entered into several only the last is
+/// known: all that are open, then.
+pub(super) fn sets_of(fd: c_int) -> Vec<c_int> {
+    let has_many = POSIX.find(fd).is_some_and(|at| at.socket.is(flag::MANY_SETS));
+    if has_many { open_sets() } else { POSIX.set_of(fd).into_iter().collect() }
+}
+
+/// All sets that are open, as /proc tells.
+fn open_sets() -> Vec<c_int> {
+    const IS: &str = "anon_inode:[eventpoll]";
+    let Ok(all) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let sets = all
+        .flatten()
+        .filter(|one| std::fs::read_link(one.path()).is_ok_and(|what| what.as_os_str() == IS));
+    sets.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A member of a kernel's set has become the stack's (by connect(2) or listen(2), as some programs enter their sockets
+/// before): so does its membership. One that listens is a member of both.
 pub(super) fn move_to_stack(set: c_int, fd: c_int) {
     let Some(event) = membership(set, fd) else { return };
     let remove = libc::EPOLL_CTL_DEL;
     // SAFETY: no pointers.
-    let removed = unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) };
-    if removed.is_ok() && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
+    let is_free =
+        SOCKETS.is_listener(fd) || unsafe { raw!(SYS_epoll_ctl, set, remove, fd, 0) }.is_ok();
+    if is_free && SOCKETS.control_set(set, libc::EPOLL_CTL_ADD, fd, Some(event)).is_ok() {
         mark(set, state::STACK_SET);
     }
 }
@@ -282,7 +301,7 @@ pub(crate) unsafe fn wait_for_set(
     if !(1..=MOST_EVENTS).contains(&most) {
         return fail(nix::errno::Errno::EINVAL) as c_int;
     }
-    if events.is_null() {
+    if faults::is_nowhere(events) {
         return fail(nix::errno::Errno::EFAULT) as c_int;
     }
     handlers::begin();

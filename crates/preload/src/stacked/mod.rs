@@ -5,7 +5,9 @@
 //! Pointers become slices here, results become errno, and nothing is decided.
 
 mod accepting;
+mod aliases;
 mod calls;
+mod faults;
 mod handing;
 pub(crate) mod handlers;
 mod host;
@@ -27,6 +29,7 @@ use uncork_sockets::{Held, Sockets};
 use crate::{POSIX, linux, table};
 
 pub(crate) use calls::*;
+pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
 pub(crate) use many::*;
 pub(crate) use outside::{Process, is_own, own_descriptors};

@@ -18,21 +18,24 @@ use crate::{linux, real, spin};
 #[derive(Debug)]
 pub(crate) struct Process;
 
-/// The socket of which accepted connections are duplicates, as far as the kernel sees.
-static SPARE: OnceLock<RawFd> = OnceLock::new();
+/// The sockets of which accepted connections are duplicates, as far as the kernel sees: of IPv4, and of IPv6, which has
+/// options of its own.
+static SPARES: [OnceLock<RawFd>; 2] = [OnceLock::new(), OnceLock::new()];
 
 pub(super) fn errno(error: uncork_posix::Errno) -> Errno {
     Errno::from_raw(error.0)
 }
 
-fn spare() -> Result<RawFd, Errno> {
-    if let Some(spare) = SPARE.get() {
+fn spare(ipv6: bool) -> Result<RawFd, Errno> {
+    let spare = &SPARES[usize::from(ipv6)];
+    if let Some(spare) = spare.get() {
         return Ok(*spare);
     }
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
     unsafe {
-        let low = raw!(SYS_socket, libc::AF_INET, kind, 0).map_err(errno)?;
+        let low = raw!(SYS_socket, family, kind, 0).map_err(errno)?;
         let high = raw!(SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, HIGH);
         let fd = match high {
             Ok(high) => {
@@ -41,7 +44,7 @@ fn spare() -> Result<RawFd, Errno> {
             }
             Err(_) => low,
         };
-        Ok(*SPARE.get_or_init(|| fd as RawFd))
+        Ok(*spare.get_or_init(|| fd as RawFd))
     }
 }
 
@@ -56,12 +59,23 @@ pub(super) fn new_socket(ipv6: bool) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// What names the kernel's socket behind a descriptor, whichever of its descriptors that is.
+pub(super) fn inode(fd: RawFd) -> Option<u64> {
+    // SAFETY: a structure of all zeros is one; the kernel writes nothing but it.
+    unsafe {
+        let mut about: libc::stat = core::mem::zeroed();
+        raw!(SYS_fstat, fd, &raw mut about).ok()?;
+        Some(about.st_ino)
+    }
+}
+
 /// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
 pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
     if !super::is_on() {
         return Vec::new();
     }
-    let all = super::SOCKETS.own_descriptors().into_iter().chain(SPARE.get().copied());
+    let spares = SPARES.iter().filter_map(|spare| spare.get().copied());
+    let all = super::SOCKETS.own_descriptors().into_iter().chain(spares);
     let mut kept: Vec<u32> = all.filter_map(|fd| u32::try_from(fd).ok()).collect();
     kept.retain(|fd| (first..=last).contains(fd));
     kept.sort_unstable();
@@ -79,7 +93,7 @@ pub(crate) fn is_own(fd: c_int) -> bool {
 
 /// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.
 pub(super) fn is_set(fd: RawFd) -> bool {
-    let Ok(spare) = spare() else { return false };
+    let Ok(spare) = spare(false) else { return false };
     let remove = libc::EPOLL_CTL_DEL;
     // SAFETY: no pointers.
     let removed = unsafe { raw!(SYS_epoll_ctl, fd, remove, spare, 0) };
@@ -158,8 +172,8 @@ impl Outside for Process {
         super::handlers::let_come();
     }
 
-    fn stand_in(&self, flags: i32) -> Result<RawFd, Errno> {
-        let spare = spare()?;
+    fn stand_in(&self, flags: i32, ipv6: bool) -> Result<RawFd, Errno> {
+        let spare = spare(ipv6)?;
         let command =
             if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: no pointers.

@@ -10,6 +10,7 @@ use libc::{
 use nix::errno::Errno;
 use uncork_sockets::End;
 
+use super::faults::{self, Refused};
 use super::{SOCKETS, calls, count, fail};
 use crate::linux;
 
@@ -21,31 +22,25 @@ const DISCARDED_BYTES: usize = 1 << 20;
 /// Octets of the program's.
 ///
 /// # Safety
-/// `data` has `len` octets, or is null.
-unsafe fn piece<'a>(data: *const c_void, len: usize) -> Result<IoSlice<'a>, Errno> {
-    if len == 0 {
-        return Ok(IoSlice::new(&[]));
+/// `data` has `len` octets, or is nowhere.
+unsafe fn piece<'a>(data: *const c_void, len: usize) -> Result<IoSlice<'a>, Refused> {
+    match faults::usable(data, len)? {
+        0 => Ok(IoSlice::new(&[])),
+        // SAFETY: as promised; it is not null, and not too long for a slice.
+        len => Ok(IoSlice::new(unsafe { slice::from_raw_parts(data.cast(), len) })),
     }
-    if data.is_null() {
-        return Err(Errno::EFAULT);
-    }
-    // SAFETY: as promised.
-    Ok(IoSlice::new(unsafe { slice::from_raw_parts(data.cast(), len) }))
 }
 
 /// Room of the program's.
 ///
 /// # Safety
-/// `data` has room for `len` octets, or is null.
-unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Errno> {
-    if len == 0 {
-        return Ok(IoSliceMut::new(&mut []));
+/// `data` has room for `len` octets, or is nowhere.
+unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Refused> {
+    match faults::usable(data, len)? {
+        0 => Ok(IoSliceMut::new(&mut [])),
+        // SAFETY: as promised; it is not null, and not too long for a slice.
+        len => Ok(IoSliceMut::new(unsafe { slice::from_raw_parts_mut(data.cast(), len) })),
     }
-    if data.is_null() {
-        return Err(Errno::EFAULT);
-    }
-    // SAFETY: as promised.
-    Ok(IoSliceMut::new(unsafe { slice::from_raw_parts_mut(data.cast(), len) }))
 }
 
 /// The program's vectors. The caller has seen to it that there are no more than [`MOST_VECTORS`].
@@ -55,23 +50,34 @@ unsafe fn room<'a>(data: *mut c_void, len: usize) -> Result<IoSliceMut<'a>, Errn
 unsafe fn pieces<T>(
     vectors: *const iovec,
     number: usize,
-    convert: unsafe fn(*mut c_void, usize) -> Result<T, Errno>,
-) -> Result<Vec<T>, Errno> {
+    convert: unsafe fn(*mut c_void, usize) -> Result<T, Refused>,
+) -> Result<Vec<T>, Refused> {
     if number == 0 {
         return Ok(Vec::new());
     }
-    if vectors.is_null() {
-        return Err(Errno::EFAULT);
+    if faults::is_nowhere(vectors) {
+        return Err(Refused::AtOnce(Errno::EFAULT));
     }
     // SAFETY: as promised.
     let all = unsafe { slice::from_raw_parts(vectors, number) };
-    // SAFETY: as promised.
-    all.iter().map(|one| unsafe { convert(one.iov_base, one.iov_len) }).collect()
+    let convert = |one: &iovec| {
+        let (base, length) = (one.iov_base, one.iov_len);
+        if isize::try_from(length).is_err() {
+            return Err(Refused::AtOnce(Errno::EINVAL));
+        }
+        // Of a single one the kernel cuts the length first.
+        if number > 1 && faults::ends_nowhere(base, length) {
+            return Err(Refused::AtOnce(Errno::EFAULT));
+        }
+        // SAFETY: as promised.
+        unsafe { convert(base, length) }
+    };
+    all.iter().map(convert).collect()
 }
 
 /// # Safety
 /// As for [`piece`].
-unsafe fn piece_of<'a>(data: *mut c_void, len: usize) -> Result<IoSlice<'a>, Errno> {
+unsafe fn piece_of<'a>(data: *mut c_void, len: usize) -> Result<IoSlice<'a>, Refused> {
     // SAFETY: as promised.
     unsafe { piece(data, len) }
 }
@@ -88,9 +94,16 @@ fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
 /// # Safety
 /// As for these.
 pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_int) -> ssize_t {
+    // Of send(2) the kernel takes what is there, and its fault ends that; nobody has that much.
+    if faults::ends_nowhere(data, len) {
+        return fail(Errno::EFAULT);
+    }
     // SAFETY: as promised.
-    let piece = unsafe { piece(data, len) };
-    sent(piece.and_then(|piece| SOCKETS.send(fd, &[piece], flags)), flags)
+    let result = match unsafe { piece(data, len) } {
+        Ok(piece) => SOCKETS.send(fd, &[piece], flags),
+        Err(refused) => refused.write(fd, flags),
+    };
+    sent(result, flags)
 }
 
 /// A flag of send(2) and its kin that only the kernel knows makes a connection the kernel's: urgent data (MSG_OOB),
@@ -111,15 +124,24 @@ pub(crate) unsafe fn write_vectors(fd: c_int, vectors: *const iovec, number: usi
         return fail(Errno::EINVAL);
     }
     // SAFETY: as promised.
-    unsafe { send_vectors(fd, vectors, number, 0) }
+    let result = match unsafe { pieces(vectors, number, piece_of) } {
+        // It does not even look at the socket (vfs_writev).
+        Ok(pieces) if pieces.iter().all(|piece| piece.is_empty()) => Ok(0),
+        Ok(pieces) => SOCKETS.send(fd, &pieces, 0),
+        Err(refused) => refused.write(fd, 0),
+    };
+    sent(result, 0)
 }
 
 /// # Safety
 /// As for sendmsg(2).
 unsafe fn send_vectors(fd: c_int, vectors: *const iovec, number: usize, flags: c_int) -> ssize_t {
     // SAFETY: as promised.
-    let pieces = unsafe { pieces(vectors, number, piece_of) };
-    sent(pieces.and_then(|pieces| SOCKETS.send(fd, &pieces, flags)), flags)
+    let result = match unsafe { pieces(vectors, number, piece_of) } {
+        Ok(pieces) => SOCKETS.send(fd, &pieces, flags),
+        Err(refused) => refused.write(fd, flags),
+    };
+    sent(result, flags)
 }
 
 /// sendmsg(2). What control data there is for TCP asks for time stamps, which there are none of.
@@ -127,13 +149,16 @@ unsafe fn send_vectors(fd: c_int, vectors: *const iovec, number: usize, flags: c
 /// # Safety
 /// As for the call.
 pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if message.is_null() {
+    if faults::is_nowhere(message) {
         return fail(Errno::EFAULT);
     }
     // SAFETY: as promised.
     unsafe {
         if (*message).msg_iovlen > MOST_VECTORS {
             return fail(Errno::EMSGSIZE);
+        }
+        if (*message).msg_controllen > 0 && faults::is_nowhere((*message).msg_control) {
+            return fail(Errno::EFAULT);
         }
         send_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags)
     }
@@ -150,6 +175,9 @@ pub(crate) unsafe fn send_messages(
     flags: c_int,
 ) -> c_int {
     let number = (number as usize).min(MOST_VECTORS);
+    if number > 0 && faults::is_nowhere(messages) {
+        return fail(Errno::EFAULT) as c_int;
+    }
     for at in 0..number {
         // SAFETY: as promised.
         let sent = unsafe {
@@ -172,8 +200,14 @@ pub(crate) unsafe fn send_messages(
 /// # Safety
 /// As for the call.
 pub(crate) unsafe fn read(fd: c_int, data: *mut c_void, len: usize) -> ssize_t {
+    if len == 0 {
+        return 0;
+    }
+    if faults::ends_nowhere(data, len) {
+        return fail(Errno::EFAULT);
+    }
     // SAFETY: as promised.
-    if len == 0 { 0 } else { unsafe { receive(fd, data, len, 0) } }
+    unsafe { receive(fd, data, len, 0) }
 }
 
 /// recv(2).
@@ -185,8 +219,10 @@ pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_
         return discard(fd, len, flags);
     }
     // SAFETY: as promised.
-    let room = unsafe { room(data, len) };
-    count(room.and_then(|room| SOCKETS.receive(fd, &mut [room], flags)))
+    count(match unsafe { room(data, len) } {
+        Ok(room) => SOCKETS.receive(fd, &mut [room], flags),
+        Err(refused) => refused.read(fd, flags),
+    })
 }
 
 /// recv(2) with MSG_TRUNC: octets are taken, and nothing is written where the program says (tcp(7)).
@@ -210,7 +246,14 @@ pub(crate) unsafe fn receive_from(
     // SAFETY: as promised.
     unsafe {
         let received = receive(fd, data, len, flags);
-        if received >= 0 && !from.is_null() && !from_len.is_null() {
+        if received >= 0 && !from.is_null() {
+            // As the kernel has it: what was received is lost.
+            if faults::is_nowhere(from_len) {
+                return fail(Errno::EFAULT);
+            }
+            if c_int::try_from(*from_len).is_err() {
+                return fail(Errno::EINVAL);
+            }
             *from_len = 0;
         }
         received
@@ -228,7 +271,8 @@ pub(crate) unsafe fn read_vectors(fd: c_int, vectors: *const iovec, number: usiz
     // SAFETY: as promised.
     match unsafe { pieces(vectors, number, room) } {
         Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => 0,
-        rooms => count(rooms.and_then(|mut rooms| SOCKETS.receive(fd, &mut rooms, 0))),
+        Ok(mut rooms) => count(SOCKETS.receive(fd, &mut rooms, 0)),
+        Err(refused) => count(refused.read(fd, 0)),
     }
 }
 
@@ -243,14 +287,17 @@ unsafe fn receive_vectors(
     if number > MOST_VECTORS {
         return fail(Errno::EMSGSIZE);
     }
-    if flags & libc::MSG_TRUNC != 0 && !vectors.is_null() {
+    if flags & libc::MSG_TRUNC != 0 && !faults::is_nowhere(vectors) {
         // SAFETY: as promised.
         let all = unsafe { slice::from_raw_parts(vectors, number) };
-        return discard(fd, all.iter().map(|one| one.iov_len).sum(), flags);
+        let bytes = all.iter().fold(0, |bytes: usize, one| bytes.saturating_add(one.iov_len));
+        return discard(fd, bytes, flags);
     }
     // SAFETY: as promised.
-    let rooms = unsafe { pieces(vectors, number, room) };
-    count(rooms.and_then(|mut rooms| SOCKETS.receive(fd, &mut rooms, flags)))
+    count(match unsafe { pieces(vectors, number, room) } {
+        Ok(mut rooms) => SOCKETS.receive(fd, &mut rooms, flags),
+        Err(refused) => refused.read(fd, flags),
+    })
 }
 
 /// recvmsg(2).
@@ -258,7 +305,7 @@ unsafe fn receive_vectors(
 /// # Safety
 /// As for the call.
 pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    if message.is_null() {
+    if faults::is_nowhere(message) {
         return fail(Errno::EFAULT);
     }
     // SAFETY: as promised.
@@ -274,7 +321,8 @@ pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_i
 }
 
 /// recvmmsg(2): waits for each message, or for the first and takes what else is there (MSG_WAITFORONE). The time limit is
-/// looked at behind each, and ends no wait: so it is in the kernel, too (recvmmsg(2), BUGS).
+/// looked at behind each, and ends no wait: so it is in the kernel, too (recvmmsg(2), BUGS). An error of the connection
+/// comes before all that could be read (do_recvmmsg); one that comes behind a message is the next call's.
 ///
 /// # Safety
 /// As for the call.
@@ -285,11 +333,17 @@ pub(crate) unsafe fn receive_messages(
     mut flags: c_int,
     limit: *mut timespec,
 ) -> c_int {
+    if number > 0 && faults::is_nowhere(messages) || faults::is_bad(limit) {
+        return fail(Errno::EFAULT) as c_int;
+    }
     // SAFETY: as promised.
     let left = match unsafe { limit.as_ref() }.map(linux::duration) {
         Some(None) => return fail(Errno::EINVAL) as c_int,
         limit => limit.flatten(),
     };
+    if let Err(error) = SOCKETS.take_error(fd) {
+        return fail(error) as c_int;
+    }
     let begun = linux::now();
     let wait_for_one = flags & libc::MSG_WAITFORONE != 0;
     flags &= !libc::MSG_WAITFORONE;
@@ -304,8 +358,12 @@ pub(crate) unsafe fn receive_messages(
             }
             received
         };
+        if received < 0 && at > 0 {
+            SOCKETS.put_back_error(fd, Errno::from_raw(linux::errno()));
+            return at as c_int;
+        }
         if received < 0 {
-            return if at == 0 { -1 } else { at as c_int };
+            return -1;
         }
         if wait_for_one {
             flags |= libc::MSG_DONTWAIT;
@@ -334,6 +392,9 @@ pub(crate) unsafe fn send_file(
 ) -> ssize_t {
     if from < 0 {
         return fail(Errno::EBADF);
+    }
+    if faults::is_bad(offset) {
+        return fail(Errno::EFAULT);
     }
     // SAFETY: as promised; the file stays open for the length of the call, or reading says that it is not.
     unsafe {

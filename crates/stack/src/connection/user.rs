@@ -19,6 +19,9 @@ pub enum ConnectionError {
     /// A reset came.
     #[error("the peer reset the connection")]
     Reset,
+    /// A reset came from a peer that had sent its end: it takes nothing any more (tcp_reset).
+    #[error("the peer has closed the connection and takes nothing any more")]
+    Broken,
     /// The peer has not answered for too long.
     #[error("the peer did not answer in time")]
     TimedOut,
@@ -101,6 +104,11 @@ impl User {
     /// The error, told once (SO_ERROR).
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
+    }
+
+    /// Whoever has taken it could not tell it: it is told to the next one who asks.
+    pub(crate) fn put_back_error(&mut self, error: ConnectionError) {
+        self.error = Some(error);
     }
 }
 
@@ -242,11 +250,15 @@ impl Connection {
     }
 
     fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        // Who has read all there ever was has missed nothing (SOCK_DONE): the error is for who writes.
+        if self.receiver.is_finished() {
+            return Ok(0);
+        }
         if let Some(error) = self.user.take_error() {
             return Err(error.into());
         }
-        let over = self.receiver.is_finished() || self.user.closed_reading;
-        if over || self.state == State::Closed { Ok(0) } else { Err(RecvError::WouldBlock) }
+        let over = self.user.closed_reading || self.state == State::Closed;
+        if over { Ok(0) } else { Err(RecvError::WouldBlock) }
     }
 
     /// Whether receiving would give something at once, be it the end or an error.

@@ -289,6 +289,14 @@ impl Stack {
             .and_then(|connection| connection.user.take_error())
     }
 
+    /// Puts an error back that was taken by who could not tell it.
+    pub fn put_back_error(&mut self, socket: SocketId, error: ConnectionError) {
+        let connection = self.connections.get_mut(socket.place);
+        if let Some(connection) = connection.filter(|connection| connection.id == socket) {
+            connection.user.put_back_error(error);
+        }
+    }
+
     /// Whether it has failed, and nobody was told why yet (POLLERR).
     #[must_use]
     pub fn has_error(&self, socket: SocketId) -> bool {

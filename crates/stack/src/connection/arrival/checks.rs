@@ -117,6 +117,7 @@ impl Connection {
             // Nobody has been told of it yet, or everybody has closed.
             State::TimeWait => None,
             State::SynReceived if self.listener.is_none() => Some(ConnectionError::Refused),
+            State::CloseWait => Some(ConnectionError::Broken),
             _ => Some(ConnectionError::Reset),
         };
         self.finish(Cause::ResetReceived, error, cx);

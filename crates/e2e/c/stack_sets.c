@@ -1,0 +1,233 @@
+/* Sets that a socket is a member of since before it is connected or listens. */
+#include "far.h"
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+static struct sockaddr_storage there;
+static socklen_t there_length;
+static char said[64];
+
+static void far_listens(void)
+{
+    there_length = far_name(&there, far_address, atoi(far("listen 0 %s", far_address)));
+}
+
+static int connects(int fd)
+{
+    int result = connect(fd, (struct sockaddr *)&there, there_length);
+    far_ok(far("accept 1 0"));
+    far_count(far_port(&there));
+    return result;
+}
+
+static void over(int fd)
+{
+    close(fd);
+    far("close 1");
+    far("close 0");
+}
+
+static int made(void) { return far_socket(SOCK_NONBLOCK); }
+
+static const char *enters(int set, int fd, unsigned events, int data)
+{
+    struct epoll_event event = {events, {.u64 = (uint64_t)data}};
+    return result(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+}
+
+static const char *told(int set, int ms)
+{
+    static __thread char text[2][64];
+    static __thread int turn;
+    char *into = text[turn ^= 1];
+    struct epoll_event event = {0, {.u64 = 0}};
+    int count = epoll_wait(set, &event, 1, ms);
+    snprintf(into, sizeof text[0], "%d %x %d", count, event.events, (int)event.data.u64);
+    return into;
+}
+
+static void *waits(void *set)
+{
+    snprintf(said, sizeof said, "%s", told((int)(long)set, 2000));
+    return NULL;
+}
+
+static void *polls(void *set)
+{
+    struct pollfd one = {(int)(long)set, POLLIN, 0};
+    int count = poll(&one, 1, 2000);
+    snprintf(said, sizeof said, "%d %x", count, one.revents);
+    return NULL;
+}
+
+static void *selects(void *set)
+{
+    fd_set read;
+    FD_ZERO(&read);
+    FD_SET((int)(long)set, &read);
+    int count = select((int)(long)set + 1, &read, NULL, NULL, &(struct timeval){2, 0});
+    snprintf(said, sizeof said, "%d %d", count, FD_ISSET((int)(long)set, &read));
+    return NULL;
+}
+
+static pthread_t start(void *(*body)(void *), int set)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, body, (void *)(long)set);
+    sleep_ms(30);
+    return thread;
+}
+
+/* One thread sleeps; another connects what is in the set already. */
+static void asleep(const char *what, int set, void *(*body)(void *), int waited)
+{
+    far_listens();
+    int fd = made();
+    printf("%s: entered %s", what, enters(set, fd, EPOLLIN | EPOLLOUT | EPOLLET, 4));
+    printf(", told %s", told(waited, 100));
+    printf(", no more %s", told(waited, 0));
+    pthread_t thread = start(body, waited);
+    printf(", connect %s", result(connects(fd)));
+    pthread_join(thread, NULL);
+    printf(", told %s", said);
+    told(waited, 10);
+    told(set, 10);
+    thread = start(body, waited);
+    far_ok(far("put 1 x"));
+    pthread_join(thread, NULL);
+    printf(", told %s\n", said);
+    over(fd);
+}
+
+static void nested(void)
+{
+    for (int way = 0; way < 5; way++) {
+        int inner = epoll_create1(0), middle = epoll_create1(0), outer = epoll_create1(0);
+        printf("in others %s", enters(outer, middle, EPOLLIN, 1));
+        printf(" %s: ", enters(middle, inner, EPOLLIN, 2));
+        int waited[] = {inner, middle, outer, inner, outer};
+        asleep(result(way), inner, way == 3 ? polls : way == 4 ? selects : waits, waited[way]);
+        close(inner);
+        close(middle);
+        close(outer);
+    }
+}
+
+static void nested_by_turns(void)
+{
+    int inner = epoll_create1(0), outer = epoll_create1(0);
+    far_listens();
+    int fd = made();
+    printf("one after the other: %s", enters(inner, fd, EPOLLIN | EPOLLOUT | EPOLLET, 5));
+    printf(" %s", enters(outer, inner, EPOLLIN, 6));
+    printf(", told %s", told(outer, 100));
+    printf(" %s", told(inner, 100));
+    printf(", connect %s", result(connects(fd)));
+    struct pollfd one = {inner, POLLIN, 0};
+    printf(", poll %d", poll(&one, 1, 500));
+    printf(", told %s", told(outer, 500));
+    printf(" %s", told(inner, 500));
+    printf(" %s", told(inner, 0));
+    far_ok(far("put 1 x"));
+    printf(", told %s", told(outer, 500));
+    printf(" %s", told(inner, 500));
+    printf(" %s\n", told(outer, 0));
+    over(fd);
+    close(inner);
+    close(outer);
+}
+
+/* A member of several. */
+static void several(void)
+{
+    int sets[3];
+    far_listens();
+    int fd = made();
+    printf("in several:");
+    for (int at = 0; at < 3; at++) {
+        sets[at] = epoll_create1(0);
+        printf(" %s", enters(sets[at], fd, at == 1 ? EPOLLIN : EPOLLOUT, at));
+    }
+    printf(", connect %s", result(connects(fd)));
+    far_ok(far("put 1 x"));
+    for (int at = 0; at < 3; at++)
+        printf(", told %s", told(sets[at], 500));
+    printf(", deleted %s", result(epoll_ctl(sets[0], EPOLL_CTL_DEL, fd, NULL)));
+    printf(" %s", result(epoll_ctl(sets[0], EPOLL_CTL_DEL, fd, NULL)));
+    for (int at = 0; at < 3; at++) {
+        printf(", told %s", told(sets[at], 10));
+        close(sets[at]);
+    }
+    printf("\n");
+    over(fd);
+}
+
+static void listens(void)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, 0);
+    int fd = socket(name.ss_family, SOCK_STREAM, 0), set = epoll_create1(0);
+    bind(fd, (struct sockaddr *)&name, length);
+    printf("listens: %s", enters(set, fd, EPOLLIN | EPOLLET, 9));
+    printf(", told %s", told(set, 10));
+    printf(", listen %s", result(listen(fd, 4)));
+    getsockname(fd, (struct sockaddr *)&name, &length);
+    printf(", told %s", told(set, 10));
+    for (int at = 0; at < 2; at++) {
+        int far_end = atoi(far("connect 1 %s %d", near_address, far_port(&name)));
+        printf(", told %s", told(set, 500));
+        int one = accept(fd, NULL, NULL);
+        far_count(far_end);
+        printf(", accept %s", yes(one >= 0));
+        close(one);
+        far("close 1");
+    }
+    printf(", deleted %s", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+    printf(" %s\n", result(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL)));
+    close(fd);
+    close(set);
+}
+
+/* The set is older than the child, whose socket is its own. */
+static void forked(void)
+{
+    int set = epoll_create1(0);
+    far_listens();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        int fd = made();
+        bool right = !strcmp(enters(set, fd, EPOLLIN | EPOLLOUT, 8), "0");
+        connect(fd, (struct sockaddr *)&there, there_length);
+        for (int at = 0; at < 100 && right; at++) {
+            const char *now = told(set, 2000);
+            if (!strcmp(now, "1 5 8"))
+                break;
+            right = !strcmp(now, "1 4 8") || !strncmp(now, "1 14", 4);
+            sleep_ms(5);
+        }
+        _exit(right && read(fd, &(char){0}, 1) == 1 ? 7 : 8);
+    }
+    far_ok(far("accept 1 0"));
+    far_count(far_port(&there));
+    far_ok(far("put 1 x"));
+    reap(child, "in a set of its parent's");
+    far("close 1");
+    far("close 0");
+    close(set);
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    int set = epoll_create1(0);
+    asleep("one", set, waits, set);
+    close(set);
+    nested();
+    nested_by_turns();
+    several();
+    listens();
+    forked();
+    return 0;
+}

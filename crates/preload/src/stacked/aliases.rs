@@ -1,0 +1,58 @@
+//! Several descriptors, or processes, that have one socket since before the stack knew of it.
+//!
+//! Those of this process come along when it is connected or listens. Another process would see nothing of the stack's:
+//! what it may have, too, is connected by the kernel.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::c_int;
+use uncork_posix::Call;
+use uncork_posix::kernel::state;
+use uncork_posix::socket::flag;
+
+use super::{SOCKETS, many, mark, outside, places};
+use crate::{POSIX, table};
+
+/// Why the kernel connects what another process may have.
+pub(super) const ELSEWHERE: &str =
+    "another process may have had it before it was connected (fork, exec, or over a Unix socket)";
+
+/// Whether another process may have a socket that is not connected.
+pub(super) fn is_elsewhere(fd: c_int) -> bool {
+    POSIX.find(fd).is_some_and(|at| at.socket.is(flag::ELSEWHERE))
+}
+
+/// Whether one of these is standard input, output or error: nobody has to ask stdio for a stream on it.
+pub(super) fn are_standard(fds: &[c_int]) -> bool {
+    fds.iter().any(|fd| *fd <= libc::STDERR_FILENO)
+}
+
+/// The other descriptors that stand for the kernel's socket of this one. Only those are looked at that were duplicated,
+/// or are duplicates: hardly ever any.
+pub(super) fn others(fd: c_int) -> Vec<c_int> {
+    let is_copied = |fd: c_int| POSIX.find(fd).is_some_and(|at| at.socket.is(flag::SHARED));
+    if !is_copied(fd) {
+        return Vec::new();
+    }
+    let Some(socket) = outside::inode(fd) else { return Vec::new() };
+    let known = 0..=table::HIGHEST.load(Relaxed);
+    let others = known.filter(|&other| other != fd && is_copied(other));
+    others.filter(|&other| outside::inode(other) == Some(socket)).collect()
+}
+
+/// The kernel's socket behind these has become the stack's, where the first one stands for it: so do all. What sets they
+/// were entered into before comes along.
+pub(super) fn go_over(fd: c_int, others: &[c_int], call: Call) {
+    for &other in others {
+        let _ = SOCKETS.duplicated(fd, other);
+        places::is_like(other, fd);
+    }
+    for &fd in [fd].iter().chain(others) {
+        let sets = many::sets_of(fd);
+        POSIX.closing(fd, call);
+        mark(fd, state::STACK);
+        for set in sets {
+            many::move_to_stack(set, fd);
+        }
+    }
+}
