@@ -241,6 +241,23 @@ fn octets_go_both_ways_and_the_end_is_seen() {
 }
 
 #[test]
+fn a_reset_behind_the_peers_end_is_seen() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    rig.peer_sends(theirs, b"all");
+    let now = rig.peer.now();
+    rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
+    rig.go(&mut [&mut program]);
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut program]);
+    assert_eq!(gets(&mut program, ours).unwrap(), b"all");
+    assert_eq!(gets(&mut program, ours).unwrap(), b"");
+    assert_eq!(program.take_error(ours), Some(ConnectionError::Broken));
+    assert_eq!(program.state(ours), Some(State::Closed));
+}
+
+#[test]
 fn what_is_written_in_pieces_leaves_as_one_segment() {
     let mut rig = Rig::new();
     let mut program = rig.program(1);

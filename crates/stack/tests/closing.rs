@@ -154,6 +154,22 @@ fn an_abort_resets_and_a_reset_fails_what_the_user_does_next() {
 }
 
 #[test]
+fn a_reset_behind_the_peers_end_is_told_to_who_writes_and_not_to_who_reads() {
+    // Linux: tcp_reset (EPIPE in CLOSE-WAIT), tcp_recvmsg (SOCK_DONE).
+    let (mut lab, socket) = open();
+    lab.send("F. 1:0(0) ack 1 win 5000 <ts 201 0>");
+    lab.send("R. 2:0(0) ack 1 win 0");
+    assert_eq!(lab.state(socket), State::Closed);
+    assert_eq!(lab.read(socket), Ok(0));
+    let broken = SendError::Failed(ConnectionError::Broken);
+    assert_eq!(lab.stack.send(lab.now, socket, b"x", false), Err(broken));
+    assert_eq!(lab.stack.send(lab.now, socket, b"x", false), Err(SendError::Closed));
+    lab.stack.put_back_error(socket, ConnectionError::Broken);
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Broken));
+    assert_eq!(lab.stack.take_error(socket), None);
+}
+
+#[test]
 fn a_later_syn_ends_time_wait_and_an_old_one_does_not() {
     // RFC 9293 §3.10.7.4 (TIME-WAIT), RFC 6191 §2.
     for (syn, opens) in [
