@@ -43,7 +43,7 @@ impl World {
             if self.table.get(one.slot).is_none() {
                 return false;
             }
-            let waits = self.readiness(one.slot) != 0 && !self.is_awaited(one.slot);
+            let waits = self.somebody_waits(one.slot) && !self.is_awaited(one.slot);
             one.neglected =
                 if waits { one.neglected.or_else(|| Some(Instant::now())) } else { None };
             true

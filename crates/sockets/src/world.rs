@@ -537,14 +537,7 @@ impl World {
     pub(crate) fn readiness(&mut self, slot: Slot) -> u32 {
         let Some(socket) = self.table.get(slot) else { return 0 };
         let place = match &socket.kind {
-            Kind::Listener(listener) => {
-                let (on, passed) = (listener.on.clone(), !listener.passed.is_empty());
-                let waits = on.into_iter().any(|(link, id)| {
-                    let link = self.links().get_mut(link);
-                    link.is_some_and(|link| link.stack().accept_waiting(id) > 0)
-                });
-                return if waits || passed { READABLE } else { 0 };
-            }
+            Kind::Listener(_) => return if self.somebody_waits(slot) { READABLE } else { 0 },
             Kind::Elsewhere { .. } => return 0,
             Kind::Connection { place, .. } => *place,
         };
@@ -564,6 +557,20 @@ impl World {
             && link.stack().readable_bytes(place.id) < low_water;
         let bits = bits.map(|(what, bits)| (what, if too_few { bits & !READABLE } else { bits }));
         bits.into_iter().filter(|(what, _)| ready.has(*what)).fold(0, |all, (_, bits)| all | bits)
+    }
+
+    /// Whether somebody has come to a listener and was not accepted.
+    pub(crate) fn somebody_waits(&mut self, slot: Slot) -> bool {
+        let Self { table, links, .. } = self;
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = table.get(slot) else {
+            return false;
+        };
+        let Some(Ok(links)) = links else { return !listener.passed.is_empty() };
+        let mut on = listener.on.iter();
+        !listener.passed.is_empty()
+            || on.any(|&(link, id)| {
+                links.get_mut(link).is_some_and(|link| link.stack().accept_waiting(id) > 0)
+            })
     }
 
     /// How a connection that was begun has gone; `EAGAIN` if that is open.
