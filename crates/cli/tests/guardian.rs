@@ -225,6 +225,8 @@ fn a_guardian_that_is_killed_leaves_the_kernel_with_all_that_was_the_stacks() {
     client.check().unwrap();
     kill(program.guardian(), Signal::SIGKILL).unwrap();
     wait_until("the port is the kernel's", || knock(&theirs) == Ok(()));
+    // That is so before anybody can hear of the end.
+    wait_until("its end is heard of", || client.check().is_err());
     for _ in 0..2 {
         let error = client.check().unwrap_err();
         assert!(matches!(error, Error::Gone), "{error}");
