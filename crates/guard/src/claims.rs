@@ -8,11 +8,18 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    sockopt,
+};
+use rustix::process::geteuid;
+
+/// Who asks whose a name is stays there.
+const BACKLOG: i32 = 128;
 
 /// Places, each with the name that says so.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(HashMap<SocketAddr, OwnedFd>);
+pub(crate) struct Claims(HashMap<SocketAddr, Option<OwnedFd>>);
 
 impl Claims {
     /// Takes these, as far as they were not taken.
@@ -35,19 +42,44 @@ impl Claims {
     }
 }
 
-fn claim(place: SocketAddr) -> Result<OwnedFd, String> {
-    let taken = || -> Result<OwnedFd, Errno> {
-        let name = format!("uncork-owns-{place}");
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-        Ok(socket)
-    };
-    taken().map_err(|error| match error {
-        Errno::ADDRINUSE => format!(
+/// None if somebody has the name who is no guardian.
+fn claim(place: SocketAddr) -> Result<Option<OwnedFd>, String> {
+    match take(place) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(Errno::ADDRINUSE) if is_a_guardian_s(place) => Err(format!(
             "{place} is on the stack of another program, which has a guardian of its own: start both by one \
              `uncork run --stack`, or with one guardian (uncork stack guard)"
-        ),
-        error => format!("other guardians cannot be told of {place}: {error}"),
-    })
+        )),
+        Err(Errno::ADDRINUSE) => Ok(None),
+        Err(error) => Err(format!("other guardians cannot be told of {place}: {error}")),
+    }
+}
+
+fn take(place: SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = socket()?;
+    bind(&socket, &name(place)?)?;
+    // So that it can be seen whose it is.
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whether root has the name, or who this is: anybody may take it, and is not to keep others from a port by that. Who cannot
+/// be asked has been asked often, or is about to end: he is believed.
+fn is_a_guardian_s(place: SocketAddr) -> bool {
+    let asked = || -> Result<bool, Errno> {
+        let socket = socket()?;
+        connect(&socket, &name(place)?)?;
+        let uid = sockopt::socket_peercred(&socket)?.uid;
+        Ok(uid.is_root() || uid == geteuid())
+    };
+    asked().unwrap_or(true)
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn name(place: SocketAddr) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("uncork-owns-{place}").as_bytes())
 }

@@ -6,6 +6,7 @@ mod passing;
 mod queueing;
 mod serve;
 
+use std::collections::HashSet;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -319,6 +320,7 @@ impl Guard {
         });
         // What cannot be taken out now can be the next time.
         let _ = self.steering.tidy(&sessions(&self.peers));
+        self.tidy_claims();
         self.looked = Instant::now();
         self.rests = ROUND.max(begun.elapsed() * SHARE);
     }
@@ -341,9 +343,12 @@ impl Guard {
         }
     }
 
-    /// What nobody has any more other guardians may have.
+    /// What nobody has any more, neither to listen nor a connection, other guardians may have.
     fn tidy_claims(&mut self) {
-        let held = sessions(&self.peers).into_iter().flat_map(Session::held).collect();
+        let all = sessions(&self.peers);
+        let connected = all.iter().flat_map(|session| session.connections());
+        let mut held: HashSet<_> = connected.map(|(local, _)| local).collect();
+        held.extend(all.into_iter().flat_map(Session::held));
         self.claims.keep_only(&held);
     }
 

@@ -464,3 +464,33 @@ fn who_connects_from_where_the_dead_had_a_connection_comes_to_the_living() {
         assert!(Instant::now() < until, "what it sends comes to nobody");
     }
 }
+
+#[test]
+fn a_segment_is_brought_to_a_connection_of_the_one_who_brings_it_only() {
+    if is_skipped("a_segment_is_brought_to_a_connection_of_the_one_who_brings_it_only") {
+        return;
+    }
+    let link = Link::new("bring", &[]);
+    let listener = listen(&link, end(OURS, PORT));
+    let mut client = link.client();
+    let at = end(OURS, PORT);
+    let peer = link.theirs.within(move || Ok(TcpStream::connect(at)?)).unwrap();
+    let (accepted, remote) = listener.accept().unwrap();
+    // Nobody takes it for anything: the number is far away.
+    let segment = [0; 20];
+    client.bring(at, remote, &segment, accepted.as_fd()).unwrap();
+    let mapped = match remote.ip() {
+        std::net::IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), remote.port()),
+        other => SocketAddr::new(other, remote.port()),
+    };
+    client.bring(at, mapped, &segment, accepted.as_fd()).unwrap();
+    let other = SocketAddr::new(remote.ip(), remote.port() ^ 1);
+    let why = refusal(client.bring(at, other, &segment, accepted.as_fd()));
+    assert!(why.contains("has to come from"), "{why}");
+    let why = refusal(client.bring(at, remote, &segment, listener.as_fd()));
+    assert!(why.contains("has to be a connection"), "{why}");
+    let loopback = end("127.0.0.1", PORT);
+    let why = refusal(client.bring(loopback, remote, &segment, accepted.as_fd()));
+    assert!(why.contains("none of the stack's devices"), "{why}");
+    drop(peer);
+}

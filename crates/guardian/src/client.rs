@@ -265,6 +265,15 @@ impl Client {
         self.done(Request::Release { snapshot: snapshot.clone() }, Some(socket))
     }
 
+    /// Whether others have a port, too, that this program owns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if nobody has, or another.
+    pub fn others(&mut self, local: SocketAddr) -> Result<(), Error> {
+        self.done(Request::Others { local }, None)
+    }
+
     /// The last one, for a segment of the peer's that came to the stack in between. The guardian takes it to the kernel.
     ///
     /// # Errors

@@ -113,6 +113,11 @@ pub enum Request {
         /// The connection.
         snapshot: Snapshot,
     },
+    /// Whether other programs have this port, too, and so those who wait for this one may go to them.
+    Others {
+        /// As it was owned.
+        local: SocketAddr,
+    },
     /// With the kernel's socket of a connection: a segment of its peer's that the stack has got and the kernel has not, as
     /// the one comes when the connection becomes the other's.
     Bring {

@@ -3,6 +3,7 @@
 //!
 //! Such a packet comes in by the loopback device with its route on it, so that no check of its source stops it.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
 
@@ -31,6 +32,9 @@ pub(crate) enum Said {
 
 /// Says it in his place.
 pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
+    if snapshot.local.is_ipv4() != snapshot.remote.is_ipv4() {
+        return Err(Error::doing("say what the peer has said")(io::ErrorKind::InvalidInput.into()));
+    }
     send(snapshot.local, &packet(snapshot, said))
 }
 
@@ -41,8 +45,11 @@ pub(crate) fn pretend(snapshot: &Snapshot, said: Said) -> Result<(), Error> {
 ///
 /// [`Error::RawPrivilege`] without CAP_NET_RAW, or what else the kernel says.
 pub fn bring(local: SocketAddr, remote: SocketAddr, segment: &[u8]) -> Result<(), Error> {
-    if segment.len() < HEADER_BYTES {
-        return Ok(());
+    // Otherwise there would be no header of IP, and what stands in its place would be the caller's.
+    if segment.len() < HEADER_BYTES || local.is_ipv4() != remote.is_ipv4() {
+        return Err(Error::doing("say what is no segment of this connection")(
+            io::ErrorKind::InvalidInput.into(),
+        ));
     }
     let mut segment = segment.to_vec();
     segment[..2].copy_from_slice(&remote.port().to_be_bytes());
@@ -137,5 +144,31 @@ fn header(from: SocketAddr, to: SocketAddr, payload_bytes: usize) -> Vec<u8> {
         }
         // A connection has both ends of one version.
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_have_no_header_of_its_own_is_not_sent() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (v4, v6) = (end("10.0.0.1:80"), end("[::ffff:10.0.0.2]:17664"));
+        for (local, remote, bytes) in [(v4, v6, 40), (v6, v4, 40), (v4, v4, HEADER_BYTES - 1)] {
+            let error = bring(local, remote, &vec![0; bytes]).unwrap_err().to_string();
+            assert!(error.starts_with("cannot say what is no segment"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_segment_is_the_peer_s_whatever_it_says_of_ports() {
+        let end = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let packet = wrapped(end("10.0.0.2:4000"), end("10.0.0.1:80"), vec![0; HEADER_BYTES]);
+        assert_eq!(packet[12..20], [10, 0, 0, 2, 10, 0, 0, 1]);
+        let mut sum = Sum::default();
+        sum.add_pseudo_v4([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), Protocol::TCP.0, 20);
+        sum.add(&packet[20..]);
+        assert_eq!(sum.finish(), 0, "the checksum is filled in");
     }
 }

@@ -38,6 +38,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Whether it is to be told there that something can be read, or somebody accepted.
+    pub(crate) fn waits_in(&self, set: RawFd) -> bool {
+        self.is_of(set) && self.events & libc::EPOLLIN as u32 != 0
+    }
+
     pub(crate) fn is_of(&self, set: RawFd) -> bool {
         self.set == set
     }

@@ -259,7 +259,8 @@ impl World {
 
     /// What was in the device's ring when the kernel got the rest: without it the peer would wait for his timer.
     pub(crate) fn bring_caught(&mut self, link: usize, detached: &Detached, fd: RawFd) {
-        self.turn();
+        // Nothing else may change hands meanwhile.
+        self.turn_links();
         let Some(link) = self.links().get_mut(link) else { return };
         let caught = link.stack().take_caught();
         let ends = (detached.snapshot.local, detached.snapshot.remote);

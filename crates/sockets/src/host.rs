@@ -78,6 +78,9 @@ pub trait Host: Send {
     /// It is the kernel's again, or that of other processes that own it.
     fn disown(&mut self, local: SocketAddr);
 
+    /// Whether other processes have this end, too.
+    fn has_others(&mut self, local: SocketAddr) -> bool;
+
     /// A connection that waits to be accepted at `local` is for another process that listens there.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ const LOOKS_BEFORE_REST: u32 = 20;
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
-/// Threads that are looked at, to see whether one has work to do.
+/// Threads that are looked at, to see whether one has work to do; among more of them one has.
 const THREADS: usize = 64;
 
 /// A lock that is held for moments is free before so many looks.
@@ -281,7 +281,11 @@ fn are_others_asleep() -> bool {
     let own = nix::unistd::gettid().to_string();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     let others = threads.flatten().filter(|thread| thread.file_name() != own.as_str());
-    others.take(THREADS).all(|thread| {
+    others.enumerate().all(|(at, thread)| {
+        if at >= THREADS {
+            return false;
+        }
+        // Nothing of one that has just ended.
         let told = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         // Behind the name, in which anything may stand: proc_pid_stat(5).
         told.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['R', 'D']))

@@ -1,4 +1,5 @@
-//! A process closes a listener that others have, too, as a server's old workers do at a reload. On kernel sockets all of
+//! A process closes a listener that others have, too, as a server's old workers do at a reload, or leaves it to them for a
+//! while (`neglect.rs`). On kernel sockets all of
 //! them share one queue of connections that wait to be accepted; on the stack each has its own. So what is in the queue
 //! of the one that leaves becomes the kernel's, and goes to another one by the privileged half. That knows whether there
 //! is one, or will be: it is the kernel's listener that others may have.
@@ -17,7 +18,7 @@ use crate::world::World;
 /// How long handshakes may still be under way: a SYN-ACK is sent again after a second.
 const HANDSHAKES: Duration = Duration::from_millis(1500);
 
-/// A listener of the stack's that its program has closed.
+/// A listener of the stack's that its program has closed, or left to others.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     on: Vec<(usize, ListenerId)>,
@@ -172,6 +173,9 @@ mod tests {
         }
         fn to_kernel(&mut self, _: &Detached, _: bool, _: &[Setting]) -> Result<OwnedFd, Reason> {
             Err("detached".into())
+        }
+        fn has_others(&mut self, _: SocketAddr) -> bool {
+            false
         }
         fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
             self.0.lock().unwrap().comes.pop_front()

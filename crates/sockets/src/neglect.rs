@@ -43,7 +43,7 @@ impl World {
             if self.table.get(one.slot).is_none() {
                 return false;
             }
-            let waits = self.somebody_waits(one.slot) && !self.is_awaited(one.slot);
+            let waits = !self.is_left(one.slot) && self.is_neglected(one.slot);
             one.neglected =
                 if waits { one.neglected.or_else(|| Some(Instant::now())) } else { None };
             true
@@ -71,8 +71,12 @@ impl World {
         let mut all = std::mem::take(&mut self.shared);
         for one in &mut all {
             let is_too_long = one.neglected.is_some_and(|since| since.elapsed() >= PATIENCE);
-            if is_too_long && !about.is_some_and(|about| self.is_for(about, one.slot)) {
-                one.neglected = None;
+            if !is_too_long || about.is_some_and(|about| self.is_for(about, one.slot)) {
+                continue;
+            }
+            // It is asked again when it has taken as long once more.
+            one.neglected = None;
+            if self.is_neglected(one.slot) {
                 self.leave_for_now(one.slot);
             }
         }
@@ -80,11 +84,18 @@ impl World {
     }
 
     fn leave_for_now(&mut self, slot: Slot) {
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
+            return;
+        };
+        let local = listener.local;
+        if listener.on.is_empty() || !self.host.has_others(local) {
+            return;
+        }
         let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(slot)
         else {
             return;
         };
-        let mut left = Listener::new(listener.local, listener.v6_only, listener.backlog);
+        let mut left = Listener::new(local, listener.v6_only, listener.backlog);
         std::mem::swap(&mut left.on, &mut listener.on);
         std::mem::swap(&mut left.passed, &mut listener.passed);
         let (ipv6, asked) = (*ipv6, Arc::clone(asked));
@@ -100,6 +111,10 @@ impl World {
             }
         }
         self.shared = all;
+    }
+
+    fn is_neglected(&mut self, slot: Slot) -> bool {
+        self.somebody_waits(slot) && !self.is_awaited(slot)
     }
 
     fn is_left(&mut self, slot: Slot) -> bool {
@@ -126,7 +141,7 @@ impl World {
             For::Set(set) => self
                 .table
                 .get(slot)
-                .is_some_and(|socket| socket.watches.iter().any(|watch| watch.is_of(*set))),
+                .is_some_and(|socket| socket.watches.iter().any(|watch| watch.waits_in(*set))),
         }
     }
 }

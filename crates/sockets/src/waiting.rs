@@ -125,6 +125,7 @@ impl<O: Outside> Sockets<O> {
         let mut look = |look: fn(&mut World), kernel| {
             let parts = self.parts_waited_for(&wait);
             found = self.look(parts, kernel, &mut |world, told| {
+                world.come_back(&wait.waits_for);
                 look(world);
                 attempt(world, told)
             });
@@ -235,6 +236,7 @@ impl<O: Outside> Sockets<O> {
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
+                world.come_back(&wait.waits_for);
                 world.begin_wait();
                 let found = attempt(world, look);
                 if found.is_none() {

@@ -232,13 +232,7 @@ impl World {
         self.turns = self.turns.wrapping_add(1);
         self.given.leave();
         self.asked = 0;
-        let mut told = std::mem::take(&mut self.told);
-        let mut happened = false;
-        for link in self.links() {
-            happened |= link.turn(&mut told);
-        }
-        self.deal_with(&mut told);
-        self.told = told;
+        let happened = self.turn_links();
         self.pass_waiting();
         self.take_passed();
         self.look_at_shared();
@@ -255,6 +249,18 @@ impl World {
             let _ = tick.move_on();
             self.moved = self.turned;
         }
+        happened
+    }
+
+    /// What has come is taken in, and what is to be sent leaves.
+    pub(crate) fn turn_links(&mut self) -> bool {
+        let mut told = std::mem::take(&mut self.told);
+        let mut happened = false;
+        for link in self.links() {
+            happened |= link.turn(&mut told);
+        }
+        self.deal_with(&mut told);
+        self.told = told;
         happened
     }
 
@@ -377,12 +383,12 @@ impl World {
 
     /// A thread is about to sleep.
     pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, rest: &mut Rest) {
-        self.come_back(&waits_for);
-        self.leave_neglected(Some(&waits_for));
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         bell.falls_asleep(self.table.part());
-        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
+        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for: waits_for.clone() });
+        // A turn that is made in this rings the bell, if there is something for who is about to sleep.
+        self.leave_neglected(Some(&waits_for));
         self.what_wakes(rest);
     }
 

@@ -11,6 +11,9 @@ use std::ptr::{self, NonNull};
 /// Octets of `struct life` (`owned/maps.h`), at the beginning of a page of its own.
 pub(super) const LIFE_BYTES: usize = 64;
 
+/// `FUTEX_OWNER_DIED` of linux/futex.h.
+const DIED: u32 = 0x4000_0000;
+
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
 
 /// Attaches `program` to what comes into the device of this number, of the network namespace of this
@@ -99,6 +102,8 @@ impl Drop for Answering {
         // thread's list of mutexes knows no more when it is unlocked.
         unsafe {
             libc::pthread_mutex_unlock(self.0.as_ptr());
+            // Nobody answers from now on, as if it had died: all is the kernel's before the filters are detached.
+            self.0.as_ptr().cast::<u32>().write_volatile(DIED);
             libc::munmap(self.0.as_ptr().cast(), LIFE_BYTES);
         }
     }
@@ -138,8 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// `FUTEX_OWNER_DIED` and `FUTEX_TID_MASK` of linux/futex.h.
-    const DIED: u32 = 0x4000_0000;
+    /// `FUTEX_TID_MASK` of linux/futex.h.
     const OWNER: u32 = 0x3fff_ffff;
 
     fn memory() -> File {
@@ -173,11 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_it_back_has_not_died() {
+    fn who_gives_it_back_answers_no_more_and_another_one_may() {
         let memory = memory();
         let answers = || drop(Answering::by(memory.as_fd()).unwrap());
         thread::scope(|scope| scope.spawn(answers).join()).unwrap();
-        assert_eq!(word(&memory), 0);
-        answers();
+        assert_eq!(word(&memory), DIED);
+        let answering = Answering::by(memory.as_fd()).unwrap();
+        assert_eq!(word(&memory) & DIED, 0);
+        drop(answering);
     }
 }

@@ -63,6 +63,7 @@ impl Guard {
             }
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
+            Request::Others { local } => self.others(at, plain(local)),
             Request::PassOn { local } => self.pass_on(at, plain(local), descriptor),
             Request::OwnConnection { local, remote } => {
                 self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
@@ -75,7 +76,7 @@ impl Guard {
             }
             Request::Release { snapshot } => self.release(at, &snapshot, descriptor.as_ref()),
             Request::Bring { local, remote, ref segment } => {
-                self.bring((local, remote), segment, descriptor)
+                self.bring((plain(local), plain(remote)), segment, descriptor)
             }
         };
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
@@ -212,8 +213,8 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
-        self.claims.take(&places)?;
-        let (engine, new) = self.note_claim(at, local, places)?;
+        let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
+        let (engine, new) = claimed.inspect_err(|_| self.tidy_claims())?;
         let joined = self.steering.join(engine, &new, &sessions(&self.peers));
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
@@ -241,6 +242,23 @@ impl Guard {
             return Ok((instance.engine, instance.grant(program, local, places)));
         }
         Ok((program, self.session_mut(at)?.grant(program, local, places)))
+    }
+
+    /// Whether others are there for who comes to a port of this program's.
+    fn others(&self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let own = self.session(at)?;
+        let places: Vec<_> =
+            own.held().into_iter().filter(|it| it.port() == local.port()).collect();
+        let is_other = |other: &&Session| other.engine != own.engine;
+        let mut others = sessions(&self.peers).into_iter().filter(is_other);
+        let has_all = |other: &Session| {
+            let held = other.held();
+            places.iter().all(|place| held.contains(place))
+        };
+        if !places.is_empty() && others.any(has_all) {
+            return Ok(());
+        }
+        Err(format!("nobody else listens at {local}"))
     }
 
     fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
@@ -334,6 +352,9 @@ impl Guard {
         segment: &Octets,
         socket: Option<OwnedFd>,
     ) -> Result<(), String> {
+        if self.steering.device_of(local.ip()).is_none() {
+            return Err(format!("{} is on none of the stack's devices", local.ip()));
+        }
         // Whoever has it may hear there what he likes.
         proof::that_it_is_between(socket, self.listener.as_fd(), (local, remote))?;
         handover::bring(local, remote, segment.as_slice()).map_err(|error| error.to_string())

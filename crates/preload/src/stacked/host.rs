@@ -191,6 +191,10 @@ impl Host for Guardian {
         }
     }
 
+    fn has_others(&mut self, local: SocketAddr) -> bool {
+        self.client.as_mut().is_some_and(|client| client.others(local).is_ok())
+    }
+
     fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason> {
         self.client()?.pass_on(local, waiting.as_fd()).map_err(|error| reason(&error))
     }
