@@ -31,6 +31,7 @@ use crate::queues::Queues;
 use crate::reset::Prober;
 use crate::session::{Role, Session};
 use crate::steering::Steering;
+use crate::turns::Turns;
 use crate::watch::Watch;
 
 /// Connections that may wait to be taken, and those that have not said who they are.
@@ -67,6 +68,7 @@ pub struct Guard {
     program: Option<OwnedFd>,
     steering: Steering,
     claims: Claims,
+    turns: Turns,
     queues: Option<Queues>,
     prober: Prober,
     heir: Option<Heir>,
@@ -130,6 +132,7 @@ impl Guard {
             program,
             steering,
             claims: Claims::default(),
+            turns: Turns::default(),
             queues,
             prober,
             heir: None,
@@ -350,6 +353,7 @@ impl Guard {
         let mut held: HashSet<_> = connected.map(|(local, _)| local).collect();
         held.extend(all.into_iter().flat_map(Session::held));
         self.claims.keep_only(&held);
+        self.turns.keep_only(&held);
     }
 
     /// A stack has ended with its process.

@@ -28,6 +28,7 @@ mod reset;
 mod seclusion;
 mod session;
 mod steering;
+mod turns;
 mod watch;
 
 pub use error::Error;

@@ -16,6 +16,7 @@ use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
 use crate::steering::plain;
+use crate::turns;
 
 /// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
 /// machine: 27 MiB with room for the longest trains.
@@ -213,6 +214,9 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
+        if places.iter().any(|place| self.turns.has_given_up(place)) {
+            return Err(turns::WHY.to_owned());
+        }
         let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
         let (engine, new) = claimed.inspect_err(|_| self.tidy_claims())?;
         let joined = self.steering.join(engine, &new, &sessions(&self.peers));
@@ -244,8 +248,8 @@ impl Guard {
         Ok((program, self.session_mut(at)?.grant(program, local, places)))
     }
 
-    /// Whether others are there for who comes to a port of this program's.
-    fn others(&self, at: usize, local: SocketAddr) -> Result<(), String> {
+    /// Whether others are there for who comes to a port of this program's, which is about to be left to them.
+    fn others(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
         let own = self.session(at)?;
         let places: Vec<_> =
             own.held().into_iter().filter(|it| it.port() == local.port()).collect();
@@ -255,10 +259,26 @@ impl Guard {
             let held = other.held();
             places.iter().all(|place| held.contains(place))
         };
-        if !places.is_empty() && others.any(has_all) {
-            return Ok(());
+        if places.is_empty() || !others.any(has_all) {
+            return Err(format!("nobody else listens at {local}"));
         }
-        Err(format!("nobody else listens at {local}"))
+        for place in places {
+            if self.turns.note(place) {
+                self.give_up(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who comes to a place is the kernel's from now on; who is there already is still passed on.
+    fn give_up(&mut self, place: SocketAddr) {
+        let all = sessions(&self.peers);
+        let members: Vec<_> =
+            all.iter().filter(|session| session.held().contains(&place)).collect();
+        for member in members {
+            // What fails stays as it was, which works, too.
+            let _ = self.steering.leave(member.engine, &[place], &all);
+        }
     }
 
     fn disown(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
