@@ -25,8 +25,8 @@ def leave(listener, how):
     signal.signal(signal.SIGUSR1, lambda *_: leaves.append(True))
     wait(listener, True)
     while not leaves:
+        # Without a rest: whoever sleeps on something else leaves those who have come to the other.
         wait(listener, False)
-        time.sleep(SHORT)
     if how == "close":
         listener.close()
         print("closed", flush=True)

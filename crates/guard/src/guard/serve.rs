@@ -16,7 +16,6 @@ use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
 use crate::steering::plain;
-use crate::turns;
 
 /// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
 /// machine: 27 MiB with room for the longest trains.
@@ -214,12 +213,14 @@ impl Guard {
         if places.is_empty() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
-        if places.iter().any(|place| self.turns.has_given_up(place)) {
-            return Err(turns::WHY.to_owned());
-        }
+        // Who has come to others there may still be passed on to this one.
+        let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
         let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
         let (engine, new) = claimed.inspect_err(|_| self.tidy_claims())?;
-        let joined = self.steering.join(engine, &new, &sessions(&self.peers));
+        let joined = match is_kernels {
+            true => Ok(()),
+            false => self.steering.join(engine, &new, &sessions(&self.peers)),
+        };
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
         match done {
