@@ -216,7 +216,7 @@ fn a_stack_has_what_nobody_answers_for_any_more() {
     assert_eq!(knock(), (!by_kernel, by_stack), "nobody has said that he answers for it");
     let ends = || {
         drop(owned.answer_for().unwrap());
-        assert_eq!(knock(), (!by_kernel, by_stack), "he has given it back");
+        assert_eq!(knock(), (by_kernel, !by_stack), "he has given it back");
         let answering = owned.answer_for().unwrap();
         assert_eq!(knock(), (!by_kernel, by_stack), "he answers for it");
         std::mem::forget(answering);
