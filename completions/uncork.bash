@@ -1593,7 +1593,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__start)
-            opts="-h --name --dev --port --instances --cpus --spin --group --driver --config --help"
+            opts="-h --name --dev --port --group --instances --cpus --spin --driver --config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1611,6 +1611,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --instances)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1620,10 +1624,6 @@ _uncork() {
                     return 0
                     ;;
                 --spin)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -244,18 +244,18 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l name -d 'What these instances are called, if there are others beside them [default: default]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l name -d 'What this is called, if there are others beside it [default: default]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l dev -d 'A network device; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l port -d 'A port that programs may listen on with the stack; may be repeated' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l group -d 'A group whose users may run programs with it, besides root' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l instances -d 'How many instances there are [default: 1]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l cpus -d 'The processors of the instances, such as 2,4-6: the first is the first one\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l spin -d 'How long an instance goes on looking, after the last frame, before it sleeps' -r
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l group -d 'A group whose users may attach, besides root' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l driver -d 'How instances get their frames' -r -f -a "packet\t''
 xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l config -d 'A file with what is not said here' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l name -d 'What this guardian is called, if there are others beside it [default: default]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l name -d 'What this is called, if there are others beside it [default: default]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l dev -d 'A network device; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l port -d 'A port that programs may listen on with the stack; may be repeated' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l group -d 'A group whose users may run programs with it, besides root' -r

@@ -139,8 +139,7 @@ impl<O: Outside> Sockets<O> {
     #[must_use]
     pub fn shared_with_children(&self) -> Vec<RawFd> {
         let shared = self.with_all(|world| {
-            let slots: Vec<_> =
-                world.table.iter().filter(|(_, one)| one.forked).map(|(slot, _)| slot).collect();
+            let slots = world.table.slots_where(|one| one.forked);
             let fds = slots.into_iter().filter_map(|slot| world.table.descriptor(slot));
             fds.collect::<Vec<_>>()
         });
@@ -281,12 +280,7 @@ impl World {
 
     /// Whether there are any; `given` is told of each that has one.
     fn give_each_its_own(&mut self, outside: &impl Outside, given: impl Fn(&mut Socket)) -> bool {
-        let slots: Vec<Slot> = self
-            .table
-            .iter()
-            .filter(|(_, socket)| matches!(socket.kind, Kind::Connection { .. }))
-            .map(|(slot, _)| slot)
-            .collect();
+        let slots = self.table.slots_where(Socket::is_connection);
         for &slot in &slots {
             let fds = self.table.descriptors_of(slot);
             let Some(socket) = self.table.get(slot) else { continue };

@@ -192,7 +192,7 @@ impl<O: Outside> Sockets<O> {
                         self.outside.answer_children();
                     }
                     if neglected && are_others_asleep() {
-                        self.with(part, |world| world.leave_neglected(None));
+                        self.with(part, |world| world.leave_neglected());
                     }
                     found
                 }

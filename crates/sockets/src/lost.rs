@@ -39,13 +39,11 @@ impl World {
             return;
         }
         self.lost = None;
-        let was_lost = |kind: &Kind| {
-            matches!(kind, Kind::Listener(listener)
+        let was_lost = |socket: &Socket| {
+            matches!(&socket.kind, Kind::Listener(listener)
                 if listener.reason.as_deref() == Some(INSTANCE_GONE))
         };
-        let all = self.table.iter().filter(|(_, socket)| was_lost(&socket.kind));
-        let slots: Vec<_> = all.map(|(slot, _)| slot).collect();
-        for slot in slots {
+        for slot in self.table.slots_where(was_lost) {
             if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
                 listener.reason = None;
             }

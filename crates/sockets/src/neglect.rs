@@ -23,10 +23,7 @@ pub(crate) struct Shared {
 impl World {
     /// fork(2) is about to happen: listeners are both's from then on.
     pub(crate) fn share_listeners(&mut self) {
-        let listens = |socket: &Socket| matches!(socket.kind, Kind::Listener(_));
-        let all: Vec<_> =
-            self.table.iter().filter(|(_, socket)| listens(socket)).map(|(slot, _)| slot).collect();
-        for slot in all {
+        for slot in self.table.slots_where(Socket::is_listener) {
             if !self.shared.iter().any(|one| one.slot == slot) {
                 self.shared.push(Shared { slot, neglected: None });
             }
@@ -58,25 +55,19 @@ impl World {
 
     /// Whether somebody has.
     pub(crate) fn has_neglected(&self) -> bool {
-        let is_too_long = |since: Instant| since.elapsed() >= PATIENCE;
-        self.shared.iter().any(|one| one.neglected.is_some_and(is_too_long))
+        self.shared.iter().filter_map(|one| one.neglected).any(|since| since.elapsed() >= PATIENCE)
     }
 
-    /// Leaves those to the others for whom nobody here comes: each of its threads sleeps on something else, or is about to
-    /// sleep for what is said.
-    pub(crate) fn leave_neglected(&mut self, about: Option<&For>) {
+    /// Leaves those to the others for whom nobody here comes, as each thread sleeps on something else.
+    pub(crate) fn leave_neglected(&mut self) {
         if !self.has_neglected() {
             return;
         }
         let mut all = std::mem::take(&mut self.shared);
         for one in &mut all {
-            let is_too_long = one.neglected.is_some_and(|since| since.elapsed() >= PATIENCE);
-            if !is_too_long || about.is_some_and(|about| self.is_for(about, one.slot)) {
-                continue;
-            }
-            // It is asked again when it has taken as long once more.
-            one.neglected = None;
-            if self.is_neglected(one.slot) {
+            // Where it cannot be left, that is asked again when it has taken as long once more.
+            let since = one.neglected.take_if(|since| since.elapsed() >= PATIENCE);
+            if since.is_some() && self.is_neglected(one.slot) {
                 self.leave_for_now(one.slot);
             }
         }

@@ -16,10 +16,10 @@ impl World {
     /// Parts from the privileged half, which waits for that.
     pub(crate) fn leave_host(&mut self, outside: &impl Outside) {
         // First of all nothing new may come.
-        for slot in self.slots_where(|kind| matches!(kind, Kind::Listener(_))) {
+        for slot in self.table.slots_where(Socket::is_listener) {
             self.give_listener_to_kernel(slot);
         }
-        for slot in self.slots_where(|kind| matches!(kind, Kind::Connection { .. })) {
+        for slot in self.table.slots_where(Socket::is_connection) {
             // One that is not yet connected, or that the kernel does not take, ends below.
             if let Ok(handed) = self.hand_over(outside, slot, WHY) {
                 outside.settle(&handed);
@@ -28,11 +28,6 @@ impl World {
         self.let_go_all(Instant::now() + PATIENCE);
         self.abandon_links(WHY);
         self.host.quit();
-    }
-
-    fn slots_where(&mut self, is_it: impl Fn(&Kind) -> bool) -> Vec<Slot> {
-        let all = self.table.iter().filter(|(_, socket)| is_it(&socket.kind));
-        all.map(|(slot, _)| slot).collect()
     }
 
     /// The kernel listens there, too. Who waits on the stack is accepted as one of the kernel's.

@@ -106,6 +106,14 @@ impl Socket {
         }
     }
 
+    pub(crate) fn is_listener(&self) -> bool {
+        matches!(self.kind, Kind::Listener(_))
+    }
+
+    pub(crate) fn is_connection(&self) -> bool {
+        matches!(self.kind, Kind::Connection { .. })
+    }
+
     pub(crate) fn place(&self) -> Option<Place> {
         match self.kind {
             Kind::Connection { place, .. } => Some(place),
@@ -253,6 +261,12 @@ impl Table {
     pub(crate) fn descriptors_of(&self, slot: Slot) -> Vec<RawFd> {
         let all = (0..).zip(&self.of);
         all.filter(|&(_, &place)| place == slot.at + 1).map(|(fd, _)| fd).collect()
+    }
+
+    /// Sockets of some sort, for who changes them or the table meanwhile.
+    pub(crate) fn slots_where(&mut self, is: impl Fn(&Socket) -> bool) -> Vec<Slot> {
+        let all = self.iter().filter(|(_, socket)| is(socket));
+        all.map(|(slot, _)| slot).collect()
     }
 
     /// Descriptors of sockets of some kind.

@@ -386,9 +386,9 @@ impl World {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         bell.falls_asleep(self.table.part());
-        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for: waits_for.clone() });
+        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
         // A turn that is made in this rings the bell, if there is something for who is about to sleep.
-        self.leave_neglected(Some(&waits_for));
+        self.leave_neglected();
         self.what_wakes(rest);
     }
 

@@ -204,6 +204,31 @@ pub(super) struct Connect {
     pub(super) device: Device,
 }
 
+/// What is said of a service for programs, be it instances or a guardian.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(super) struct Service {
+    /// What this is called, if there are others beside it [default: default]
+    #[arg(long, value_name = "NAME", value_parser = Name::from_str)]
+    pub(super) name: Option<Name>,
+
+    /// A network device; may be repeated
+    ///
+    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
+    /// link-local addresses alone).
+    #[arg(long, value_name = "DEV")]
+    pub(super) dev: Vec<String>,
+
+    /// A port that programs may listen on with the stack; may be repeated
+    ///
+    /// Listeners at other ports stay the kernel's. Without it: all.
+    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
+    pub(super) port: Vec<u16>,
+
+    /// A group whose users may run programs with it, besides root
+    #[arg(long, value_name = "GROUP")]
+    pub(super) group: Option<String>,
+}
+
 const START_HELP: &str = "\
 Examples:
   sudo uncork stack start
@@ -225,22 +250,8 @@ cannot be used, 3 a privilege is missing.";
 #[derive(Debug, Default, Args)]
 #[command(after_help = START_HELP)]
 pub(super) struct Start {
-    /// What these instances are called, if there are others beside them [default: default]
-    #[arg(long, value_name = "NAME", value_parser = Name::from_str)]
-    pub(super) name: Option<Name>,
-
-    /// A network device; may be repeated
-    ///
-    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
-    /// link-local addresses alone).
-    #[arg(long, value_name = "DEV")]
-    pub(super) dev: Vec<String>,
-
-    /// A port that programs may listen on with the stack; may be repeated
-    ///
-    /// Listeners at other ports stay the kernel's. Without it: all.
-    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
-    pub(super) port: Vec<u16>,
+    #[command(flatten)]
+    pub(super) service: Service,
 
     /// How many instances there are [default: 1]
     #[arg(long, value_name = "N", value_parser = instance_count)]
@@ -258,10 +269,6 @@ pub(super) struct Start {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
     pub(super) spin: Option<Duration>,
-
-    /// A group whose users may attach, besides root
-    #[arg(long, value_name = "GROUP")]
-    pub(super) group: Option<String>,
 
     /// How instances get their frames
     ///
@@ -297,26 +304,8 @@ used, 3 a privilege is missing.";
 #[derive(Debug, Default, Args)]
 #[command(after_help = GUARD_HELP)]
 pub(super) struct Guardian {
-    /// What this guardian is called, if there are others beside it [default: default]
-    #[arg(long, value_name = "NAME", value_parser = Name::from_str)]
-    pub(super) name: Option<Name>,
-
-    /// A network device; may be repeated
-    ///
-    /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with
-    /// link-local addresses alone).
-    #[arg(long, value_name = "DEV")]
-    pub(super) dev: Vec<String>,
-
-    /// A port that programs may listen on with the stack; may be repeated
-    ///
-    /// Listeners at other ports stay the kernel's. Without it: all.
-    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
-    pub(super) port: Vec<u16>,
-
-    /// A group whose users may run programs with it, besides root
-    #[arg(long, value_name = "GROUP")]
-    pub(super) group: Option<String>,
+    #[command(flatten)]
+    pub(super) service: Service,
 
     /// How programs get their frames
     ///

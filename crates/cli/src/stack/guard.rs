@@ -20,8 +20,9 @@ pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
     let queues = queues(wanted.driver, wanted.queues).map_err(Failure::unusable)?;
     // Before the claim, whose refusal would not name what is missing.
     permitted().map_err(|error| refused(&error))?;
-    let name = wanted.name.clone().unwrap_or_default();
-    let mut claim = Claim::take(Service::Guardian, &name, wanted.group.as_deref())?;
+    let service = &wanted.service;
+    let name = service.name.clone().unwrap_or_default();
+    let mut claim = Claim::take(Service::Guardian, &name, service.group.as_deref())?;
     let unheard = |error| Failure::left(format!("signals cannot be received: {error}"));
     let signals = Signals::take().map_err(unheard)?;
     let end = signals.as_fd().try_clone_to_owned().map_err(unheard)?;
@@ -45,11 +46,11 @@ pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
 
 /// Filters on the devices, whose names are given, too.
 fn begin(wanted: &Guardian, queues: Option<NonZeroU32>) -> Result<(Guard, Vec<String>), Error> {
-    let found = devices::find(&wanted.dev)?;
+    let found = devices::find(&wanted.service.dev)?;
     let names = found.iter().map(|device| device.name.clone()).collect();
     // It guards for as long as it lives itself, whether anybody is there or not.
     let program = std::process::id();
-    let plan = Plan { devices: found, ports: wanted.port.clone(), queues, program };
+    let plan = Plan { devices: found, ports: wanted.service.port.clone(), queues, program };
     Ok((Guard::new(plan)?.with_heir(Box::new(begin_heir)), names))
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use uncork_guardian::Reply;
 
 use super::Guard;
+use super::passing::UNASKED;
 use crate::session::{Role, Session};
 
 /// How long they may take. A connection is some hundred microseconds of the kernel's.
@@ -42,7 +43,7 @@ impl Guard {
             parting.said = Some(now);
             for peer in all {
                 // Who does not take it does not leave in time.
-                let _ = peer.answer(0, Reply::Leave, None);
+                let _ = peer.answer(UNASKED, Reply::Leave, None);
             }
         }
         is_over

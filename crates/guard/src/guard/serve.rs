@@ -217,9 +217,10 @@ impl Guard {
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
         let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
         let (engine, new) = claimed.inspect_err(|_| self.tidy_claims())?;
-        let joined = match is_kernels {
-            true => Ok(()),
-            false => self.steering.join(engine, &new, &sessions(&self.peers)),
+        let joined = if is_kernels {
+            Ok(())
+        } else {
+            self.steering.join(engine, &new, &sessions(&self.peers))
         };
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));

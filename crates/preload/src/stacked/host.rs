@@ -250,9 +250,10 @@ impl Host for Guardian {
     }
 
     fn bring(&mut self, (local, remote): (SocketAddr, SocketAddr), fd: RawFd, segment: &[u8]) {
-        let Some(client) = &mut self.client else { return };
-        // SAFETY: a descriptor that was just filled. Should another thread have closed it, the guardian refuses what is there now.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        // Another thread may have closed the program's by now. Should the number be another's, the guardian refuses.
+        let (Some(client), Ok(own)) = (&mut self.client, Own::of(fd)) else { return };
+        // SAFETY: it is open for as long as `own` lives.
+        let socket = unsafe { BorrowedFd::borrow_raw(own.0) };
         let _ = client.bring(local, remote, segment, socket);
     }
 

@@ -8,8 +8,7 @@ use uncork_posix::config::parse_duration;
 
 use super::cpus::Cpus;
 use crate::arguments::Driver;
-use crate::place_file::Name;
-use crate::stack::arguments::{Start, instance_count, tcp_port};
+use crate::stack::arguments::{Service, Start, instance_count, tcp_port};
 
 /// The only section that there is.
 const SECTION: &str = "[stack]";
@@ -17,14 +16,11 @@ const SECTION: &str = "[stack]";
 /// What a file has said. Lists may be one line with commas, or a line for each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
-    name: Option<Name>,
-    dev: Vec<String>,
-    port: Vec<u16>,
+    service: Service,
     driver: Option<Driver>,
     instances: Option<u32>,
     cpus: Option<Cpus>,
     spin: Option<Duration>,
-    group: Option<String>,
 }
 
 impl FromStr for Config {
@@ -60,14 +56,14 @@ impl Config {
         let (key, value) = (key.trim(), value.trim());
         let again = || format!("{key} is there twice");
         match key {
-            "name" => once(&mut self.name, value.parse()?).ok_or_else(again),
+            "name" => once(&mut self.service.name, value.parse()?).ok_or_else(again),
             "dev" => {
-                self.dev.extend(list(value).map(str::to_owned));
+                self.service.dev.extend(list(value).map(str::to_owned));
                 Ok(())
             }
             "port" => {
                 for word in list(value) {
-                    self.port.push(tcp_port(word)?);
+                    self.service.port.push(tcp_port(word)?);
                 }
                 Ok(())
             }
@@ -82,7 +78,7 @@ impl Config {
                 let spin = parse_duration(value).map_err(|error| error.to_string())?;
                 once(&mut self.spin, spin).ok_or_else(again)
             }
-            "group" => once(&mut self.group, value.to_owned()).ok_or_else(again),
+            "group" => once(&mut self.service.group, value.to_owned()).ok_or_else(again),
             _ => Err(format!(
                 "there is no key {key}, but name, dev, port, driver, instances, cpus, spin and group"
             )),
@@ -91,15 +87,18 @@ impl Config {
 
     /// What was not said on the command line is as the file says.
     pub(super) fn complete(self, start: Start) -> Start {
+        let (ours, its) = (start.service, self.service);
         Start {
-            name: start.name.or(self.name),
-            dev: if start.dev.is_empty() { self.dev } else { start.dev },
-            port: if start.port.is_empty() { self.port } else { start.port },
+            service: Service {
+                name: ours.name.or(its.name),
+                dev: if ours.dev.is_empty() { its.dev } else { ours.dev },
+                port: if ours.port.is_empty() { its.port } else { ours.port },
+                group: ours.group.or(its.group),
+            },
             driver: start.driver.or(self.driver),
             instances: start.instances.or(self.instances),
             cpus: start.cpus.or(self.cpus),
             spin: start.spin.or(self.spin),
-            group: start.group.or(self.group),
             config: start.config,
         }
     }
@@ -124,18 +123,20 @@ mod tests {
                     driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\ngroup = www\n";
         let config: Config = text.parse().unwrap();
         let start = config.complete(Start::default());
-        assert_eq!(start.name, "web".parse().ok());
-        assert_eq!(start.dev, ["eth0", "eth1", "eth2"]);
-        assert_eq!((start.port, start.driver), (vec![80, 443], Some(Driver::Xdp)));
+        let service = start.service;
+        assert_eq!(service.name, "web".parse().ok());
+        assert_eq!(service.dev, ["eth0", "eth1", "eth2"]);
+        assert_eq!((service.port, start.driver), (vec![80, 443], Some(Driver::Xdp)));
         assert_eq!((start.instances, start.cpus), (Some(2), Some(Cpus(vec![2, 4, 5, 6]))));
         assert_eq!(start.spin, Some(Duration::from_micros(50)));
-        assert_eq!(start.group.as_deref(), Some("www"));
+        assert_eq!(service.group.as_deref(), Some("www"));
         // A flag takes the place of all that the file has of it.
         let config: Config = text.parse().unwrap();
-        let flags = Start { dev: vec!["eth7".to_owned()], instances: Some(1), ..Start::default() };
+        let service = Service { dev: vec!["eth7".to_owned()], ..Service::default() };
+        let flags = Start { service, instances: Some(1), ..Start::default() };
         let start = config.complete(flags);
-        assert_eq!((start.dev, start.instances), (vec!["eth7".to_owned()], Some(1)));
-        assert_eq!(start.port, [80, 443]);
+        assert_eq!((start.service.dev, start.instances), (vec!["eth7".to_owned()], Some(1)));
+        assert_eq!(start.service.port, [80, 443]);
         assert_eq!("".parse::<Config>(), Ok(Config::default()));
     }
 

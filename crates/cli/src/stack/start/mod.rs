@@ -20,7 +20,7 @@ pub(super) use cpus::Cpus;
 use self::config::Config;
 use self::instances::Instances;
 use super::DONE;
-use super::arguments::Start;
+use super::arguments::{self, Start};
 use super::limits::raise_descriptors;
 use super::signals::Signals;
 use crate::arguments::Driver;
@@ -35,13 +35,11 @@ use crate::place_file::{Claim, Name, Service, Told};
 #[derive(Debug)]
 struct Wanted {
     name: Name,
-    dev: Vec<String>,
-    port: Vec<u16>,
+    service: arguments::Service,
     driver: Driver,
     instances: u32,
     cpus: Option<Cpus>,
     spin: Duration,
-    group: Option<String>,
 }
 
 impl Wanted {
@@ -61,14 +59,12 @@ impl Wanted {
         };
         cpus.as_ref().map_or(Ok(()), |cpus| cpus.check(instances)).map_err(Failure::unusable)?;
         Ok(Self {
-            name: start.name.unwrap_or_default(),
-            dev: start.dev,
-            port: start.port,
+            name: start.service.name.clone().unwrap_or_default(),
+            service: start.service,
             driver: start.driver.unwrap_or_default(),
             instances,
             cpus,
             spin: start.spin.unwrap_or_default(),
-            group: start.group,
         })
     }
 
@@ -102,7 +98,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let wanted = Wanted::of(start, &Environment::inherited())?;
     // Before the claim, whose refusal would not name what is missing.
     permitted().map_err(|error| refused(&error))?;
-    let mut claim = Claim::take(Service::Instances, &wanted.name, wanted.group.as_deref())?;
+    let mut claim = Claim::take(Service::Instances, &wanted.name, wanted.service.group.as_deref())?;
     // Before there is a second thread, which is to be spared them, too.
     let signals = Signals::take()
         .map_err(|error| Failure::left(format!("signals cannot be received: {error}")))?;
@@ -125,11 +121,11 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
 
 /// The guardian: filters on the devices, and a thread that serves instances and programs.
 fn begin(wanted: &Wanted) -> Result<Running, Failure> {
-    let found = devices::find(&wanted.dev).map_err(|error| refused(&error))?;
+    let found = devices::find(&wanted.service.dev).map_err(|error| refused(&error))?;
     let names = found.iter().map(|device| device.name.clone()).collect();
     // Instances share them all.
     let queues = (wanted.driver == Driver::Xdp).then_some(NonZeroU32::MAX);
-    let (ports, program) = (wanted.port.clone(), std::process::id());
+    let (ports, program) = (wanted.service.port.clone(), std::process::id());
     let plan = Plan { devices: found, ports, queues, program };
     let no_pair = |error| Failure::left(format!("no sockets can be made: {error}"));
     let (until, its) = UnixStream::pair().map_err(no_pair)?;
