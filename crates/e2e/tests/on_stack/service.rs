@@ -1,5 +1,6 @@
 //! Programs of users without privileges, whose guardian is a service (`uncork stack guard`).
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,6 +14,7 @@ use nix::sys::signal::Signal;
 use uncork_e2e::cpython::PYTHON;
 use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::{Daemon, Hosts, artifact, run};
+use uncork_guardian::VERSION;
 
 use crate::instances::{end_of, is_echoed};
 use crate::{Scratch, lacks, wait_until};
@@ -45,6 +47,7 @@ impl<'a> Service<'a> {
             (artifact::uncork()?, "uncork"),
             (artifact::library()?, "libuncork.so"),
             (artifact::source("py/instance.py"), "instance.py"),
+            (artifact::source("py/look.py"), "look.py"),
         ];
         for (from, to) in files {
             run(Command::new("install").args(["-m", "755"]).arg(from).arg(scratch.path(to)), LONG)?
@@ -67,17 +70,20 @@ impl<'a> Service<'a> {
         Path::new("/run/uncork/guard").join(&self.name)
     }
 
-    fn uncork(&self, uid: u32) -> Result<Command> {
-        let path = self.scratch.path("uncork");
+    fn as_user(&self, uid: u32, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.hosts.ours.command("setpriv");
         command.args([format!("--reuid={uid}"), format!("--regid={GROUP}")]);
-        command.arg("--clear-groups").arg(path.to_str().context("a path in UTF-8")?);
-        Ok(command)
+        command.arg("--clear-groups").arg(program);
+        command
+    }
+
+    fn uncork(&self, uid: u32) -> Command {
+        self.as_user(uid, self.scratch.path("uncork"))
     }
 
     /// One of the servers of `py/instance.py`, by a user.
     fn python(&self, how: &str, (uid, port): (u32, u16)) -> Result<Daemon> {
-        let mut command = self.uncork(uid)?;
+        let mut command = self.uncork(uid);
         command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON]);
         command.arg(self.scratch.path("instance.py")).args([how, &port.to_string()]);
         Daemon::on_stack(command, &self.scratch.path(&format!("{uid}.log")), self.hosts, port)
@@ -86,7 +92,7 @@ impl<'a> Service<'a> {
     /// Python's web server, with a file.
     fn web(&self, (uid, port): (u32, u16)) -> Result<Daemon> {
         self.scratch.file(&FILE[1..], SIZE)?;
-        let mut command = self.uncork(uid)?;
+        let mut command = self.uncork(uid);
         command.args(["run", "--stack", "--guardian", &self.name, "--", PYTHON, "-m"]);
         command.args(["http.server", &port.to_string(), "--directory"]).arg(self.scratch.root());
         Daemon::on_stack(command, &self.scratch.path("web.log"), self.hosts, port)
@@ -94,9 +100,18 @@ impl<'a> Service<'a> {
 
     /// What `uncork stack stat` says to this user of a program, and whether it says it.
     fn asked_by(&self, uid: u32, program: &Daemon) -> Result<(String, bool)> {
-        let mut command = self.uncork(uid)?;
+        let mut command = self.uncork(uid);
         let said = run(command.args(["stack", "stat", &program.pid().to_string()]), LONG)?;
         Ok((said.stdout + &said.stderr, said.status.success()))
+    }
+
+    /// What the guardian says to this user who asks it about a program by himself.
+    fn looked_at_by(&self, uid: u32, program: &Daemon) -> Result<String> {
+        let place = fs::read_to_string(self.place())?;
+        let place = place.lines().next().context("no place")?;
+        let mut command = self.as_user(uid, PYTHON);
+        command.arg(self.scratch.path("look.py")).args([place, &VERSION.to_string()]);
+        Ok(run(command.arg(program.pid().to_string()), LONG)?.successful()?.stdout)
     }
 }
 
@@ -129,6 +144,10 @@ fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
     ensure!(is_told && said.contains("ESTAB"), "its own user is told: {said}");
     let (said, is_told) = service.asked_by(other_uid, &first)?;
     ensure!(!is_told && !said.contains("ESTAB"), "another one is not: {said}");
+    let said = service.looked_at_by(uid, &first)?;
+    ensure!(said.contains("\"done\""), "its own user may ask the guardian: {said}");
+    let said = service.looked_at_by(other_uid, &first)?;
+    ensure!(said.contains("another user's"), "another one may not: {said}");
     // One dies: its peer hears of that, and the other one's nothing.
     let killed = Instant::now();
     first.signal(Signal::SIGKILL)?;
