@@ -423,7 +423,7 @@ fn who_asks_what_a_stack_does_is_passed_on_to_its_program_if_he_knows_the_token(
     let mut client = link.client();
     let own = std::process::id();
     let other = refusal(look_at(place.clone(), vec![1]));
-    assert!(other.ends_with(&format!("these of the same program have: {own}")), "{other}");
+    assert!(other.ends_with(&format!("these with the same guardian have: {own}")), "{other}");
     let wrong = refusal(look_at(stranger, vec![own]));
     assert!(wrong.ends_with("the token is not the right one"), "{wrong}");
     assert!(client.next_asker().is_none());

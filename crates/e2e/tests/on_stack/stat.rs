@@ -50,7 +50,10 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
     let Some(worker) = said.trim().rsplit(' ').next().and_then(|pid| pid.parse().ok()) else {
         bail!("no worker is named: {said}");
     };
-    ensure!(said.contains("these of the same program have") && code == Some(2), "{said}, {code:?}");
+    ensure!(
+        said.contains("these with the same guardian have") && code == Some(2),
+        "{said}, {code:?}"
+    );
 
     let mut idle = hosts.http(PORT)?;
     idle.get("/small")?;

@@ -164,7 +164,7 @@ impl Guard {
                        user's: ask as that one, or as root"
                     .to_owned(),
                 others => format!(
-                    "it has no stack of its own; these of the same program have: {}",
+                    "it has no stack of its own, or is another user's; these with the same guardian have: {}",
                     others.join(", ")
                 ),
             });
