@@ -26,6 +26,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(200);
 
 /// Sleeps in a row for which nobody has needed the set, after which it no longer looks at the socket.
 const RESTS_AFTER: u32 = 64;
+/// Turns that have found nothing between two questions to the socket for more than its ring says, where nobody waits for
+/// its events.
+const TURNS_WITHOUT_EVENTS: u64 = 32;
 
 /// An epoll set over a packet socket or one of AF_XDP.
 ///
@@ -36,7 +39,7 @@ const RESTS_AFTER: u32 = 64;
 ///
 /// A set that looks at the socket has the kernel tell it of every frame that leaves, whoever sleeps or not
 /// (sock_def_write_space): three percent of what a small answer costs. So it rests while nobody waits for
-/// completions.
+/// completions, from the beginning on: a server that tries before it sleeps may never wait for any, nor sleep.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     set: Epoll,
@@ -44,6 +47,8 @@ pub(crate) struct Wakeup {
     frames: OwnedFd,
     completions: OwnedFd,
     retry: Timer,
+    /// The timer runs, or has run out and nobody has noticed.
+    timed: Cell<bool>,
     /// Sleeps without it since it was needed.
     unneeded: Cell<u32>,
 }
@@ -64,9 +69,8 @@ impl Wakeup {
         let completions = copy(socket)?;
         let retry = Timer::new()?;
         set.add(&retry, EpollEvent::new(EpollFlags::EPOLLIN, RETRY))?;
-        let wakeup = Self { set, frames, completions, retry, unneeded: Cell::new(0) };
-        wakeup.look_at_socket()?;
-        Ok(wakeup)
+        let unneeded = Cell::new(RESTS_AFTER);
+        Ok(Self { set, frames, completions, retry, timed: Cell::new(false), unneeded })
     }
 
     fn look_at_socket(&self) -> io::Result<()> {
@@ -84,8 +88,14 @@ impl Wakeup {
     }
 
     /// Whether it looks at nothing, as nobody has needed it for long.
-    pub(crate) fn rests(&self) -> bool {
+    fn rests(&self) -> bool {
         self.unneeded.get() >= RESTS_AFTER
+    }
+
+    /// Whether it is time for [`Wakeup::drain`], behind so many turns that have found nothing.
+    pub(crate) fn is_worth_asking(&self, idle_turns: u64) -> bool {
+        let is_early = idle_turns.is_power_of_two() && !self.rests();
+        is_early || idle_turns.is_multiple_of(TURNS_WITHOUT_EVENTS)
     }
 
     /// All of its own.
@@ -134,13 +144,18 @@ impl Wakeup {
     }
 
     fn wake_after(&self, time: Duration) -> io::Result<()> {
+        self.timed.set(true);
         self.retry.set(time)
     }
 
     /// Fetches the events that there are.
     pub(crate) fn drain(&self) -> io::Result<Drained> {
+        let mut drained = Drained::default();
         if self.rests() {
-            return self.ask_socket();
+            drained.error = self.is_in_error()?;
+            if !self.timed.get() {
+                return Ok(drained);
+            }
         }
         let mut events = [EpollEvent::empty(); 3];
         let count = match self.set.wait(&mut events, EpollTimeout::ZERO) {
@@ -148,27 +163,26 @@ impl Wakeup {
             Err(nix::Error::EINTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        let mut drained = Drained::default();
         for event in &events[..count] {
             drained.error |= event.events().contains(EpollFlags::EPOLLERR);
             if event.data() == RETRY {
                 // Disarmed, it is no longer readable.
                 self.retry.unset()?;
+                self.timed.set(false);
                 drained.retry = true;
             }
         }
         Ok(drained)
     }
 
-    /// The socket itself tells of errors alone.
-    fn ask_socket(&self) -> io::Result<Drained> {
+    /// What the socket itself says: the set does not look at it.
+    fn is_in_error(&self) -> io::Result<bool> {
         let mut asked = [PollFd::new(self.frames.as_fd(), PollFlags::empty())];
         match poll(&mut asked, PollTimeout::ZERO) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let error = asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
-        Ok(Drained { error, retry: false })
+        Ok(asked[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR)))
     }
 }
 
@@ -181,5 +195,57 @@ pub(crate) fn allow_in_flight(fd: BorrowedFd<'_>, bytes: usize) {
     // so, and what it did not take is offered again.
     if setsockopt(&fd, sockopt::SndBufForce, &bytes).is_err() {
         let _ = setsockopt(&fd, sockopt::SndBuf, &bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::UdpSocket;
+    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::thread;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::{LOOK_AFTER, RESTS_AFTER, Wakeup};
+
+    /// A socket, which is told of like any other, with something to be read or not.
+    fn socket(has_something: bool) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        if has_something {
+            socket.send_to(b"a frame", socket.local_addr()?)?;
+        }
+        Ok(socket)
+    }
+
+    fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+        let mut asked = [PollFd::new(fd, PollFlags::POLLIN)];
+        Ok(poll(&mut asked, PollTimeout::ZERO)? > 0)
+    }
+
+    #[test]
+    fn it_rests_from_the_beginning_until_somebody_sleeps_on_it() -> io::Result<()> {
+        let socket = socket(true)?;
+        let wakeup = Wakeup::new(socket.as_fd())?;
+        assert!(!is_readable(wakeup.set.0.as_fd())?);
+        assert!(!wakeup.is_worth_asking(1) && wakeup.is_worth_asking(32));
+        assert!(is_readable(wakeup.fd())?);
+        assert!(wakeup.is_worth_asking(1));
+        (0..RESTS_AFTER).for_each(|_| wakeup.spare());
+        assert!(!is_readable(wakeup.set.0.as_fd())?);
+        assert!(is_readable(wakeup.fd())?);
+        Ok(())
+    }
+
+    #[test]
+    fn who_does_not_sleep_is_told_that_it_is_later_though_it_rests() -> io::Result<()> {
+        let socket = socket(false)?;
+        let wakeup = Wakeup::new(socket.as_fd())?;
+        wakeup.look_later()?;
+        assert!(!wakeup.drain()?.retry);
+        thread::sleep(LOOK_AFTER * 2);
+        assert!(wakeup.drain()?.retry);
+        assert!(!wakeup.drain()?.retry);
+        Ok(())
     }
 }

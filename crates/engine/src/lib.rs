@@ -217,6 +217,12 @@ impl<D: Driver> Engine<D> {
             && self.stack.poll_timeout().is_none_or(|due| due > (self.clock)())
     }
 
+    /// Whether frames have come, as far as that can be said without a system call: the one question of
+    /// [`Engine::is_idle`] that is worth asking many times in a row.
+    pub fn has_frames(&mut self) -> bool {
+        self.driver.has_frames()
+    }
+
     /// Hands over what may leave; whether there was anything.
     fn send(&mut self, now: Instant) -> io::Result<bool> {
         let sent = self.hand_over(now)?;

@@ -321,6 +321,15 @@ impl Link {
             }
     }
 
+    /// Whether something has come: what of [`Link::is_idle`] others change at any moment.
+    pub(crate) fn has_come(&mut self) -> bool {
+        self.gone.is_none()
+            && match &mut self.side {
+                Side::Own(engine) => engine.has_frames(),
+                Side::Attached(attached) => attached.has_news(),
+            }
+    }
+
     /// Resets all connections, and leaves the device to the kernel, which answers what has come since: nothing
     /// more is taken in.
     pub(crate) fn leave(&mut self, told: &mut Vec<Told>) {

@@ -28,8 +28,11 @@ impl Lost {
 impl World {
     /// Listens on the stack of the instance that has come in the place of one that is gone.
     pub(crate) fn listen_again(&mut self) {
+        let Some(lost) = &mut self.lost else { return };
         let now = Instant::now();
-        let Some(lost) = self.lost.as_mut().filter(|lost| now >= lost.next) else { return };
+        if now < lost.next {
+            return;
+        }
         lost.next = now + Lost::PERIOD;
         if now >= lost.until {
             self.lost = None;

@@ -244,7 +244,8 @@ impl World {
         if self.given.turns_to(place) {
             self.turn();
         }
-        let (link, now) = self.link(place)?;
+        // When it leaves the clock is read: what is only given needs no time of its own.
+        let (link, now) = self.link_as_turned(place)?;
         if link.stack().state(place.id) == Some(State::SynSent) {
             // Not before there is a connection (sk_stream_wait_connect).
             return Err(Errno::EAGAIN);

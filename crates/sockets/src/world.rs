@@ -75,6 +75,9 @@ const DUE_AFTER: Duration = Duration::from_micros(200);
 const ASKED_OFTEN: u32 = 16;
 /// Glances between two turns that are made whether there is anything to do or not: a few microseconds.
 const GLANCES_A_TURN: u32 = 64;
+/// Looks at what has come in a glance: most of what is waited for comes between two glances, whose own way takes longer
+/// than all of these.
+const LOOKS_A_GLANCE: u32 = 16;
 
 impl Rest {
     /// All that wakes it.
@@ -284,7 +287,9 @@ impl World {
     pub(crate) fn glance(&mut self) {
         self.glances = self.glances.wrapping_add(1);
         let is_idle = self.given.is_nothing() && self.links().iter_mut().all(Link::is_idle);
-        if !is_idle || self.glances.is_multiple_of(GLANCES_A_TURN) {
+        let comes = is_idle
+            && (0..LOOKS_A_GLANCE).any(|_| self.links().iter_mut().any(|link| link.has_come()));
+        if !is_idle || comes || self.glances.is_multiple_of(GLANCES_A_TURN) {
             self.turn();
         }
     }

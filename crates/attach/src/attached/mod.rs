@@ -150,8 +150,12 @@ impl Attached {
         let unsaid = self.end.commands.has_unshown() || !self.queue.is_empty();
         // Damage is found in the turn.
         let has_room = self.starves && self.end.commands.room().map_or(true, |room| room > 0);
-        let has_news = self.end.news.has_some().unwrap_or(true);
-        !unsaid && !has_room && !has_news && self.events.is_empty()
+        !unsaid && !has_room && !self.has_news() && self.events.is_empty()
+    }
+
+    /// Whether the instance has said something.
+    pub fn has_news(&mut self) -> bool {
+        self.end.news.has_some().unwrap_or(true)
     }
 
     /// What happened.

@@ -23,9 +23,6 @@ const COPIED_BYTES: u16 = 2048;
 /// Slots that have not left, behind which it is not looked for more that have. A queueing discipline
 /// may let go of frames in another order, but a call must not look at a whole ring.
 const LOOK_PAST: usize = 32;
-/// Turns that have found nothing between two questions to the socket for more than its ring says, where nobody waits for
-/// its events.
-const TURNS_WITHOUT_EVENTS: u64 = 32;
 /// Octets of an Ethernet header.
 pub(super) const ETHERNET_BYTES: usize = 14;
 
@@ -301,9 +298,7 @@ impl Driver for Port {
         // later than what it is about was seen, so once is not enough. Where nobody sleeps on events there
         // are none to be fetched, and what is asked is whether the device has gone.
         self.idle_turns += 1;
-        let is_early = self.idle_turns.is_power_of_two() && !self.wakeup.rests();
-        let is_time = is_early || self.idle_turns.is_multiple_of(TURNS_WITHOUT_EVENTS);
-        if is_time || self.down {
+        if self.wakeup.is_worth_asking(self.idle_turns) || self.down {
             let drained = self.wakeup.drain()?;
             if drained.error {
                 self.look_at_device()?;

@@ -319,9 +319,9 @@ impl Driver for Port {
             return Ok(());
         }
         // As with a packet socket: events are fetched before somebody sleeps, but not each time that somebody
-        // looks. What has become of the device only a call tells.
+        // looks, nor often where nobody sleeps on them. What has become of the device only a call tells.
         self.idle_turns += 1;
-        if self.idle_turns.is_power_of_two() || self.down {
+        if self.wakeup.is_worth_asking(self.idle_turns) || self.down {
             let drained = self.wakeup.drain()?;
             let asks = if self.down { drained.retry } else { self.idle_turns >= LOOK_AFTER_TURNS };
             if asks {

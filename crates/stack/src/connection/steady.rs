@@ -3,7 +3,7 @@
 //! here). That is found out once and remembered: whoever looks at a connection otherwise than on those ways ends
 //! it (`Slab::get_mut`), as Linux does with its `pred_flags`, and who asks next finds out again.
 
-use super::{Connection, State};
+use super::{Connection, RecvError, State};
 use crate::context::Context;
 use crate::units::MaybeInstant;
 
@@ -74,18 +74,25 @@ impl Connection {
         true
     }
 
-    /// Gives the user all that has come, if there is something and it lies in one piece; how much that was
-    /// ([`Connection::recv`]).
+    /// Gives the user all that has come, if it lies in one piece, and says how much that was; or that it is nothing
+    /// ([`Connection::recv`]), which who tries again and again must not pay for by disturbing the connection.
     #[inline(always)]
-    pub(crate) fn hear(&mut self, cx: &mut Context, into: &mut [u8]) -> Option<usize> {
+    pub(crate) fn hear(
+        &mut self,
+        cx: &mut Context,
+        into: &mut [u8],
+    ) -> Option<Result<usize, RecvError>> {
         if !self.is_steady(cx) {
             return None;
         }
-        let bytes = self.receiver.readable_piece()?;
+        let Some(bytes) = self.receiver.readable_piece() else {
+            let waits = self.receiver.readable_bytes() == 0 && !self.user.closed_reading;
+            return waits.then_some(Err(RecvError::WouldBlock));
+        };
         into.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let count = bytes.len();
         self.receiver.consume_all(&mut cx.pool);
         self.after_read(cx);
-        Some(count)
+        Some(Ok(count))
     }
 }

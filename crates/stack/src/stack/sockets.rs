@@ -181,10 +181,8 @@ impl Stack {
         socket: SocketId,
         into: &mut [u8],
     ) -> Result<usize, RecvError> {
-        if let Some(bytes) = self.recv_plain(now, socket, into) {
-            return Ok(bytes);
-        }
-        self.recv_generally(now, socket, into)
+        let heard = self.recv_plain(now, socket, into);
+        heard.unwrap_or_else(|| self.recv_generally(now, socket, into))
     }
 
     #[inline(never)]
@@ -370,7 +368,12 @@ impl Stack {
 
     /// The same of what is received.
     #[inline(always)]
-    fn recv_plain(&mut self, now: Instant, socket: SocketId, into: &mut [u8]) -> Option<usize> {
+    fn recv_plain(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Option<Result<usize, RecvError>> {
         let (connection, cx) = self.talking(now, socket)?;
         let heard = connection.hear(cx, into);
         if heard.is_some() && connection.has_plain_output() && !connection.user.in_ready {
