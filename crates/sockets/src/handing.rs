@@ -22,7 +22,7 @@ use crate::Sockets;
 use crate::asked::Setting;
 use crate::host::Reason;
 use crate::outside::Outside;
-use crate::table::{Kind, Place, Slot, Socket};
+use crate::table::{Kind, Place, Socket};
 use crate::world::World;
 
 /// What calls say that were made for the stack, and whose connection has become the kernel's by then, perhaps while
@@ -43,9 +43,9 @@ pub(crate) struct Requests {
 const REQUEST_BYTES: usize = 16;
 
 /// What has become the kernel's.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct HandedOver {
-    /// The descriptors that stand for it.
+    /// The descriptors that stand for it, first the one that was named.
     pub fds: Vec<RawFd>,
     /// O_NONBLOCK.
     pub non_blocking: bool,
@@ -127,9 +127,8 @@ impl<O: Outside> Sockets<O> {
     /// the kernel does not take it, and it is lost.
     pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
         self.call(fd, |world| {
-            let slot = world.table.slot(fd)?;
             // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
-            self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
+            self.outside.settle(&world.hand_over(&self.outside, fd, why)?);
             Ok(())
         })
     }
@@ -165,9 +164,9 @@ impl<O: Outside> Sockets<O> {
     /// What a child has asked for, done by whoever has it.
     pub fn answer_children(&self) {
         self.with_all(|world| {
-            while let Some(slot) = world.next_request() {
+            while let Some(asked) = world.next_request() {
                 let handed =
-                    world.hand_over(&self.outside, slot, "a child of fork goes on with it");
+                    world.hand_over(&self.outside, asked, "a child of fork goes on with it");
                 if let Ok(handed) = handed {
                     self.outside.settle(&handed);
                 }
@@ -210,11 +209,12 @@ impl World {
     }
 
     /// The next of the connections that children ask for.
-    fn next_request(&mut self) -> Option<Slot> {
+    fn next_request(&mut self) -> Option<RawFd> {
         loop {
             let place = self.requests.as_ref()?.next()?;
-            if let Some(slot) = self.links().get(place.link).and_then(|link| link.slot(place.id)) {
-                return Some(slot);
+            let slot = self.links().get(place.link).and_then(|link| link.slot(place.id));
+            if let Some(fd) = slot.and_then(|slot| self.table.descriptor(slot)) {
+                return Some(fd);
             }
         }
     }
@@ -226,12 +226,15 @@ impl World {
     pub(crate) fn hand_over(
         &mut self,
         outside: &impl Outside,
-        slot: Slot,
+        named: RawFd,
         why: &str,
     ) -> Result<HandedOver, Errno> {
         self.turn();
-        let fds = self.table.descriptors_of(slot);
-        let first = *fds.first().ok_or(Errno::EBADF)?;
+        let slot = self.table.slot(named)?;
+        let mut fds = self.table.descriptors_of(slot);
+        // A child of vfork may have closed the others.
+        let at = fds.iter().position(|&fd| fd == named).ok_or(Errno::EBADF)?;
+        fds.swap(0, at);
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
         if std::mem::take(&mut socket.stand_in) {
@@ -243,7 +246,7 @@ impl World {
         // Whoever waits for it goes on with the kernel's, when this is done.
         self.note(slot);
         // The list of connections is kept by what the stack tells in a turn.
-        let taken = self.host.hand_over(&detached, first, ipv6);
+        let taken = self.host.hand_over(&detached, named, ipv6);
         let mut gone = None;
         for &fd in &fds {
             gone = self.table.unbind(fd).or(gone);
@@ -251,7 +254,7 @@ impl World {
         }
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);
-        self.bring_caught(place.link, &detached, first);
+        self.bring_caught(place.link, &detached, named);
         taken.map_err(|_| Errno::ECONNABORTED)?;
         Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
     }

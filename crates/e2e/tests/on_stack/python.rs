@@ -301,3 +301,32 @@ fn a_connection_that_a_program_gets_as_its_standard_input_is_lost() -> Result<()
     }
     hosts.check_nothing_left(PORT)
 }
+
+#[test]
+fn who_passes_a_connection_to_a_program_that_it_starts_loses_that_and_the_others() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pystarts")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.on_stack(python())?;
+    command.arg(artifact::source("py/starts.py")).arg(PORT.to_string());
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let mut streams = Vec::new();
+    for name in [b"a", b"b", b"c"] {
+        let mut stream = hosts.connect(PORT)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(name)?;
+        streams.push((char::from(name[0]), stream));
+    }
+    for (name, stream) in &mut streams {
+        let said = format!("what {name} says");
+        let told = || format!("{name}: {}", server.said());
+        stream.write_all(said.as_bytes()).with_context(told)?;
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).with_context(told)?;
+        ensure!(heard == said, "{name}: {heard:?} came back");
+    }
+    ensure!(server.wait(LONG)?.success(), "it has failed");
+    hosts.check_nothing_left(PORT)
+}

@@ -33,7 +33,7 @@ const PLACES: [(&str, &str, i32); 13] = [
     ("twin", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("accepted", "on the stack: it was accepted there", 0),
     ("connected", "on the stack: it was connected there", 0),
-    ("child", "on the stack: it was connected there", 0),
+    ("child", "a program that was started has it, too (vfork)", 1),
     ("later", "undecided: it listens, and its process has not waited there yet", 1),
     ("unused", "undecided: it neither listens nor has it been connected", 1),
     ("loopback", LOOPBACK, 1),

@@ -1,7 +1,9 @@
 //! Connections that become the kernel's.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use libc::c_int;
 use nix::errno::Errno;
@@ -34,9 +36,13 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
     }
 }
 
+/// What a child of vfork has made the kernel's, whose sets are its parent's to change: and whether there is any.
+static BY_CHILDREN: Mutex<Vec<HandedOver>> = Mutex::new(Vec::new());
+static HAS_BY_CHILDREN: AtomicBool = AtomicBool::new(false);
+
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
 pub(super) fn settle(handed: &HandedOver) {
-    let HandedOver { fds, non_blocking, options, watches, why } = handed;
+    let HandedOver { fds, non_blocking, options, .. } = handed;
     let Some(&fd) = fds.first() else { return };
     set_all(fd, options);
     // SAFETY: a flag.
@@ -44,6 +50,31 @@ pub(super) fn settle(handed: &HandedOver) {
         let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
     }
+    if POSIX.is_vfork_child() {
+        BY_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).push(handed.clone());
+        HAS_BY_CHILDREN.store(true, SeqCst);
+    } else {
+        take_note(handed);
+    }
+}
+
+/// Does in the parent what a child of vfork could not, before the parent's next call on the stack.
+#[inline]
+pub(super) fn settle_for_children() {
+    if HAS_BY_CHILDREN.load(Relaxed) {
+        settle_all_for_children();
+    }
+}
+
+#[cold]
+fn settle_all_for_children() {
+    HAS_BY_CHILDREN.store(false, SeqCst);
+    let all = core::mem::take(&mut *BY_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner));
+    all.iter().for_each(take_note);
+}
+
+/// The descriptors are the kernel's, and members of the kernel's sets.
+fn take_note(HandedOver { fds, watches, why, .. }: &HandedOver) {
     for Watched { set, fd, event } in watches {
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: an event that lives as long as the call.
@@ -82,10 +113,10 @@ pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
 /// duplicate would stand for nothing: so the connection becomes the kernel's. A child of vfork does that in its
 /// parent's memory, where it is known.
 pub(crate) fn duplicating(fd: c_int) {
-    let child = POSIX.is_vfork_child() && super::ON.load(Relaxed) && !uncork_sockets::is_inside();
+    let may_give = super::may_give_in_child;
     match state_of(fd) {
-        Some(state::STACK_OF_PARENT) if child || is_on() => claim(fd),
-        Some(state::STACK) if child && !SOCKETS.is_listener(fd) => {
+        Some(state::STACK_OF_PARENT) if is_on() || may_give() => claim(fd),
+        Some(state::STACK) if may_give() && !SOCKETS.is_listener(fd) => {
             let _ = hand_over(fd, "a program that was started has it, too (vfork)");
         }
         _ => {}
