@@ -161,6 +161,8 @@ fn a_program_that_is_linked_with_the_library_does_without_it() -> Result<()> {
     // Without what preloads it.
     let mut command = hosts.on_stack("/usr/bin/env")?;
     command.args(["-u", "LD_PRELOAD"]).arg(&program).arg(PORT.to_string());
+    // Cargo's, where a library of another day may lie.
+    command.env_remove("LD_LIBRARY_PATH");
     let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
     ensure!(header(&mut hosts.connect(PORT)?, "Place")? == "stack", "linked");
     server.stop(Signal::SIGTERM)?;
