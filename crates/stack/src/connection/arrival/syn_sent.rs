@@ -1,13 +1,19 @@
 //! A segment comes in SYN-SENT (RFC 9293 §3.10.7.3).
 
+use std::time::Duration;
+
 use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
 use crate::connection::receive::window::shift_for;
+use crate::connection::timers::LossTimer;
 use crate::connection::{Cause, Connection, ConnectionError, Owed};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
+
+/// What Linux takes for the least of its timeouts (TCP_TIMEOUT_MIN, with a thousand ticks a second).
+const BEHIND_RESET: Duration = Duration::from_millis(2);
 
 impl Connection {
     pub(super) fn arrive_in_syn_sent(
@@ -18,6 +24,7 @@ impl Connection {
         let reset = segment.flags.has(Flags::RST);
         // First step: an ACK of something that was never sent.
         if segment.ack.is_some_and(|ack| !self.is_acceptable_ack(ack)) {
+            self.ask_again_soon(cx);
             return Err(if reset { Outcome::Done } else { Outcome::Reset });
         }
         if !reset && segment.ack.is_some() && self.echoes_wrongly(cx, segment) {
@@ -55,6 +62,14 @@ impl Connection {
             return Ok(());
         }
         self.take_syn_ack_data(cx, segment)
+    }
+
+    /// The peer knows an old connection between the same ends, in TIME-WAIT mostly, and our reset ends that: the SYN goes
+    /// out again behind it, and not when its timer says so (tcp_rcv_synsent_state_process), once.
+    fn ask_again_soon(&mut self, cx: &Context) {
+        if self.recovery.timeouts == 0 {
+            self.timers.set_loss(LossTimer::Retransmit, cx.now + BEHIND_RESET);
+        }
     }
 
     /// It answers to a timestamp that no SYN of ours has had (Linux's PAWSActiveRejected).
