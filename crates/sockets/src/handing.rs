@@ -18,12 +18,12 @@ use nix::errno::Errno;
 use uncork_high::high;
 use uncork_stack::{Detached, SocketId};
 
-use crate::Sockets;
 use crate::asked::Setting;
 use crate::host::Reason;
 use crate::outside::Outside;
 use crate::table::{Kind, Place, Socket};
 use crate::world::World;
+use crate::{Sockets, connection};
 
 /// What calls say that were made for the stack, and whose connection has become the kernel's by then, perhaps while
 /// they waited: they are to be made there. The kernel says it of none.
@@ -114,9 +114,48 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Each connection gets a socket of the kernel's of its own behind its descriptors, for whoever may go on with it.
-    pub fn give_each_its_own(&self) {
-        self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));
+    /// vfork(2) is about to happen: each connection gets a socket of the kernel's of its own behind its descriptors, for
+    /// whoever may go on with it, and somebody looks whether the child asks for that ([`Sockets::ask_keeper`]).
+    pub fn before_vfork(&self) {
+        let some = self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));
+        if some.contains(&true) {
+            self.all().for_each(|part| self.keeper_must_expect(part));
+        }
+    }
+
+    /// In a child of vfork, which runs in its parent's memory and may have closed what a connection needs to change
+    /// hands: a thread of the parent's makes the connection of `fd` the kernel's, if there is one that can. It is
+    /// done when [`Sockets::is_asked_for`] says no more.
+    ///
+    /// # Errors
+    ///
+    /// EBADF and its kin if it is no connection that could be given away; ECONNABORTED if nobody can.
+    pub fn ask_keeper(&self, fd: RawFd, why: &'static str) -> Result<(), Errno> {
+        let part = self.at(fd);
+        self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            connection(socket)?;
+            // Of one that has come since, the child has what stands for all.
+            if socket.stand_in || !self.keeps(part) {
+                return Err(Errno::ECONNABORTED);
+            }
+            world.asked_by_children.push((fd, why));
+            Ok(())
+        })?;
+        self.keeper_must_look(part);
+        Ok(())
+    }
+
+    /// Whether the keeper has still to do that.
+    #[must_use]
+    pub fn is_asked_for(&self, fd: RawFd) -> bool {
+        let asked = |world: &mut World| world.asked_by_children.iter().any(|&(one, _)| one == fd);
+        self.with(self.at(fd), asked) == Some(true)
+    }
+
+    /// Who has asked waits no more.
+    pub fn ask_no_more(&self, fd: RawFd) {
+        self.with(self.at(fd), |world| world.asked_by_children.retain(|&(one, _)| one != fd));
     }
 
     /// Makes a connection the kernel's, and says why.
@@ -164,10 +203,8 @@ impl<O: Outside> Sockets<O> {
     /// What a child has asked for, done by whoever has it.
     pub fn answer_children(&self) {
         self.with_all(|world| {
-            while let Some(asked) = world.next_request() {
-                let handed =
-                    world.hand_over(&self.outside, asked, "a child of fork goes on with it");
-                if let Ok(handed) = handed {
+            while let Some((fd, why)) = world.next_request() {
+                if let Ok(handed) = world.hand_over(&self.outside, fd, why) {
                     self.outside.settle(&handed);
                 }
             }
@@ -209,18 +246,21 @@ impl World {
     }
 
     /// The next of the connections that children ask for.
-    fn next_request(&mut self) -> Option<RawFd> {
+    fn next_request(&mut self) -> Option<(RawFd, &'static str)> {
+        if let Some(asked) = self.asked_by_children.pop() {
+            return Some(asked);
+        }
         loop {
             let place = self.requests.as_ref()?.next()?;
             let slot = self.links().get(place.link).and_then(|link| link.slot(place.id));
             if let Some(fd) = slot.and_then(|slot| self.table.descriptor(slot)) {
-                return Some(fd);
+                return Some((fd, "a child of fork goes on with it"));
             }
         }
     }
 
     pub(crate) fn has_requests(&self) -> bool {
-        self.requests.is_some()
+        self.requests.is_some() || !self.asked_by_children.is_empty()
     }
 
     pub(crate) fn hand_over(
@@ -232,7 +272,6 @@ impl World {
         self.turn();
         let slot = self.table.slot(named)?;
         let mut fds = self.table.descriptors_of(slot);
-        // A child of vfork may have closed the others.
         let at = fds.iter().position(|&fd| fd == named).ok_or(Errno::EBADF)?;
         fds.swap(0, at);
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;

@@ -7,8 +7,8 @@
 //! gives the stack something to send. Each part (`parts`) has a keeper of its own.
 
 use std::fs;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,11 @@ const LOOKS_BEFORE_REST: u32 = 20;
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
+/// How long it sleeps on the devices while a child of vfork may ask for something, and how often: it has executed
+/// another program within a moment, as a rule.
+const SLEEP_BESIDE_CHILD: Duration = Duration::from_millis(5);
+const LOOKS_FOR_CHILD: u32 = 200;
+
 /// Threads that are looked at, to see whether one has work to do; among more of them one has.
 const THREADS: usize = 64;
 
@@ -43,6 +48,8 @@ pub(crate) struct State {
     wake: Condvar,
     /// It sleeps on the devices, as nothing happens.
     watches: AtomicBool,
+    /// How often it is still to look for what a child of vfork asks, who has nothing to wake it from there.
+    expects: AtomicU32,
     bell: Mutex<Option<Bell>>,
 }
 
@@ -64,6 +71,7 @@ impl State {
             lock: Mutex::new(()),
             wake: Condvar::new(),
             watches: AtomicBool::new(false),
+            expects: AtomicU32::new(0),
             bell: Mutex::new(None),
         }
     }
@@ -137,6 +145,18 @@ impl<O: Outside> Sockets<O> {
             keeper.rests.store(false, SeqCst);
             keeper.wake.notify_one();
         }
+    }
+
+    /// Whether there is one.
+    pub(crate) fn keeps(&self, part: Part) -> bool {
+        self.share(part).keeper.exists()
+    }
+
+    /// A child of vfork comes, and may ask for something.
+    pub(crate) fn keeper_must_expect(&self, part: Part) {
+        let keeper = &self.share(part).keeper;
+        keeper.expects.store(LOOKS_FOR_CHILD, SeqCst);
+        keeper.ring();
     }
 
     /// For a signal handler that is about to run on top of what the calling thread does, and may jump out of it: a sleep of
@@ -265,7 +285,11 @@ impl<O: Outside> Sockets<O> {
         if rests == Some(true) {
             let all = rest.all().map(|(fd, _)| fd).chain([bell.as_raw_fd()]);
             let mut fds: Vec<_> = all.map(readable).collect();
-            let _ = self.outside.poll(&mut fds, rest.limit);
+            let expects = |left: u32| left.checked_sub(1);
+            let beside = keeper.expects.fetch_update(SeqCst, SeqCst, expects).is_ok();
+            let beside = beside.then_some(SLEEP_BESIDE_CHILD);
+            let limit = [rest.limit, beside].into_iter().flatten().min();
+            let _ = self.outside.poll(&mut fds, limit);
         }
         keeper.watches.store(false, SeqCst);
         bell::silence(&bell);

@@ -101,6 +101,8 @@ pub(crate) struct World {
     /// Listeners of the stack's that the program has closed, and others have, too.
     pub(crate) leaving: Vec<Leaving>,
     /// Where children ask for connections, once there may be some who want to.
+    /// Connections that a child of vfork wants to be the kernel's, and why.
+    pub(crate) asked_by_children: Vec<(RawFd, &'static str)>,
     pub(crate) requests: Option<Requests>,
     /// Room for what a turn tells.
     told: Vec<Told>,
@@ -162,6 +164,7 @@ impl World {
             ways: None,
             opened: HashSet::new(),
             leaving: Vec::new(),
+            asked_by_children: Vec::new(),
             requests: None,
             told: Vec::new(),
             turns: 0,

@@ -321,7 +321,8 @@ impl Driver for Port {
         // As with a packet socket: events are fetched before somebody sleeps, but not each time that somebody
         // looks, nor often where nobody sleeps on them. What has become of the device only a call tells.
         self.idle_turns += 1;
-        if self.wakeup.is_worth_asking(self.idle_turns) || self.down {
+        let is_early = self.idle_turns == LOOK_AFTER_TURNS;
+        if is_early || self.wakeup.is_worth_asking(self.idle_turns) || self.down {
             let drained = self.wakeup.drain()?;
             let asks = if self.down { drained.retry } else { self.idle_turns >= LOOK_AFTER_TURNS };
             if asks {

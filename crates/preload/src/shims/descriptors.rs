@@ -10,7 +10,7 @@ use crate::{POSIX, real, stacked};
 descriptor_shim!(close => close_hook, when known);
 
 pub(crate) unsafe extern "C-unwind" fn close_hook(fd: c_int) -> c_int {
-    if stacked::is_not_ours(fd) || stacked::is_kept_by_child(fd) {
+    if stacked::is_not_ours(fd) {
         return 0;
     }
     stacked::closing(fd);

@@ -449,14 +449,14 @@ pub(super) fn closes_on_exec(fd: c_int) -> bool {
     flags.is_ok_and(|flags| flags as c_int & libc::FD_CLOEXEC != 0)
 }
 
-/// Whether another program that takes this one's place has the socket that stands for a connection. A child of vfork may
-/// have closed it, and something else in its place.
+/// Whether the socket that stands for a connection is inherited by the program that a child of vfork becomes. It may
+/// have been closed there, and something else be in its place.
 pub(super) fn is_inherited(fd: c_int) -> bool {
     !closes_on_exec(fd) && is_unconnected(fd)
 }
 
 /// Whether it is a socket of TCP without a connection.
-fn is_unconnected(fd: c_int) -> bool {
+pub(super) fn is_unconnected(fd: c_int) -> bool {
     /// linux/tcp_states.h
     const TCP_CLOSE: u8 = 7;
     option_of(fd, libc::SOL_TCP, libc::TCP_INFO, 1).is_some_and(|info| info == [TCP_CLOSE])

@@ -1,15 +1,13 @@
 //! Connections that become the kernel's.
 
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
 
 use libc::c_int;
 use nix::errno::Errno;
 use uncork_posix::kernel::state;
 use uncork_sockets::{HandedOver, Setting, Watched};
 
+use super::calls::is_unconnected;
 use super::{SOCKETS, calls, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
@@ -36,13 +34,9 @@ pub(super) fn set_all(fd: c_int, settings: &[Setting]) {
     }
 }
 
-/// What a child of vfork has made the kernel's, whose sets are its parent's to change: and whether there is any.
-static BY_CHILDREN: Mutex<Vec<HandedOver>> = Mutex::new(Vec::new());
-static HAS_BY_CHILDREN: AtomicBool = AtomicBool::new(false);
-
 /// The kernel's socket is what the program has made of the stack's; from now on its calls go there.
 pub(super) fn settle(handed: &HandedOver) {
-    let HandedOver { fds, non_blocking, options, .. } = handed;
+    let HandedOver { fds, non_blocking, options, watches, why } = handed;
     let Some(&fd) = fds.first() else { return };
     set_all(fd, options);
     // SAFETY: a flag.
@@ -50,31 +44,6 @@ pub(super) fn settle(handed: &HandedOver) {
         let flags = if *non_blocking { libc::O_NONBLOCK } else { 0 };
         let _ = raw!(SYS_fcntl, fd, libc::F_SETFL, flags);
     }
-    if POSIX.is_vfork_child() {
-        BY_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).push(handed.clone());
-        HAS_BY_CHILDREN.store(true, SeqCst);
-    } else {
-        take_note(handed);
-    }
-}
-
-/// Does in the parent what a child of vfork could not, before the parent's next call on the stack.
-#[inline]
-pub(super) fn settle_for_children() {
-    if HAS_BY_CHILDREN.load(Relaxed) {
-        settle_all_for_children();
-    }
-}
-
-#[cold]
-fn settle_all_for_children() {
-    HAS_BY_CHILDREN.store(false, SeqCst);
-    let all = core::mem::take(&mut *BY_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner));
-    all.iter().for_each(take_note);
-}
-
-/// The descriptors are the kernel's, and members of the kernel's sets.
-fn take_note(HandedOver { fds, watches, why, .. }: &HandedOver) {
     for Watched { set, fd, event } in watches {
         let add = libc::EPOLL_CTL_ADD;
         // SAFETY: an event that lives as long as the call.
@@ -110,16 +79,30 @@ pub(crate) fn hand_over_if_ours(fd: c_int, why: &str) {
 }
 
 /// A descriptor is about to be duplicated. In a child that is how another program gets a connection (inetd's way), and the
-/// duplicate would stand for nothing: so the connection becomes the kernel's. A child of vfork does that in its
-/// parent's memory, where it is known.
+/// duplicate would stand for nothing: so the connection becomes the kernel's.
 pub(crate) fn duplicating(fd: c_int) {
-    let may_give = super::may_give_in_child;
     match state_of(fd) {
-        Some(state::STACK_OF_PARENT) if is_on() || may_give() => claim(fd),
-        Some(state::STACK) if may_give() && !SOCKETS.is_listener(fd) => {
-            let _ = hand_over(fd, "a program that was started has it, too (vfork)");
+        Some(state::STACK_OF_PARENT) if super::is_vfork_child() || is_on() => claim(fd),
+        Some(state::STACK) if super::is_vfork_child() && is_unconnected(fd) => {
+            give_by_keeper(&[fd]);
         }
         _ => {}
+    }
+}
+
+/// In a child of vfork: has its parent, where all is known and nothing was closed, make connections the kernel's. One that
+/// it does not is its alone, as before.
+pub(super) fn give_by_keeper(fds: &[c_int]) {
+    const WHY: &str = "a program that was started has it, too (vfork)";
+    let asked: Vec<_> =
+        fds.iter().copied().filter(|fd| SOCKETS.ask_keeper(*fd, WHY).is_ok()).collect();
+    let begin = crate::linux::now();
+    while asked.iter().any(|fd| SOCKETS.is_asked_for(*fd)) {
+        if crate::linux::now().since(begin) >= PATIENCE {
+            asked.iter().for_each(|fd| SOCKETS.ask_no_more(*fd));
+            return;
+        }
+        pause();
     }
 }
 
@@ -136,14 +119,19 @@ fn claim(fd: c_int) {
     let asked = SOCKETS.claim(fd);
     let begin = crate::linux::now();
     while asked.is_ok() && !is_live(fd) && crate::linux::now().since(begin) < PATIENCE {
-        let pause = crate::linux::timespec(BETWEEN_LOOKS);
-        // SAFETY: a time that lives as long as the call.
-        let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
+        pause();
     }
     SOCKETS.forget(fd);
     calls::forget(fd);
     POSIX.inherited(fd);
     places::kernels(fd, "it was on the stack of the process that this one was forked from");
+}
+
+/// Lets another thread or process get on.
+fn pause() {
+    let pause = crate::linux::timespec(BETWEEN_LOOKS);
+    // SAFETY: a time that lives as long as the call.
+    let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
 }
 
 /// Whether the kernel's socket has a connection by now.

@@ -13,7 +13,6 @@ pub(crate) mod handlers;
 mod host;
 mod many;
 mod outside;
-mod own;
 pub(crate) mod places;
 mod transfer;
 
@@ -33,8 +32,7 @@ pub(crate) use calls::*;
 pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
 pub(crate) use many::*;
-pub(crate) use outside::Process;
-pub(crate) use own::{is_kept_by_child, is_own, own_descriptors};
+pub(crate) use outside::{Process, is_own, own_descriptors};
 pub(crate) use transfer::*;
 
 /// What this process has on the stack.
@@ -43,15 +41,10 @@ pub(crate) static SOCKETS: Sockets<Process> = Sockets::new(Process);
 /// Whether sockets may be on the stack at all.
 pub(crate) static ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether sockets may be on the stack at all, and the calling thread is not in there already. Who asks goes there, and
-/// finds done what children of vfork have left to be done.
+/// Whether sockets may be on the stack at all, and the calling thread is not in there already.
 #[inline]
 pub(crate) fn is_on() -> bool {
-    let is_on = ON.load(Relaxed) && !uncork_sockets::is_inside() && !POSIX.is_vfork_child();
-    if is_on {
-        settle_for_children();
-    }
-    is_on
+    ON.load(Relaxed) && !uncork_sockets::is_inside() && !POSIX.is_vfork_child()
 }
 
 /// Whether a descriptor is on the stack.
@@ -129,15 +122,17 @@ pub(crate) fn end() {
     }
 }
 
-/// Whether this is a child of vfork that can do something about its parent's connections.
-fn may_give_in_child() -> bool {
-    POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside() && own::are_open()
+/// Whether this is a child of vfork: it runs in its parent's memory, with descriptors of its own.
+fn is_vfork_child() -> bool {
+    POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside()
 }
 
 /// The process becomes another program, which goes on with the descriptors that it inherits.
 pub(crate) fn before_exec() {
-    if may_give_in_child() {
-        give_to_program("a program that was started has it, too (vfork)");
+    if is_vfork_child() {
+        let connections = SOCKETS.connections().into_iter();
+        let inherited: Vec<_> = connections.filter(|fd| is_inherited(*fd)).collect();
+        give_by_keeper(&inherited);
     }
     if !is_on() || POSIX.is_other_process() {
         return;
@@ -155,7 +150,7 @@ pub(crate) fn before_spawn() {
 
 /// What another program inherits is the kernel's: it knows nothing of a stack.
 fn give_to_program(why: &str) {
-    let inherited = |fd: &c_int| is_inherited(*fd);
+    let inherited = |fd: &c_int| !closes_on_exec(*fd);
     for fd in SOCKETS.of_parent().into_iter().filter(inherited) {
         claim_if_parents(fd);
     }
@@ -222,8 +217,7 @@ pub(crate) fn before_fork() {
 /// A child of vfork has a copy of the descriptors, where nothing can be put behind one of its parent's any more.
 pub(crate) fn before_vfork() {
     if is_on() {
-        SOCKETS.give_each_its_own();
-        own::before_vfork();
+        SOCKETS.before_vfork();
     }
 }
 

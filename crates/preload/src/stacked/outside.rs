@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
+use libc::c_int;
 use nix::errno::Errno;
 pub(super) use uncork_high::HIGH;
 use uncork_posix::kernel::state;
@@ -20,11 +21,6 @@ pub(crate) struct Process;
 /// The sockets of which accepted connections are duplicates, as far as the kernel sees: of IPv4, and of IPv6, which has
 /// options of its own.
 static SPARES: [OnceLock<RawFd>; 2] = [OnceLock::new(), OnceLock::new()];
-
-/// Those of them that there are.
-pub(super) fn spares() -> impl Iterator<Item = RawFd> {
-    SPARES.iter().filter_map(|spare| spare.get().copied())
-}
 
 pub(super) fn errno(error: uncork_posix::Errno) -> Errno {
     Errno::from_raw(error.0)
@@ -71,6 +67,28 @@ pub(super) fn inode(fd: RawFd) -> Option<u64> {
         raw!(SYS_fstat, fd, &raw mut about).ok()?;
         Some(about.st_ino)
     }
+}
+
+/// Our own descriptors from `first` to `last`, in order: whoever closes them all means those that he knows of.
+pub(crate) fn own_descriptors(first: u32, last: u32) -> Vec<u32> {
+    if !super::is_on() {
+        return Vec::new();
+    }
+    let spares = SPARES.iter().filter_map(|spare| spare.get().copied());
+    let all = super::SOCKETS.own_descriptors().into_iter().chain(spares);
+    let mut kept: Vec<u32> = all.filter_map(|fd| u32::try_from(fd).ok()).collect();
+    kept.retain(|fd| (first..=last).contains(fd));
+    kept.sort_unstable();
+    kept
+}
+
+/// Whether a descriptor is one of our own. To look takes memory and locks, which a handler that calls dup2(2) may not
+/// have: only where it is likely.
+pub(crate) fn is_own(fd: c_int) -> bool {
+    // SAFETY: no pointers.
+    let is_open = || unsafe { raw!(SYS_fcntl, fd, libc::F_GETFD) }.is_ok();
+    let number = fd.max(0).unsigned_abs();
+    fd >= HIGH && !super::has(fd) && is_open() && !own_descriptors(number, number).is_empty()
 }
 
 /// Whether a descriptor is an epoll set: the kernel misses in it what was never entered.

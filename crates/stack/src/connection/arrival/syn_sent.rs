@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use uncork_packet::Instant;
 use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
 use crate::connection::receive::window::shift_for;
-use crate::connection::timers::LossTimer;
+use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, ConnectionError, Owed};
 use crate::context::Context;
 use crate::event::Ready;
@@ -67,8 +68,11 @@ impl Connection {
     /// The peer knows an old connection between the same ends, in TIME-WAIT mostly, and our reset ends that: the SYN goes
     /// out again behind it, and not when its timer says so (tcp_rcv_synsent_state_process), once.
     fn ask_again_soon(&mut self, cx: &Context) {
-        if self.recovery.timeouts == 0 {
-            self.timers.set_loss(LossTimer::Retransmit, cx.now + BEHIND_RESET);
+        let has_asked = self.sender.nxt != self.sender.iss;
+        if has_asked && self.recovery.timeouts == 0 {
+            let running = self.timers.deadline(Timer::Loss).unwrap_or(Instant::NEVER);
+            let soon = running.min(cx.now + BEHIND_RESET);
+            self.timers.set_loss(LossTimer::Retransmit, soon);
         }
     }
 
