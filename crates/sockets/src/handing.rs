@@ -21,7 +21,7 @@ use uncork_stack::{Detached, SocketId};
 use crate::asked::Setting;
 use crate::host::Reason;
 use crate::outside::Outside;
-use crate::table::{Kind, Place, Socket};
+use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
 use crate::{Sockets, connection};
 
@@ -43,9 +43,9 @@ pub(crate) struct Requests {
 const REQUEST_BYTES: usize = 16;
 
 /// What has become the kernel's.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct HandedOver {
-    /// The descriptors that stand for it, first the one that was named.
+    /// The descriptors that stand for it.
     pub fds: Vec<RawFd>,
     /// O_NONBLOCK.
     pub non_blocking: bool,
@@ -166,8 +166,9 @@ impl<O: Outside> Sockets<O> {
     /// the kernel does not take it, and it is lost.
     pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
         self.call(fd, |world| {
+            let slot = world.table.slot(fd)?;
             // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
-            self.outside.settle(&world.hand_over(&self.outside, fd, why)?);
+            self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
             Ok(())
         })
     }
@@ -203,8 +204,8 @@ impl<O: Outside> Sockets<O> {
     /// What a child has asked for, done by whoever has it.
     pub fn answer_children(&self) {
         self.with_all(|world| {
-            while let Some((fd, why)) = world.next_request() {
-                if let Ok(handed) = world.hand_over(&self.outside, fd, why) {
+            while let Some((slot, why)) = world.next_request() {
+                if let Ok(handed) = world.hand_over(&self.outside, slot, why) {
                     self.outside.settle(&handed);
                 }
             }
@@ -246,15 +247,16 @@ impl World {
     }
 
     /// The next of the connections that children ask for.
-    fn next_request(&mut self) -> Option<(RawFd, &'static str)> {
-        if let Some(asked) = self.asked_by_children.pop() {
-            return Some(asked);
+    fn next_request(&mut self) -> Option<(Slot, &'static str)> {
+        while let Some((fd, why)) = self.asked_by_children.pop() {
+            if let Ok(slot) = self.table.slot(fd) {
+                return Some((slot, why));
+            }
         }
         loop {
             let place = self.requests.as_ref()?.next()?;
-            let slot = self.links().get(place.link).and_then(|link| link.slot(place.id));
-            if let Some(fd) = slot.and_then(|slot| self.table.descriptor(slot)) {
-                return Some((fd, "a child of fork goes on with it"));
+            if let Some(slot) = self.links().get(place.link).and_then(|link| link.slot(place.id)) {
+                return Some((slot, "a child of fork goes on with it"));
             }
         }
     }
@@ -266,14 +268,12 @@ impl World {
     pub(crate) fn hand_over(
         &mut self,
         outside: &impl Outside,
-        named: RawFd,
+        slot: Slot,
         why: &str,
     ) -> Result<HandedOver, Errno> {
         self.turn();
-        let slot = self.table.slot(named)?;
-        let mut fds = self.table.descriptors_of(slot);
-        let at = fds.iter().position(|&fd| fd == named).ok_or(Errno::EBADF)?;
-        fds.swap(0, at);
+        let fds = self.table.descriptors_of(slot);
+        let first = *fds.first().ok_or(Errno::EBADF)?;
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
         if std::mem::take(&mut socket.stand_in) {
@@ -285,7 +285,7 @@ impl World {
         // Whoever waits for it goes on with the kernel's, when this is done.
         self.note(slot);
         // The list of connections is kept by what the stack tells in a turn.
-        let taken = self.host.hand_over(&detached, named, ipv6);
+        let taken = self.host.hand_over(&detached, first, ipv6);
         let mut gone = None;
         for &fd in &fds {
             gone = self.table.unbind(fd).or(gone);
@@ -293,7 +293,7 @@ impl World {
         }
         let (_, socket) = gone.ok_or(Errno::EBADF)?;
         self.sets.forget_socket(&socket);
-        self.bring_caught(place.link, &detached, named);
+        self.bring_caught(place.link, &detached, first);
         taken.map_err(|_| Errno::ECONNABORTED)?;
         Ok(HandedOver::new(fds, &socket, Some(why.to_owned())))
     }

@@ -20,9 +20,8 @@ impl World {
             self.give_listener_to_kernel(slot);
         }
         for slot in self.table.slots_where(Socket::is_connection) {
-            let Some(fd) = self.table.descriptor(slot) else { continue };
             // One that is not yet connected, or that the kernel does not take, ends below.
-            if let Ok(handed) = self.hand_over(outside, fd, WHY) {
+            if let Ok(handed) = self.hand_over(outside, slot, WHY) {
                 outside.settle(&handed);
             }
         }
