@@ -4,6 +4,7 @@ mod instances;
 mod parting;
 mod passing;
 mod queueing;
+mod reserving;
 mod serve;
 
 use std::collections::HashSet;

@@ -1,13 +1,12 @@
 //! What one program has, and so what is to be undone at its end.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
+pub(crate) use uncork_guardian::Ends;
 
-/// Both ends of a connection, ours first.
-pub(crate) type Ends = (SocketAddr, SocketAddr);
 
 /// What somebody who is served is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +43,8 @@ pub(crate) struct Session {
     granted: HashSet<SocketAddr>,
     /// Those that it opened, or of a guest those that its instance has for it; of an instance all those.
     connections: HashSet<Ends>,
+    /// What keeps the kernel from giving away the ports of those that it may open without asking, or has.
+    reserved: HashMap<Ends, OwnedFd>,
     /// Of a guest: those that its instance has given it, to make them the kernel's.
     given: HashSet<Ends>,
     /// Devices, each as often as it was opened.
@@ -59,6 +60,7 @@ impl Session {
             ports: Vec::new(),
             granted: HashSet::new(),
             connections: HashSet::new(),
+            reserved: HashMap::new(),
             given: HashSet::new(),
             devices: Vec::new(),
         }
@@ -99,6 +101,22 @@ impl Session {
 
     pub(crate) fn add(&mut self, ends: Ends) {
         self.connections.insert(ends);
+    }
+
+    /// It may open this one, whose port somebody is kept from by a socket.
+    pub(crate) fn reserve(&mut self, ends: Ends, socket: OwnedFd) {
+        self.connections.insert(ends);
+        self.reserved.insert(ends, socket);
+    }
+
+    /// The port of this one is the kernel's to give away.
+    pub(crate) fn free_port(&mut self, ends: &Ends) {
+        self.reserved.remove(ends);
+    }
+
+    /// How many ports are kept from others for it.
+    pub(crate) fn reserves(&self) -> usize {
+        self.reserved.len()
     }
 
     /// Whether there was such a connection.
@@ -142,6 +160,7 @@ impl Session {
         self.role = Role::Program;
         self.ports.clear();
         self.connections.clear();
+        self.reserved.clear();
         self.given.clear();
     }
 

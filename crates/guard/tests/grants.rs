@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -24,7 +25,7 @@ fn listen(link: &Link, at: SocketAddr) -> TcpListener {
     link.ours.within(move || Ok(TcpListener::bind(at)?)).unwrap()
 }
 
-fn refusal(done: Result<(), Refusal>) -> String {
+fn refusal<T: std::fmt::Debug>(done: Result<T, Refusal>) -> String {
     let error = done.unwrap_err();
     assert!(matches!(error, Refusal::Refused(_)), "{error}");
     error.to_string()
@@ -103,6 +104,54 @@ fn a_connection_that_the_stack_opens_is_its_own_until_it_is_over() {
     bound.connect(&remote.into()).unwrap();
     let again = refusal(client.own_connection(local, remote, bound.as_fd()));
     assert!(again.starts_with("the kernel has a connection from 10.93.0.1:40000"), "{again}");
+}
+
+#[test]
+fn reserved_ports_are_the_programs_until_they_are_over() {
+    if is_skipped("reserved_ports_are_the_programs_until_they_are_over") {
+        return;
+    }
+    let link = Link::new("reserve", &[]);
+    let mut client = link.client();
+    let mut port = open(&mut client);
+    let (from, remote) = (end(OURS, 0).ip(), end(THEIRS, 4000));
+    let tcp = || Ok(Socket::new(Domain::IPV4, Type::STREAM, None)?);
+    let socket = link.ours.within(tcp).unwrap();
+    let ports = client.reserve(from, remote, 3, socket.as_fd()).unwrap();
+    assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 3);
+    let takes = |port: u16| {
+        let bound = link.ours.within(move || Ok(TcpListener::bind(end(OURS, port))?));
+        bound.is_ok()
+    };
+    for local in &ports {
+        assert!(!takes(*local), "{local} is not reserved");
+        knock_from(&link, &[4000, 4001], end(OURS, *local));
+        assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], [4000]);
+    }
+    // In TIME-WAIT the port is anybody's, but not the connection.
+    let ends = |at: usize| (end(OURS, ports[at]), remote);
+    client.over(vec![ends(0)], vec![ends(1)]).unwrap();
+    // Another question is answered behind what was said.
+    client.reserve(from, end(THEIRS, 4002), 1, socket.as_fd()).unwrap();
+    assert_eq!(ports.iter().map(|port| takes(*port)).collect::<Vec<_>>(), [true, true, false]);
+    for (at, theirs) in [(0, &[4000][..]), (1, &[]), (2, &[4000])] {
+        knock_from(&link, &[4000], ends(at).0);
+        assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], *theirs);
+    }
+    // More are not given at a time, and none with a socket that is not of here.
+    let many = client.reserve(from, remote, 1000, socket.as_fd()).unwrap();
+    assert_eq!(many.len(), 64);
+    let elsewhere = link.theirs.within(tcp).unwrap();
+    let refused = refusal(client.reserve(from, remote, 1, elsewhere.as_fd()));
+    assert!(refused.contains("of this network namespace"), "{refused}");
+    let refused = refusal(client.reserve(end(THEIRS, 0).ip(), remote, 1, socket.as_fd()));
+    assert!(refused.ends_with("is on none of the stack's devices"), "{refused}");
+    // Gone without a word: all are the kernel's.
+    drop(client);
+    let until = Instant::now() + LONG;
+    while !many.iter().all(|port| takes(*port)) {
+        assert!(Instant::now() < until, "ports are not given back");
+    }
 }
 
 #[test]

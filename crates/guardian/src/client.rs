@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use uncork_high::{high, higher};
 use uncork_stack::Snapshot;
 
 use crate::channel::{self, Datagram};
-use crate::{Answer, Device, Error, Octets, Place, Question, Reply, Request, Table, VERSION};
+use crate::{Answer, Device, Ends, Error, Octets, Place, Question, Reply, Request, Table, VERSION};
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -238,6 +238,38 @@ impl Client {
         remote: SocketAddr,
     ) -> Result<(), Error> {
         self.done(Request::DisownConnection { local, remote }, None)
+    }
+
+    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those connections are
+    /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
+    /// TCP and of this network namespace. It is for a program with a stack of its own ([`Client::attaches`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn reserve(
+        &mut self,
+        from: IpAddr,
+        remote: SocketAddr,
+        wanted: u16,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Vec<u16>, Error> {
+        match self.request(Request::Ports { from, remote, wanted }, Some(socket))? {
+            (Reply::Ports { ports }, _) => Ok(ports),
+            _ => Err(Error::Language),
+        }
+    }
+
+    /// Of connections from ports that were reserved: these are closed, and in TIME-WAIT, and those are over, or were never
+    /// opened. It is said, and not waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) -> Result<(), Error> {
+        self.last = self.last.wrapping_add(1);
+        let question = Question { id: self.last, request: Request::Over { closed, over } };
+        ask(self.socket.as_fd(), &question, None)
     }
 
     /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a

@@ -27,7 +27,7 @@ pub mod table;
 pub use client::{Client, PATIENCE, Word, look};
 pub use device::{Address, Device};
 pub use error::Error;
-pub use message::{Answer, Question, Reply, Request, VERSION};
+pub use message::{Answer, Ends, Question, Reply, Request, VERSION};
 pub use octets::Octets;
 pub use place::{INSTANCE_VARIABLE, Place, THREADS_VARIABLE, Token, VARIABLE};
 pub use table::{Entry, Table};

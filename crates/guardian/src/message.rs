@@ -1,6 +1,6 @@
 //! What is said, one message a datagram.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use uncork_driver::{af_packet, af_xdp};
@@ -9,7 +9,10 @@ use uncork_stack::Snapshot;
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
+
+/// Both ends of a connection, ours first.
+pub type Ends = (SocketAddr, SocketAddr);
 
 /// What a program asks for, with a number that the answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +86,24 @@ pub enum Request {
         local: SocketAddr,
         /// The other.
         remote: SocketAddr,
+    },
+    /// With a socket of the kernel's, of TCP and of this network namespace: ports to open connections to `remote` from,
+    /// which are reserved until they are said to be over. All those connections are the stack's from now on.
+    /// [`Reply::Ports`].
+    Ports {
+        /// The address of ours.
+        from: IpAddr,
+        /// The other end of them all.
+        remote: SocketAddr,
+        /// How many. There may be fewer.
+        wanted: u16,
+    },
+    /// Of connections from such ports. There is no answer.
+    Over {
+        /// Closed, and in TIME-WAIT: the port may be somebody else's, the connection is the stack's.
+        closed: Vec<Ends>,
+        /// Over, or never opened.
+        over: Vec<Ends>,
     },
     /// With a connection of the kernel's that waits to be accepted there: it is for another process that owns the
     /// port, as this one listens no more. [`Reply::Passed`] to that one.
@@ -161,6 +182,11 @@ pub enum Reply {
     Opened {
         /// What it is.
         socket: af_packet::Description,
+    },
+    /// These are reserved.
+    Ports {
+        /// One or more.
+        ports: Vec<u16>,
     },
     /// It is done.
     Done,

@@ -108,6 +108,7 @@ real! {
     epoll_ctl(c_int, c_int, c_int, *mut epoll_event) -> c_int;
 
     socket(c_int, c_int, c_int) -> c_int;
+    bind(c_int, *const sockaddr, socklen_t) -> c_int;
     listen(c_int, c_int) -> c_int;
     accept(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use uncork_neighbours as neighbours;
@@ -29,8 +30,19 @@ pub enum End {
 }
 
 impl<O: Outside> Sockets<O> {
-    /// Begins a connection from `local`, which the kernel has bound `fd` to. The socket is of IPv6 or not, and has
-    /// IPV6_V6ONLY or not.
+    /// A local end to open a connection to `remote` from that nobody else has, without the kernel's socket `fd` being bound to
+    /// it. None: that is to be bound.
+    pub fn reserved_end(
+        &self,
+        fd: RawFd,
+        source: IpAddr,
+        remote: SocketAddr,
+    ) -> Option<SocketAddr> {
+        self.with(self.mine(), |world| world.reserved_end(fd, source, remote)).flatten()
+    }
+
+    /// Begins a connection from `local`, which the kernel has bound `fd` to, or which is reserved
+    /// ([`Sockets::reserved_end`]). The socket is of IPv6 or not, and has IPV6_V6ONLY or not.
     ///
     /// # Errors
     ///
@@ -303,7 +315,44 @@ impl World {
         Ok(handed)
     }
 
+    fn reserved_end(
+        &mut self,
+        fd: RawFd,
+        source: IpAddr,
+        remote: SocketAddr,
+    ) -> Option<SocketAddr> {
+        // Who has left the privileged half asks it for nothing.
+        self.link_of(SocketAddr::new(source, 0))?;
+        if let Some(local) = self.ports.take(source, remote) {
+            return Some(local);
+        }
+        let now = Instant::now();
+        let wanted = self.ports.wanted(source, remote, now);
+        if wanted == 0 {
+            return None;
+        }
+        // The ports of those may be the ones that are missing.
+        self.say_over();
+        let ports = self.host.reserve(source, remote, wanted, fd).unwrap_or_default();
+        self.ports.add((source, remote), wanted, ports, now);
+        self.ports.take(source, remote)
+    }
+
     fn begin_connect(
+        &mut self,
+        fd: RawFd,
+        ends: (SocketAddr, SocketAddr),
+        asked: &Asked,
+    ) -> Result<Place, Reason> {
+        let begun = self.begin_between(fd, ends, asked);
+        if begun.is_err() {
+            // What was reserved for it alone.
+            self.ports.is_over(ends);
+        }
+        begun
+    }
+
+    fn begin_between(
         &mut self,
         fd: RawFd,
         (local, remote): (SocketAddr, SocketAddr),
@@ -314,7 +363,11 @@ impl World {
             // What is owned already is not to be disowned for this.
             return Err("a connection of the same ends is not over yet".to_owned());
         }
-        self.own_connection(local, remote, fd)?;
+        if self.ports.has(&(local, remote)) {
+            self.opened.insert((local, remote));
+        } else {
+            self.own_connection(local, remote, fd)?;
+        }
         let begun = self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
             let now = link.now();
             let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;

@@ -55,6 +55,9 @@ pub type Reason = String;
 /// Hears of a listener's descriptor that it is on the stack, or why it is not.
 pub type Tell = fn(RawFd, Result<(), &str>);
 
+/// Both ends of a connection, ours first.
+pub type Ends = (SocketAddr, SocketAddr);
+
 /// The privileged half, as a process knows it.
 pub trait Host: Send {
     /// The same, for another thread's stack or a child of fork: it knows nothing of this one.
@@ -120,6 +123,24 @@ pub trait Host: Send {
         remote: SocketAddr,
         bound: RawFd,
     ) -> Result<(), Reason>;
+
+    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those are the stack's from
+    /// now on, and nothing else has to be asked for them. `socket` is a descriptor of a socket of TCP.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none: the kernel is to be asked for each.
+    fn reserve(
+        &mut self,
+        from: IpAddr,
+        remote: SocketAddr,
+        wanted: u16,
+        socket: RawFd,
+    ) -> Result<Vec<u16>, Reason>;
+
+    /// Of connections from such ports: the first are in TIME-WAIT, and their ports for anybody; the others are over, or were
+    /// not opened.
+    fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>);
 
     /// It is the kernel's again.
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);

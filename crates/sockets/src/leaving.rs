@@ -142,7 +142,10 @@ mod tests {
     use uncork_packet::{Capabilities, Medium};
     use uncork_stack::{Config, Mac, Stack};
 
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::host::Ends;
     use crate::asked::Setting;
     use crate::host::{Host, Opened, Reason};
     use crate::table::Socket;
@@ -187,6 +190,16 @@ mod tests {
         fn own_connection(&mut self, _: SocketAddr, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
             Ok(())
         }
+        fn reserve(
+            &mut self,
+            _: IpAddr,
+            _: SocketAddr,
+            _: u16,
+            _: RawFd,
+        ) -> Result<Vec<u16>, Reason> {
+            Err("none".into())
+        }
+        fn are_over(&mut self, _: Vec<Ends>, _: Vec<Ends>) {}
         fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
             Ok(())

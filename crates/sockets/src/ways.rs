@@ -58,10 +58,13 @@ impl World {
             }
             Change::Over { place } => {
                 let entry = self.links().get_mut(link).and_then(|link| link.entry(place));
+                let Some(Entry { local, remote, at }) = entry else { return };
+                let (ends, at) = ((*local, *remote), at.take());
                 // Nobody has to be told of a death any more.
-                if let Some(at) = entry.and_then(|entry| entry.at.take()) {
+                if let Some(at) = at {
                     self.host.leave(at);
                 }
+                self.ports.is_closed(ends);
                 return;
             }
             Change::Went { place } => (place, None),

@@ -24,6 +24,7 @@ use crate::lost::Lost;
 use crate::neglect::{self, Shared};
 use crate::outside::Outside;
 use crate::parts::Part;
+use crate::ports::Ports;
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
 
@@ -98,6 +99,8 @@ pub(crate) struct World {
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
     pub(crate) opened: HashSet<(SocketAddr, SocketAddr)>,
+    /// Ports to open some from.
+    pub(crate) ports: Ports,
     /// Listeners of the stack's that the program has closed, and others have, too.
     pub(crate) leaving: Vec<Leaving>,
     /// Where children ask for connections, once there may be some who want to.
@@ -163,6 +166,7 @@ impl World {
             sleepers: Vec::new(),
             ways: None,
             opened: HashSet::new(),
+            ports: Ports::default(),
             leaving: Vec::new(),
             asked_by_children: Vec::new(),
             requests: None,
@@ -351,15 +355,30 @@ impl World {
         remote: SocketAddr,
         bound: RawFd,
     ) -> Result<(), Reason> {
+        // It may be one of those that are over.
+        self.say_over();
         self.host.own_connection(local, remote, bound)?;
         self.opened.insert((local, remote));
         Ok(())
     }
 
+    /// What has not been said of connections from reserved ports.
+    pub(crate) fn say_over(&mut self) {
+        if let Some((closed, over)) = self.ports.say() {
+            self.host.are_over(closed, over);
+        }
+    }
+
     /// It is over, or was never begun. Those that came to a listener are owned with its port.
     pub(crate) fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
-        if self.opened.remove(&(local, remote)) {
+        let ends = (local, remote);
+        if !self.opened.remove(&ends) {
+            return;
+        }
+        if !self.ports.is_over(ends) {
             self.host.disown_connection(local, remote);
+        } else if self.ports.has_much_to_say() {
+            self.say_over();
         }
     }
 
@@ -520,6 +539,7 @@ impl World {
         self.begun = std::time::Instant::now();
         self.ways = None;
         self.opened.clear();
+        self.ports = Ports::default();
         self.leaving.clear();
         self.lost = None;
         self.tick = None;

@@ -9,6 +9,7 @@ use clap::Subcommand;
 
 mod busy;
 mod costs;
+mod dial;
 mod exchange;
 mod exec;
 mod janitor;
@@ -19,6 +20,7 @@ mod zero;
 
 pub(crate) use busy::Message;
 pub(crate) use costs::Costs;
+pub(crate) use dial::Dials;
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
 pub(crate) use ping::RoundTrips;
@@ -42,6 +44,14 @@ pub(crate) enum Role {
     },
     /// Measures round trips to `pong`
     Ping(ping::Args),
+    /// Says a word to all who come and hangs up; says the port first
+    HangUp {
+        /// Where to listen
+        #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
+        at: SocketAddr,
+    },
+    /// Measures connections to `hang-up`
+    Dial(dial::Args),
     /// Reads single bytes from /dev/zero
     Zero {
         /// Number of reads
@@ -70,6 +80,8 @@ impl Role {
             Self::Janitor { dir } => janitor::run(&dir),
             Self::Pong { at } => ping::pong(at),
             Self::Ping(args) => ping::ping(&args),
+            Self::HangUp { at } => dial::hang_up(at),
+            Self::Dial(args) => dial::dial(&args),
             Self::Zero { reads } => zero::run(reads),
             Self::Usage(args) => usage::run(&args),
             Self::Costs { times } => costs::run(times),

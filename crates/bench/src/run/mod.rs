@@ -94,6 +94,8 @@ pub(crate) enum Bench {
     InlineRedis,
     /// Round trips of 64 bytes to an echo under uncork run --stack
     InlineTrip,
+    /// Connections that a client under uncork run --stack opens
+    InlineDial,
     /// iperf3 against iperf3 under uncork run --stack
     InlineBulk,
     /// Servers under uncork run --stack with AF_XDP, against packet sockets
@@ -131,6 +133,7 @@ impl Bench {
             Self::InlineNginx => "inline-nginx",
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
+            Self::InlineDial => "inline-dial",
             Self::InlineBulk => "inline-bulk",
             Self::InlinePorts => "inline-ports",
             Self::InlineCall => "inline-call",
@@ -171,6 +174,7 @@ impl Bench {
             Self::InlineNginx => inline::nginx::run(bed),
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),
+            Self::InlineDial => inline::dial::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
             Self::InlinePorts => inline::ports::run(bed),
             Self::InlineCall => inline::call::run(bed),

@@ -71,6 +71,14 @@ impl Guard {
             Request::DisownConnection { local, remote } => {
                 self.disown_connection(at, (plain(local), plain(remote)))
             }
+            Request::Ports { from, remote, wanted } => {
+                let done = self.reserve(at, from, plain(remote), wanted, descriptor.as_ref());
+                return self.conclude(at, question.id, done);
+            }
+            Request::Over { closed, over } => {
+                self.let_over(at, &closed, &over);
+                return Ok(());
+            }
             Request::Repair { snapshot, inet6 } => {
                 self.repair(at, &snapshot, inet6, descriptor.as_ref())
             }

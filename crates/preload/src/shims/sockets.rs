@@ -36,6 +36,20 @@ pub(crate) unsafe extern "C-unwind" fn socket(
     fd
 }
 
+/// bind(2). What is connected has an end already, be it that the kernel's socket has none.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn bind(
+    fd: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    if stacked::has(fd) && stacked::is_on() && !stacked::SOCKETS.is_listener(fd) {
+        return fail(Errno(libc::EINVAL)) as c_int;
+    }
+    // SAFETY: the program's own call.
+    unsafe { real::bind()(fd, to, len) }
+}
+
 /// listen(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {

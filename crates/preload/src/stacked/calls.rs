@@ -297,11 +297,9 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     };
     // As the program has made it: before it is bound.
     let v6_only = ipv6 && is_v6_only(fd);
-    // The kernel reserves the port.
-    let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
-    let port = free_port(source, remote, bound, ipv6);
-    // Somebody else may have taken that by now.
-    let Some(local) = from(port).or_else(|| from(bound.port())) else {
+    let any_port = bound.port() == 0 && !has_port_range(fd);
+    let reserved = any_port.then(|| SOCKETS.reserved_end(fd, source, remote)).flatten();
+    let Some(local) = reserved.or_else(|| bound_end(fd, (source, remote), bound, ipv6)) else {
         return kernels("the kernel does not reserve a port for it");
     };
     if bound.port() != 0 && SOCKETS.is_between(local, remote) {
@@ -371,6 +369,30 @@ fn finish_connect(fd: c_int) -> Result<(), Errno> {
         super::handing::settle(&given);
     }
     result
+}
+
+/// Whether the program wants a port from a range of its own.
+fn has_port_range(fd: c_int) -> bool {
+    /// linux/in.h, since Linux 6.3: both ends of the range, or 0.
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    let (mut range, mut len) = (0_u32, size_of::<u32>() as socklen_t);
+    let (at, size) = (&raw mut range, &raw mut len);
+    // SAFETY: both outlive the call. A kernel that does not know it has none.
+    let told = unsafe { raw!(SYS_getsockopt, fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, at, size) };
+    told.is_ok() && range != 0
+}
+
+/// The end that a descriptor is bound to, or is by this: the kernel reserves the port.
+fn bound_end(
+    fd: c_int,
+    (source, remote): (IpAddr, SocketAddr),
+    bound: SocketAddr,
+    ipv6: bool,
+) -> Option<SocketAddr> {
+    let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
+    let port = free_port(source, remote, bound, ipv6);
+    // Somebody else may have taken that by now.
+    from(port).or_else(|| from(bound.port()))
 }
 
 /// The port to connect from, or 0 for any that the kernel likes.

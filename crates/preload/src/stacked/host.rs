@@ -1,13 +1,13 @@
 //! The privileged half, as [`uncork_sockets`] knows it: the guardian that `uncork run --stack` has left behind.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
-use uncork_sockets::{Attachment, Device, Host, Opened, Reason, Setting};
+use uncork_sockets::{Attachment, Device, Ends, Host, Opened, Reason, Setting};
 use uncork_stack::{Cidr, Detached, Mac};
 
 use crate::POSIX;
@@ -230,6 +230,29 @@ impl Host for Guardian {
         // SAFETY: the socket of the connect(2) that is being made.
         let bound = unsafe { BorrowedFd::borrow_raw(bound) };
         self.client()?.own_connection(local, remote, bound).map_err(|error| reason(&error))
+    }
+
+    fn reserve(
+        &mut self,
+        from: IpAddr,
+        remote: SocketAddr,
+        wanted: u16,
+        socket: RawFd,
+    ) -> Result<Vec<u16>, Reason> {
+        let client = self.client()?;
+        if client.attaches() {
+            return Err("an instance is asked for each connection".to_owned());
+        }
+        // SAFETY: the socket of the connect(2) that is being made.
+        let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+        client.reserve(from, remote, wanted, socket).map_err(|error| reason(&error))
+    }
+
+    fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) {
+        if let Some(client) = &mut self.client {
+            // A guardian that is gone has nothing left of them.
+            let _ = client.over(closed, over);
+        }
     }
 
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {

@@ -3,6 +3,7 @@
 
 pub(super) mod bulk;
 pub(super) mod call;
+pub(super) mod dial;
 pub(super) mod nginx;
 pub(super) mod ports;
 pub(super) mod redis;

@@ -1,20 +1,14 @@
 //! A segment comes in SYN-SENT (RFC 9293 §3.10.7.3).
 
-use std::time::Duration;
-
-use uncork_packet::Instant;
 use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
 use crate::connection::receive::window::shift_for;
-use crate::connection::timers::{LossTimer, Timer};
+use crate::connection::timers::LossTimer;
 use crate::connection::{Cause, Connection, ConnectionError, Owed};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
-
-/// What Linux takes for the least of its timeouts (TCP_TIMEOUT_MIN, with a thousand ticks a second).
-const BEHIND_RESET: Duration = Duration::from_millis(2);
 
 impl Connection {
     pub(super) fn arrive_in_syn_sent(
@@ -66,13 +60,13 @@ impl Connection {
     }
 
     /// The peer knows an old connection between the same ends, in TIME-WAIT mostly, and our reset ends that: the SYN goes
-    /// out again behind it, and not when its timer says so (tcp_rcv_synsent_state_process), once.
+    /// out again right behind it, and not when its timer says so, once. Linux waits for two ticks, which are the least that
+    /// its timers know (tcp_rcv_synsent_state_process), and has the case less often: all its programs have one clock and one
+    /// secret to choose numbers by (RFC 6528), so that TIME-WAIT takes most SYNs for new ones.
     fn ask_again_soon(&mut self, cx: &Context) {
         let has_asked = self.sender.nxt != self.sender.iss;
         if has_asked && self.recovery.timeouts == 0 {
-            let running = self.timers.deadline(Timer::Loss).unwrap_or(Instant::NEVER);
-            let soon = running.min(cx.now + BEHIND_RESET);
-            self.timers.set_loss(LossTimer::Retransmit, soon);
+            self.timers.set_loss(LossTimer::Retransmit, cx.now);
         }
     }
 

@@ -1,0 +1,68 @@
+//! Connections one after the other: whoever accepts says a word and hangs up, and the client times connect(2).
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::stats::quantile;
+
+/// What to open.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Whom to connect to
+    to: SocketAddr,
+    /// Connections that are timed
+    #[arg(long, default_value_t = 2_000)]
+    count: usize,
+    /// Connections before them
+    #[arg(long, default_value_t = 200)]
+    warm_up: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Dials {
+    /// Median of a connect(2), in microseconds.
+    pub(crate) p50_us: f64,
+    /// 99th percentile, in microseconds.
+    pub(crate) p99_us: f64,
+    /// Connections opened, read from and closed in a second.
+    pub(crate) rate: f64,
+}
+
+/// Says a word to all who come, until it is ended. It closes first, so that TIME-WAIT is its own.
+pub(crate) fn hang_up(at: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(at).context("listening")?;
+    println!("port {}", listener.local_addr()?.port());
+    io::stdout().flush()?;
+    loop {
+        let (mut socket, _) = listener.accept().context("accepting")?;
+        // A client that went away is no reason to stop.
+        let _ = socket.write_all(b"u");
+    }
+}
+
+/// Opens connections and prints [`Dials`] as JSON.
+pub(crate) fn dial(args: &Args) -> Result<()> {
+    let mut samples = Vec::with_capacity(args.count);
+    let mut begun = Instant::now();
+    for round in 0..args.warm_up + args.count {
+        let start = Instant::now();
+        if round == args.warm_up {
+            begun = start;
+        }
+        let mut socket = TcpStream::connect(args.to).context("connecting")?;
+        if round >= args.warm_up {
+            samples.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        socket.read_to_end(&mut Vec::new()).context("reading")?;
+    }
+    let rate = args.count as f64 / begun.elapsed().as_secs_f64();
+    samples.sort_by(f64::total_cmp);
+    let [p50_us, p99_us] = [0.5, 0.99].map(|q| quantile(&samples, q));
+    println!("{}", serde_json::to_string(&Dials { p50_us, p99_us, rate })?);
+    Ok(())
+}

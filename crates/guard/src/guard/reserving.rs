@@ -1,0 +1,127 @@
+//! Ports that a program may open connections from without asking for each.
+//!
+//! A question for each connection would be two wake-ups of other processes before its SYN, and two more behind its end: five
+//! times what the kernel takes to open one. So a program that opens several to one remote end gets ports in advance. The
+//! guardian itself binds a socket to each, so that the kernel gives it to nobody else, whatever the program does.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, getsockname, ipproto, socket_with,
+};
+use rustix::process::{Resource, getrlimit};
+use uncork_guardian::{Ends, Reply};
+
+use super::{Guard, sessions};
+use crate::proof;
+use crate::steering::plain;
+
+/// How many may be asked for at a time.
+const AT_A_TIME: u16 = 64;
+/// Where so many ports in a row are taken, nearly all are.
+const TRIES: usize = 16;
+/// Part of this process's descriptors that may be kept for ports: it needs others.
+const SHARE: u64 = 2;
+
+impl Guard {
+    /// Reserves ports for a program.
+    pub(super) fn reserve(
+        &mut self,
+        at: usize,
+        from: IpAddr,
+        remote: SocketAddr,
+        wanted: u16,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
+        let from = from.to_canonical();
+        if self.steering.device_of(from).is_none() {
+            return Err(format!("{from} is on none of the stack's devices"));
+        }
+        proof::that_it_may_take(socket, self.listener.as_fd())?;
+        let room = self.room_for_ports().min(usize::from(wanted.min(AT_A_TIME)));
+        let mut ports = Vec::new();
+        while ports.len() < room {
+            match self.reserve_one(at, from, remote) {
+                Ok(port) => ports.push(port),
+                // Some are better than none.
+                Err(_) if !ports.is_empty() => break,
+                Err(why) => return Err(why),
+            }
+        }
+        if ports.is_empty() {
+            return Err("as many ports are reserved as the guardian has descriptors for".to_owned());
+        }
+        Ok((Reply::Ports { ports }, None))
+    }
+
+    fn reserve_one(
+        &mut self,
+        at: usize,
+        from: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<u16, String> {
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            let taken = take_port(from);
+            let (local, socket) = taken.map_err(|error| {
+                format!("the kernel does not reserve a port of {from}: {error}")
+            })?;
+            let ends = (local, remote);
+            let session = self.session_mut(at)?;
+            // Of an earlier one, in TIME-WAIT.
+            if session.has_opened(&ends) {
+                why = format!("a connection from {local} to {remote} is not over yet");
+                continue;
+            }
+            let engine = session.engine;
+            match self.steering.open(engine, ends) {
+                Ok(()) => {
+                    self.session_mut(at)?.reserve(ends, socket);
+                    return Ok(local.port());
+                }
+                Err(refused) => why = refused,
+            }
+        }
+        Err(why)
+    }
+
+    /// How many more may be.
+    fn room_for_ports(&self) -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE;
+        let all = sessions(&self.peers);
+        let reserved: usize = all.iter().map(|session| session.reserves()).sum();
+        usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(reserved)
+    }
+
+    /// What a program has had is closed, or over.
+    pub(super) fn let_over(&mut self, at: usize, closed: &[Ends], over: &[Ends]) {
+        let Some(session) = self.peers[at].session.as_mut() else { return };
+        for ends in closed {
+            session.free_port(&both_plain(*ends));
+        }
+        for ends in over.iter().map(|ends| both_plain(*ends)) {
+            session.free_port(&ends);
+            // One that the kernel has now is looked after elsewhere.
+            if session.remove(&ends) {
+                // An entry that cannot be taken out is found again when the session ends.
+                let _ = self.steering.forget(ends);
+            }
+        }
+    }
+}
+
+fn both_plain((local, remote): Ends) -> Ends {
+    (plain(local), plain(remote))
+}
+
+/// A port of the kernel's choice, and what keeps it from others.
+fn take_port(from: IpAddr) -> Result<(SocketAddr, OwnedFd), Errno> {
+    let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    bind(&socket, &SocketAddr::new(from, 0))?;
+    let name = getsockname(&socket)?;
+    Ok((plain(SocketAddr::try_from(name)?), socket))
+}

@@ -1,0 +1,211 @@
+//! Ports to open connections from, which the privileged half has reserved in advance ([`crate::Host::reserve`]): to ask it
+//! for each connection, and to tell it of each that is over, takes several times what is left of connect(2).
+//!
+//! Who opens one connection has one port. Who soon opens more to the same remote end gets twice as many each time.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::host::Ends;
+
+/// So many are reserved at a time, at the most, and so many may be over before that is said.
+const MOST: u16 = 32;
+/// Ports that were used up in this time were too few.
+const SOON: Duration = Duration::from_secs(1);
+/// What was not asked for again for so long is given back, when others are asked for.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Those that this process has.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    /// By the address that they are of, and the remote end that they are for.
+    pools: HashMap<(IpAddr, SocketAddr), Pool>,
+    /// Connections from such ports.
+    used: HashSet<Ends>,
+    /// To be said: what is in TIME-WAIT, and what is over.
+    closed: Vec<Ends>,
+    over: Vec<Ends>,
+    /// When it was last looked for what is idle.
+    looked: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    free: Vec<u16>,
+    /// So many were asked for, the last time.
+    asked: u16,
+    at: Instant,
+    /// There were none.
+    refused: bool,
+}
+
+impl Ports {
+    /// The local end of a connection that may be opened now, if there is one.
+    pub(crate) fn take(&mut self, from: IpAddr, remote: SocketAddr) -> Option<SocketAddr> {
+        let port = self.pools.get_mut(&(from, remote))?.free.pop()?;
+        let local = SocketAddr::new(from, port);
+        self.used.insert((local, remote));
+        Some(local)
+    }
+
+    /// How many to ask for, where there are no more: none, if that was in vain a short while ago.
+    pub(crate) fn wanted(&mut self, from: IpAddr, remote: SocketAddr, now: Instant) -> u16 {
+        self.give_back_idle(now);
+        let Some(pool) = self.pools.get(&(from, remote)) else { return 1 };
+        match now.saturating_duration_since(pool.at) < SOON {
+            true if pool.refused => 0,
+            true => pool.asked.saturating_mul(2).min(MOST),
+            false => (pool.asked / 2).max(1),
+        }
+    }
+
+    /// So many were asked for, and these are there.
+    pub(crate) fn add(
+        &mut self,
+        (from, remote): (IpAddr, SocketAddr),
+        asked: u16,
+        ports: Vec<u16>,
+        at: Instant,
+    ) {
+        let refused = ports.is_empty();
+        self.pools.insert((from, remote), Pool { free: ports, asked, at, refused });
+    }
+
+    /// Whether a connection is from a port that was reserved.
+    pub(crate) fn has(&self, ends: &Ends) -> bool {
+        self.used.contains(ends)
+    }
+
+    /// One of them, perhaps, is in TIME-WAIT.
+    pub(crate) fn is_closed(&mut self, ends: Ends) {
+        if self.used.contains(&ends) {
+            self.closed.push(ends);
+        }
+    }
+
+    /// A connection is over, or was not opened. Whether it was one of them.
+    pub(crate) fn is_over(&mut self, ends: Ends) -> bool {
+        let was_one = self.used.remove(&ends);
+        if was_one {
+            self.over.push(ends);
+        }
+        was_one
+    }
+
+    /// Whether it is time to say what is closed and over.
+    pub(crate) fn has_much_to_say(&self) -> bool {
+        self.closed.len() + self.over.len() >= usize::from(MOST)
+    }
+
+    /// What is to be said, if there is something: what is closed, and what is over.
+    pub(crate) fn say(&mut self) -> Option<(Vec<Ends>, Vec<Ends>)> {
+        let said = (std::mem::take(&mut self.closed), std::mem::take(&mut self.over));
+        (!said.0.is_empty() || !said.1.is_empty()).then_some(said)
+    }
+
+    fn give_back_idle(&mut self, now: Instant) {
+        let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        if self.looked.is_some_and(|looked| !is_late(looked, SOON)) {
+            return;
+        }
+        self.looked = Some(now);
+        let over = &mut self.over;
+        self.pools.retain(|(from, remote), pool| {
+            let stays = !is_late(pool.at, IDLE);
+            if !stays {
+                over.extend(pool.free.drain(..).map(|port| (SocketAddr::new(*from, port), *remote)));
+            }
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: &str = "10.0.0.1";
+
+    fn remote(port: u16) -> SocketAddr {
+        SocketAddr::new("10.0.0.2".parse().unwrap(), port)
+    }
+
+    /// Opens so many connections, and gives how many ports were asked for each time that there were none left.
+    fn open(ports: &mut Ports, next: &mut u16, many: usize, now: Instant) -> Vec<u16> {
+        let from = FROM.parse().unwrap();
+        let mut asked = Vec::new();
+        for _ in 0..many {
+            if ports.take(from, remote(80)).is_some() {
+                continue;
+            }
+            let wanted = ports.wanted(from, remote(80), now);
+            let new = (*next..*next + wanted).collect();
+            *next += wanted;
+            asked.push(wanted);
+            ports.add((from, remote(80)), wanted, new, now);
+            assert!(ports.take(from, remote(80)).is_some());
+        }
+        asked
+    }
+
+    #[test]
+    fn who_soon_opens_more_gets_more_and_who_does_not_gets_fewer() {
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        assert_eq!(open(&mut ports, &mut next, 100, now), [1, 2, 4, 8, 16, 32, 32, 32]);
+        let later = now + 2 * SOON;
+        let left = 127 - 100;
+        assert_eq!(open(&mut ports, &mut next, left + 1, later), [16]);
+    }
+
+    #[test]
+    fn what_is_over_is_said_once_and_closed_before() {
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        open(&mut ports, &mut next, 1, now);
+        let ends = (SocketAddr::new(FROM.parse().unwrap(), 1000), remote(80));
+        assert!(ports.has(&ends) && ports.say().is_none());
+        ports.is_closed(ends);
+        assert_eq!(ports.say(), Some((vec![ends], vec![])));
+        assert!(ports.is_over(ends) && !ports.is_over(ends) && !ports.has(&ends));
+        assert_eq!(ports.say(), Some((vec![], vec![ends])));
+        // One that was owned by itself.
+        let other = (ends.0, remote(81));
+        ports.is_closed(other);
+        assert!(!ports.is_over(other) && ports.say().is_none());
+    }
+
+    #[test]
+    fn it_is_time_to_say_what_is_over_when_that_is_much() {
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        open(&mut ports, &mut next, usize::from(MOST), now);
+        let end = |port| (SocketAddr::new(FROM.parse().unwrap(), port), remote(80));
+        let used: Vec<_> = ports.used.iter().copied().collect();
+        for ends in &used[1..] {
+            assert!(ports.is_over(*ends) && !ports.has_much_to_say());
+        }
+        assert!(ports.is_over(used[0]) && ports.has_much_to_say());
+        assert_eq!(ports.say().unwrap().1.len(), usize::from(MOST));
+        assert!(!ports.has_much_to_say() && !ports.has(&end(1000)));
+    }
+
+    #[test]
+    fn what_nobody_wants_is_given_back() {
+        let (mut ports, now) = (Ports::default(), Instant::now());
+        let from = FROM.parse().unwrap();
+        ports.add((from, remote(80)), 2, vec![1000, 1001], now);
+        assert_eq!(ports.wanted(from, remote(81), now), 1);
+        assert!(ports.say().is_none());
+        assert_eq!(ports.wanted(from, remote(81), now + IDLE), 1);
+        assert_eq!(ports.say().unwrap().1.len(), 2);
+        assert!(ports.take(from, remote(80)).is_none());
+    }
+
+    #[test]
+    fn where_there_are_none_it_is_not_asked_at_once_again() {
+        let (mut ports, now) = (Ports::default(), Instant::now());
+        let from = FROM.parse().unwrap();
+        ports.add((from, remote(80)), 1, vec![], now);
+        assert_eq!(ports.wanted(from, remote(80), now), 0);
+        assert_eq!(ports.wanted(from, remote(80), now + SOON), 1);
+    }
+}
