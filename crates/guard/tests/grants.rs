@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -106,6 +106,16 @@ fn a_connection_that_the_stack_opens_is_its_own_until_it_is_over() {
     assert!(again.starts_with("the kernel has a connection from 10.93.0.1:40000"), "{again}");
 }
 
+fn reserve(
+    client: &mut Client,
+    (from, remote): (IpAddr, SocketAddr),
+    wanted: u16,
+    socket: &Socket,
+) -> Result<Vec<u16>, Refusal> {
+    let asked = client.reserve(from, remote, wanted, socket.as_fd())?;
+    client.reserved(asked)
+}
+
 #[test]
 fn reserved_ports_are_the_programs_until_they_are_over() {
     if is_skipped("reserved_ports_are_the_programs_until_they_are_over") {
@@ -117,7 +127,7 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
     let (from, remote) = (end(OURS, 0).ip(), end(THEIRS, 4000));
     let tcp = || Ok(Socket::new(Domain::IPV4, Type::STREAM, None)?);
     let socket = link.ours.within(tcp).unwrap();
-    let ports = client.reserve(from, remote, 3, socket.as_fd()).unwrap();
+    let ports = reserve(&mut client, (from, remote), 3, &socket).unwrap();
     assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 3);
     let takes = |port: u16| {
         let bound = link.ours.within(move || Ok(TcpListener::bind(end(OURS, port))?));
@@ -131,20 +141,23 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
     // In TIME-WAIT the port is anybody's, but not the connection.
     let ends = |at: usize| (end(OURS, ports[at]), remote);
     client.over(vec![ends(0)], vec![ends(1)]).unwrap();
-    // Another question is answered behind what was said.
-    client.reserve(from, end(THEIRS, 4002), 1, socket.as_fd()).unwrap();
+    // A question is answered behind what was said.
+    reserve(&mut client, (from, end(THEIRS, 4002)), 1, &socket).unwrap();
     assert_eq!(ports.iter().map(|port| takes(*port)).collect::<Vec<_>>(), [true, true, false]);
     for (at, theirs) in [(0, &[4000][..]), (1, &[]), (2, &[4000])] {
         knock_from(&link, &[4000], ends(at).0);
         assert_eq!(seen(std::slice::from_mut(&mut port), SHORT)[0], *theirs);
     }
     // More are not given at a time, and none with a socket that is not of here.
-    let many = client.reserve(from, remote, 1000, socket.as_fd()).unwrap();
+    let early = client.reserve(from, end(THEIRS, 4002), 2, socket.as_fd()).unwrap();
+    let many = reserve(&mut client, (from, remote), 1000, &socket).unwrap();
     assert_eq!(many.len(), 64);
+    // What came while another answer was waited for.
+    assert_eq!(client.reserved(early).unwrap().len(), 2);
     let elsewhere = link.theirs.within(tcp).unwrap();
-    let refused = refusal(client.reserve(from, remote, 1, elsewhere.as_fd()));
+    let refused = refusal(reserve(&mut client, (from, remote), 1, &elsewhere));
     assert!(refused.contains("of this network namespace"), "{refused}");
-    let refused = refusal(client.reserve(end(THEIRS, 0).ip(), remote, 1, socket.as_fd()));
+    let refused = refusal(reserve(&mut client, (remote.ip(), remote), 1, &socket));
     assert!(refused.ends_with("is on none of the stack's devices"), "{refused}");
     // Gone without a word: all are the kernel's.
     drop(client);
@@ -529,7 +542,7 @@ fn a_segment_is_brought_to_a_connection_of_the_one_who_brings_it_only() {
     let segment = [0; 20];
     client.bring(at, remote, &segment, accepted.as_fd()).unwrap();
     let mapped = match remote.ip() {
-        std::net::IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), remote.port()),
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), remote.port()),
         other => SocketAddr::new(other, remote.port()),
     };
     client.bring(at, mapped, &segment, accepted.as_fd()).unwrap();

@@ -24,6 +24,10 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Who may wait to be told what the stack does. More hear nothing.
 const ASKERS: usize = 16;
 
+/// A question for ports ([`Client::reserve`]).
+#[derive(Debug)]
+pub struct Reserving(u32);
+
 /// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
 /// wants one, and drops this.
 #[derive(Debug)]
@@ -118,7 +122,8 @@ impl Client {
     /// answer: the descriptor is not readable for it then, and who sleeps on that is not woken.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        let Unasked { passed, askers, words, queues, queue: _, leave: _ } = &self.unasked;
+        let Unasked { passed, askers, words, queues, queue: _, reserving: _, leave: _ } =
+            &self.unasked;
         !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
     }
 
@@ -244,18 +249,38 @@ impl Client {
     /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
     /// TCP and of this network namespace. It is for a program with a stack of its own ([`Client::attaches`]).
     ///
+    /// It is asked, and not waited for: [`Client::reserved`] does that, once.
+    ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with the reason, or another.
+    /// [`Error`] says which.
     pub fn reserve(
         &mut self,
         from: IpAddr,
         remote: SocketAddr,
         wanted: u16,
         socket: BorrowedFd<'_>,
-    ) -> Result<Vec<u16>, Error> {
-        match self.request(Request::Ports { from, remote, wanted }, Some(socket))? {
-            (Reply::Ports { ports }, _) => Ok(ports),
+    ) -> Result<Reserving, Error> {
+        let id = self.say(Request::Ports { from, remote, wanted }, Some(socket))?;
+        self.unasked.reserving.push((id, None));
+        Ok(Reserving(id))
+    }
+
+    /// The ports that were asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the reason, or another.
+    pub fn reserved(&mut self, Reserving(id): Reserving) -> Result<Vec<u16>, Error> {
+        let all = &mut self.unasked.reserving;
+        let at = all.iter().position(|(its, _)| *its == id).ok_or(Error::Language)?;
+        let reply = match all.swap_remove(at).1 {
+            Some(reply) => reply,
+            None => hear(self.socket.as_fd(), id, &mut self.unasked)?.0,
+        };
+        match reply {
+            Reply::Ports { ports } => Ok(ports),
+            Reply::Refused { why } => Err(Error::Refused(why)),
             _ => Err(Error::Language),
         }
     }
@@ -267,9 +292,7 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) -> Result<(), Error> {
-        self.last = self.last.wrapping_add(1);
-        let question = Question { id: self.last, request: Request::Over { closed, over } };
-        ask(self.socket.as_fd(), &question, None)
+        self.say(Request::Over { closed, over }, None).map(drop)
     }
 
     /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
@@ -357,10 +380,20 @@ impl Client {
         request: Request,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Option<OwnedFd>), Error> {
+        let id = self.say(request, descriptor)?;
+        hear(self.socket.as_fd(), id, &mut self.unasked)
+    }
+
+    /// Asks, and gives the number of the question.
+    fn say(
+        &mut self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<u32, Error> {
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
         ask(self.socket.as_fd(), &question, descriptor)?;
-        hear(self.socket.as_fd(), question.id, &mut self.unasked)
+        Ok(question.id)
     }
 }
 
@@ -476,12 +509,21 @@ struct Unasked {
     queues: VecDeque<(i32, af_xdp::Handed)>,
     /// One whose frames have not come.
     queue: Option<(i32, af_xdp::Description, OwnedFd)>,
+    /// Questions for ports that nobody waits for, each with its answer as soon as that is there.
+    reserving: Vec<(u32, Option<Reply>)>,
     leave: bool,
 }
 
 impl Unasked {
-    /// An answer that comes now is too late.
+    /// An answer that comes now is too late, unless it is one to a question for ports.
     fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
+        let mut reserving = self.reserving.iter_mut();
+        if !answer.reply.is_unasked()
+            && let Some((_, reply)) = reserving.find(|(id, _)| *id == answer.id)
+        {
+            *reply = Some(answer.reply);
+            return;
+        }
         match (answer.reply, descriptor) {
             (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),
             (Reply::Asked, Some(stream)) if self.askers.len() < ASKERS => {

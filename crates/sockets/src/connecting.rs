@@ -323,19 +323,37 @@ impl World {
     ) -> Option<SocketAddr> {
         // Who has left the privileged half asks it for nothing.
         self.link_of(SocketAddr::new(source, 0))?;
-        if let Some(local) = self.ports.take(source, remote) {
-            return Some(local);
+        let local = match self.ports.take(source, remote) {
+            Some(local) => local,
+            None => {
+                self.reserve_more(fd, source, remote);
+                self.ports.take(source, remote)?
+            }
+        };
+        if let Some(wanted) = self.ports.wanted_ahead(source, remote, Instant::now)
+            && self.host.reserve(source, remote, wanted, fd).is_ok()
+        {
+            self.ports.are_coming(source, remote, wanted);
         }
+        Some(local)
+    }
+
+    fn reserve_more(&mut self, fd: RawFd, source: IpAddr, remote: SocketAddr) {
         let now = Instant::now();
-        let wanted = self.ports.wanted(source, remote, now);
-        if wanted == 0 {
-            return None;
-        }
-        // The ports of those may be the ones that are missing.
-        self.say_over();
-        let ports = self.host.reserve(source, remote, wanted, fd).unwrap_or_default();
-        self.ports.add((source, remote), wanted, ports, now);
-        self.ports.take(source, remote)
+        let (asked, wanted) = match self.ports.come(source, remote) {
+            Some(wanted) => (Ok(()), wanted),
+            None => {
+                let wanted = self.ports.wanted(source, remote, now);
+                if wanted == 0 {
+                    return;
+                }
+                // The ports of those may be the ones that are missing.
+                self.say_over();
+                (self.host.reserve(source, remote, wanted, fd), wanted)
+            }
+        };
+        let ports = asked.and_then(|()| self.host.reserved(source, remote));
+        self.ports.add((source, remote), wanted, ports.unwrap_or_default(), now);
     }
 
     fn begin_connect(

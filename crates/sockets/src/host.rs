@@ -124,8 +124,8 @@ pub trait Host: Send {
         bound: RawFd,
     ) -> Result<(), Reason>;
 
-    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those are the stack's from
-    /// now on, and nothing else has to be asked for them. `socket` is a descriptor of a socket of TCP.
+    /// Asks for ports of an address to open connections to one remote end from, `wanted` or fewer: those are the stack's from
+    /// then on, and nothing else has to be asked for them. `socket` is a descriptor of a socket of TCP.
     ///
     /// # Errors
     ///
@@ -136,7 +136,14 @@ pub trait Host: Send {
         remote: SocketAddr,
         wanted: u16,
         socket: RawFd,
-    ) -> Result<Vec<u16>, Reason>;
+    ) -> Result<(), Reason>;
+
+    /// What has become of that: it is waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::reserve`].
+    fn reserved(&mut self, from: IpAddr, remote: SocketAddr) -> Result<Vec<u16>, Reason>;
 
     /// Of connections from such ports: the first are in TIME-WAIT, and their ports for anybody; the others are over, or were
     /// not opened.

@@ -196,7 +196,10 @@ mod tests {
             _: SocketAddr,
             _: u16,
             _: RawFd,
-        ) -> Result<Vec<u16>, Reason> {
+        ) -> Result<(), Reason> {
+            Err("none".into())
+        }
+        fn reserved(&mut self, _: IpAddr, _: SocketAddr) -> Result<Vec<u16>, Reason> {
             Err("none".into())
         }
         fn are_over(&mut self, _: Vec<Ends>, _: Vec<Ends>) {}

@@ -38,6 +38,19 @@ struct Pool {
     at: Instant,
     /// There were none.
     refused: bool,
+    /// So many are asked for, and not waited for yet.
+    coming: Option<u16>,
+}
+
+impl Pool {
+    fn is_used_up_soon(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < SOON
+    }
+
+    /// How many will not be too few.
+    fn more(&self) -> u16 {
+        self.asked.saturating_mul(2).min(MOST)
+    }
 }
 
 impl Ports {
@@ -53,11 +66,37 @@ impl Ports {
     pub(crate) fn wanted(&mut self, from: IpAddr, remote: SocketAddr, now: Instant) -> u16 {
         self.give_back_idle(now);
         let Some(pool) = self.pools.get(&(from, remote)) else { return 1 };
-        match now.saturating_duration_since(pool.at) < SOON {
+        match pool.is_used_up_soon(now) {
             true if pool.refused => 0,
-            true => pool.asked.saturating_mul(2).min(MOST),
+            true => pool.more(),
             false => (pool.asked / 2).max(1),
         }
+    }
+
+    /// How many to ask for ahead, if it is time to, so that they are there when the others are used up. The time of
+    /// the day is asked for only then.
+    pub(crate) fn wanted_ahead(
+        &self,
+        from: IpAddr,
+        remote: SocketAddr,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<u16> {
+        let pool = self.pools.get(&(from, remote))?;
+        let is_half_used = pool.asked > 1 && pool.free.len() == usize::from(pool.asked / 2);
+        let is_time = is_half_used && pool.coming.is_none() && pool.is_used_up_soon(now());
+        is_time.then(|| pool.more())
+    }
+
+    /// So many were asked for ahead.
+    pub(crate) fn are_coming(&mut self, from: IpAddr, remote: SocketAddr, asked: u16) {
+        if let Some(pool) = self.pools.get_mut(&(from, remote)) {
+            pool.coming = Some(asked);
+        }
+    }
+
+    /// How many were, if they are to be waited for now.
+    pub(crate) fn come(&mut self, from: IpAddr, remote: SocketAddr) -> Option<u16> {
+        self.pools.get_mut(&(from, remote))?.coming.take()
     }
 
     /// So many were asked for, and these are there.
@@ -68,8 +107,8 @@ impl Ports {
         ports: Vec<u16>,
         at: Instant,
     ) {
-        let refused = ports.is_empty();
-        self.pools.insert((from, remote), Pool { free: ports, asked, at, refused });
+        let (refused, coming) = (ports.is_empty(), None);
+        self.pools.insert((from, remote), Pool { free: ports, asked, at, refused, coming });
     }
 
     /// Whether a connection is from a port that was reserved.
@@ -112,7 +151,8 @@ impl Ports {
         self.looked = Some(now);
         let over = &mut self.over;
         self.pools.retain(|(from, remote), pool| {
-            let stays = !is_late(pool.at, IDLE);
+            // What is asked for has an answer to be heard.
+            let stays = !is_late(pool.at, IDLE) || pool.coming.is_some();
             if !stays {
                 over.extend(pool.free.drain(..).map(|port| (SocketAddr::new(*from, port), *remote)));
             }
@@ -156,6 +196,25 @@ mod tests {
         let later = now + 2 * SOON;
         let left = 127 - 100;
         assert_eq!(open(&mut ports, &mut next, left + 1, later), [16]);
+    }
+
+    #[test]
+    fn more_are_asked_for_ahead_while_they_are_used_up_soon() {
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        let (from, to) = (FROM.parse().unwrap(), remote(80));
+        let mut ahead = |many: usize, at: Instant| {
+            open(&mut ports, &mut next, many, now);
+            ports.wanted_ahead(from, to, || at)
+        };
+        // One, and one of the next two.
+        assert_eq!(ahead(1, now), None);
+        assert_eq!(ahead(1, now), Some(4));
+        assert_eq!(ahead(0, now + SOON), None);
+        ports.are_coming(from, to, 4);
+        assert_eq!(ports.wanted_ahead(from, to, || now), None);
+        assert!(ports.take(from, to).is_some() && ports.take(from, to).is_none());
+        assert_eq!(ports.come(from, to), Some(4));
+        assert_eq!(ports.come(from, to), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
-use uncork_guardian::{Client, Entry, Error, VARIABLE};
+use uncork_guardian::{Client, Entry, Error, Reserving, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Ends, Host, Opened, Reason, Setting};
@@ -25,6 +25,8 @@ pub(crate) struct Guardian {
     /// Where each connection stands in its table, by the number that [`Host::enter`] gave.
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// What is asked for, each by the address and the remote end.
+    reserving: Vec<((IpAddr, SocketAddr), Reserving)>,
     /// By the number of a device: to whom its queues are passed on.
     queues: Vec<(i32, Door)>,
 }
@@ -40,8 +42,8 @@ impl Guardian {
     }
 
     fn at(place: String) -> Self {
-        let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
-        Self { place, client: None, entries, free, queues }
+        let (entries, free) = (Vec::new(), Vec::new());
+        Self { place, client: None, entries, free, reserving: Vec::new(), queues: Vec::new() }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -238,14 +240,23 @@ impl Host for Guardian {
         remote: SocketAddr,
         wanted: u16,
         socket: RawFd,
-    ) -> Result<Vec<u16>, Reason> {
+    ) -> Result<(), Reason> {
         let client = self.client()?;
         if client.attaches() {
             return Err("an instance is asked for each connection".to_owned());
         }
         // SAFETY: the socket of the connect(2) that is being made.
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
-        client.reserve(from, remote, wanted, socket).map_err(|error| reason(&error))
+        let asked = client.reserve(from, remote, wanted, socket);
+        self.reserving.push(((from, remote), asked.map_err(|error| reason(&error))?));
+        Ok(())
+    }
+
+    fn reserved(&mut self, from: IpAddr, remote: SocketAddr) -> Result<Vec<u16>, Reason> {
+        let at = self.reserving.iter().position(|(of, _)| *of == (from, remote));
+        let at = at.ok_or("no ports were asked for")?;
+        let (_, reserving) = self.reserving.swap_remove(at);
+        self.client()?.reserved(reserving).map_err(|error| reason(&error))
     }
 
     fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) {
@@ -296,7 +307,7 @@ impl Host for Guardian {
         self.pass_queues_on();
         if gone {
             // Its descriptor would be readable for ever.
-            self.client = None;
+            self.quit();
         }
         gone
     }
@@ -307,6 +318,7 @@ impl Host for Guardian {
 
     fn quit(&mut self) {
         self.client = None;
+        self.reserving.clear();
     }
 
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
