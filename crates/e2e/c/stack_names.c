@@ -62,14 +62,10 @@ static void names(const char *what, const char *bound, const char *to, bool only
     close(fd);
 }
 
-/* Of a socket that is connected no more, and was not bound, only the port is the kernel's. */
+/* Of a socket that is connected no more, and was not bound, the kernel tells the port that it had. */
 static const char *own_name(int fd, bool whole)
 {
-    struct sockaddr_storage name;
-    socklen_t length = sizeof name;
-    if (whole || getsockname(fd, (struct sockaddr *)&name, &length))
-        return name_of(fd, false, 128);
-    return far_port(&name) ? "with a port" : "without a port";
+    return whole ? name_of(fd, false, 128) : "no matter";
 }
 
 /* What a socket is called before, while and after it is connected, or has failed to be. */

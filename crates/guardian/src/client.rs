@@ -24,10 +24,6 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Who may wait to be told what the stack does. More hear nothing.
 const ASKERS: usize = 16;
 
-/// A question for ports ([`Client::reserve`]).
-#[derive(Debug)]
-pub struct Reserving(u32);
-
 /// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
 /// wants one, and drops this.
 #[derive(Debug)]
@@ -249,7 +245,7 @@ impl Client {
     /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
     /// TCP and of this network namespace. It is for a program with a stack of its own ([`Client::attaches`]).
     ///
-    /// It is asked, and not waited for: [`Client::reserved`] does that, once.
+    /// It is asked, and not waited for: [`Client::reserved`] does that, once, with the number that this gives.
     ///
     /// # Errors
     ///
@@ -260,10 +256,10 @@ impl Client {
         remote: SocketAddr,
         wanted: u16,
         socket: BorrowedFd<'_>,
-    ) -> Result<Reserving, Error> {
+    ) -> Result<u32, Error> {
         let id = self.say(Request::Ports { from, remote, wanted }, Some(socket))?;
         self.unasked.reserving.push((id, None));
-        Ok(Reserving(id))
+        Ok(id)
     }
 
     /// The ports that were asked for.
@@ -271,7 +267,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Refused`] with the reason, or another.
-    pub fn reserved(&mut self, Reserving(id): Reserving) -> Result<Vec<u16>, Error> {
+    pub fn reserved(&mut self, id: u32) -> Result<Vec<u16>, Error> {
         let all = &mut self.unasked.reserving;
         let at = all.iter().position(|(its, _)| *its == id).ok_or(Error::Language)?;
         let reply = match all.swap_remove(at).1 {

@@ -15,6 +15,7 @@ use crate::handing::HandedOver;
 use crate::host::Reason;
 use crate::outside::Outside;
 use crate::parts::Parts;
+use crate::ports::Way;
 use crate::table::{Kind, Place, Slot, Socket};
 use crate::waiting::Wait;
 use crate::world::{For, World};
@@ -31,14 +32,15 @@ pub enum End {
 
 impl<O: Outside> Sockets<O> {
     /// A local end to open a connection to `remote` from that nobody else has, without the kernel's socket `fd` being bound to
-    /// it. None: that is to be bound.
+    /// it, which is of the network namespace of this number (SO_NETNS_COOKIE). None: that is to be bound.
     pub fn reserved_end(
         &self,
-        fd: RawFd,
+        (fd, namespace): (RawFd, u64),
         source: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        self.with(self.mine(), |world| world.reserved_end(fd, source, remote)).flatten()
+        let way = Way { namespace, from: source, remote };
+        self.with(self.mine(), |world| world.reserved_end(fd, way)).flatten()
     }
 
     /// Begins a connection from `local`, which the kernel has bound `fd` to, or which is reserved
@@ -315,45 +317,40 @@ impl World {
         Ok(handed)
     }
 
-    fn reserved_end(
-        &mut self,
-        fd: RawFd,
-        source: IpAddr,
-        remote: SocketAddr,
-    ) -> Option<SocketAddr> {
+    fn reserved_end(&mut self, fd: RawFd, way: Way) -> Option<SocketAddr> {
         // Who has left the privileged half asks it for nothing.
-        self.link_of(SocketAddr::new(source, 0))?;
-        let local = match self.ports.take(source, remote) {
+        self.link_of(SocketAddr::new(way.from, 0))?;
+        let local = match self.ports.take(way) {
             Some(local) => local,
             None => {
-                self.reserve_more(fd, source, remote);
-                self.ports.take(source, remote)?
+                self.reserve_more(fd, way);
+                self.ports.take(way)?
             }
         };
-        if let Some(wanted) = self.ports.wanted_ahead(source, remote, Instant::now)
-            && self.host.reserve(source, remote, wanted, fd).is_ok()
+        if let Some(wanted) = self.ports.wanted_ahead(way, Instant::now)
+            && let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd)
         {
-            self.ports.are_coming(source, remote, wanted);
+            self.ports.are_coming(way, wanted, number);
         }
         Some(local)
     }
 
-    fn reserve_more(&mut self, fd: RawFd, source: IpAddr, remote: SocketAddr) {
+    fn reserve_more(&mut self, fd: RawFd, way: Way) {
         let now = Instant::now();
-        let (asked, wanted) = match self.ports.come(source, remote) {
-            Some(wanted) => (Ok(()), wanted),
+        let (wanted, asked) = match self.ports.come(way) {
+            Some((wanted, number)) => (wanted, Ok(number)),
             None => {
-                let wanted = self.ports.wanted(source, remote, now);
+                let wanted = self.ports.wanted(way, now);
                 if wanted == 0 {
                     return;
                 }
                 // The ports of those may be the ones that are missing.
                 self.say_over();
-                (self.host.reserve(source, remote, wanted, fd), wanted)
+                (wanted, self.host.reserve(way.from, way.remote, wanted, fd))
             }
         };
-        let ports = asked.and_then(|()| self.host.reserved(source, remote));
-        self.ports.add((source, remote), wanted, ports.unwrap_or_default(), now);
+        let ports = asked.and_then(|number| self.host.reserved(number));
+        self.ports.add(way, wanted, ports.unwrap_or_default(), now);
     }
 
     fn begin_connect(

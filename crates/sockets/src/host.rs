@@ -125,7 +125,8 @@ pub trait Host: Send {
     ) -> Result<(), Reason>;
 
     /// Asks for ports of an address to open connections to one remote end from, `wanted` or fewer: those are the stack's from
-    /// then on, and nothing else has to be asked for them. `socket` is a descriptor of a socket of TCP.
+    /// then on, and nothing else has to be asked for them. `socket` is a descriptor of a socket of TCP. Gives the number of
+    /// the question.
     ///
     /// # Errors
     ///
@@ -136,14 +137,14 @@ pub trait Host: Send {
         remote: SocketAddr,
         wanted: u16,
         socket: RawFd,
-    ) -> Result<(), Reason>;
+    ) -> Result<u32, Reason>;
 
-    /// What has become of that: it is waited for.
+    /// What has become of that, once: it is waited for.
     ///
     /// # Errors
     ///
     /// As [`Host::reserve`].
-    fn reserved(&mut self, from: IpAddr, remote: SocketAddr) -> Result<Vec<u16>, Reason>;
+    fn reserved(&mut self, asked: u32) -> Result<Vec<u16>, Reason>;
 
     /// Of connections from such ports: the first are in TIME-WAIT, and their ports for anybody; the others are over, or were
     /// not opened.

@@ -196,10 +196,10 @@ mod tests {
             _: SocketAddr,
             _: u16,
             _: RawFd,
-        ) -> Result<(), Reason> {
+        ) -> Result<u32, Reason> {
             Err("none".into())
         }
-        fn reserved(&mut self, _: IpAddr, _: SocketAddr) -> Result<Vec<u16>, Reason> {
+        fn reserved(&mut self, _: u32) -> Result<Vec<u16>, Reason> {
             Err("none".into())
         }
         fn are_over(&mut self, _: Vec<Ends>, _: Vec<Ends>) {}

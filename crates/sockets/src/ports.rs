@@ -16,11 +16,21 @@ const SOON: Duration = Duration::from_secs(1);
 /// What was not asked for again for so long is given back, when others are asked for.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// What ports are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    /// Number of the network namespace (SO_NETNS_COOKIE): a program may have sockets of several.
+    pub(crate) namespace: u64,
+    /// The address that they are of.
+    pub(crate) from: IpAddr,
+    /// The remote end of all connections.
+    pub(crate) remote: SocketAddr,
+}
+
 /// Those that this process has.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
-    /// By the address that they are of, and the remote end that they are for.
-    pools: HashMap<(IpAddr, SocketAddr), Pool>,
+    pools: HashMap<Way, Pool>,
     /// Connections from such ports.
     used: HashSet<Ends>,
     /// To be said: what is in TIME-WAIT, and what is over.
@@ -38,8 +48,8 @@ struct Pool {
     at: Instant,
     /// There were none.
     refused: bool,
-    /// So many are asked for, and not waited for yet.
-    coming: Option<u16>,
+    /// So many are asked for, by the question of this number, and not waited for yet.
+    coming: Option<(u16, u32)>,
 }
 
 impl Pool {
@@ -55,17 +65,17 @@ impl Pool {
 
 impl Ports {
     /// The local end of a connection that may be opened now, if there is one.
-    pub(crate) fn take(&mut self, from: IpAddr, remote: SocketAddr) -> Option<SocketAddr> {
-        let port = self.pools.get_mut(&(from, remote))?.free.pop()?;
-        let local = SocketAddr::new(from, port);
-        self.used.insert((local, remote));
+    pub(crate) fn take(&mut self, way: Way) -> Option<SocketAddr> {
+        let port = self.pools.get_mut(&way)?.free.pop()?;
+        let local = SocketAddr::new(way.from, port);
+        self.used.insert((local, way.remote));
         Some(local)
     }
 
     /// How many to ask for, where there are no more: none, if that was in vain a short while ago.
-    pub(crate) fn wanted(&mut self, from: IpAddr, remote: SocketAddr, now: Instant) -> u16 {
+    pub(crate) fn wanted(&mut self, way: Way, now: Instant) -> u16 {
         self.give_back_idle(now);
-        let Some(pool) = self.pools.get(&(from, remote)) else { return 1 };
+        let Some(pool) = self.pools.get(&way) else { return 1 };
         match pool.is_used_up_soon(now) {
             true if pool.refused => 0,
             true => pool.more(),
@@ -77,38 +87,37 @@ impl Ports {
     /// the day is asked for only then.
     pub(crate) fn wanted_ahead(
         &self,
-        from: IpAddr,
-        remote: SocketAddr,
+        way: Way,
         now: impl FnOnce() -> Instant,
     ) -> Option<u16> {
-        let pool = self.pools.get(&(from, remote))?;
+        let pool = self.pools.get(&way)?;
         let is_half_used = pool.asked > 1 && pool.free.len() == usize::from(pool.asked / 2);
         let is_time = is_half_used && pool.coming.is_none() && pool.is_used_up_soon(now());
         is_time.then(|| pool.more())
     }
 
     /// So many were asked for ahead.
-    pub(crate) fn are_coming(&mut self, from: IpAddr, remote: SocketAddr, asked: u16) {
-        if let Some(pool) = self.pools.get_mut(&(from, remote)) {
-            pool.coming = Some(asked);
+    pub(crate) fn are_coming(&mut self, way: Way, asked: u16, number: u32) {
+        if let Some(pool) = self.pools.get_mut(&way) {
+            pool.coming = Some((asked, number));
         }
     }
 
-    /// How many were, if they are to be waited for now.
-    pub(crate) fn come(&mut self, from: IpAddr, remote: SocketAddr) -> Option<u16> {
-        self.pools.get_mut(&(from, remote))?.coming.take()
+    /// How many were, and by which question, if they are to be waited for now.
+    pub(crate) fn come(&mut self, way: Way) -> Option<(u16, u32)> {
+        self.pools.get_mut(&way)?.coming.take()
     }
 
     /// So many were asked for, and these are there.
     pub(crate) fn add(
         &mut self,
-        (from, remote): (IpAddr, SocketAddr),
+        way: Way,
         asked: u16,
         ports: Vec<u16>,
         at: Instant,
     ) {
         let (refused, coming) = (ports.is_empty(), None);
-        self.pools.insert((from, remote), Pool { free: ports, asked, at, refused, coming });
+        self.pools.insert(way, Pool { free: ports, asked, at, refused, coming });
     }
 
     /// Whether a connection is from a port that was reserved.
@@ -150,11 +159,12 @@ impl Ports {
         }
         self.looked = Some(now);
         let over = &mut self.over;
-        self.pools.retain(|(from, remote), pool| {
+        self.pools.retain(|way, pool| {
             // What is asked for has an answer to be heard.
             let stays = !is_late(pool.at, IDLE) || pool.coming.is_some();
             if !stays {
-                over.extend(pool.free.drain(..).map(|port| (SocketAddr::new(*from, port), *remote)));
+                let ends = |port| (SocketAddr::new(way.from, port), way.remote);
+                over.extend(pool.free.drain(..).map(ends));
             }
             stays
         });
@@ -171,20 +181,23 @@ mod tests {
         SocketAddr::new("10.0.0.2".parse().unwrap(), port)
     }
 
+    fn to(port: u16) -> Way {
+        Way { namespace: 1, from: FROM.parse().unwrap(), remote: remote(port) }
+    }
+
     /// Opens so many connections, and gives how many ports were asked for each time that there were none left.
     fn open(ports: &mut Ports, next: &mut u16, many: usize, now: Instant) -> Vec<u16> {
-        let from = FROM.parse().unwrap();
         let mut asked = Vec::new();
         for _ in 0..many {
-            if ports.take(from, remote(80)).is_some() {
+            if ports.take(to(80)).is_some() {
                 continue;
             }
-            let wanted = ports.wanted(from, remote(80), now);
+            let wanted = ports.wanted(to(80), now);
             let new = (*next..*next + wanted).collect();
             *next += wanted;
             asked.push(wanted);
-            ports.add((from, remote(80)), wanted, new, now);
-            assert!(ports.take(from, remote(80)).is_some());
+            ports.add(to(80), wanted, new, now);
+            assert!(ports.take(to(80)).is_some());
         }
         asked
     }
@@ -201,20 +214,20 @@ mod tests {
     #[test]
     fn more_are_asked_for_ahead_while_they_are_used_up_soon() {
         let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
-        let (from, to) = (FROM.parse().unwrap(), remote(80));
+        let way = to(80);
         let mut ahead = |many: usize, at: Instant| {
             open(&mut ports, &mut next, many, now);
-            ports.wanted_ahead(from, to, || at)
+            ports.wanted_ahead(way, || at)
         };
         // One, and one of the next two.
         assert_eq!(ahead(1, now), None);
         assert_eq!(ahead(1, now), Some(4));
         assert_eq!(ahead(0, now + SOON), None);
-        ports.are_coming(from, to, 4);
-        assert_eq!(ports.wanted_ahead(from, to, || now), None);
-        assert!(ports.take(from, to).is_some() && ports.take(from, to).is_none());
-        assert_eq!(ports.come(from, to), Some(4));
-        assert_eq!(ports.come(from, to), None);
+        ports.are_coming(way, 4, 7);
+        assert_eq!(ports.wanted_ahead(way, || now), None);
+        assert!(ports.take(way).is_some() && ports.take(way).is_none());
+        assert_eq!(ports.come(way), Some((4, 7)));
+        assert_eq!(ports.come(way), None);
     }
 
     #[test]
@@ -250,21 +263,19 @@ mod tests {
     #[test]
     fn what_nobody_wants_is_given_back() {
         let (mut ports, now) = (Ports::default(), Instant::now());
-        let from = FROM.parse().unwrap();
-        ports.add((from, remote(80)), 2, vec![1000, 1001], now);
-        assert_eq!(ports.wanted(from, remote(81), now), 1);
+        ports.add(to(80), 2, vec![1000, 1001], now);
+        assert_eq!(ports.wanted(to(81), now), 1);
         assert!(ports.say().is_none());
-        assert_eq!(ports.wanted(from, remote(81), now + IDLE), 1);
+        assert_eq!(ports.wanted(to(81), now + IDLE), 1);
         assert_eq!(ports.say().unwrap().1.len(), 2);
-        assert!(ports.take(from, remote(80)).is_none());
+        assert!(ports.take(to(80)).is_none());
     }
 
     #[test]
     fn where_there_are_none_it_is_not_asked_at_once_again() {
         let (mut ports, now) = (Ports::default(), Instant::now());
-        let from = FROM.parse().unwrap();
-        ports.add((from, remote(80)), 1, vec![], now);
-        assert_eq!(ports.wanted(from, remote(80), now), 0);
-        assert_eq!(ports.wanted(from, remote(80), now + SOON), 1);
+        ports.add(to(80), 1, vec![], now);
+        assert_eq!(ports.wanted(to(80), now), 0);
+        assert_eq!(ports.wanted(to(80), now + SOON), 1);
     }
 }

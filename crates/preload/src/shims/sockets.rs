@@ -44,7 +44,8 @@ pub(crate) unsafe extern "C-unwind" fn bind(
     len: socklen_t,
 ) -> c_int {
     if stacked::has(fd) && stacked::is_on() && !stacked::SOCKETS.is_listener(fd) {
-        return fail(Errno(libc::EINVAL)) as c_int;
+        // SAFETY: the program's own call.
+        return unsafe { stacked::bind_again(fd, to, len) };
     }
     // SAFETY: the program's own call.
     unsafe { real::bind()(fd, to, len) }

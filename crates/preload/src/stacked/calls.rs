@@ -1,7 +1,7 @@
 //! Sockets come and go, and their options.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 
 use core::slice;
 use core::sync::atomic::Ordering::SeqCst;
@@ -297,8 +297,13 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     };
     // As the program has made it: before it is bound.
     let v6_only = ipv6 && is_v6_only(fd);
+    if v6_only && remote.is_ipv4() {
+        // The kernel's to refuse.
+        return None;
+    }
+    let reserved = || SOCKETS.reserved_end((fd, namespace_of(fd)?), source, remote);
     let any_port = bound.port() == 0 && !has_port_range(fd);
-    let reserved = any_port.then(|| SOCKETS.reserved_end(fd, source, remote)).flatten();
+    let reserved = any_port.then(reserved).flatten();
     let Some(local) = reserved.or_else(|| bound_end(fd, (source, remote), bound, ipv6)) else {
         return kernels("the kernel does not reserve a port for it");
     };
@@ -371,15 +376,21 @@ fn finish_connect(fd: c_int) -> Result<(), Errno> {
     result
 }
 
+/// The number of a socket's network namespace.
+fn namespace_of(fd: c_int) -> Option<u64> {
+    /// asm-generic/socket.h, since Linux 5.14.
+    const SO_NETNS_COOKIE: c_int = 71;
+    let value = option_of(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, size_of::<u64>())?;
+    Some(u64::from_ne_bytes(*value.first_chunk()?))
+}
+
 /// Whether the program wants a port from a range of its own.
 fn has_port_range(fd: c_int) -> bool {
     /// linux/in.h, since Linux 6.3: both ends of the range, or 0.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
-    let (mut range, mut len) = (0_u32, size_of::<u32>() as socklen_t);
-    let (at, size) = (&raw mut range, &raw mut len);
-    // SAFETY: both outlive the call. A kernel that does not know it has none.
-    let told = unsafe { raw!(SYS_getsockopt, fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, at, size) };
-    told.is_ok() && range != 0
+    // A kernel that does not know it has none.
+    option_of(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, size_of::<u32>())
+        .is_some_and(|range| range.iter().any(|octet| *octet != 0))
 }
 
 /// The end that a descriptor is bound to, or is by this: the kernel reserves the port.
@@ -416,6 +427,32 @@ fn free_port(source: IpAddr, remote: SocketAddr, bound: SocketAddr, ipv6: bool) 
     };
     let given = (0..TRIES).map_while(|_| one()).find(|local| !SOCKETS.is_taken(*local, remote));
     given.map_or(0, |local| local.port())
+}
+
+/// bind(2) of a connection, which has an end already: what the kernel says of the address comes before that.
+///
+/// # Safety
+/// As for bind(2).
+pub(crate) unsafe fn bind_again(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    let mut name = [0_u8; size_of::<sockaddr_storage>()];
+    let is_name = !faults::is_nowhere(to) && len as usize <= name.len();
+    let Some((_, ipv6)) = local_of(fd).filter(|_| is_name) else {
+        return fail(Errno::EINVAL) as c_int;
+    };
+    let Ok(another) = super::outside::new_socket(ipv6) else {
+        return fail(Errno::EINVAL) as c_int;
+    };
+    // SAFETY: as promised, and it is not longer than there is room.
+    unsafe { core::ptr::copy_nonoverlapping(to.cast(), name.as_mut_ptr(), len as usize) };
+    // No port: that may be another one's, who is not to be told of here.
+    name[2..4].fill(0);
+    // SAFETY: a name of this length, and a socket that nobody else has.
+    let bound = unsafe { raw!(SYS_bind, another.as_raw_fd(), name.as_ptr(), len) };
+    match bound {
+        // Of IPv6 it says nothing of the address then (__inet6_bind).
+        Err(error) if error.0 != libc::EADDRNOTAVAIL || !ipv6 => crate::raw::fail(error) as c_int,
+        _ => fail(Errno::EINVAL) as c_int,
+    }
 }
 
 /// Binds a descriptor, unless it is bound, and gives the end that it is bound to.

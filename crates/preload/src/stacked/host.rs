@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
-use uncork_guardian::{Client, Entry, Error, Reserving, VARIABLE};
+use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Ends, Host, Opened, Reason, Setting};
@@ -25,8 +25,6 @@ pub(crate) struct Guardian {
     /// Where each connection stands in its table, by the number that [`Host::enter`] gave.
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// What is asked for, each by the address and the remote end.
-    reserving: Vec<((IpAddr, SocketAddr), Reserving)>,
     /// By the number of a device: to whom its queues are passed on.
     queues: Vec<(i32, Door)>,
 }
@@ -42,8 +40,8 @@ impl Guardian {
     }
 
     fn at(place: String) -> Self {
-        let (entries, free) = (Vec::new(), Vec::new());
-        Self { place, client: None, entries, free, reserving: Vec::new(), queues: Vec::new() }
+        let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
+        Self { place, client: None, entries, free, queues }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -240,23 +238,18 @@ impl Host for Guardian {
         remote: SocketAddr,
         wanted: u16,
         socket: RawFd,
-    ) -> Result<(), Reason> {
+    ) -> Result<u32, Reason> {
         let client = self.client()?;
         if client.attaches() {
             return Err("an instance is asked for each connection".to_owned());
         }
         // SAFETY: the socket of the connect(2) that is being made.
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
-        let asked = client.reserve(from, remote, wanted, socket);
-        self.reserving.push(((from, remote), asked.map_err(|error| reason(&error))?));
-        Ok(())
+        client.reserve(from, remote, wanted, socket).map_err(|error| reason(&error))
     }
 
-    fn reserved(&mut self, from: IpAddr, remote: SocketAddr) -> Result<Vec<u16>, Reason> {
-        let at = self.reserving.iter().position(|(of, _)| *of == (from, remote));
-        let at = at.ok_or("no ports were asked for")?;
-        let (_, reserving) = self.reserving.swap_remove(at);
-        self.client()?.reserved(reserving).map_err(|error| reason(&error))
+    fn reserved(&mut self, asked: u32) -> Result<Vec<u16>, Reason> {
+        self.client()?.reserved(asked).map_err(|error| reason(&error))
     }
 
     fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) {
@@ -318,7 +311,6 @@ impl Host for Guardian {
 
     fn quit(&mut self) {
         self.client = None;
-        self.reserving.clear();
     }
 
     fn enter(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
