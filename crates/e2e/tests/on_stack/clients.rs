@@ -1,13 +1,17 @@
 //! Clients on the stack: curl, which waits by poll(2), and wrk, with threads and sets. The servers are the kernel's.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use uncork_e2e::hosts::{THEIR_V6, THEIRS};
+use uncork_e2e::hosts::{THEIR_V6, THEIRS, end};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, run};
+use uncork_e2e::{Daemon, Hosts, artifact, run};
 
 use crate::{Scratch, kernel_nginx, lacks};
 
@@ -74,5 +78,40 @@ fn wrk_counts_errors() -> Result<()> {
     }
     hosts.check_all_on_stack(before)?;
     server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+/// Sends back what comes, to all at once.
+fn echo(listener: &TcpListener) {
+    for stream in listener.incoming().map_while(Result::ok) {
+        thread::spawn(move || -> std::io::Result<()> {
+            let mut stream: TcpStream = stream;
+            let mut octets = [0; 100];
+            loop {
+                match stream.read(&mut octets)? {
+                    0 => return Ok(()),
+                    count => stream.write_all(&octets[..count])?,
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn who_opens_many_connections_shares_a_port_with_another() -> Result<()> {
+    if lacks(&[("python3", "python3")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("dials")?;
+    let at = end(THEIRS, PORT)?;
+    let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
+    thread::spawn(move || echo(&listener));
+    let before = hosts.counted()?;
+    let mut command = hosts.on_stack(Path::new("/usr/bin/python3"))?;
+    command.arg(artifact::source("py/dials.py")).args([THEIRS, &PORT.to_string()]);
+    let said = run(&mut command, LONG)?.successful()?;
+    ensure!(said.stdout.trim() == "dialled", "{}{}", said.stdout, said.stderr);
+    let kernels = hosts.opened_since(before)?;
+    ensure!(kernels == 0, "{kernels} connections were the kernel's");
     hosts.check_nothing_left(PORT)
 }

@@ -302,7 +302,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         return None;
     }
     let reserved = || SOCKETS.reserved_end((fd, namespace_of(fd)?), source, remote);
-    let any_port = bound.port() == 0 && !has_port_range(fd);
+    let any_port = bound.port() == 0 && port_range(fd).is_none();
     let reserved = any_port.then(reserved).flatten();
     let Some(local) = reserved.or_else(|| bound_end(fd, (source, remote), bound, ipv6)) else {
         return kernels("the kernel does not reserve a port for it");
@@ -384,13 +384,14 @@ fn namespace_of(fd: c_int) -> Option<u64> {
     Some(u64::from_ne_bytes(*value.first_chunk()?))
 }
 
-/// Whether the program wants a port from a range of its own.
-fn has_port_range(fd: c_int) -> bool {
-    /// linux/in.h, since Linux 6.3: both ends of the range, or 0.
-    const IP_LOCAL_PORT_RANGE: c_int = 51;
+/// linux/in.h, since Linux 6.3: both ends of the range that a port is to be from, or 0.
+const IP_LOCAL_PORT_RANGE: c_int = 51;
+
+/// The range that the program wants a port from, if it does.
+fn port_range(fd: c_int) -> Option<Vec<u8>> {
     // A kernel that does not know it has none.
     option_of(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, size_of::<u32>())
-        .is_some_and(|range| range.iter().any(|octet| *octet != 0))
+        .filter(|range| range.iter().any(|octet| *octet != 0))
 }
 
 /// The end that a descriptor is bound to, or is by this: the kernel reserves the port.
@@ -401,7 +402,7 @@ fn bound_end(
     ipv6: bool,
 ) -> Option<SocketAddr> {
     let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
-    let port = free_port(source, remote, bound, ipv6);
+    let port = free_port(fd, (source, remote), bound, ipv6);
     // Somebody else may have taken that by now.
     from(port).or_else(|| from(bound.port()))
 }
@@ -411,15 +412,28 @@ fn bound_end(
 /// When a connection is closed its port is the kernel's to give away, and in TIME-WAIT the stack still has it: the same
 /// ends once more it would refuse. On kernel sockets another port is taken, too. A socket can be bound once only, so one
 /// that is for nothing else asks for a port.
-fn free_port(source: IpAddr, remote: SocketAddr, bound: SocketAddr, ipv6: bool) -> u16 {
+fn free_port(
+    fd: c_int,
+    (source, remote): (IpAddr, SocketAddr),
+    bound: SocketAddr,
+    ipv6: bool,
+) -> u16 {
     /// Where so many ports in a row are taken, nearly all are.
     const TRIES: usize = 16;
     if bound.port() != 0 || !SOCKETS.has_opened() {
         return bound.port();
     }
     let any = SocketAddr::new(source, 0);
+    let range = port_range(fd);
     let one = || {
         let asks = super::outside::new_socket(ipv6).ok()?.into_raw_fd();
+        if let Some(range) = &range {
+            let (at, len) = (range.as_ptr(), range.len());
+            // SAFETY: as long as that; without it any port is tried.
+            let _ = unsafe {
+                raw!(SYS_setsockopt, asks, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, at, len)
+            };
+        }
         let given = bind(asks, any, any, ipv6);
         // SAFETY: no pointers; it is nobody else's.
         let _ = unsafe { raw!(SYS_close, asks) };

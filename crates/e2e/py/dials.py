@@ -1,0 +1,85 @@
+"""dials.py HOST PORT: opens many connections to one place, in this process, in threads and in a child of fork, some of
+them from a port that it chooses, or from a range; and looks whether others could have their ports."""
+import errno
+import os
+import socket
+import struct
+import sys
+import threading
+
+IP_LOCAL_PORT_RANGE = 51
+to = (sys.argv[1], int(sys.argv[2]))
+
+
+def dial(at=None, ports=None):
+    own = socket.socket()
+    if ports:
+        own.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("HH", *ports))
+    if at:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own.bind(("", at))
+    own.connect(to)
+    own.sendall(b"hello")
+    assert own.recv(100) == b"hello", own
+    return own
+
+
+def refused(port):
+    """What somebody else hears who wants that port."""
+    try:
+        socket.socket().bind((kept[0].getsockname()[0], port))
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def check(all_of_them):
+    ports = [own.getsockname()[1] for own in all_of_them]
+    assert len(set(ports)) == len(ports), ports
+    for port in ports:
+        assert refused(port) == errno.EADDRINUSE, (port, refused(port))
+    for own in all_of_them:
+        own.sendall(b"again")
+        assert own.recv(100) == b"again", own
+
+
+kept = [dial() for _ in range(100)]
+check(kept)
+ranged = [dial(ports=(60001, 60004)) for _ in range(4)]
+assert {own.getsockname()[1] for own in ranged} == {60001, 60002, 60003, 60004}, ranged
+chosen = dial(at=61010)
+assert chosen.getsockname()[1] == 61010, chosen
+# Who closes first is in TIME-WAIT, and does not get the same ends again.
+for _ in range(200):
+    dial().close()
+check(kept)
+
+threads = [threading.Thread(target=lambda: kept.extend([dial() for _ in range(20)])) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(kept) == 180, len(kept)
+check(kept)
+
+child = os.fork()
+if child == 0:
+    mine = [dial() for _ in range(50)]
+    theirs = {own.getsockname()[1] for own in kept}
+    check(mine)
+    assert not theirs & {own.getsockname()[1] for own in mine}
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, "the child"
+check([dial() for _ in range(50)])
+
+# It could not be made: the same socket goes elsewhere.
+again = socket.socket()
+try:
+    again.connect((to[0], 1))
+    raise SystemExit("somebody listens at port 1")
+except ConnectionRefusedError:
+    pass
+again.connect(to)
+again.sendall(b"here")
+assert again.recv(100) == b"here"
+print("dialled")
