@@ -39,6 +39,8 @@ impl Host for Guardian {
 
     fn leave(&mut self, _: Entry) {}
 
+    fn closed(&mut self, _: Ends) {}
+
     fn disown(&mut self, _: Ends) {}
 
     fn give(&mut self, _: u32, _: Ends) -> bool {

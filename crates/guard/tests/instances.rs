@@ -75,6 +75,9 @@ fn next(instance: &mut Client) -> (String, Option<OwnedFd>) {
         Word::GrantedConnection { program, local, remote } => {
             (format!("connection {program} {local} {remote}"), None)
         }
+        Word::RevokedConnection { program, local, remote } => {
+            (format!("no connection {program} {local} {remote}"), None)
+        }
     }
 }
 
@@ -266,6 +269,50 @@ fn an_instance_hears_what_its_programs_were_granted_before_they_do() {
     let why = refusal(client.own(end(OURS, PORT + 1), listener.as_fd()));
     assert!(why.ends_with("what came is bound to [::]:7400"), "{why}");
     assert_eq!(heard(&mut instance), Vec::<String>::new());
+}
+
+#[test]
+fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
+    if is_skipped("reserved_ports_are_the_instances_until_it_says_that_they_are_over") {
+        return;
+    }
+    let link = Link::with_instances("reserved", &[], 1);
+    let mut instance = link.instance(0);
+    let mut port = open(&mut instance);
+    let mut guest = attach(&link, &mut instance, 0);
+    let socket = link.ours.within(|| Ok(Socket::new(Domain::IPV4, Type::STREAM, None)?)).unwrap();
+    let (from, remote) = (end(OURS, 0).ip(), end(THEIRS, 4000));
+    let asked = guest.client.reserve(from, remote, 3, socket.as_fd()).unwrap();
+    let ports = guest.client.reserved(asked).unwrap();
+    let ends: Vec<_> = ports.iter().map(|port| (end(OURS, *port), remote)).collect();
+    // It has heard of them before the program has.
+    let named = |ends: &(SocketAddr, SocketAddr)| format!("{} {} {}", guest.program, ends.0, ends.1);
+    for ends in &ends {
+        assert_eq!(hear(&mut instance), format!("connection {}", named(ends)));
+    }
+    let takes = |at: usize| {
+        let local = ends[at].0;
+        link.ours.within(move || Ok(TcpListener::bind(local)?)).is_ok()
+    };
+    let mut comes = |at: usize| {
+        knock_from(&link, &[4000], ends[at].0);
+        !seen(std::slice::from_mut(&mut port), SHORT)[0].is_empty()
+    };
+    // The program wants one of them no more, and says so of one that it never had.
+    let strange = (end(OURS, 1), remote);
+    guest.client.over(vec![ends[1]], vec![ends[0], strange]).unwrap();
+    assert_eq!(hear(&mut instance), format!("no connection {}", named(&ends[0])));
+    assert!(!takes(0) && !takes(1) && comes(0), "that is the instance's to say");
+    instance.over(vec![ends[1]], vec![ends[0]]).unwrap();
+    until("the port of what is over is free", || takes(0));
+    assert!(takes(1) && !takes(2));
+    assert!(!comes(0) && comes(1) && comes(2));
+    // They stay when the program is gone, and go with the instance.
+    drop((guest.client, guest.own));
+    thread::sleep(SHORT);
+    assert!(!takes(2) && comes(2));
+    drop(instance);
+    until("all ports are free", || takes(2));
 }
 
 #[test]

@@ -243,7 +243,7 @@ impl Client {
 
     /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those connections are
     /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
-    /// TCP and of this network namespace. It is for a program with a stack of its own ([`Client::attaches`]).
+    /// TCP and of this network namespace.
     ///
     /// It is asked, and not waited for: [`Client::reserved`] does that, once, with the number that this gives.
     ///
@@ -490,6 +490,15 @@ pub enum Word {
         /// The other.
         remote: SocketAddr,
     },
+    /// The opposite, of one that the program has not opened. It may have said before that it does.
+    RevokedConnection {
+        /// The program.
+        program: u32,
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
 }
 
 /// What has come unasked.
@@ -535,6 +544,12 @@ impl Unasked {
                 }
             }
             (Reply::Leave, _) => self.leave = true,
+            (Reply::GrantedPorts { program, from, remote, ports }, _) => {
+                self.words.extend(ports.into_iter().map(|port| {
+                    let local = SocketAddr::new(from, port);
+                    Word::GrantedConnection { program, local, remote }
+                }));
+            }
             (reply, descriptor) => self.words.extend(word(reply, descriptor)),
         }
     }
@@ -549,6 +564,9 @@ fn word(reply: Reply, descriptor: Option<OwnedFd>) -> Option<Word> {
         (Reply::Revoked { program, local }, _) => Word::Revoked { program, local },
         (Reply::GrantedConnection { program, local, remote }, _) => {
             Word::GrantedConnection { program, local, remote }
+        }
+        (Reply::RevokedConnection { program, local, remote }, _) => {
+            Word::RevokedConnection { program, local, remote }
         }
         _ => return None,
     })

@@ -89,7 +89,7 @@ pub enum Request {
     },
     /// With a socket of the kernel's, of TCP and of this network namespace: ports to open connections to `remote` from,
     /// which are reserved until they are said to be over. All those connections are the stack's from now on.
-    /// [`Reply::Ports`].
+    /// [`Reply::Ports`], and to the instance of who is attached to one [`Reply::GrantedPorts`].
     Ports {
         /// The address of ours.
         from: IpAddr,
@@ -98,7 +98,8 @@ pub enum Request {
         /// How many. There may be fewer.
         wanted: u16,
     },
-    /// Of connections from such ports. There is no answer.
+    /// Of connections from such ports. There is no answer. Who is attached to an instance says it of those that it has not
+    /// opened ([`Reply::RevokedConnection`]), and the instance of the others.
     Over {
         /// Closed, and in TIME-WAIT: the port may be somebody else's, the connection is the stack's.
         closed: Vec<Ends>,
@@ -240,6 +241,26 @@ pub enum Reply {
         /// The other.
         remote: SocketAddr,
     },
+    /// Unasked, to an instance: connections that this program may open, from each of these ports to one remote end.
+    GrantedPorts {
+        /// Number of the program.
+        program: u32,
+        /// The address of ours.
+        from: IpAddr,
+        /// The other end of them all.
+        remote: SocketAddr,
+        /// The ports.
+        ports: Vec<u16>,
+    },
+    /// Unasked, to an instance: a connection that this program might have opened and will not.
+    RevokedConnection {
+        /// Number of the program.
+        program: u32,
+        /// Our end.
+        local: SocketAddr,
+        /// The other.
+        remote: SocketAddr,
+    },
     /// Unasked, and said again until it is done: the guardian is about to end. What is on the stack of this program is to become
     /// the kernel's, and then the connection to the guardian to be closed.
     Leave,
@@ -263,6 +284,8 @@ impl Reply {
                 | Self::Granted { .. }
                 | Self::Revoked { .. }
                 | Self::GrantedConnection { .. }
+                | Self::GrantedPorts { .. }
+                | Self::RevokedConnection { .. }
                 | Self::Leave
         )
     }

@@ -96,6 +96,37 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
 }
 
 #[test]
+fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let place = place(move |socket| {
+        welcome(&socket);
+        let [first, second, third] = [(); 3].map(|()| hear(&socket).id);
+        answer(&socket, first, Reply::Ports { ports: vec![1, 2] }, None);
+        answer(&socket, second, Reply::Refused { why: "for this reason".to_owned() }, None);
+        answer(&socket, third, Reply::Done, None);
+        // What comes after all that was asked.
+        let fourth = hear(&socket).id;
+        answer(&socket, fourth, Reply::Ports { ports: vec![3] }, None);
+        thread::sleep(PATIENCE);
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let ask = |client: &mut Client| {
+        client.reserve(local.ip(), remote, 2, listener.as_fd()).unwrap()
+    };
+    let (first, second) = (ask(&mut client), ask(&mut client));
+    client.disown(local).unwrap();
+    assert!(!client.has_news());
+    let refused = client.reserved(second).unwrap_err();
+    assert_eq!(refused.to_string(), "for this reason");
+    assert_eq!(client.reserved(first).unwrap(), [1, 2]);
+    let fourth = ask(&mut client);
+    assert_eq!(client.reserved(fourth).unwrap(), [3]);
+    // Once.
+    assert!(matches!(client.reserved(first).unwrap_err(), Error::Language));
+}
+
+#[test]
 fn a_guardian_that_is_gone_is_told() {
     let place = place(|socket| welcome(&socket));
     let mut client = Client::connect(&place).unwrap();
@@ -158,6 +189,7 @@ fn an_instance_hears_all_words_in_their_order_whatever_it_asks_meanwhile() {
             Word::Granted { program, .. } => format!("granted {program}"),
             Word::Revoked { program, .. } => format!("revoked {program}"),
             Word::GrantedConnection { .. } => "connection".to_owned(),
+            Word::RevokedConnection { .. } => "no connection".to_owned(),
         }));
     }
     assert_eq!(said, ["guest 7", "granted 7", "revoked 7"]);

@@ -27,6 +27,9 @@ pub trait Host {
     /// It has it no more.
     fn leave(&mut self, entry: Entry);
 
+    /// A connection that was opened from here is in TIME-WAIT.
+    fn closed(&mut self, ends: Ends);
+
     /// A connection that was opened from here is over.
     fn disown(&mut self, ends: Ends);
 
@@ -155,10 +158,14 @@ impl Floor {
                 (place, Some(Listed { ends, entry: self.host.enter(ends) }))
             }
             Change::Over { place } => {
-                let listed = self.links[at].listed(place);
+                let Some(Listed { ends, entry }) = self.links[at].listed(place) else { return };
+                let (ends, entry) = (*ends, entry.take());
                 // Nobody has to be told of a death any more.
-                if let Some(entry) = listed.and_then(|listed| listed.entry.take()) {
+                if let Some(entry) = entry {
                     self.host.leave(entry);
+                }
+                if self.opened.contains(&ends) {
+                    self.host.closed(ends);
                 }
                 return;
             }
@@ -241,6 +248,14 @@ impl Floor {
                     match self.guest_of(program) {
                         Some(guest) => drop(guest.connections.insert(ends)),
                         None => self.host.disown(ends),
+                    }
+                }
+                Word::RevokedConnection { program, local, remote } => {
+                    let ends = Ends { local, remote };
+                    let guest = self.guest_of(program);
+                    // One that it has opened is over when it is over.
+                    if guest.is_some_and(|guest| guest.connections.remove(&ends)) {
+                        self.host.disown(ends);
                     }
                 }
             }

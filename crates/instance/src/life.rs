@@ -72,7 +72,11 @@ impl Host for Guardian {
 
     fn disown(&mut self, ends: Ends) {
         // A guardian that is gone has nothing left to be disowned.
-        let _ = self.client.borrow_mut().disown_connection(ends.local, ends.remote);
+        let _ = self.client.borrow_mut().over(Vec::new(), vec![(ends.local, ends.remote)]);
+    }
+
+    fn closed(&mut self, ends: Ends) {
+        let _ = self.client.borrow_mut().over(vec![(ends.local, ends.remote)], Vec::new());
     }
 
     fn give(&mut self, program: u32, ends: Ends) -> bool {

@@ -41,6 +41,7 @@ fn cidr(text: &str) -> Cidr {
 #[derive(Default)]
 struct Said {
     words: VecDeque<Word>,
+    closed: Vec<Ends>,
     disowned: Vec<Ends>,
     given: Vec<(u32, Ends)>,
     complaints: Vec<String>,
@@ -55,6 +56,10 @@ impl Host for Guardian {
     }
 
     fn leave(&mut self, _: Entry) {}
+
+    fn closed(&mut self, ends: Ends) {
+        self.0.borrow_mut().closed.push(ends);
+    }
 
     fn disown(&mut self, ends: Ends) {
         self.0.borrow_mut().disowned.push(ends);
@@ -383,6 +388,32 @@ fn a_program_opens_connections_that_were_granted() {
     // The peer closed first: nothing is left here.
     assert_eq!(rig.guardian.0.borrow().disowned, [Ends { local, remote }]);
     assert!(std::iter::from_fn(|| program.poll_change()).count() == 2, "come, and gone");
+}
+
+#[test]
+fn what_a_program_does_not_open_is_given_back_and_what_it_has_opened_stays() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let remote = address("10.0.0.2:7");
+    let [used, unused] = ["10.0.0.1:40000", "10.0.0.1:40001"].map(address);
+    let say = |rig: &Rig, word| rig.guardian.0.borrow_mut().words.push_back(word);
+    for local in [used, unused] {
+        say(&rig, Word::GrantedConnection { program: 1, local, remote });
+    }
+    let ours = program.connect(program.now(), Some(used), remote).unwrap();
+    rig.go(&mut [&mut program]);
+    for local in [used, unused] {
+        say(&rig, Word::RevokedConnection { program: 1, local, remote });
+    }
+    rig.floor.hear_words();
+    assert_eq!(rig.guardian.0.borrow().disowned, [Ends { local: unused, remote }]);
+    // It is no more to be opened.
+    program.connect(program.now(), Some(unused), remote).unwrap();
+    program.close(program.now(), ours);
+    rig.go(&mut [&mut program]);
+    assert_eq!(rig.floor.guest_count(), 0);
+    assert_eq!(rig.guardian.0.borrow().disowned.len(), 2);
+    while program.turn().is_ok() {}
 }
 
 #[test]

@@ -362,7 +362,7 @@ impl World {
         let begun = self.begin_between(fd, ends, asked);
         if begun.is_err() {
             // What was reserved for it alone.
-            self.ports.is_over(ends);
+            self.ports.is_unused(ends);
         }
         begun
     }

@@ -58,6 +58,17 @@ pub type Tell = fn(RawFd, Result<(), &str>);
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
 
+/// Connections from reserved ports ([`Host::reserve`]) that are no more what they were.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// In TIME-WAIT: their ports are for anybody.
+    pub closed: Vec<Ends>,
+    /// Over.
+    pub over: Vec<Ends>,
+    /// They will not be opened.
+    pub unused: Vec<Ends>,
+}
+
 /// The privileged half, as a process knows it.
 pub trait Host: Send {
     /// The same, for another thread's stack or a child of fork: it knows nothing of this one.
@@ -146,9 +157,8 @@ pub trait Host: Send {
     /// As [`Host::reserve`].
     fn reserved(&mut self, asked: u32) -> Result<Vec<u16>, Reason>;
 
-    /// Of connections from such ports: the first are in TIME-WAIT, and their ports for anybody; the others are over, or were
-    /// not opened.
-    fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>);
+    /// What has become of connections from such ports.
+    fn are_past(&mut self, past: Past);
 
     /// It is the kernel's again.
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);

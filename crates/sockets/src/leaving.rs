@@ -145,7 +145,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::host::Ends;
+    use crate::host::Past;
     use crate::asked::Setting;
     use crate::host::{Host, Opened, Reason};
     use crate::table::Socket;
@@ -202,7 +202,7 @@ mod tests {
         fn reserved(&mut self, _: u32) -> Result<Vec<u16>, Reason> {
             Err("none".into())
         }
-        fn are_over(&mut self, _: Vec<Ends>, _: Vec<Ends>) {}
+        fn are_past(&mut self, _: Past) {}
         fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
             Ok(())

@@ -73,7 +73,7 @@ use nix::errno::Errno;
 pub use asked::{Asked, Meaning, Setting};
 pub use connecting::End;
 pub use handing::{HANDED_OVER, HandedOver, Watched};
-pub use host::{Attachment, Device, Ends, Host, Opened, Reason, Tell};
+pub use host::{Attachment, Device, Ends, Host, Opened, Past, Reason, Tell};
 pub use listening::{Accepted, ListeningEnd};
 pub use outside::{Outside, Tried};
 pub use parts::Part;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::host::Ends;
+use crate::host::{Ends, Past};
 
 /// So many are reserved at a time, at the most, and so many may be over before that is said.
 const MOST: u16 = 32;
@@ -33,9 +33,8 @@ pub(crate) struct Ports {
     pools: HashMap<Way, Pool>,
     /// Connections from such ports.
     used: HashSet<Ends>,
-    /// To be said: what is in TIME-WAIT, and what is over.
-    closed: Vec<Ends>,
-    over: Vec<Ends>,
+    /// To be said.
+    past: Past,
     /// When it was last looked for what is idle.
     looked: Option<Instant>,
 }
@@ -128,28 +127,34 @@ impl Ports {
     /// One of them, perhaps, is in TIME-WAIT.
     pub(crate) fn is_closed(&mut self, ends: Ends) {
         if self.used.contains(&ends) {
-            self.closed.push(ends);
+            self.past.closed.push(ends);
         }
     }
 
-    /// A connection is over, or was not opened. Whether it was one of them.
+    /// A connection is over. Whether it was one of them.
     pub(crate) fn is_over(&mut self, ends: Ends) -> bool {
         let was_one = self.used.remove(&ends);
         if was_one {
-            self.over.push(ends);
+            self.past.over.push(ends);
         }
         was_one
     }
 
-    /// Whether it is time to say what is closed and over.
-    pub(crate) fn has_much_to_say(&self) -> bool {
-        self.closed.len() + self.over.len() >= usize::from(MOST)
+    /// A connection, perhaps one of them, could not be opened.
+    pub(crate) fn is_unused(&mut self, ends: Ends) {
+        if self.used.remove(&ends) {
+            self.past.unused.push(ends);
+        }
     }
 
-    /// What is to be said, if there is something: what is closed, and what is over.
-    pub(crate) fn say(&mut self) -> Option<(Vec<Ends>, Vec<Ends>)> {
-        let said = (std::mem::take(&mut self.closed), std::mem::take(&mut self.over));
-        (!said.0.is_empty() || !said.1.is_empty()).then_some(said)
+    /// Whether it is time to say what is closed and over.
+    pub(crate) fn has_much_to_say(&self) -> bool {
+        self.past.closed.len() + self.past.over.len() >= usize::from(MOST)
+    }
+
+    /// What is to be said, if there is something.
+    pub(crate) fn say(&mut self) -> Option<Past> {
+        Some(std::mem::take(&mut self.past)).filter(|past| *past != Past::default())
     }
 
     fn give_back_idle(&mut self, now: Instant) {
@@ -158,13 +163,13 @@ impl Ports {
             return;
         }
         self.looked = Some(now);
-        let over = &mut self.over;
+        let unused = &mut self.past.unused;
         self.pools.retain(|way, pool| {
             // What is asked for has an answer to be heard.
             let stays = !is_late(pool.at, IDLE) || pool.coming.is_some();
             if !stays {
                 let ends = |port| (SocketAddr::new(way.from, port), way.remote);
-                over.extend(pool.free.drain(..).map(ends));
+                unused.extend(pool.free.drain(..).map(ends));
             }
             stays
         });
@@ -237,9 +242,9 @@ mod tests {
         let ends = (SocketAddr::new(FROM.parse().unwrap(), 1000), remote(80));
         assert!(ports.has(&ends) && ports.say().is_none());
         ports.is_closed(ends);
-        assert_eq!(ports.say(), Some((vec![ends], vec![])));
+        assert_eq!(ports.say(), Some(Past { closed: vec![ends], ..Past::default() }));
         assert!(ports.is_over(ends) && !ports.is_over(ends) && !ports.has(&ends));
-        assert_eq!(ports.say(), Some((vec![], vec![ends])));
+        assert_eq!(ports.say(), Some(Past { over: vec![ends], ..Past::default() }));
         // One that was owned by itself.
         let other = (ends.0, remote(81));
         ports.is_closed(other);
@@ -256,7 +261,7 @@ mod tests {
             assert!(ports.is_over(*ends) && !ports.has_much_to_say());
         }
         assert!(ports.is_over(used[0]) && ports.has_much_to_say());
-        assert_eq!(ports.say().unwrap().1.len(), usize::from(MOST));
+        assert_eq!(ports.say().unwrap().over.len(), usize::from(MOST));
         assert!(!ports.has_much_to_say() && !ports.has(&end(1000)));
     }
 
@@ -267,7 +272,7 @@ mod tests {
         assert_eq!(ports.wanted(to(81), now), 1);
         assert!(ports.say().is_none());
         assert_eq!(ports.wanted(to(81), now + IDLE), 1);
-        assert_eq!(ports.say().unwrap().1.len(), 2);
+        assert_eq!(ports.say().unwrap().unused.len(), 2);
         assert!(ports.take(to(80)).is_none());
     }
 

@@ -364,8 +364,8 @@ impl World {
 
     /// What has not been said of connections from reserved ports.
     pub(crate) fn say_over(&mut self) {
-        if let Some((closed, over)) = self.ports.say() {
-            self.host.are_over(closed, over);
+        if let Some(past) = self.ports.say() {
+            self.host.are_past(past);
         }
     }
 

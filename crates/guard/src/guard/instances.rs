@@ -48,8 +48,8 @@ impl Guard {
     /// Whether it is for this one to ask for that.
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
-            Attach, Disown, DisownConnection, Give, Open, Own, OwnConnection, PassOn, Release,
-            Repair,
+            Attach, Disown, DisownConnection, Give, Open, Over, Own, OwnConnection, PassOn, Ports,
+            Release, Repair,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -65,6 +65,7 @@ impl Guard {
                     request,
                     Open { .. }
                         | DisownConnection { .. }
+                        | Over { .. }
                         | Repair { .. }
                         | Release { .. }
                         | Give { .. }
@@ -77,6 +78,8 @@ impl Guard {
                     Own { .. }
                         | Disown { .. }
                         | OwnConnection { .. }
+                        | Ports { .. }
+                        | Over { .. }
                         | PassOn { .. }
                         | Repair { .. }
                         | Release { .. }

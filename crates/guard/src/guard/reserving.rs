@@ -3,6 +3,8 @@
 //! A question for each connection would be two wake-ups of other processes before its SYN, and two more behind its end: five
 //! times what the kernel takes to open one. So a program that opens several to one remote end gets ports in advance. The
 //! guardian itself binds a socket to each, so that the kernel gives it to nobody else, whatever the program does.
+//!
+//! Where the stack is an instance's, so are the connections and the ports: it says when they are over.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,6 +18,7 @@ use uncork_guardian::{Ends, Reply};
 
 use super::{Guard, sessions};
 use crate::proof;
+use crate::session::Role;
 use crate::steering::plain;
 
 /// How many may be asked for at a time.
@@ -40,10 +43,12 @@ impl Guard {
             return Err(format!("{from} is on none of the stack's devices"));
         }
         proof::that_it_may_take(socket, self.listener.as_fd())?;
+        // Of who is attached to an instance they are that one's.
+        let holder = self.instance_of(at)?.unwrap_or(at);
         let room = self.room_for_ports().min(usize::from(wanted.min(AT_A_TIME)));
         let mut ports = Vec::new();
         while ports.len() < room {
-            match self.reserve_one(at, from, remote) {
+            match self.reserve_one(holder, from, remote) {
                 Ok(port) => ports.push(port),
                 // Some are better than none.
                 Err(_) if !ports.is_empty() => break,
@@ -53,7 +58,27 @@ impl Guard {
         if ports.is_empty() {
             return Err("as many ports are reserved as the guardian has descriptors for".to_owned());
         }
+        if holder != at {
+            self.grant_ports((at, holder), (from, remote), &ports)?;
+        }
         Ok((Reply::Ports { ports }, None))
+    }
+
+    /// A program may open connections from ports that its instance has.
+    fn grant_ports(
+        &mut self,
+        (at, instance): (usize, usize),
+        (from, remote): (IpAddr, SocketAddr),
+        ports: &[u16],
+    ) -> Result<(), String> {
+        let ends = |port: &u16| (SocketAddr::new(from, *port), remote);
+        let session = self.session_mut(at)?;
+        ports.iter().for_each(|port| session.add(ends(port)));
+        let told = ports.to_vec();
+        let word = |program| Reply::GrantedPorts { program, from, remote, ports: told };
+        self.tell(at, word, None).inspect_err(|_| {
+            self.let_over_of_stack(instance, &[], &ports.iter().map(ends).collect::<Vec<_>>());
+        })
     }
 
     fn reserve_one(
@@ -95,19 +120,38 @@ impl Guard {
         usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(reserved)
     }
 
-    /// What a program has had is closed, or over.
+    /// What somebody has had is closed, or over.
     pub(super) fn let_over(&mut self, at: usize, closed: &[Ends], over: &[Ends]) {
-        let Some(session) = self.peers[at].session.as_mut() else { return };
-        for ends in closed {
-            session.free_port(&both_plain(*ends));
+        if !matches!(self.session(at).map(|session| session.role), Ok(Role::Guest(_))) {
+            return self.let_over_of_stack(at, closed, over);
         }
-        for ends in over.iter().map(|ends| both_plain(*ends)) {
-            session.free_port(&ends);
-            // One that the kernel has now is looked after elsewhere.
-            if session.remove(&ends) {
-                // An entry that cannot be taken out is found again when the session ends.
-                let _ = self.steering.forget(ends);
+        // Its instance may have opened it by now.
+        for (local, remote) in over.iter().map(|ends| both_plain(*ends)) {
+            let had = self.session_mut(at).is_ok_and(|session| session.remove(&(local, remote)));
+            if had {
+                let word = |program| Reply::RevokedConnection { program, local, remote };
+                self.tell_later(at, word);
             }
+        }
+    }
+
+    fn let_over_of_stack(&mut self, at: usize, closed: &[Ends], over: &[Ends]) {
+        let Some(session) = self.peers[at].session.as_mut() else { return };
+        closed.iter().for_each(|ends| session.free_port(&both_plain(*ends)));
+        for ends in over {
+            self.forget_opened(at, &both_plain(*ends));
+        }
+    }
+
+    fn forget_opened(&mut self, at: usize, ends: &Ends) {
+        let Ok(session) = self.session_mut(at) else { return };
+        session.free_port(ends);
+        // One that the kernel has now is looked after elsewhere.
+        if session.remove(ends) {
+            let engine = session.engine;
+            self.guests_of(engine).for_each(|guest| guest.gave_away(ends));
+            // An entry that cannot be taken out is found again when the session ends.
+            let _ = self.steering.forget(*ends);
         }
     }
 }

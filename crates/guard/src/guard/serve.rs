@@ -340,6 +340,7 @@ impl Guard {
         if !session.remove(&ends) {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
         }
+        session.free_port(&ends);
         let engine = session.engine;
         self.guests_of(engine).for_each(|guest| guest.gave_away(&ends));
         self.steering.forget(ends)

@@ -7,7 +7,7 @@ use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
-use uncork_sockets::{Attachment, Device, Ends, Host, Opened, Reason, Setting};
+use uncork_sockets::{Attachment, Device, Host, Opened, Past, Reason, Setting};
 use uncork_stack::{Cidr, Detached, Mac};
 
 use crate::POSIX;
@@ -240,9 +240,6 @@ impl Host for Guardian {
         socket: RawFd,
     ) -> Result<u32, Reason> {
         let client = self.client()?;
-        if client.attaches() {
-            return Err("an instance is asked for each connection".to_owned());
-        }
         // SAFETY: the socket of the connect(2) that is being made.
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
         client.reserve(from, remote, wanted, socket).map_err(|error| reason(&error))
@@ -252,11 +249,19 @@ impl Host for Guardian {
         self.client()?.reserved(asked).map_err(|error| reason(&error))
     }
 
-    fn are_over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) {
-        if let Some(client) = &mut self.client {
-            // A guardian that is gone has nothing left of them.
-            let _ = client.over(closed, over);
-        }
+    fn are_past(&mut self, past: Past) {
+        let Some(client) = &mut self.client else { return };
+        let Past { closed, mut over, mut unused } = past;
+        // A guardian that is gone has nothing left of them.
+        let _ = if !client.attaches() {
+            over.append(&mut unused);
+            client.over(closed, over)
+        } else if !unused.is_empty() {
+            // What an instance has is its to give back.
+            client.over(Vec::new(), unused)
+        } else {
+            Ok(())
+        };
     }
 
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
