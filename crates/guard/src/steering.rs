@@ -237,7 +237,7 @@ impl Steering {
         let mut over = Vec::new();
         for (ends, since) in &self.kept {
             // One by one: to list them the kernel goes through all that it has, for each port anew.
-            if since.elapsed() >= STAYS && !has(&mut self.kernel, *ends)? {
+            if since.elapsed() >= STAYS && !lives(&mut self.kernel, *ends)? {
                 over.push(*ends);
             }
         }
@@ -265,7 +265,9 @@ impl Steering {
         Ok(())
     }
 
-    /// The kernel's connections at these places, all of one port, stay the kernel's.
+    /// The kernel's connections at these places, all of one port, stay the kernel's. Those in TIME-WAIT do not: who comes
+    /// again from there begins a new one. Where a busy server was on kernel sockets a minute ago that is each of its
+    /// clients' ports, and all of them would be the kernel's for as long as they are busy.
     fn keep_kernels(&mut self, places: &[SocketAddr]) -> Result<(), String> {
         let Some(port) = places.first().map(SocketAddr::port) else { return Ok(()) };
         let found = self.kernel.at_port(port);
@@ -298,6 +300,13 @@ impl Steering {
 fn has(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
     let known = kernel.ends(&Name::of(ends.0, ends.1))?;
     // It may be a listener of that port.
+    Ok(known.is_some_and(|(_, remote)| plain(remote) == ends.1))
+}
+
+/// Whether the kernel has one that is not in TIME-WAIT: what comes for that is the end of it once more, or another's
+/// beginning.
+fn lives(kernel: &mut SockDiag, ends: Ends) -> io::Result<bool> {
+    let known = kernel.living(&Name::of(ends.0, ends.1))?;
     Ok(known.is_some_and(|(_, remote)| plain(remote) == ends.1))
 }
 

@@ -168,6 +168,46 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
 }
 
 #[test]
+fn who_comes_from_where_the_kernel_is_in_time_wait_comes_to_the_stack() {
+    if is_skipped("who_comes_from_where_the_kernel_is_in_time_wait_comes_to_the_stack") {
+        return;
+    }
+    let link = Link::new("waits", &[]);
+    let local = end(OURS, PORT);
+    let listener = listen(&link, local);
+    let connect = move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&end(THEIRS, 4000).into())?;
+        socket.connect(&local.into())?;
+        Ok(socket)
+    };
+    let meet = || (link.theirs.within(connect).unwrap(), listener.accept().unwrap().0);
+    // Who closes first is in TIME-WAIT, before the port is owned …
+    let (theirs, ours) = meet();
+    drop(ours);
+    drop(theirs);
+    let mut client = link.client();
+    let mut port = open(&mut client);
+    client.own(local, listener.as_fd()).unwrap();
+    let mut comes = || {
+        knock_from(&link, &[4000], local);
+        seen(std::slice::from_mut(&mut port), SHORT)[0].contains(&4000)
+    };
+    assert!(comes());
+    // … or while it is.
+    client.disown(local).unwrap();
+    let (theirs, ours) = meet();
+    client.own(local, listener.as_fd()).unwrap();
+    assert!(!comes(), "as long as it lives it is the kernel's");
+    drop(ours);
+    drop(theirs);
+    // Who comes too early makes it live again.
+    thread::sleep(Duration::from_secs(4));
+    assert!(comes(), "it is the kernel's when it is over, too");
+}
+
+#[test]
 fn the_kernels_old_connections_stay_the_kernels() {
     if is_skipped("the_kernels_old_connections_stay_the_kernels") {
         return;

@@ -9,7 +9,7 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_TIME_WAIT};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 pub use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use netlink_packet_sock_diag::inet::{
@@ -142,14 +142,15 @@ impl SockDiag {
         Ok(listeners.iter().map(|answer| answer.local.port()).collect())
     }
 
-    /// Both ends of all that the kernel has at a port of this host's: handshakes that are not over and
-    /// TIME-WAIT, too, and whatever is between. An address of IPv4 may be mapped into IPv6.
+    /// Both ends of all that lives at a port of this host's: handshakes that are not over, too, and whatever is between
+    /// that and TIME-WAIT. An address of IPv4 may be mapped into IPv6.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn at_port(&mut self, local: u16) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
         let mut found = Vec::new();
-        let states = StateFlags::all().difference(StateFlags::LISTEN | StateFlags::CLOSE);
+        let over = StateFlags::LISTEN | StateFlags::CLOSE | StateFlags::TIME_WAIT;
+        let states = StateFlags::all().difference(over);
         self.dump(&states, local, |response| found.push(ends(&response.header.socket_id)))?;
         Ok(found)
     }
@@ -193,6 +194,15 @@ impl SockDiag {
     /// What the kernel says.
     pub fn ends(&mut self, name: &Name) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
         Ok(self.one(name)?.map(|response| ends(&response.header.socket_id)))
+    }
+
+    /// Both ends of what lives between these: as [`SockDiag::ends`], but not what is in TIME-WAIT.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn living(&mut self, name: &Name) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        let one = self.one(name)?.filter(|response| response.header.state != TCP_TIME_WAIT);
+        Ok(one.map(|response| ends(&response.header.socket_id)))
     }
 
     fn one(&mut self, name: &Name) -> io::Result<Option<InetResponse>> {
@@ -276,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_port_are_those_that_wait_to_be_over_and_nobody_else() {
+    fn at_a_port_are_those_that_live_and_nobody_else() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut kernel = SockDiag::open().unwrap();
@@ -286,6 +296,7 @@ mod tests {
         let server = listener.accept().unwrap();
         assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
         assert_eq!(kernel.at_port(local.port()).unwrap(), [(local, address)]);
+        assert_eq!(kernel.living(&Name::of(address, local)).unwrap(), Some((address, local)));
         // Who ends first waits (TIME-WAIT), and no program has that any more.
         drop(server);
         drop(client);
@@ -294,9 +305,10 @@ mod tests {
         while kernel.connections().unwrap().iter().any(waiting) {
             assert!(std::time::Instant::now() < end);
         }
-        assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
+        assert_eq!(kernel.at_port(address.port()).unwrap(), []);
         let waiting = Name::of(address, local);
         assert_eq!(kernel.ends(&waiting).unwrap(), Some((address, local)));
+        assert_eq!(kernel.living(&waiting).unwrap(), None);
         assert!(kernel.connection(&waiting).unwrap().is_none());
     }
 
