@@ -7,7 +7,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use uncork_bpf::owned::Engine;
 pub(crate) use uncork_guardian::Ends;
 
-
 /// What somebody who is served is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {

@@ -286,7 +286,8 @@ fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
     let ports = guest.client.reserved(asked).unwrap();
     let ends: Vec<_> = ports.iter().map(|port| (end(OURS, *port), remote)).collect();
     // It has heard of them before the program has.
-    let named = |ends: &(SocketAddr, SocketAddr)| format!("{} {} {}", guest.program, ends.0, ends.1);
+    let named =
+        |ends: &(SocketAddr, SocketAddr)| format!("{} {} {}", guest.program, ends.0, ends.1);
     for ends in &ends {
         assert_eq!(hear(&mut instance), format!("connection {}", named(ends)));
     }

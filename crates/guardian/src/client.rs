@@ -381,11 +381,7 @@ impl Client {
     }
 
     /// Asks, and gives the number of the question.
-    fn say(
-        &mut self,
-        request: Request,
-        descriptor: Option<BorrowedFd<'_>>,
-    ) -> Result<u32, Error> {
+    fn say(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<u32, Error> {
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
         ask(self.socket.as_fd(), &question, descriptor)?;

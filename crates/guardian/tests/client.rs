@@ -111,9 +111,8 @@ fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     });
     let mut client = Client::connect(&place).unwrap();
     let (listener, local) = listener();
-    let ask = |client: &mut Client| {
-        client.reserve(local.ip(), remote, 2, listener.as_fd()).unwrap()
-    };
+    let ask =
+        |client: &mut Client| client.reserve(local.ip(), remote, 2, listener.as_fd()).unwrap();
     let (first, second) = (ask(&mut client), ask(&mut client));
     client.disown(local).unwrap();
     assert!(!client.has_news());

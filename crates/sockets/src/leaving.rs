@@ -145,8 +145,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::host::Past;
     use crate::asked::Setting;
+    use crate::host::Past;
     use crate::host::{Host, Opened, Reason};
     use crate::table::Socket;
 
@@ -190,13 +190,7 @@ mod tests {
         fn own_connection(&mut self, _: SocketAddr, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
             Ok(())
         }
-        fn reserve(
-            &mut self,
-            _: IpAddr,
-            _: SocketAddr,
-            _: u16,
-            _: RawFd,
-        ) -> Result<u32, Reason> {
+        fn reserve(&mut self, _: IpAddr, _: SocketAddr, _: u16, _: RawFd) -> Result<u32, Reason> {
             Err("none".into())
         }
         fn reserved(&mut self, _: u32) -> Result<Vec<u16>, Reason> {

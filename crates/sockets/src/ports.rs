@@ -84,11 +84,7 @@ impl Ports {
 
     /// How many to ask for ahead, if it is time to, so that they are there when the others are used up. The time of
     /// the day is asked for only then.
-    pub(crate) fn wanted_ahead(
-        &self,
-        way: Way,
-        now: impl FnOnce() -> Instant,
-    ) -> Option<u16> {
+    pub(crate) fn wanted_ahead(&self, way: Way, now: impl FnOnce() -> Instant) -> Option<u16> {
         let pool = self.pools.get(&way)?;
         let is_half_used = pool.asked > 1 && pool.free.len() == usize::from(pool.asked / 2);
         let is_time = is_half_used && pool.coming.is_none() && pool.is_used_up_soon(now());
@@ -108,13 +104,7 @@ impl Ports {
     }
 
     /// So many were asked for, and these are there.
-    pub(crate) fn add(
-        &mut self,
-        way: Way,
-        asked: u16,
-        ports: Vec<u16>,
-        at: Instant,
-    ) {
+    pub(crate) fn add(&mut self, way: Way, asked: u16, ports: Vec<u16>, at: Instant) {
         let (refused, coming) = (ports.is_empty(), None);
         self.pools.insert(way, Pool { free: ports, asked, at, refused, coming });
     }

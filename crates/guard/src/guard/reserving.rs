@@ -6,6 +6,7 @@
 //!
 //! Where the stack is an instance's, so are the connections and the ports: it says when they are over.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -25,8 +26,11 @@ use crate::steering::plain;
 const AT_A_TIME: u16 = 64;
 /// Where so many ports in a row are taken, nearly all are.
 const TRIES: usize = 16;
-/// Part of this process's descriptors that may be kept for ports: it needs others.
-const SHARE: u64 = 2;
+/// Part of this process's descriptors that may be kept for ports, and of the ports that the kernel gives away: whatever a
+/// program asks for, others need some. Who gets none binds to one himself.
+const SHARE: usize = 2;
+/// How many there are, where the kernel does not tell: its own default (ip(7), ip_local_port_range).
+const PORTS: usize = 60_999 - 32_768 + 1;
 
 impl Guard {
     /// Reserves ports for a program.
@@ -56,7 +60,10 @@ impl Guard {
             }
         }
         if ports.is_empty() {
-            return Err("as many ports are reserved as the guardian has descriptors for".to_owned());
+            return Err(
+                "half of the ports that there are, or of the guardian's descriptors, are reserved"
+                    .to_owned(),
+            );
         }
         if holder != at {
             self.grant_ports((at, holder), (from, remote), &ports)?;
@@ -81,12 +88,7 @@ impl Guard {
         })
     }
 
-    fn reserve_one(
-        &mut self,
-        at: usize,
-        from: IpAddr,
-        remote: SocketAddr,
-    ) -> Result<u16, String> {
+    fn reserve_one(&mut self, at: usize, from: IpAddr, remote: SocketAddr) -> Result<u16, String> {
         let mut why = String::new();
         for _ in 0..TRIES {
             let taken = take_port(from);
@@ -114,10 +116,12 @@ impl Guard {
 
     /// How many more may be.
     fn room_for_ports(&self) -> usize {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / SHARE;
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let limit = descriptors.min(ports_to_give()) / SHARE;
         let all = sessions(&self.peers);
         let reserved: usize = all.iter().map(|session| session.reserves()).sum();
-        usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(reserved)
+        limit.saturating_sub(reserved)
     }
 
     /// What somebody has had is closed, or over.
@@ -153,6 +157,16 @@ impl Guard {
             // An entry that cannot be taken out is found again when the session ends.
             let _ = self.steering.forget(*ends);
         }
+    }
+}
+
+/// How many ports the kernel chooses from.
+fn ports_to_give() -> usize {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());
+    match (ends.next(), ends.next()) {
+        (Some(first), Some(last)) => (last + 1).saturating_sub(first),
+        _ => PORTS,
     }
 }
 
