@@ -4,10 +4,14 @@ import errno
 import os
 import socket
 import struct
+import subprocess
 import sys
 import threading
+import time
 
 IP_LOCAL_PORT_RANGE = 51
+# Another program, which binds to all of some ports.
+TAKES = "import socket, sys; [socket.socket().bind((sys.argv[1], int(port))) for port in sys.argv[2:]]"
 to = (sys.argv[1], int(sys.argv[2]))
 
 
@@ -49,10 +53,37 @@ ranged = [dial(ports=(60001, 60004)) for _ in range(4)]
 assert {own.getsockname()[1] for own in ranged} == {60001, 60002, 60003, 60004}, ranged
 chosen = dial(at=61010)
 assert chosen.getsockname()[1] == 61010, chosen
-# Who closes first is in TIME-WAIT, and does not get the same ends again.
-for _ in range(200):
-    dial().close()
+
+# Who closes first is in TIME-WAIT, and does not get the same ends again; the ports are anybody's before long.
+closed = set()
+for _ in range(500):
+    own = dial()
+    assert own.getsockname()[1] not in closed, own
+    closed.add(own.getsockname()[1])
+    own.close()
+until = time.monotonic() + 20
+while subprocess.run([sys.executable, "-c", TAKES, kept[0].getsockname()[0], *map(str, closed)], env={}).returncode:
+    assert time.monotonic() < until, "ports of what is closed are kept"
+    time.sleep(0.5)
 check(kept)
+
+# The port of what the other one has closed may be had again at once.
+for _ in range(3):
+    own = dial()
+    port = own.getsockname()[1]
+    own.sendall(b"bye")
+    assert own.recv(100) == b""
+    own.close()
+    time.sleep(0.1)
+    assert refused(port) is None, refused(port)
+
+# Two who say so share a port.
+first, second = socket.socket(), socket.socket()
+for own in (first, second):
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+first.connect(to)
+second.bind(first.getsockname())
+second.close()
 
 threads = [threading.Thread(target=lambda: kept.extend([dial() for _ in range(20)])) for _ in range(4)]
 for thread in threads:

@@ -148,10 +148,21 @@ impl Session {
         self.given.insert(ends);
     }
 
-    /// This one is the kernel's now.
+    /// This one is the kernel's now, or over. The kernel's socket has the port itself.
     pub(crate) fn gave_away(&mut self, ends: &Ends) {
         self.given.remove(ends);
         self.connections.remove(ends);
+        self.reserved.remove(ends);
+    }
+
+    /// Of a guest: those that its instance has given it, and the kernel does not have yet.
+    pub(crate) fn given(&self) -> impl Iterator<Item = Ends> {
+        self.given.iter().copied()
+    }
+
+    /// Whether this one's port is kept from others.
+    pub(crate) fn has_reserved(&self, ends: &Ends) -> bool {
+        self.reserved.contains_key(ends)
     }
 
     /// Its instance is gone, and with it all that it had there.

@@ -202,9 +202,11 @@ impl Steering {
 
     /// Nothing is said of this connection any more.
     pub(crate) fn forget(&mut self, ends: Ends) -> Result<(), String> {
+        // Not before: what cannot be taken out is found the next time.
+        self.owned.disown(ours(ends)).map_err(|error| error.to_string())?;
         self.kept.remove(&ends);
         self.pinned.remove(&ends);
-        self.owned.disown(ours(ends)).map_err(|error| error.to_string())
+        Ok(())
     }
 
     /// Nothing is said of what an engine had any more.

@@ -140,9 +140,8 @@ fn reserved_ports_are_the_programs_until_they_are_over() {
     }
     // In TIME-WAIT the port is anybody's, but not the connection.
     let ends = |at: usize| (end(OURS, ports[at]), remote);
-    client.over(vec![ends(0)], vec![ends(1)]).unwrap();
-    // A question is answered behind what was said.
-    reserve(&mut client, (from, end(THEIRS, 4002)), 1, &socket).unwrap();
+    client.over(&[ends(0)], &[ends(1)]).unwrap();
+    client.settle().unwrap();
     assert_eq!(ports.iter().map(|port| takes(*port)).collect::<Vec<_>>(), [true, true, false]);
     for (at, theirs) in [(0, &[4000][..]), (1, &[]), (2, &[4000])] {
         knock_from(&link, &[4000], ends(at).0);

@@ -301,10 +301,10 @@ fn reserved_ports_are_the_instances_until_it_says_that_they_are_over() {
     };
     // The program wants one of them no more, and says so of one that it never had.
     let strange = (end(OURS, 1), remote);
-    guest.client.over(vec![ends[1]], vec![ends[0], strange]).unwrap();
+    guest.client.over(&[ends[1]], &[ends[0], strange]).unwrap();
     assert_eq!(hear(&mut instance), format!("no connection {}", named(&ends[0])));
     assert!(!takes(0) && !takes(1) && comes(0), "that is the instance's to say");
-    instance.over(vec![ends[1]], vec![ends[0]]).unwrap();
+    instance.over(&[ends[1]], &[ends[0]]).unwrap();
     until("the port of what is over is free", || takes(0));
     assert!(takes(1) && !takes(2));
     assert!(!comes(0) && comes(1) && comes(2));

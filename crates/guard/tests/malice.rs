@@ -325,7 +325,7 @@ impl Others {
                     over.push((local, remote));
                 }
             }
-            instance.over(Vec::new(), over).unwrap();
+            instance.over(&[], &over).unwrap();
         }
         let _ = seen(std::slice::from_mut(&mut self.port), Duration::ZERO);
         let knock = |port| {

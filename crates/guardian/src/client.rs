@@ -24,6 +24,21 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Who may wait to be told what the stack does. More hear nothing.
 const ASKERS: usize = 16;
 
+/// How many connections are told of in one message, of each kind: it has room for three times as many.
+const AT_A_TIME: usize = 128;
+
+/// A question for ports.
+#[derive(Debug)]
+struct Asked {
+    id: u32,
+    from: IpAddr,
+    remote: SocketAddr,
+    /// The answer, as soon as it is there.
+    reply: Option<Reply>,
+    /// Nobody will ask for that.
+    forsaken: bool,
+}
+
 /// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
 /// wants one, and drops this.
 #[derive(Debug)]
@@ -118,8 +133,17 @@ impl Client {
     /// answer: the descriptor is not readable for it then, and who sleeps on that is not woken.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        let Unasked { passed, askers, words, queues, queue: _, reserving: _, leave: _ } =
-            &self.unasked;
+        let Unasked {
+            passed,
+            askers,
+            words,
+            queues,
+            queue: _,
+            leave: _,
+            reserving: _,
+            closed: _,
+            over: _,
+        } = &self.unasked;
         !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
     }
 
@@ -258,7 +282,8 @@ impl Client {
         socket: BorrowedFd<'_>,
     ) -> Result<u32, Error> {
         let id = self.say(Request::Ports { from, remote, wanted }, Some(socket))?;
-        self.unasked.reserving.push((id, None));
+        let asked = Asked { id, from, remote, reply: None, forsaken: false };
+        self.unasked.reserving.push(asked);
         Ok(id)
     }
 
@@ -268,11 +293,18 @@ impl Client {
     ///
     /// [`Error::Refused`] with the reason, or another.
     pub fn reserved(&mut self, id: u32) -> Result<Vec<u16>, Error> {
-        let all = &mut self.unasked.reserving;
-        let at = all.iter().position(|(its, _)| *its == id).ok_or(Error::Language)?;
-        let reply = match all.swap_remove(at).1 {
-            Some(reply) => reply,
-            None => hear(self.socket.as_fd(), id, &mut self.unasked)?.0,
+        let all = &self.unasked.reserving;
+        let at = all.iter().position(|asked| asked.id == id).ok_or(Error::Language)?;
+        let reply = match self.unasked.reserving.swap_remove(at) {
+            Asked { reply: Some(reply), .. } => reply,
+            waits => match hear(self.socket.as_fd(), id, &mut self.unasked) {
+                Ok((reply, _)) => reply,
+                Err(error) => {
+                    // It may come all the same.
+                    self.unasked.reserving.push(Asked { forsaken: true, ..waits });
+                    return Err(error);
+                }
+            },
         };
         match reply {
             Reply::Ports { ports } => Ok(ports),
@@ -281,14 +313,58 @@ impl Client {
         }
     }
 
+    /// Nobody wants the ports any more that were asked for: when the answer is there they are given back.
+    pub fn forsake(&mut self, id: u32) {
+        let all = &mut self.unasked.reserving;
+        let Some(at) = all.iter().position(|asked| asked.id == id) else { return };
+        all[at].forsaken = true;
+        if let Some(reply) = all[at].reply.take() {
+            self.unasked.keep(Answer { id, reply }, None);
+        }
+    }
+
     /// Of connections from ports that were reserved: these are closed, and in TIME-WAIT, and those are over, or were never
-    /// opened. It is said, and not waited for.
+    /// opened. It is said, and not waited for; what the guardian does not take now is said the next time, or by
+    /// [`Client::check`].
     ///
     /// # Errors
     ///
     /// [`Error`] says which.
-    pub fn over(&mut self, closed: Vec<Ends>, over: Vec<Ends>) -> Result<(), Error> {
-        self.say(Request::Over { closed, over }, None).map(drop)
+    pub fn over(&mut self, closed: &[Ends], over: &[Ends]) -> Result<(), Error> {
+        self.unasked.closed.extend(closed);
+        self.unasked.over.extend(over);
+        self.say_what_is_over(SendFlags::DONTWAIT)
+    }
+
+    /// Waits until the guardian has heard all of that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.say_what_is_over(SendFlags::empty())?;
+        // To any question, it answers behind what it has heard before.
+        match self.done(Request::Settle, None) {
+            Err(Error::Refused(_)) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn say_what_is_over(&mut self, flags: SendFlags) -> Result<(), Error> {
+        loop {
+            let Unasked { closed, over, .. } = &self.unasked;
+            let (closes, overs) = (closed.len().min(AT_A_TIME), over.len().min(AT_A_TIME));
+            if closes == 0 && overs == 0 {
+                return Ok(());
+            }
+            let (closed, over) = (closed[..closes].to_vec(), over[..overs].to_vec());
+            self.last = self.last.wrapping_add(1);
+            let question = Question { id: self.last, request: Request::Over { closed, over } };
+            channel::send(self.socket.as_fd(), &question, None, flags)
+                .map_err(|error| failure("tell the guardian", error))?;
+            self.unasked.closed.drain(..closes);
+            self.unasked.over.drain(..overs);
+        }
     }
 
     /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
@@ -358,10 +434,13 @@ impl Client {
         loop {
             match receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
                 Ok((answer, descriptor)) => self.unasked.keep(answer, descriptor),
-                Err(Error::Slow(_)) => return Ok(()),
+                Err(Error::Slow(_)) => break,
                 Err(error) => return Err(error),
             }
         }
+        // What it does not take now it takes another time; that it is gone is found then, too.
+        let _ = self.say_what_is_over(SendFlags::DONTWAIT);
+        Ok(())
     }
 
     fn done(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
@@ -510,20 +589,22 @@ struct Unasked {
     queues: VecDeque<(i32, af_xdp::Handed)>,
     /// One whose frames have not come.
     queue: Option<(i32, af_xdp::Description, OwnedFd)>,
-    /// Questions for ports that nobody waits for, each with its answer as soon as that is there.
-    reserving: Vec<(u32, Option<Reply>)>,
     leave: bool,
+    /// Questions for ports that nobody waits for.
+    reserving: Vec<Asked>,
+    /// What is to be said of connections from such ports.
+    closed: Vec<Ends>,
+    over: Vec<Ends>,
 }
 
 impl Unasked {
     /// An answer that comes now is too late, unless it is one to a question for ports.
     fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
-        let mut reserving = self.reserving.iter_mut();
+        let reserving = self.reserving.iter().position(|asked| asked.id == answer.id);
         if !answer.reply.is_unasked()
-            && let Some((_, reply)) = reserving.find(|(id, _)| *id == answer.id)
+            && let Some(at) = reserving
         {
-            *reply = Some(answer.reply);
-            return;
+            return self.keep_ports(at, answer.reply);
         }
         match (answer.reply, descriptor) {
             (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),
@@ -547,6 +628,20 @@ impl Unasked {
                 }));
             }
             (reply, descriptor) => self.words.extend(word(reply, descriptor)),
+        }
+    }
+}
+
+impl Unasked {
+    fn keep_ports(&mut self, at: usize, reply: Reply) {
+        if !self.reserving[at].forsaken {
+            self.reserving[at].reply = Some(reply);
+            return;
+        }
+        let Asked { from, remote, .. } = self.reserving.swap_remove(at);
+        if let Reply::Ports { ports } = reply {
+            let ends = |port| (SocketAddr::new(from, port), remote);
+            self.over.extend(ports.into_iter().map(ends));
         }
     }
 }

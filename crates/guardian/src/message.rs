@@ -106,6 +106,8 @@ pub enum Request {
         /// Over, or never opened.
         over: Vec<Ends>,
     },
+    /// For an answer behind all that was said before: [`Reply::Done`].
+    Settle,
     /// With a connection of the kernel's that waits to be accepted there: it is for another process that owns the
     /// port, as this one listens no more. [`Reply::Passed`] to that one.
     PassOn {

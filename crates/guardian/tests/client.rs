@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -123,6 +124,82 @@ fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     assert_eq!(client.reserved(fourth).unwrap(), [3]);
     // Once.
     assert!(matches!(client.reserved(first).unwrap_err(), Error::Language));
+}
+
+#[test]
+fn what_is_over_is_said_in_parts_and_again_when_it_was_not_taken() {
+    const MANY: u16 = 20_000;
+    let ends = |port| {
+        let end = |host: &str| SocketAddr::new(host.parse().unwrap(), port);
+        (
+            end("2001:db8:1111:2222:3333:4444:5555:6666"),
+            end("2001:db8:7777:8888:9999:aaaa:bbbb:cccc"),
+        )
+    };
+    let (tells, told) = mpsc::channel();
+    let place = place(move |socket| {
+        welcome(&socket);
+        // It is at something else for a while.
+        thread::sleep(Duration::from_millis(300));
+        let (mut closes, mut overs) = (Vec::new(), Vec::new());
+        loop {
+            let Question { id, request } = hear(&socket);
+            match request {
+                Request::Over { closed, over } => {
+                    closes.extend(closed);
+                    overs.extend(over);
+                }
+                Request::Settle => {
+                    answer(&socket, id, Reply::Done, None);
+                    tells.send((closes, overs)).unwrap();
+                    return;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let all: Vec<_> = (0..MANY).map(ends).collect();
+    let (closed, over) = all.split_at(usize::from(MANY) / 2);
+    // It cannot be said in one go, and the program does not wait.
+    let begun = Instant::now();
+    let error = client.over(closed, over).unwrap_err();
+    assert!(matches!(error, Error::Slow(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_millis(300));
+    client.settle().unwrap();
+    let (closes, overs) = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((&closes[..], &overs[..]), (closed, over));
+}
+
+#[test]
+fn ports_that_nobody_wants_when_they_come_are_given_back() {
+    let (tells, told) = mpsc::channel();
+    let place = place(move |socket| {
+        welcome(&socket);
+        let [first, second] = [(); 2].map(|()| hear(&socket).id);
+        for (asked, port) in [(first, 1), (second, 2)] {
+            answer(&socket, asked, Reply::Ports { ports: vec![port] }, None);
+        }
+        answer(&socket, hear(&socket).id, Reply::Done, None);
+        for _ in 0..2 {
+            let Request::Over { over, .. } = hear(&socket).request else { panic!("not over") };
+            tells.send(over).unwrap();
+        }
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let [early, late] =
+        [(); 2].map(|()| client.reserve(local.ip(), remote, 1, listener.as_fd()).unwrap());
+    // Of one the answer is not here yet.
+    client.forsake(early);
+    client.settle().unwrap();
+    client.check().unwrap();
+    let end = |port| (SocketAddr::new(local.ip(), port), remote);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), [end(1)]);
+    client.forsake(late);
+    client.check().unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), [end(2)]);
 }
 
 #[test]

@@ -72,11 +72,11 @@ impl Host for Guardian {
 
     fn disown(&mut self, ends: Ends) {
         // A guardian that is gone has nothing left to be disowned.
-        let _ = self.client.borrow_mut().over(Vec::new(), vec![(ends.local, ends.remote)]);
+        let _ = self.client.borrow_mut().over(&[], &[(ends.local, ends.remote)]);
     }
 
     fn closed(&mut self, ends: Ends) {
-        let _ = self.client.borrow_mut().over(vec![(ends.local, ends.remote)], Vec::new());
+        let _ = self.client.borrow_mut().over(&[(ends.local, ends.remote)], &[]);
     }
 
     fn give(&mut self, program: u32, ends: Ends) -> bool {

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::errno::Errno;
 use uncork_neighbours as neighbours;
@@ -41,6 +40,12 @@ impl<O: Outside> Sockets<O> {
     ) -> Option<SocketAddr> {
         let way = Way { namespace, from: source, remote };
         self.with(self.mine(), |world| world.reserved_end(fd, way)).flatten()
+    }
+
+    /// Whoever is about to bind to a port that is taken may have had it himself a moment ago, in a connection that is closed
+    /// or over: that is said, if it was not yet. Whether there was something.
+    pub fn give_ports_back(&self) -> bool {
+        self.with_all(World::give_ports_back).contains(&true)
     }
 
     /// Begins a connection from `local`, which the kernel has bound `fd` to, or which is reserved
@@ -327,7 +332,8 @@ impl World {
                 self.ports.take(way)?
             }
         };
-        if let Some(wanted) = self.ports.wanted_ahead(way, Instant::now)
+        let now = self.now();
+        if let Some(wanted) = self.ports.wanted_ahead(way, now)
             && let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd)
         {
             self.ports.are_coming(way, wanted, number);
@@ -335,8 +341,34 @@ impl World {
         Some(local)
     }
 
+    fn give_ports_back(&mut self) -> bool {
+        let has_some = self.ports.have_something();
+        if has_some {
+            self.turn();
+            self.tidy_ports();
+            self.host.settle();
+        }
+        has_some
+    }
+
+    /// What is idle, closed or over is said.
+    pub(crate) fn tidy_ports(&mut self) {
+        let now = self.now();
+        for number in self.ports.give_back_idle(now) {
+            self.host.forsake(number);
+        }
+        self.say_over();
+    }
+
+    /// Whoever had them is gone.
+    pub(crate) fn lose_ports(&mut self) {
+        for number in self.ports.are_lost() {
+            self.host.forsake(number);
+        }
+    }
+
     fn reserve_more(&mut self, fd: RawFd, way: Way) {
-        let now = Instant::now();
+        let now = self.now();
         let (wanted, asked) = match self.ports.come(way) {
             Some((wanted, number)) => (wanted, Ok(number)),
             None => {
@@ -359,6 +391,10 @@ impl World {
         ends: (SocketAddr, SocketAddr),
         asked: &Asked,
     ) -> Result<Place, Reason> {
+        if self.opened.contains(&ends) {
+            // What is owned already is not to be disowned for this.
+            return Err("a connection of the same ends is not over yet".to_owned());
+        }
         let begun = self.begin_between(fd, ends, asked);
         if begun.is_err() {
             // What was reserved for it alone.
@@ -374,11 +410,8 @@ impl World {
         asked: &Asked,
     ) -> Result<Place, Reason> {
         let at = self.link_of(local).ok_or("its device is out of use")?;
-        if self.opened.contains(&(local, remote)) {
-            // What is owned already is not to be disowned for this.
-            return Err("a connection of the same ends is not over yet".to_owned());
-        }
-        if self.ports.has(&(local, remote)) {
+        let is_reserved = self.ports.has(&(local, remote));
+        if is_reserved {
             self.opened.insert((local, remote));
         } else {
             self.own_connection(local, remote, fd)?;
@@ -392,7 +425,11 @@ impl World {
             Ok(Place { link: at, id })
         });
         begun.map_err(|error| {
-            self.disown_connection(local, remote);
+            if is_reserved {
+                self.opened.remove(&(local, remote));
+            } else {
+                self.disown_connection(local, remote);
+            }
             format!("the stack has refused it: {}", error.desc())
         })
     }

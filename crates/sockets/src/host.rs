@@ -157,6 +157,12 @@ pub trait Host: Send {
     /// As [`Host::reserve`].
     fn reserved(&mut self, asked: u32) -> Result<Vec<u16>, Reason>;
 
+    /// Nobody will ask for what this question brings: it is given back.
+    fn forsake(&mut self, asked: u32);
+
+    /// Waits until all that was said before has been done.
+    fn settle(&mut self);
+
     /// What has become of connections from such ports.
     fn are_past(&mut self, past: Past);
 

@@ -196,6 +196,8 @@ mod tests {
         fn reserved(&mut self, _: u32) -> Result<Vec<u16>, Reason> {
             Err("none".into())
         }
+        fn forsake(&mut self, _: u32) {}
+        fn settle(&mut self) {}
         fn are_past(&mut self, _: Past) {}
         fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {

@@ -5,16 +5,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use uncork_engine::Instant;
 
 use crate::host::{Ends, Past};
 
-/// So many are reserved at a time, at the most, and so many may be over before that is said.
+/// So many are reserved at a time, at the most, and so many may be closed and over before that is said.
 const MOST: u16 = 32;
 /// Ports that were used up in this time were too few.
 const SOON: Duration = Duration::from_secs(1);
-/// What was not asked for again for so long is given back, when others are asked for.
-const IDLE: Duration = Duration::from_secs(5);
+/// What was not asked for again for so long is given back, and what is closed or over is said.
+pub(crate) const IDLE: Duration = Duration::from_secs(5);
 
 /// What ports are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +30,7 @@ pub(crate) struct Way {
 }
 
 /// Those that this process has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ports {
     pools: HashMap<Way, Pool>,
     /// Connections from such ports.
@@ -36,7 +38,7 @@ pub(crate) struct Ports {
     /// To be said.
     past: Past,
     /// When it was last looked for what is idle.
-    looked: Option<Instant>,
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -53,12 +55,19 @@ struct Pool {
 
 impl Pool {
     fn is_used_up_soon(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) < SOON
+        now.since(self.at) < SOON
     }
 
     /// How many will not be too few.
     fn more(&self) -> u16 {
         self.asked.saturating_mul(2).min(MOST)
+    }
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        let (pools, used, past) = (HashMap::new(), HashSet::new(), Past::default());
+        Self { pools, used, past, looked: Instant::ZERO }
     }
 }
 
@@ -72,8 +81,7 @@ impl Ports {
     }
 
     /// How many to ask for, where there are no more: none, if that was in vain a short while ago.
-    pub(crate) fn wanted(&mut self, way: Way, now: Instant) -> u16 {
-        self.give_back_idle(now);
+    pub(crate) fn wanted(&self, way: Way, now: Instant) -> u16 {
         let Some(pool) = self.pools.get(&way) else { return 1 };
         match pool.is_used_up_soon(now) {
             true if pool.refused => 0,
@@ -82,12 +90,11 @@ impl Ports {
         }
     }
 
-    /// How many to ask for ahead, if it is time to, so that they are there when the others are used up. The time of
-    /// the day is asked for only then.
-    pub(crate) fn wanted_ahead(&self, way: Way, now: impl FnOnce() -> Instant) -> Option<u16> {
+    /// How many to ask for ahead, if it is time to, so that they are there when the others are used up.
+    pub(crate) fn wanted_ahead(&self, way: Way, now: Instant) -> Option<u16> {
         let pool = self.pools.get(&way)?;
         let is_half_used = pool.asked > 1 && pool.free.len() == usize::from(pool.asked / 2);
-        let is_time = is_half_used && pool.coming.is_none() && pool.is_used_up_soon(now());
+        let is_time = is_half_used && pool.coming.is_none() && pool.is_used_up_soon(now);
         is_time.then(|| pool.more())
     }
 
@@ -139,7 +146,8 @@ impl Ports {
 
     /// Whether it is time to say what is closed and over.
     pub(crate) fn has_much_to_say(&self) -> bool {
-        self.past.closed.len() + self.past.over.len() >= usize::from(MOST)
+        let Past { closed, over, unused } = &self.past;
+        closed.len() + over.len() + unused.len() >= usize::from(MOST)
     }
 
     /// What is to be said, if there is something.
@@ -147,22 +155,37 @@ impl Ports {
         Some(std::mem::take(&mut self.past)).filter(|past| *past != Past::default())
     }
 
-    fn give_back_idle(&mut self, now: Instant) {
-        let is_late = |since: Instant, time| now.saturating_duration_since(since) >= time;
-        if self.looked.is_some_and(|looked| !is_late(looked, SOON)) {
-            return;
-        }
-        self.looked = Some(now);
+    /// Whether there is something that time changes: what may become idle, or is to be said.
+    pub(crate) fn have_something(&self) -> bool {
+        !self.pools.is_empty() || self.past != Past::default()
+    }
+
+    /// Whether it is time to look for that.
+    pub(crate) fn are_due(&self, now: Instant) -> bool {
+        now.since(self.looked) >= IDLE && self.have_something()
+    }
+
+    /// What is idle is unused from now on. Gives the numbers of the questions whose answers nobody wants any more.
+    pub(crate) fn give_back_idle(&mut self, now: Instant) -> Vec<u32> {
+        self.looked = now;
         let unused = &mut self.past.unused;
+        let mut forsaken = Vec::new();
         self.pools.retain(|way, pool| {
-            // What is asked for has an answer to be heard.
-            let stays = !is_late(pool.at, IDLE) || pool.coming.is_some();
+            let stays = now.since(pool.at) < IDLE;
             if !stays {
                 let ends = |port| (SocketAddr::new(way.from, port), way.remote);
                 unused.extend(pool.free.drain(..).map(ends));
+                forsaken.extend(pool.coming.map(|(_, number)| number));
             }
             stays
         });
+        forsaken
+    }
+
+    /// Whoever had them for this process is gone. Gives the numbers of the questions whose answers nobody wants.
+    pub(crate) fn are_lost(&mut self) -> Vec<u32> {
+        let lost = std::mem::take(self);
+        lost.pools.into_values().filter_map(|pool| Some(pool.coming?.1)).collect()
     }
 }
 
@@ -199,7 +222,7 @@ mod tests {
 
     #[test]
     fn who_soon_opens_more_gets_more_and_who_does_not_gets_fewer() {
-        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::ZERO);
         assert_eq!(open(&mut ports, &mut next, 100, now), [1, 2, 4, 8, 16, 32, 32, 32]);
         let later = now + 2 * SOON;
         let left = 127 - 100;
@@ -208,18 +231,18 @@ mod tests {
 
     #[test]
     fn more_are_asked_for_ahead_while_they_are_used_up_soon() {
-        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::ZERO);
         let way = to(80);
         let mut ahead = |many: usize, at: Instant| {
             open(&mut ports, &mut next, many, now);
-            ports.wanted_ahead(way, || at)
+            ports.wanted_ahead(way, at)
         };
         // One, and one of the next two.
         assert_eq!(ahead(1, now), None);
         assert_eq!(ahead(1, now), Some(4));
         assert_eq!(ahead(0, now + SOON), None);
         ports.are_coming(way, 4, 7);
-        assert_eq!(ports.wanted_ahead(way, || now), None);
+        assert_eq!(ports.wanted_ahead(way, now), None);
         assert!(ports.take(way).is_some() && ports.take(way).is_none());
         assert_eq!(ports.come(way), Some((4, 7)));
         assert_eq!(ports.come(way), None);
@@ -227,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_over_is_said_once_and_closed_before() {
-        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::ZERO);
         open(&mut ports, &mut next, 1, now);
         let ends = (SocketAddr::new(FROM.parse().unwrap(), 1000), remote(80));
         assert!(ports.has(&ends) && ports.say().is_none());
@@ -243,7 +266,7 @@ mod tests {
 
     #[test]
     fn it_is_time_to_say_what_is_over_when_that_is_much() {
-        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::now());
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::ZERO);
         open(&mut ports, &mut next, usize::from(MOST), now);
         let end = |port| (SocketAddr::new(FROM.parse().unwrap(), port), remote(80));
         let used: Vec<_> = ports.used.iter().copied().collect();
@@ -257,18 +280,34 @@ mod tests {
 
     #[test]
     fn what_nobody_wants_is_given_back() {
-        let (mut ports, now) = (Ports::default(), Instant::now());
+        let (mut ports, now) = (Ports::default(), Instant::ZERO + IDLE);
         ports.add(to(80), 2, vec![1000, 1001], now);
-        assert_eq!(ports.wanted(to(81), now), 1);
-        assert!(ports.say().is_none());
-        assert_eq!(ports.wanted(to(81), now + IDLE), 1);
+        ports.add(to(81), 2, vec![], now + SOON);
+        ports.are_coming(to(80), 4, 7);
+        assert!(ports.are_due(now), "it was never looked");
+        assert!(ports.give_back_idle(now).is_empty());
+        assert!(!ports.are_due(now + SOON) && ports.say().is_none());
+        assert!(ports.are_due(now + IDLE));
+        assert_eq!(ports.give_back_idle(now + IDLE), [7]);
         assert_eq!(ports.say().unwrap().unused.len(), 2);
         assert!(ports.take(to(80)).is_none());
+        // The other is younger.
+        assert!(ports.give_back_idle(now + 2 * IDLE).is_empty());
+        assert!(!ports.are_due(now + 3 * IDLE) && !ports.have_something());
+    }
+
+    #[test]
+    fn when_whoever_had_them_is_gone_there_are_none() {
+        let (mut ports, mut next, now) = (Ports::default(), 1000, Instant::ZERO);
+        open(&mut ports, &mut next, 2, now);
+        ports.are_coming(to(80), 4, 7);
+        assert_eq!(ports.are_lost(), [7]);
+        assert!(ports.take(to(80)).is_none() && ports.used.is_empty() && ports.say().is_none());
     }
 
     #[test]
     fn where_there_are_none_it_is_not_asked_at_once_again() {
-        let (mut ports, now) = (Ports::default(), Instant::now());
+        let (mut ports, now) = (Ports::default(), Instant::ZERO);
         ports.add(to(80), 1, vec![], now);
         assert_eq!(ports.wanted(to(80), now), 0);
         assert_eq!(ports.wanted(to(80), now + SOON), 1);

@@ -65,6 +65,9 @@ impl World {
                     self.host.leave(at);
                 }
                 self.ports.is_closed(ends);
+                if self.ports.has_much_to_say() {
+                    self.say_over();
+                }
                 return;
             }
             Change::Went { place } => (place, None),

@@ -24,7 +24,7 @@ use crate::lost::Lost;
 use crate::neglect::{self, Shared};
 use crate::outside::Outside;
 use crate::parts::Part;
-use crate::ports::Ports;
+use crate::ports::{self, Ports};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
 
@@ -252,6 +252,9 @@ impl World {
             self.links().iter_mut().for_each(Link::watch_on);
         }
         self.turned = self.links().first().map_or(Instant::ZERO, |link| link.turned());
+        if self.ports.are_due(self.turned) {
+            self.tidy_ports();
+        }
         if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
             && self.turned.since(self.moved) >= tick::MOVES
         {
@@ -309,6 +312,7 @@ impl World {
                 Told::Change(link, change) => self.keep_list(link, change),
                 Told::InstanceGone => {
                     self.leave_listeners_to_kernel(link::INSTANCE_GONE);
+                    self.lose_ports();
                     self.lost = Some(Lost::now());
                 }
             }
@@ -323,7 +327,7 @@ impl World {
         }
     }
 
-    fn now(&mut self) -> Instant {
+    pub(crate) fn now(&mut self) -> Instant {
         self.links().first().map_or(Instant::ZERO, |link| link.now())
     }
 
@@ -429,6 +433,9 @@ impl World {
         if self.is_neglecting() {
             rest.limit = [rest.limit, Some(neglect::PATIENCE)].into_iter().flatten().min();
         }
+        if self.ports.have_something() {
+            rest.limit = [rest.limit, Some(ports::IDLE)].into_iter().flatten().min();
+        }
         if self.lost.is_some() {
             rest.limit = [rest.limit, Some(Lost::PERIOD)].into_iter().flatten().min();
         }
@@ -502,6 +509,7 @@ impl World {
     /// they still can with a reset, and listeners are the kernel's alone.
     pub(crate) fn look_at_host(&mut self, outside: &impl Outside) {
         if self.host.is_gone() {
+            self.ports = Ports::default();
             self.abandon_links("the guardian has ended");
         } else if self.host.is_to_be_left() {
             self.leave_host(outside);

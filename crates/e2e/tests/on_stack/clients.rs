@@ -81,7 +81,7 @@ fn wrk_counts_errors() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
-/// Sends back what comes, to all at once.
+/// Sends back what comes, to all at once, until somebody says good-bye.
 fn echo(listener: &TcpListener) {
     for stream in listener.incoming().map_while(Result::ok) {
         thread::spawn(move || -> std::io::Result<()> {
@@ -90,6 +90,7 @@ fn echo(listener: &TcpListener) {
             loop {
                 match stream.read(&mut octets)? {
                     0 => return Ok(()),
+                    3 if octets.starts_with(b"bye") => return Ok(()),
                     count => stream.write_all(&octets[..count])?,
                 }
             }

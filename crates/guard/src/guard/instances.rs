@@ -49,7 +49,7 @@ impl Guard {
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
             Attach, Disown, DisownConnection, Give, Open, Over, Own, OwnConnection, PassOn, Ports,
-            Release, Repair,
+            Release, Repair, Settle,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -80,6 +80,7 @@ impl Guard {
                         | OwnConnection { .. }
                         | Ports { .. }
                         | Over { .. }
+                        | Settle
                         | PassOn { .. }
                         | Repair { .. }
                         | Release { .. }
@@ -258,6 +259,16 @@ impl Guard {
             // What fails here, the kernel has no memory for, say: the rest is done all the same.
             let _ = self.steering.leave(instance, &places, &sessions(&self.peers));
             let _ = self.peers[at].say(UNASKED, Reply::Revoked { program, local }, None);
+        }
+        // Those that were to be the kernel's, and are nobody's.
+        for ends in guest.given() {
+            if let Some(session) = &mut self.peers[at].session {
+                session.gave_away(&ends);
+            }
+            let _ = self.steering.give_back(ends);
+            if let Some(device) = self.steering.device_of(ends.0.ip()) {
+                self.prober.probe(ends.0, ends.1, device);
+            }
         }
     }
 

@@ -27,8 +27,11 @@ const AT_A_TIME: u16 = 64;
 /// Where so many ports in a row are taken, nearly all are.
 const TRIES: usize = 16;
 /// Part of this process's descriptors that may be kept for ports, and of the ports that the kernel gives away: whatever a
-/// program asks for, others need some. Who gets none binds to one himself.
+/// program asks for, others need some; and part of those that one program may have. Who gets none binds to one himself.
 const SHARE: usize = 2;
+/// Why there are no more.
+const FULL: &str = "as many ports are reserved as may be: half of those that there are, or of the guardian's descriptors, and \
+                    half of that for one program";
 /// How many there are, where the kernel does not tell: its own default (ip(7), ip_local_port_range).
 const PORTS: usize = 60_999 - 32_768 + 1;
 
@@ -49,7 +52,7 @@ impl Guard {
         proof::that_it_may_take(socket, self.listener.as_fd())?;
         // Of who is attached to an instance they are that one's.
         let holder = self.instance_of(at)?.unwrap_or(at);
-        let room = self.room_for_ports().min(usize::from(wanted.min(AT_A_TIME)));
+        let room = self.room_for_ports(at)?.min(usize::from(wanted.min(AT_A_TIME)));
         let mut ports = Vec::new();
         while ports.len() < room {
             match self.reserve_one(holder, from, remote) {
@@ -60,10 +63,7 @@ impl Guard {
             }
         }
         if ports.is_empty() {
-            return Err(
-                "half of the ports that there are, or of the guardian's descriptors, are reserved"
-                    .to_owned(),
-            );
+            return Err(FULL.to_owned());
         }
         if holder != at {
             self.grant_ports((at, holder), (from, remote), &ports)?;
@@ -114,14 +114,23 @@ impl Guard {
         Err(why)
     }
 
-    /// How many more may be.
-    fn room_for_ports(&self) -> usize {
+    /// How many more may be, for all and for this one.
+    fn room_for_ports(&self, at: usize) -> Result<usize, String> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let limit = descriptors.min(ports_to_give()) / SHARE;
         let all = sessions(&self.peers);
         let reserved: usize = all.iter().map(|session| session.reserves()).sum();
-        limit.saturating_sub(reserved)
+        let own = self.reserved_of(at)?;
+        Ok(limit.saturating_sub(reserved).min((limit / SHARE).saturating_sub(own)))
+    }
+
+    /// How many ports are kept from others for this one.
+    fn reserved_of(&self, at: usize) -> Result<usize, String> {
+        let session = self.session(at)?;
+        let Some(instance) = self.instance_of(at)? else { return Ok(session.reserves()) };
+        let instance = self.session(instance)?;
+        Ok(session.opened().filter(|ends| instance.has_reserved(ends)).count())
     }
 
     /// What somebody has had is closed, or over.
@@ -154,7 +163,7 @@ impl Guard {
         if session.remove(ends) {
             let engine = session.engine;
             self.guests_of(engine).for_each(|guest| guest.gave_away(ends));
-            // An entry that cannot be taken out is found again when the session ends.
+            // An entry that cannot be taken out is found again when all is tidied up.
             let _ = self.steering.forget(*ends);
         }
     }

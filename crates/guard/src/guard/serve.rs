@@ -79,6 +79,7 @@ impl Guard {
                 self.let_over(at, &closed, &over);
                 return Ok(());
             }
+            Request::Settle => Ok(()),
             Request::Repair { snapshot, inet6 } => {
                 self.repair(at, &snapshot, inet6, descriptor.as_ref())
             }

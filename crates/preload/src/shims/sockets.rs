@@ -48,6 +48,11 @@ pub(crate) unsafe extern "C-unwind" fn bind(
         return unsafe { stacked::bind_again(fd, to, len) };
     }
     // SAFETY: the program's own call.
+    let result = unsafe { real::bind()(fd, to, len) };
+    if result == 0 || linux::errno() != libc::EADDRINUSE || !stacked::gives_ports_back() {
+        return result;
+    }
+    // SAFETY: the same once more.
     unsafe { real::bind()(fd, to, len) }
 }
 

@@ -302,7 +302,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
         return None;
     }
     let reserved = || SOCKETS.reserved_end((fd, namespace_of(fd)?), source, remote);
-    let any_port = bound.port() == 0 && port_range(fd).is_none();
+    let any_port = bound.port() == 0 && port_range(fd).is_none() && !shares_ports(fd);
     let reserved = any_port.then(reserved).flatten();
     let Some(local) = reserved.or_else(|| bound_end(fd, (source, remote), bound, ipv6)) else {
         return kernels("the kernel does not reserve a port for it");
@@ -384,6 +384,14 @@ fn namespace_of(fd: c_int) -> Option<u64> {
     Some(u64::from_ne_bytes(*value.first_chunk()?))
 }
 
+/// Whether others may bind to the port, too, with the same option: to the kernel's own socket they can.
+fn shares_ports(fd: c_int) -> bool {
+    [libc::SO_REUSEADDR, libc::SO_REUSEPORT].into_iter().any(|option| {
+        option_of(fd, libc::SOL_SOCKET, option, size_of::<c_int>())
+            .is_some_and(|value| value.iter().any(|octet| *octet != 0))
+    })
+}
+
 /// linux/in.h, since Linux 6.3: both ends of the range that a port is to be from, or 0.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 
@@ -441,6 +449,12 @@ fn free_port(
     };
     let given = (0..TRIES).map_while(|_| one()).find(|local| !SOCKETS.is_taken(*local, remote));
     given.map_or(0, |local| local.port())
+}
+
+/// Whether bind(2), which has said that the port is taken, may say something else now: it was a connection's of this
+/// program's.
+pub(crate) fn gives_ports_back() -> bool {
+    is_on() && SOCKETS.give_ports_back()
 }
 
 /// bind(2) of a connection, which has an end already: what the kernel says of the address comes before that.

@@ -253,15 +253,25 @@ impl Host for Guardian {
         let Some(client) = &mut self.client else { return };
         let Past { closed, mut over, mut unused } = past;
         // A guardian that is gone has nothing left of them.
-        let _ = if !client.attaches() {
-            over.append(&mut unused);
-            client.over(closed, over)
-        } else if !unused.is_empty() {
+        let _ = if client.attaches() {
             // What an instance has is its to give back.
-            client.over(Vec::new(), unused)
+            client.over(&[], &unused)
         } else {
-            Ok(())
+            over.append(&mut unused);
+            client.over(&closed, &over)
         };
+    }
+
+    fn forsake(&mut self, asked: u32) {
+        if let Some(client) = &mut self.client {
+            client.forsake(asked);
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(client) = &mut self.client {
+            let _ = client.settle();
+        }
     }
 
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr) {
