@@ -82,7 +82,7 @@ fn wrk_counts_errors() -> Result<()> {
 }
 
 /// Sends back what comes, to all at once, until somebody says good-bye.
-fn echo(listener: &TcpListener) {
+pub(crate) fn echo(listener: &TcpListener) {
     for stream in listener.incoming().map_while(Result::ok) {
         thread::spawn(move || -> std::io::Result<()> {
             let mut stream: TcpStream = stream;
@@ -103,7 +103,18 @@ fn who_opens_many_connections_shares_a_port_with_another() -> Result<()> {
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
-    let hosts = Hosts::new("dials")?;
+    dials(Hosts::new("dials")?)
+}
+
+#[test]
+fn who_opens_many_connections_on_an_instance_shares_a_port_with_another() -> Result<()> {
+    if lacks(&[("python3", "python3")])? {
+        return Ok(());
+    }
+    dials(Hosts::with_instances("instdials", 1)?)
+}
+
+fn dials(hosts: Hosts) -> Result<()> {
     let at = end(THEIRS, PORT)?;
     let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
     thread::spawn(move || echo(&listener));

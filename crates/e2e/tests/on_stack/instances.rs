@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_e2e::cpython::PYTHON;
+use uncork_e2e::hosts::{THEIRS, end};
 use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
@@ -208,6 +209,41 @@ fn an_instance_that_is_killed_leaves_programs_or_peers_waiting() -> Result<()> {
     drop((stream, by_kernel));
     echo.stop(Signal::SIGTERM)?;
     new.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_connects_again_after_an_instance_has_died_is_thrown_out_by_the_next() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::with_instances("instredial", 1)?;
+    let scratch = Scratch::new()?;
+    let at = end(THEIRS, PORT)?;
+    let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
+    thread::spawn(move || crate::clients::echo(&listener));
+    let mut command = hosts.on_stack(PYTHON)?;
+    command.arg(artifact::source("py/redials.py")).args([THEIRS, &PORT.to_string()]);
+    let before = hosts.counted()?;
+    let client = Daemon::start(command, &scratch.path("log"))?;
+    let has_dialled = |times: usize| {
+        wait_until("it has connections", || Ok(client.said().matches("dialled").count() == times))
+    };
+    has_dialled(1)?;
+    let instance = pids(&hosts)?[0];
+    end_by(Signal::SIGKILL, instance)?;
+    wait_until("there is another instance", || {
+        Ok(pids(&hosts)?.first().is_some_and(|pid| *pid != instance))
+    })?;
+    // Ports of the dead one were left.
+    for times in 2..5 {
+        client.signal(Signal::SIGUSR1)?;
+        has_dialled(times)?;
+    }
+    ensure!(hosts.opened_since(before)? < 24, "all that it has opened was the kernel's");
+    let said = hosts.instances().as_ref().map(Instances::said).context("no instances")?;
+    ensure!(!said.contains("no longer served"), "{said}");
+    client.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }
 
