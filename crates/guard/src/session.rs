@@ -28,6 +28,14 @@ struct Claim {
     places: Vec<SocketAddr>,
 }
 
+/// What keeps a port from others.
+#[derive(Debug)]
+struct Reserved {
+    /// Who has asked: of an instance's, one of the programs that are attached to it.
+    of: Engine,
+    _socket: OwnedFd,
+}
+
 /// A program that is served, or an instance.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -43,7 +51,7 @@ pub(crate) struct Session {
     /// Those that it opened, or of a guest those that its instance has for it; of an instance all those.
     connections: HashSet<Ends>,
     /// What keeps the kernel from giving away the ports of those that it may open without asking, or has.
-    reserved: HashMap<Ends, OwnedFd>,
+    reserved: HashMap<Ends, Reserved>,
     /// Of a guest: those that its instance has given it, to make them the kernel's.
     given: HashSet<Ends>,
     /// Devices, each as often as it was opened.
@@ -103,9 +111,9 @@ impl Session {
     }
 
     /// It may open this one, whose port somebody is kept from by a socket.
-    pub(crate) fn reserve(&mut self, ends: Ends, socket: OwnedFd) {
+    pub(crate) fn reserve(&mut self, of: Engine, ends: Ends, socket: OwnedFd) {
         self.connections.insert(ends);
-        self.reserved.insert(ends, socket);
+        self.reserved.insert(ends, Reserved { of, _socket: socket });
     }
 
     /// The port of this one is the kernel's to give away.
@@ -116,6 +124,11 @@ impl Session {
     /// How many ports are kept from others for it.
     pub(crate) fn reserves(&self) -> usize {
         self.reserved.len()
+    }
+
+    /// The same of those that this one has asked for.
+    pub(crate) fn reserves_of(&self, program: Engine) -> usize {
+        self.reserved.values().filter(|reserved| reserved.of == program).count()
     }
 
     /// Whether there was such a connection.
@@ -153,16 +166,6 @@ impl Session {
         self.given.remove(ends);
         self.connections.remove(ends);
         self.reserved.remove(ends);
-    }
-
-    /// Of a guest: those that its instance has given it, and the kernel does not have yet.
-    pub(crate) fn given(&self) -> impl Iterator<Item = Ends> {
-        self.given.iter().copied()
-    }
-
-    /// Whether this one's port is kept from others.
-    pub(crate) fn has_reserved(&self, ends: &Ends) -> bool {
-        self.reserved.contains_key(ends)
     }
 
     /// Its instance is gone, and with it all that it had there.

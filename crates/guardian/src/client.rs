@@ -300,8 +300,10 @@ impl Client {
             waits => match hear(self.socket.as_fd(), id, &mut self.unasked) {
                 Ok((reply, _)) => reply,
                 Err(error) => {
-                    // It may come all the same.
-                    self.unasked.reserving.push(Asked { forsaken: true, ..waits });
+                    if matches!(error, Error::Slow(_)) {
+                        // It comes all the same.
+                        self.unasked.reserving.push(Asked { forsaken: true, ..waits });
+                    }
                     return Err(error);
                 }
             },
@@ -342,18 +344,15 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn settle(&mut self) -> Result<(), Error> {
-        self.say_what_is_over(SendFlags::empty())?;
-        // To any question, it answers behind what it has heard before.
-        match self.done(Request::Settle, None) {
-            Err(Error::Refused(_)) | Ok(()) => Ok(()),
-            Err(error) => Err(error),
-        }
+        self.done(Request::Settle, None)
     }
 
     fn say_what_is_over(&mut self, flags: SendFlags) -> Result<(), Error> {
         loop {
             let Unasked { closed, over, .. } = &self.unasked;
-            let (closes, overs) = (closed.len().min(AT_A_TIME), over.len().min(AT_A_TIME));
+            let closes = closed.len().min(AT_A_TIME);
+            // One may be closed and over: behind all that are closed.
+            let overs = if closes == closed.len() { over.len().min(AT_A_TIME) } else { 0 };
             if closes == 0 && overs == 0 {
                 return Ok(());
             }
@@ -461,6 +460,8 @@ impl Client {
 
     /// Asks, and gives the number of the question.
     fn say(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<u32, Error> {
+        // What it asks for may be among what is over.
+        self.say_what_is_over(SendFlags::empty())?;
         self.last = self.last.wrapping_add(1);
         let question = Question { id: self.last, request };
         ask(self.socket.as_fd(), &question, descriptor)?;

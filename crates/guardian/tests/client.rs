@@ -122,7 +122,7 @@ fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     assert_eq!(client.reserved(first).unwrap(), [1, 2]);
     let fourth = ask(&mut client);
     assert_eq!(client.reserved(fourth).unwrap(), [3]);
-    // Once.
+    // Once, and what was refused is forgotten, too.
     assert!(matches!(client.reserved(first).unwrap_err(), Error::Language));
 }
 

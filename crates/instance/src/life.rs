@@ -72,7 +72,7 @@ impl Host for Guardian {
 
     fn disown(&mut self, ends: Ends) {
         // A guardian that is gone has nothing left to be disowned.
-        let _ = self.client.borrow_mut().over(&[], &[(ends.local, ends.remote)]);
+        let _ = self.client.borrow_mut().disown_connection(ends.local, ends.remote);
     }
 
     fn closed(&mut self, ends: Ends) {

@@ -42,10 +42,10 @@ impl<O: Outside> Sockets<O> {
         self.with(self.mine(), |world| world.reserved_end(fd, way)).flatten()
     }
 
-    /// Whoever is about to bind to a port that is taken may have had it himself a moment ago, in a connection that is closed
-    /// or over: that is said, if it was not yet. Whether there was something.
-    pub fn give_ports_back(&self) -> bool {
-        self.with_all(World::give_ports_back).contains(&true)
+    /// Whoever wants to bind to a port that is taken may have had it himself a moment ago, in a connection that is closed or
+    /// over: that is said, if it was not yet. Whether there was something.
+    pub fn gives_back(&self, port: u16) -> bool {
+        self.with_all(|world| world.gives_back(port)).contains(&true)
     }
 
     /// Begins a connection from `local`, which the kernel has bound `fd` to, or which is reserved
@@ -333,7 +333,12 @@ impl World {
             }
         };
         let now = self.now();
-        if let Some(wanted) = self.ports.wanted_ahead(way, now)
+        let wanted = self.ports.wanted_ahead(way, now);
+        if wanted.is_some() {
+            // Those may be among the ones that come.
+            self.say_over();
+        }
+        if let Some(wanted) = wanted
             && let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd)
         {
             self.ports.are_coming(way, wanted, number);
@@ -341,14 +346,14 @@ impl World {
         Some(local)
     }
 
-    fn give_ports_back(&mut self) -> bool {
-        let has_some = self.ports.have_something();
-        if has_some {
-            self.turn();
-            self.tidy_ports();
+    fn gives_back(&mut self, port: u16) -> bool {
+        self.turn();
+        let keeps = self.ports.may_keep(port);
+        if keeps {
+            self.say_over();
             self.host.settle();
         }
-        has_some
+        keeps
     }
 
     /// What is idle, closed or over is said.

@@ -163,8 +163,9 @@ pub trait Host: Send {
     /// Waits until all that was said before has been done.
     fn settle(&mut self);
 
-    /// What has become of connections from such ports.
-    fn are_past(&mut self, past: Past);
+    /// What has become of connections from such ports, and what could not be said the last time. Whether all of it could be
+    /// said now.
+    fn are_past(&mut self, past: Past) -> bool;
 
     /// It is the kernel's again.
     fn disown_connection(&mut self, local: SocketAddr, remote: SocketAddr);

@@ -198,7 +198,9 @@ mod tests {
         }
         fn forsake(&mut self, _: u32) {}
         fn settle(&mut self) {}
-        fn are_past(&mut self, _: Past) {}
+        fn are_past(&mut self, _: Past) -> bool {
+            true
+        }
         fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
         fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
             Ok(())

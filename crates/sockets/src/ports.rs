@@ -37,6 +37,10 @@ pub(crate) struct Ports {
     used: HashSet<Ends>,
     /// To be said.
     past: Past,
+    /// Some of what was said was not heard yet.
+    pub(crate) unsaid: bool,
+    /// Ports of what was said the last time: it may not have been done yet.
+    said: HashSet<u16>,
     /// When it was last looked for what is idle.
     looked: Instant,
 }
@@ -66,8 +70,9 @@ impl Pool {
 
 impl Default for Ports {
     fn default() -> Self {
-        let (pools, used, past) = (HashMap::new(), HashSet::new(), Past::default());
-        Self { pools, used, past, looked: Instant::ZERO }
+        let (pools, used, said) = (HashMap::new(), HashSet::new(), HashSet::new());
+        let (past, unsaid, looked) = (Past::default(), false, Instant::ZERO);
+        Self { pools, used, past, unsaid, said, looked }
     }
 }
 
@@ -152,12 +157,22 @@ impl Ports {
 
     /// What is to be said, if there is something.
     pub(crate) fn say(&mut self) -> Option<Past> {
-        Some(std::mem::take(&mut self.past)).filter(|past| *past != Past::default())
+        if !self.unsaid && self.past == Past::default() {
+            return None;
+        }
+        let past = std::mem::take(&mut self.past);
+        self.said = ports(&past).collect();
+        Some(past)
+    }
+
+    /// Whether this port may be kept from others for something that is closed or over.
+    pub(crate) fn may_keep(&self, port: u16) -> bool {
+        self.said.contains(&port) || ports(&self.past).any(|other| other == port)
     }
 
     /// Whether there is something that time changes: what may become idle, or is to be said.
     pub(crate) fn have_something(&self) -> bool {
-        !self.pools.is_empty() || self.past != Past::default()
+        !self.pools.is_empty() || self.unsaid || self.past != Past::default()
     }
 
     /// Whether it is time to look for that.
@@ -187,6 +202,11 @@ impl Ports {
         let lost = std::mem::take(self);
         lost.pools.into_values().filter_map(|pool| Some(pool.coming?.1)).collect()
     }
+}
+
+fn ports(past: &Past) -> impl Iterator<Item = u16> {
+    let all = past.closed.iter().chain(&past.over).chain(&past.unused);
+    all.map(|(local, _)| local.port())
 }
 
 #[cfg(test)]
@@ -254,10 +274,19 @@ mod tests {
         open(&mut ports, &mut next, 1, now);
         let ends = (SocketAddr::new(FROM.parse().unwrap(), 1000), remote(80));
         assert!(ports.has(&ends) && ports.say().is_none());
+        assert!(!ports.may_keep(1000));
         ports.is_closed(ends);
+        assert!(ports.may_keep(1000) && !ports.may_keep(1001));
         assert_eq!(ports.say(), Some(Past { closed: vec![ends], ..Past::default() }));
         assert!(ports.is_over(ends) && !ports.is_over(ends) && !ports.has(&ends));
         assert_eq!(ports.say(), Some(Past { over: vec![ends], ..Past::default() }));
+        assert!(ports.may_keep(1000), "it may not have been done");
+        // What was not heard is said again.
+        ports.unsaid = true;
+        assert!(ports.have_something());
+        assert_eq!(ports.say(), Some(Past::default()));
+        ports.unsaid = false;
+        assert!(!ports.may_keep(1000));
         // One that was owned by itself.
         let other = (ends.0, remote(81));
         ports.is_closed(other);

@@ -251,7 +251,8 @@ impl World {
         if self.is_anybody_asleep() {
             self.links().iter_mut().for_each(Link::watch_on);
         }
-        self.turned = self.links().first().map_or(Instant::ZERO, |link| link.turned());
+        // One that is out of use makes none.
+        self.turned = self.links().iter().map(Link::turned).max().unwrap_or(Instant::ZERO);
         if self.ports.are_due(self.turned) {
             self.tidy_ports();
         }
@@ -369,7 +370,7 @@ impl World {
     /// What has not been said of connections from reserved ports.
     pub(crate) fn say_over(&mut self) {
         if let Some(past) = self.ports.say() {
-            self.host.are_past(past);
+            self.ports.unsaid = !self.host.are_past(past);
         }
     }
 

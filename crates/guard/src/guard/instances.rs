@@ -260,16 +260,6 @@ impl Guard {
             let _ = self.steering.leave(instance, &places, &sessions(&self.peers));
             let _ = self.peers[at].say(UNASKED, Reply::Revoked { program, local }, None);
         }
-        // Those that were to be the kernel's, and are nobody's.
-        for ends in guest.given() {
-            if let Some(session) = &mut self.peers[at].session {
-                session.gave_away(&ends);
-            }
-            let _ = self.steering.give_back(ends);
-            if let Some(device) = self.steering.device_of(ends.0.ip()) {
-                self.prober.probe(ends.0, ends.1, device);
-            }
-        }
     }
 
     /// An instance is dead: its programs have nothing there any more, and may attach to another.

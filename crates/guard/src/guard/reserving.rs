@@ -52,10 +52,10 @@ impl Guard {
         proof::that_it_may_take(socket, self.listener.as_fd())?;
         // Of who is attached to an instance they are that one's.
         let holder = self.instance_of(at)?.unwrap_or(at);
-        let room = self.room_for_ports(at)?.min(usize::from(wanted.min(AT_A_TIME)));
+        let room = self.room_for_ports(at, holder)?.min(usize::from(wanted.min(AT_A_TIME)));
         let mut ports = Vec::new();
         while ports.len() < room {
-            match self.reserve_one(holder, from, remote) {
+            match self.reserve_one((at, holder), from, remote) {
                 Ok(port) => ports.push(port),
                 // Some are better than none.
                 Err(_) if !ports.is_empty() => break,
@@ -88,7 +88,12 @@ impl Guard {
         })
     }
 
-    fn reserve_one(&mut self, at: usize, from: IpAddr, remote: SocketAddr) -> Result<u16, String> {
+    fn reserve_one(
+        &mut self,
+        (at, holder): (usize, usize),
+        from: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<u16, String> {
         let mut why = String::new();
         for _ in 0..TRIES {
             let taken = take_port(from);
@@ -96,7 +101,7 @@ impl Guard {
                 format!("the kernel does not reserve a port of {from}: {error}")
             })?;
             let ends = (local, remote);
-            let session = self.session_mut(at)?;
+            let session = self.session_mut(holder)?;
             // Of an earlier one, in TIME-WAIT.
             if session.has_opened(&ends) {
                 why = format!("a connection from {local} to {remote} is not over yet");
@@ -105,7 +110,8 @@ impl Guard {
             let engine = session.engine;
             match self.steering.open(engine, ends) {
                 Ok(()) => {
-                    self.session_mut(at)?.reserve(ends, socket);
+                    let of = self.session(at)?.engine;
+                    self.session_mut(holder)?.reserve(of, ends, socket);
                     return Ok(local.port());
                 }
                 Err(refused) => why = refused,
@@ -115,22 +121,14 @@ impl Guard {
     }
 
     /// How many more may be, for all and for this one.
-    fn room_for_ports(&self, at: usize) -> Result<usize, String> {
+    fn room_for_ports(&self, at: usize, holder: usize) -> Result<usize, String> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let limit = descriptors.min(ports_to_give()) / SHARE;
         let all = sessions(&self.peers);
         let reserved: usize = all.iter().map(|session| session.reserves()).sum();
-        let own = self.reserved_of(at)?;
+        let own = self.session(holder)?.reserves_of(self.session(at)?.engine);
         Ok(limit.saturating_sub(reserved).min((limit / SHARE).saturating_sub(own)))
-    }
-
-    /// How many ports are kept from others for this one.
-    fn reserved_of(&self, at: usize) -> Result<usize, String> {
-        let session = self.session(at)?;
-        let Some(instance) = self.instance_of(at)? else { return Ok(session.reserves()) };
-        let instance = self.session(instance)?;
-        Ok(session.opened().filter(|ends| instance.has_reserved(ends)).count())
     }
 
     /// What somebody has had is closed, or over.

@@ -49,11 +49,17 @@ pub(crate) unsafe extern "C-unwind" fn bind(
     }
     // SAFETY: the program's own call.
     let result = unsafe { real::bind()(fd, to, len) };
-    if result == 0 || linux::errno() != libc::EADDRINUSE || !stacked::gives_ports_back() {
+    if result == 0 || linux::errno() != libc::EADDRINUSE {
         return result;
     }
-    // SAFETY: the same once more.
-    unsafe { real::bind()(fd, to, len) }
+    // SAFETY: the program's own call, once more.
+    unsafe {
+        if stacked::gives_back(to, len) {
+            return real::bind()(fd, to, len);
+        }
+    }
+    // Whatever has happened meanwhile.
+    fail(Errno(libc::EADDRINUSE)) as c_int
 }
 
 /// listen(2).

@@ -453,8 +453,16 @@ fn free_port(
 
 /// Whether bind(2), which has said that the port is taken, may say something else now: it was a connection's of this
 /// program's.
-pub(crate) fn gives_ports_back() -> bool {
-    is_on() && SOCKETS.give_ports_back()
+///
+/// # Safety
+/// As for bind(2).
+pub(crate) unsafe fn gives_back(to: *const sockaddr, len: socklen_t) -> bool {
+    if !is_on() || faults::is_nowhere(to) {
+        return false;
+    }
+    // SAFETY: as promised.
+    let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
+    name::read(bytes).is_ok_and(|end| SOCKETS.gives_back(end.port()))
 }
 
 /// bind(2) of a connection, which has an end already: what the kernel says of the address comes before that.

@@ -249,17 +249,18 @@ impl Host for Guardian {
         self.client()?.reserved(asked).map_err(|error| reason(&error))
     }
 
-    fn are_past(&mut self, past: Past) {
-        let Some(client) = &mut self.client else { return };
+    fn are_past(&mut self, past: Past) -> bool {
+        let Some(client) = &mut self.client else { return true };
         let Past { closed, mut over, mut unused } = past;
-        // A guardian that is gone has nothing left of them.
-        let _ = if client.attaches() {
+        let said = if client.attaches() {
             // What an instance has is its to give back.
             client.over(&[], &unused)
         } else {
             over.append(&mut unused);
             client.over(&closed, &over)
         };
+        // A guardian that is gone has nothing left of them.
+        !matches!(said, Err(Error::Slow(_)))
     }
 
     fn forsake(&mut self, asked: u32) {
