@@ -19,6 +19,7 @@ use uncork_guard::{Guard, Plan, devices, heir, seclude, seclude_instance};
 
 use crate::arguments::{Guarded, Guardian, GuardianPart};
 use crate::failure::Failure;
+use crate::stack::limits::raise_descriptors;
 
 /// What a place begins with (`uncork_guardian::Place`), and no sentence does.
 const PLACE: char = '@';
@@ -162,6 +163,7 @@ fn serve(guarded: &Guarded) -> i32 {
 
 fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {
     seclude().map_err(|error| format!("the guardian cannot go into the background: {error}"))?;
+    raise_descriptors();
     let devices = devices::find(&guarded.dev).map_err(|error| error.to_string())?;
     let Guarded { program, queues, .. } = *guarded;
     let plan = Plan { devices, ports: guarded.port.clone(), queues, program };

@@ -3,7 +3,7 @@
 mod arguments;
 mod ask;
 mod guard;
-mod limits;
+pub(crate) mod limits;
 mod signals;
 mod start;
 mod table;
