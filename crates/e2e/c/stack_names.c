@@ -62,10 +62,15 @@ static void names(const char *what, const char *bound, const char *to, bool only
     close(fd);
 }
 
-/* Of a socket that is connected no more, and was not bound, the kernel tells the port that it had. */
+/* Of a socket that is connected no more, and was not bound, the kernel tells the port that it had, which is anybody's. */
 static const char *own_name(int fd, bool whole)
 {
-    return whole ? name_of(fd, false, 128) : "no matter";
+    static char text[160];
+    snprintf(text, sizeof text, "%s", name_of(fd, false, 128));
+    char *port = strstr(text, ", port ");
+    if (!whole && port)
+        *port = 0;
+    return text;
 }
 
 /* What a socket is called before, while and after it is connected, or has failed to be. */

@@ -35,7 +35,7 @@ const KERNELS: u16 = 7301;
 const OWN: u16 = 7302;
 const SHORT: Duration = Duration::from_millis(100);
 /// Messages, and after how many it is looked at the others.
-const MESSAGES: usize = 1000;
+const MESSAGES: usize = 1_500;
 const MESSAGES_OF_A_SOAK: usize = 50_000;
 const LOOKS: usize = 250;
 /// One test at a time.
@@ -356,7 +356,7 @@ fn a_program_that_means_harm_does_none() {
     if is_skipped("a_program_that_means_harm_does_none") {
         return;
     }
-    mean_harm("malice", 0, ["opened", "done", "ports", "refused"]);
+    mean_harm("malice", 0, ["opened", "done", "refused"]);
 }
 
 #[test]
@@ -364,11 +364,11 @@ fn a_program_that_means_harm_does_none_to_instances() {
     if is_skipped("a_program_that_means_harm_does_none_to_instances") {
         return;
     }
-    mean_harm("maliceinst", 1, ["attached", "done", "ports", "refused"]);
+    mean_harm("maliceinst", 1, ["attached", "done", "refused"]);
 }
 
 /// With so many instances, and of `wanted` there have to be answers, or nothing would have been tried.
-fn mean_harm(label: &str, instances: u32, wanted: [&str; 4]) {
+fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     // Descriptors are counted, which are the whole process's.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let link = &Link::with_instances(label, &[], instances);
@@ -414,6 +414,7 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 4]) {
     }
     others.are_well(link);
     // It was not refused everything.
-    let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 2));
-    assert_eq!(enough, [true; 4], "{granted:?}");
+    let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 10));
+    assert_eq!(enough, [true; 3], "{granted:?}");
+    assert!(granted.contains_key("ports"), "{granted:?}");
 }

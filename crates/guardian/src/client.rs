@@ -1,8 +1,10 @@
 //! The program's half.
 
+mod ports;
+
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use uncork_driver::{af_packet, af_xdp};
 use uncork_high::{high, higher};
 use uncork_stack::Snapshot;
 
+use self::ports::Asked;
 use crate::channel::{self, Datagram};
 use crate::{Answer, Device, Ends, Error, Octets, Place, Question, Reply, Request, Table, VERSION};
 
@@ -23,21 +26,6 @@ use crate::{Answer, Device, Ends, Error, Octets, Place, Question, Reply, Request
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Who may wait to be told what the stack does. More hear nothing.
 const ASKERS: usize = 16;
-
-/// How many connections are told of in one message, of each kind: it has room for three times as many.
-const AT_A_TIME: usize = 128;
-
-/// A question for ports.
-#[derive(Debug)]
-struct Asked {
-    id: u32,
-    from: IpAddr,
-    remote: SocketAddr,
-    /// The answer, as soon as it is there.
-    reply: Option<Reply>,
-    /// Nobody will ask for that.
-    forsaken: bool,
-}
 
 /// A connection to the guardian. It is this process's alone: after a fork the child makes one of its own, if it
 /// wants one, and drops this.
@@ -263,107 +251,6 @@ impl Client {
         remote: SocketAddr,
     ) -> Result<(), Error> {
         self.done(Request::DisownConnection { local, remote }, None)
-    }
-
-    /// Reserves ports of an address to open connections to one remote end from, `wanted` or fewer: those connections are
-    /// the stack's from now on, and no other process is given the ports by the kernel. `socket` is any of the kernel's, of
-    /// TCP and of this network namespace.
-    ///
-    /// It is asked, and not waited for: [`Client::reserved`] does that, once, with the number that this gives.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] says which.
-    pub fn reserve(
-        &mut self,
-        from: IpAddr,
-        remote: SocketAddr,
-        wanted: u16,
-        socket: BorrowedFd<'_>,
-    ) -> Result<u32, Error> {
-        let id = self.say(Request::Ports { from, remote, wanted }, Some(socket))?;
-        let asked = Asked { id, from, remote, reply: None, forsaken: false };
-        self.unasked.reserving.push(asked);
-        Ok(id)
-    }
-
-    /// The ports that were asked for.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] with the reason, or another.
-    pub fn reserved(&mut self, id: u32) -> Result<Vec<u16>, Error> {
-        let all = &self.unasked.reserving;
-        let at = all.iter().position(|asked| asked.id == id).ok_or(Error::Language)?;
-        let reply = match self.unasked.reserving.swap_remove(at) {
-            Asked { reply: Some(reply), .. } => reply,
-            waits => match hear(self.socket.as_fd(), id, &mut self.unasked) {
-                Ok((reply, _)) => reply,
-                Err(error) => {
-                    if matches!(error, Error::Slow(_)) {
-                        // It comes all the same.
-                        self.unasked.reserving.push(Asked { forsaken: true, ..waits });
-                    }
-                    return Err(error);
-                }
-            },
-        };
-        match reply {
-            Reply::Ports { ports } => Ok(ports),
-            Reply::Refused { why } => Err(Error::Refused(why)),
-            _ => Err(Error::Language),
-        }
-    }
-
-    /// Nobody wants the ports any more that were asked for: when the answer is there they are given back.
-    pub fn forsake(&mut self, id: u32) {
-        let all = &mut self.unasked.reserving;
-        let Some(at) = all.iter().position(|asked| asked.id == id) else { return };
-        all[at].forsaken = true;
-        if let Some(reply) = all[at].reply.take() {
-            self.unasked.keep(Answer { id, reply }, None);
-        }
-    }
-
-    /// Of connections from ports that were reserved: these are closed, and in TIME-WAIT, and those are over, or were never
-    /// opened. It is said, and not waited for; what the guardian does not take now is said the next time, or by
-    /// [`Client::check`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] says which.
-    pub fn over(&mut self, closed: &[Ends], over: &[Ends]) -> Result<(), Error> {
-        self.unasked.closed.extend(closed);
-        self.unasked.over.extend(over);
-        self.say_what_is_over(SendFlags::DONTWAIT)
-    }
-
-    /// Waits until the guardian has heard all of that.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] says which.
-    pub fn settle(&mut self) -> Result<(), Error> {
-        self.done(Request::Settle, None)
-    }
-
-    fn say_what_is_over(&mut self, flags: SendFlags) -> Result<(), Error> {
-        loop {
-            let Unasked { closed, over, .. } = &self.unasked;
-            let closes = closed.len().min(AT_A_TIME);
-            // One may be closed and over: behind all that are closed.
-            let overs = if closes == closed.len() { over.len().min(AT_A_TIME) } else { 0 };
-            if closes == 0 && overs == 0 {
-                return Ok(());
-            }
-            let (closed, over) = (closed[..closes].to_vec(), over[..overs].to_vec());
-            self.last = self.last.wrapping_add(1);
-            let question = Question { id: self.last, request: Request::Over { closed, over } };
-            channel::send(self.socket.as_fd(), &question, None, flags)
-                .map_err(|error| failure("tell the guardian", error))?;
-            self.unasked.closed.drain(..closes);
-            self.unasked.over.drain(..overs);
-        }
     }
 
     /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
@@ -629,20 +516,6 @@ impl Unasked {
                 }));
             }
             (reply, descriptor) => self.words.extend(word(reply, descriptor)),
-        }
-    }
-}
-
-impl Unasked {
-    fn keep_ports(&mut self, at: usize, reply: Reply) {
-        if !self.reserving[at].forsaken {
-            self.reserving[at].reply = Some(reply);
-            return;
-        }
-        let Asked { from, remote, .. } = self.reserving.swap_remove(at);
-        if let Reply::Ports { ports } = reply {
-            let ends = |port| (SocketAddr::new(from, port), remote);
-            self.over.extend(ports.into_iter().map(ends));
         }
     }
 }

@@ -333,15 +333,12 @@ impl World {
             }
         };
         let now = self.now();
-        let wanted = self.ports.wanted_ahead(way, now);
-        if wanted.is_some() {
+        if let Some(wanted) = self.ports.wanted_ahead(way, now) {
             // Those may be among the ones that come.
             self.say_over();
-        }
-        if let Some(wanted) = wanted
-            && let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd)
-        {
-            self.ports.are_coming(way, wanted, number);
+            if let Ok(number) = self.host.reserve(way.from, way.remote, wanted, fd) {
+                self.ports.are_coming(way, wanted, number);
+            }
         }
         Some(local)
     }

@@ -150,20 +150,22 @@ impl Guard {
         let Some(session) = self.peers[at].session.as_mut() else { return };
         closed.iter().for_each(|ends| session.free_port(&both_plain(*ends)));
         for ends in over {
-            self.forget_opened(at, &both_plain(*ends));
+            // An entry that cannot be taken out is found again when all is tidied up.
+            let _ = self.forget_opened(at, &both_plain(*ends));
         }
     }
 
-    fn forget_opened(&mut self, at: usize, ends: &Ends) {
-        let Ok(session) = self.session_mut(at) else { return };
+    /// A connection that a program has opened, or might have, is over.
+    pub(super) fn forget_opened(&mut self, at: usize, ends: &Ends) -> Result<(), String> {
+        let session = self.session_mut(at)?;
         session.free_port(ends);
-        // One that the kernel has now is looked after elsewhere.
-        if session.remove(ends) {
-            let engine = session.engine;
-            self.guests_of(engine).for_each(|guest| guest.gave_away(ends));
-            // An entry that cannot be taken out is found again when all is tidied up.
-            let _ = self.steering.forget(*ends);
+        if !session.remove(ends) {
+            // One that the kernel has now is looked after elsewhere.
+            return Ok(());
         }
+        let engine = session.engine;
+        self.guests_of(engine).for_each(|guest| guest.gave_away(ends));
+        self.steering.forget(*ends)
     }
 }
 

@@ -337,14 +337,10 @@ impl Guard {
         at: usize,
         ends: (SocketAddr, SocketAddr),
     ) -> Result<(), String> {
-        let session = self.peers[at].session.as_mut().ok_or(UNKNOWN)?;
-        if !session.remove(&ends) {
-            return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));
+        if self.session(at)?.has_opened(&ends) {
+            return self.forget_opened(at, &ends);
         }
-        session.free_port(&ends);
-        let engine = session.engine;
-        self.guests_of(engine).for_each(|guest| guest.gave_away(&ends));
-        self.steering.forget(ends)
+        Err(format!("no connection from {} to {} was owned", ends.0, ends.1))
     }
 
     /// A connection of this peer's is about to be the kernel's.

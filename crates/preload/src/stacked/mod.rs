@@ -7,6 +7,7 @@
 mod accepting;
 mod aliases;
 mod calls;
+mod connecting;
 mod faults;
 mod handing;
 pub(crate) mod handlers;
@@ -29,6 +30,7 @@ use uncork_sockets::{Held, Sockets};
 use crate::{POSIX, linux, table};
 
 pub(crate) use calls::*;
+pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
 pub(crate) use many::*;

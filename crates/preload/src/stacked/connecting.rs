@@ -1,0 +1,281 @@
+//! connect(2), and the ends that connections are opened from: reserved, or what bind(2) has given.
+
+use core::slice;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+
+use libc::{c_int, sockaddr, sockaddr_storage, socklen_t};
+use nix::errno::Errno;
+use uncork_posix::Call;
+use uncork_posix::whereabouts::OnStack;
+use uncork_sockets::name;
+
+use super::calls::{
+    ASKED_FOR, asked_of, is_kernels, is_non_blocking, is_v6_only, local_of, option_of,
+};
+use super::{SOCKETS, aliases, done, fail, faults, handlers, has, is_on, places};
+use crate::raw::raw;
+use crate::{POSIX, real};
+
+/// connect(2) on a socket of the kernel's: on the stack, if the way there leads over one of its devices.
+/// None: it is the kernel's.
+///
+/// # Safety
+/// As for connect(2).
+pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    handlers::begin();
+    if has(fd) {
+        // SAFETY: as promised.
+        match unsafe { family_of(to, len) } {
+            // SAFETY: as promised.
+            Ok(libc::AF_UNSPEC) => return Some(unsafe { disconnect(fd, to, len) }),
+            Ok(_) => {}
+            Err(error) => return Some(fail(error) as c_int),
+        }
+        return Some(done(finish_connect(fd).map_err(|error| match error {
+            Errno::EINVAL => Errno::EISCONN,
+            // This call is not the one that began it.
+            Errno::EINPROGRESS => Errno::EALREADY,
+            other => other,
+        })));
+    }
+    if faults::is_nowhere(to) || len < 16 || !is_on() || POSIX.find(fd).is_none() {
+        return None;
+    }
+    let kernels = |why: &str| {
+        places::kernels(fd, why);
+        None
+    };
+    if is_kernels(fd) {
+        return kernels(ASKED_FOR);
+    }
+    if aliases::is_elsewhere(fd) {
+        return kernels(aliases::ELSEWHERE);
+    }
+    let others = aliases::others(fd);
+    if aliases::are_standard(&others) {
+        return kernels("it is standard input, output or error (dup)");
+    }
+    // SAFETY: as promised.
+    let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
+    let remote = name::read(bytes).ok()?;
+    let (bound, ipv6) = local_of(fd)?;
+    let family = if ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    // SAFETY: as promised.
+    if unsafe { family_of(to, len) } != Ok(family) {
+        // An address of another family is the kernel's to refuse.
+        return None;
+    }
+    if matches!(remote.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+        return kernels("the address of its other end is of one link alone (fe80::/10)");
+    }
+    let source = match SOCKETS.source_for(remote, bound) {
+        Ok(source) => source,
+        Err(why) => return kernels(&why),
+    };
+    // As the program has made it: before it is bound.
+    let v6_only = ipv6 && is_v6_only(fd);
+    if v6_only && remote.is_ipv4() {
+        // The kernel's to refuse.
+        return None;
+    }
+    let reserved = || SOCKETS.reserved_end((fd, namespace_of(fd)?), source, remote);
+    let any_port = bound.port() == 0 && port_range(fd).is_none() && !shares_ports(fd);
+    let reserved = any_port.then(reserved).flatten();
+    let Some(local) = reserved.or_else(|| bound_end(fd, (source, remote), bound, ipv6)) else {
+        return kernels("the kernel does not reserve a port for it");
+    };
+    if bound.port() != 0 && SOCKETS.is_between(local, remote) {
+        // Nor would the kernel's SYN be answered: what comes at these ends is the other one's.
+        return Some(fail(Errno::EADDRNOTAVAIL) as c_int);
+    }
+    let non_blocking = is_non_blocking(fd);
+    let asked = asked_of(fd);
+    let (ends, family) = ((local, remote), (ipv6, v6_only));
+    if let Err(why) = SOCKETS.begin_connect(fd, ends, family, non_blocking, asked) {
+        return kernels(&why);
+    }
+    places::on_stack(fd, OnStack::Connected);
+    aliases::go_over(fd, &others, Call::Connect);
+    if non_blocking {
+        return Some(fail(Errno::EINPROGRESS) as c_int);
+    }
+    Some(done(finish_connect(fd)))
+}
+
+/// The family of a name, if it is one that the kernel reads.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn family_of(name: *const sockaddr, len: socklen_t) -> Result<c_int, Errno> {
+    match len as usize {
+        len if len > size_of::<sockaddr_storage>() || len < size_of::<libc::sa_family_t>() => {
+            Err(Errno::EINVAL)
+        }
+        _ if faults::is_nowhere(name) => Err(Errno::EFAULT),
+        // SAFETY: as promised: it has its first two octets.
+        _ => Ok(c_int::from(unsafe { name.cast::<libc::sa_family_t>().read_unaligned() })),
+    }
+}
+
+/// connect(2) to nobody: a connection is dissolved, a listener listens no more.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn disconnect(fd: c_int, nobody: *const sockaddr, len: socklen_t) -> c_int {
+    let is_listener = SOCKETS.is_listener(fd);
+    if !is_listener && let Err(error) = SOCKETS.disconnect(fd) {
+        return fail(error) as c_int;
+    }
+    // The kernel's socket gives its port back, unless the program has chosen it.
+    // SAFETY: as promised.
+    let result = unsafe { real::connect()(fd, nobody, len) };
+    if is_listener && result == 0 {
+        SOCKETS.shut_listener(fd);
+    }
+    result
+}
+
+/// Waits for a connection, or asks how it went. After one that could not be made another may be tried.
+fn finish_connect(fd: c_int) -> Result<(), Errno> {
+    let result = SOCKETS.finish_connect(fd);
+    let failed = matches!(
+        result,
+        Err(Errno::ECONNREFUSED
+            | Errno::ECONNABORTED
+            | Errno::ECONNRESET
+            | Errno::ETIMEDOUT
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH)
+    );
+    if failed && let Ok(given) = SOCKETS.give_back(fd) {
+        super::handing::settle(&given);
+    }
+    result
+}
+
+/// The number of a socket's network namespace.
+fn namespace_of(fd: c_int) -> Option<u64> {
+    /// asm-generic/socket.h, since Linux 5.14.
+    const SO_NETNS_COOKIE: c_int = 71;
+    let value = option_of(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, size_of::<u64>())?;
+    Some(u64::from_ne_bytes(*value.first_chunk()?))
+}
+
+/// Whether others may bind to the port, too, with the same option: to the kernel's own socket they can.
+fn shares_ports(fd: c_int) -> bool {
+    [libc::SO_REUSEADDR, libc::SO_REUSEPORT].into_iter().any(|option| {
+        option_of(fd, libc::SOL_SOCKET, option, size_of::<c_int>())
+            .is_some_and(|value| value.iter().any(|octet| *octet != 0))
+    })
+}
+
+/// linux/in.h, since Linux 6.3: both ends of the range that a port is to be from, or 0.
+const IP_LOCAL_PORT_RANGE: c_int = 51;
+
+/// The range that the program wants a port from, if it does.
+fn port_range(fd: c_int) -> Option<Vec<u8>> {
+    // A kernel that does not know it has none.
+    option_of(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, size_of::<u32>())
+        .filter(|range| range.iter().any(|octet| *octet != 0))
+}
+
+/// The end that a descriptor is bound to, or is by this: the kernel reserves the port.
+fn bound_end(
+    fd: c_int,
+    (source, remote): (IpAddr, SocketAddr),
+    bound: SocketAddr,
+    ipv6: bool,
+) -> Option<SocketAddr> {
+    let from = |port| bind(fd, SocketAddr::new(source, port), bound, ipv6);
+    let port = free_port(fd, (source, remote), bound, ipv6);
+    // Somebody else may have taken that by now.
+    from(port).or_else(|| from(bound.port()))
+}
+
+/// The port to connect from, or 0 for any that the kernel likes.
+///
+/// When a connection is closed its port is the kernel's to give away, and in TIME-WAIT the stack still has it: the same
+/// ends once more it would refuse. On kernel sockets another port is taken, too. A socket can be bound once only, so one
+/// that is for nothing else asks for a port.
+fn free_port(
+    fd: c_int,
+    (source, remote): (IpAddr, SocketAddr),
+    bound: SocketAddr,
+    ipv6: bool,
+) -> u16 {
+    /// Where so many ports in a row are taken, nearly all are.
+    const TRIES: usize = 16;
+    if bound.port() != 0 || !SOCKETS.has_opened() {
+        return bound.port();
+    }
+    let any = SocketAddr::new(source, 0);
+    let range = port_range(fd);
+    let one = || {
+        let asks = super::outside::new_socket(ipv6).ok()?.into_raw_fd();
+        if let Some(range) = &range {
+            let (at, len) = (range.as_ptr(), range.len());
+            // SAFETY: as long as that; without it any port is tried.
+            let _ = unsafe {
+                raw!(SYS_setsockopt, asks, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, at, len)
+            };
+        }
+        let given = bind(asks, any, any, ipv6);
+        // SAFETY: no pointers; it is nobody else's.
+        let _ = unsafe { raw!(SYS_close, asks) };
+        given
+    };
+    let given = (0..TRIES).map_while(|_| one()).find(|local| !SOCKETS.is_taken(*local, remote));
+    given.map_or(0, |local| local.port())
+}
+
+/// Whether bind(2), which has said that the port is taken, may say something else now: it was a connection's of this
+/// program's.
+///
+/// # Safety
+/// As for bind(2).
+pub(crate) unsafe fn gives_back(to: *const sockaddr, len: socklen_t) -> bool {
+    if !is_on() || faults::is_nowhere(to) {
+        return false;
+    }
+    // SAFETY: as promised.
+    let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
+    name::read(bytes).is_ok_and(|end| SOCKETS.gives_back(end.port()))
+}
+
+/// bind(2) of a connection, which has an end already: what the kernel says of the address comes before that.
+///
+/// # Safety
+/// As for bind(2).
+pub(crate) unsafe fn bind_again(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    let mut name = [0_u8; size_of::<sockaddr_storage>()];
+    let is_name = !faults::is_nowhere(to) && len as usize <= name.len();
+    let Some((_, ipv6)) = local_of(fd).filter(|_| is_name) else {
+        return fail(Errno::EINVAL) as c_int;
+    };
+    let Ok(another) = super::outside::new_socket(ipv6) else {
+        return fail(Errno::EINVAL) as c_int;
+    };
+    // SAFETY: as promised, and it is not longer than there is room.
+    unsafe { core::ptr::copy_nonoverlapping(to.cast(), name.as_mut_ptr(), len as usize) };
+    // No port: that may be another one's, who is not to be told of here.
+    name[2..4].fill(0);
+    // SAFETY: a name of this length, and a socket that nobody else has.
+    let bound = unsafe { raw!(SYS_bind, another.as_raw_fd(), name.as_ptr(), len) };
+    match bound {
+        // Of IPv6 it says nothing of the address then (__inet6_bind).
+        Err(error) if error.0 != libc::EADDRNOTAVAIL || !ipv6 => crate::raw::fail(error) as c_int,
+        _ => fail(Errno::EINVAL) as c_int,
+    }
+}
+
+/// Binds a descriptor, unless it is bound, and gives the end that it is bound to.
+fn bind(fd: c_int, to: SocketAddr, bound: SocketAddr, ipv6: bool) -> Option<SocketAddr> {
+    if bound.port() != 0 {
+        return Some(to);
+    }
+    let name = name::octets(to, ipv6);
+    // SAFETY: a name of this length.
+    unsafe { raw!(SYS_bind, fd, name.as_ptr(), name.len()) }.ok()?;
+    local_of(fd).map(|(local, _)| local)
+}
