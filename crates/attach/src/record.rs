@@ -90,6 +90,9 @@ kinds! {
         AskInfo = 14,
         /// The connection is to be given away: [`News::Detached`] is wanted.
         Detach = 15,
+        /// It has been, and the kernel has it now: what has come between is wanted ([`News::Caught`]). With its [`Ends`], as
+        /// the number may be another one's by now.
+        AskCaught = 16,
     }
 }
 
@@ -121,6 +124,9 @@ kinds! {
         /// A listener has left: behind this nothing comes to it, nor on the connections that wait there, which are
         /// given back now.
         Left = 12,
+        /// Segments that have come for a connection that was given away, each behind its length ([`put_segment`]), in several
+        /// records if they are long; the last has `extra` 1.
+        Caught = 13,
     }
 }
 
@@ -197,6 +203,22 @@ pub struct Ends {
     pub remote: SocketAddr,
 }
 
+/// Adds a segment to what [`News::Caught`] says.
+pub fn put_segment(all: &mut Vec<u8>, segment: &[u8]) {
+    // None is longer than a train, 64 KiB.
+    let long = u32::try_from(segment.len()).unwrap_or(0);
+    all.extend(long.to_ne_bytes());
+    all.extend(&segment[..long as usize]);
+}
+
+/// Takes the first of them. None if there is none.
+pub fn next_segment<'a>(all: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (long, rest) = all.split_first_chunk::<4>()?;
+    let (segment, rest) = rest.split_at_checked(u32::from_ne_bytes(*long) as usize)?;
+    *all = rest;
+    Some(segment)
+}
+
 /// A state as a number.
 #[must_use]
 pub fn number_of(state: State) -> u32 {
@@ -213,6 +235,19 @@ pub fn state_of(number: u32) -> Option<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_are_read_as_they_were_written_and_no_further() {
+        let mut all = Vec::new();
+        put_segment(&mut all, b"one");
+        put_segment(&mut all, b"");
+        put_segment(&mut all, b"other");
+        let mut rest = &all[..];
+        let read: Vec<_> = std::iter::from_fn(|| next_segment(&mut rest)).collect();
+        assert_eq!(read, [&b"one"[..], b"", b"other"]);
+        let mut cut = &all[..all.len() - 1];
+        assert_eq!(std::iter::from_fn(|| next_segment(&mut cut)).count(), 2);
+    }
 
     #[test]
     fn headers_are_read_as_they_were_written() {

@@ -2,9 +2,11 @@
 
 use serde::de::DeserializeOwned;
 use serde_json as json;
-use uncork_attach::record::{END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, UNREAD};
+use uncork_attach::record::{
+    END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, UNREAD, put_segment,
+};
 use uncork_attach::{Command, Damaged, Header, News};
-use uncork_stack::{ConnectionError, Detached, SendError, Shutdown, SocketId, State};
+use uncork_stack::{ConnectionError, Detached, SendError, Shutdown, Snapshot, SocketId, State};
 
 use crate::floor::Floor;
 use crate::guest::Seat;
@@ -41,6 +43,7 @@ impl Floor {
             Command::Close => self.close(at, number, flags & UNREAD != 0),
             Command::AskInfo => self.tell_info(at, number),
             Command::Detach => self.detach(at, number),
+            Command::AskCaught => self.tell_caught(at, number, parse(bytes)?),
             Command::Shutdown => self.shutdown(at, number, flags),
             Command::BeginClose => self.with(at, number, |link, id| {
                 let now = link.now();
@@ -219,6 +222,8 @@ impl Floor {
         // The guardian takes it back when the kernel has it, and not before.
         self.opened.remove(&ends);
         let Some(guest) = self.guest(at) else { return Ok(()) };
+        let Snapshot { local, remote, .. } = detached.snapshot;
+        guest.remember_given(Ends { local, remote });
         guest.tell_of(News::Detached.of_number(number), &detached.snapshot);
         if !detached.bytes().is_empty() {
             guest.tell_long(News::Octets.of_number(number), detached.bytes());
@@ -228,6 +233,25 @@ impl Floor {
         {
             guest.vacate(number);
             self.links[link].unbind(id);
+        }
+        Ok(())
+    }
+
+    /// The kernel has a connection that a guest has given to it: what came here before it did is to go there, too.
+    fn tell_caught(&mut self, at: usize, number: u32, ends: Ends) -> Result<(), Damaged> {
+        let mut caught = Vec::new();
+        // Nobody hears what came for another one's.
+        if self.guest(at).is_some_and(|guest| guest.forget_given(ends))
+            && let Some(link) = self.link_of(ends.local)
+        {
+            // That a device is gone is found in the turn that follows.
+            let _ = self.turn_links();
+            for segment in self.links[link].stack().take_caught(ends.local, ends.remote) {
+                put_segment(&mut caught, &segment);
+            }
+        }
+        if let Some(guest) = self.guest(at) {
+            guest.tell_long(News::Caught.of_number(number), &caught);
         }
         Ok(())
     }

@@ -8,6 +8,10 @@ use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error, Header, InstanceEnd, MOST_BYTES, News, offer};
 use uncork_stack::{SocketId, SocketOption, State};
 
+/// Connections that one guest gives to the kernel at once. It asks for what has come meanwhile before it gives another
+/// one; those that it does not ask about are more and more.
+const GIVEN_AT_ONCE: usize = 16;
+
 /// A connection of a guest's.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -80,6 +84,8 @@ pub(crate) struct Guest {
     pub(crate) ports: Vec<std::net::SocketAddr>,
     /// Connections that it may open.
     pub(crate) connections: HashSet<Ends>,
+    /// Those that it has given to the kernel, until it has asked what came for them meanwhile.
+    given: VecDeque<Ends>,
     /// Those with something to be told.
     pub(crate) queue: VecDeque<u32>,
     /// What there was no room for.
@@ -104,6 +110,7 @@ impl Guest {
             registrations: Vec::new(),
             ports: Vec::new(),
             connections: HashSet::new(),
+            given: VecDeque::new(),
             queue: VecDeque::new(),
             late: VecDeque::new(),
             starves: false,
@@ -146,6 +153,20 @@ impl Guest {
             self.tell(News::Gone.of_number(number), &[]);
         }
         Some(seat)
+    }
+
+    /// A connection of its is the kernel's from now on.
+    pub(crate) fn remember_given(&mut self, ends: Ends) {
+        if self.given.len() >= GIVEN_AT_ONCE {
+            self.given.pop_front();
+        }
+        self.given.push_back(ends);
+    }
+
+    /// It asks for the last time; whether the connection was its.
+    pub(crate) fn forget_given(&mut self, ends: Ends) -> bool {
+        let at = self.given.iter().position(|given| *given == ends);
+        at.and_then(|at| self.given.remove(at)).is_some()
     }
 
     pub(crate) fn registration(&mut self, number: u32) -> Option<&mut Registration> {

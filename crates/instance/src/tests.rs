@@ -199,6 +199,17 @@ impl Rig {
         Ok(bytes)
     }
 
+    /// What a program gets that waits for the answer, for which it has a thread of its own.
+    fn while_it_asks<T: Send>(&mut self, ask: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let asking = scope.spawn(ask);
+            while !asking.is_finished() {
+                self.floor.turn().unwrap();
+            }
+            asking.join().unwrap()
+        })
+    }
+
     fn peer_state(&mut self, id: SocketId) -> Option<State> {
         self.peer.stack().state(id)
     }
@@ -521,17 +532,36 @@ fn a_connection_is_given_away_with_all_its_octets() {
     }
     let read = program.recv(program.now(), ours, &mut [0; 1000]).unwrap();
     program.send(program.now(), ours, b"not sent yet", false).unwrap();
-    let asking = thread::spawn(move || program.detach(program.now(), ours));
-    while !asking.is_finished() {
-        rig.floor.turn().unwrap();
-    }
-    let detached = asking.join().unwrap().unwrap();
+    let detached = rig.while_it_asks(|| program.detach(program.now(), ours)).unwrap();
     assert_eq!(read + detached.unread().len(), 1000 + detached.snapshot.unread_bytes as usize);
     assert_eq!(detached.unread(), &all[1000..1000 + detached.unread().len()]);
     assert!(detached.unread().len() > uncork_attach::WINDOW_BYTES as usize, "both kept some");
     let left = [detached.unacknowledged(), detached.unsent()].concat();
     assert_eq!(left, b"not sent yet");
     assert_eq!(rig.guardian.0.borrow().given.len(), 1);
+}
+
+#[test]
+fn what_comes_for_a_connection_that_was_given_away_is_told_to_who_gave_it_and_nobody_else() {
+    let mut rig = Rig::new();
+    let (mut program, mut other) = rig.two([7, 7]);
+    let (_, ours, theirs) = rig.connection(&mut program);
+    let (local, remote) = program.ends(ours).unwrap();
+    assert!(rig.while_it_asks(|| program.detach(program.now(), ours)).is_some());
+    // The second of two that nobody acknowledges leaves, too.
+    let now = rig.peer.now();
+    rig.peer.stack().set_option(now, theirs, SocketOption::NoDelay(true));
+    rig.peer_sends(theirs, b"too early");
+    rig.go(&mut []);
+    assert!(rig.while_it_asks(|| other.take_caught(local, remote)).is_empty());
+    // Still on the wire when it is asked for.
+    rig.peer_sends(theirs, b", and just before");
+    rig.peer.turn(&mut Events::default()).unwrap();
+    let caught = rig.while_it_asks(|| program.take_caught(local, remote));
+    assert_eq!(caught.len(), 2);
+    assert!(caught[0].ends_with(b"too early") && caught[1].ends_with(b", and just before"));
+    assert!(rig.while_it_asks(|| program.take_caught(local, remote)).is_empty());
+    assert_eq!(rig.guardian.0.borrow().complaints, [""; 0]);
 }
 
 /// A program that writes records itself, with a connection that has come to it and that it has not accepted.

@@ -303,10 +303,9 @@ impl World {
         // Nothing else may change hands meanwhile.
         self.turn_links();
         let Some(link) = self.links().get_mut(link) else { return };
-        let caught = link.stack().take_caught();
-        let ends = (detached.snapshot.local, detached.snapshot.remote);
-        for segment in caught {
-            self.host.bring(ends, fd, &segment);
+        let (local, remote) = (detached.snapshot.local, detached.snapshot.remote);
+        for segment in link.stack().take_caught(local, remote) {
+            self.host.bring((local, remote), fd, &segment);
         }
     }
 

@@ -33,7 +33,7 @@ macro_rules! same {
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found);
 
             /// See [`Stack::take_caught`].
-            fn take_caught(&mut self) -> Vec<Vec<u8>>;
+            fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>>;
         }
 
         impl Tcp for Stack {
@@ -56,8 +56,8 @@ macro_rules! same {
                 self.set_neighbour(now, remote, found);
             }
 
-            fn take_caught(&mut self) -> Vec<Vec<u8>> {
-                self.take_caught()
+            fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
+                self.take_caught(local, remote)
             }
         }
 
@@ -79,9 +79,8 @@ macro_rules! same {
             /// The instance asks for itself.
             fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}
 
-            /// The peer sends it again.
-            fn take_caught(&mut self) -> Vec<Vec<u8>> {
-                Vec::new()
+            fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
+                self.take_caught(local, remote)
             }
         }
     };

@@ -31,15 +31,17 @@ fn what_comes_while_a_connection_changes_hands_is_there_for_who_takes_it() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted(SYN);
     lab.take();
+    let (local, remote) = lab.stack.ends(socket).unwrap();
     assert!(lab.stack.detach(lab.now, socket).is_some());
     lab.send("P. 1:11(10) ack 1 win 500 <ts 300 0>");
     lab.send("F. 11:11(0) ack 1 win 500 <ts 300 0>");
-    let caught = lab.stack.take_caught();
+    assert!(lab.stack.take_caught(remote, local).is_empty());
+    let caught = lab.stack.take_caught(local, remote);
     assert_eq!(caught.iter().map(Vec::len).collect::<Vec<_>>(), [20 + 12 + 10, 20 + 12]);
     assert_eq!(caught[0][32..], (1..11).map(byte).collect::<Vec<_>>());
     // From now on they come to who has it.
     lab.send("P. 11:21(10) ack 1 win 500 <ts 300 0>");
-    assert!(lab.stack.take_caught().is_empty());
+    assert!(lab.stack.take_caught(local, remote).is_empty());
     assert_eq!(lab.take(), [""; 0]);
 }
 
@@ -48,11 +50,12 @@ fn no_more_is_kept_than_there_is_room_for_and_nothing_of_others() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.accepted(SYN);
     lab.take();
+    let (local, remote) = lab.stack.ends(socket).unwrap();
     assert!(lab.stack.detach(lab.now, socket).is_some());
     for _ in 0..100 {
         lab.send("P. 1:1001(1000) ack 1 win 500 <ts 300 0>");
     }
-    let caught: usize = lab.stack.take_caught().iter().map(Vec::len).sum();
+    let caught: usize = lab.stack.take_caught(local, remote).iter().map(Vec::len).sum();
     assert!((60_000..=64 * 1024).contains(&caught), "{caught}");
 }
 

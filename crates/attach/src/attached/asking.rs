@@ -1,5 +1,7 @@
-//! The two questions that are waited for: what the stack knows of a connection, and the connection itself.
+//! The questions that are waited for: what the stack knows of a connection, the connection itself, and what has come
+//! for it since.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::Instant as Clock;
 
@@ -7,8 +9,12 @@ use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
 
 use super::Attached;
 use super::mirror::Mirror;
+use crate::record::{Ends, next_segment};
 use crate::terms::{PATIENCE, wait};
 use crate::{Command, Header, News};
+
+/// The number in questions about a connection that has none any more.
+const NO_NUMBER: u32 = u32::MAX;
 
 /// Answers, as they come.
 #[derive(Debug, Default)]
@@ -74,7 +80,7 @@ impl Attached {
     /// Everything about a connection (TCP_INFO), as its instance knows it.
     pub fn info(&mut self, _: Instant, id: SocketId) -> Option<Info> {
         let number = self.number(id)?;
-        let heard = self.ask(Command::AskInfo, number)?;
+        let heard = self.ask(Command::AskInfo, number, &[])?;
         let mut info: Info = serde_json::from_slice(&heard.bytes).ok()?;
         let readable = self.get(id)?.incoming.len();
         // What has come to the program is no less unread for that.
@@ -85,7 +91,7 @@ impl Attached {
     /// Gives a connection away, and forgets it (`Stack::detach`).
     pub fn detach(&mut self, _: Instant, id: SocketId) -> Option<Detached> {
         let number = self.number(id)?;
-        let Some(heard) = self.ask(Command::Detach, number) else {
+        let Some(heard) = self.ask(Command::Detach, number, &[]) else {
             // It may be gone, or about to: nobody here can go on with it.
             if let Some(mirror) = self.mirror_at(number) {
                 mirror.lose();
@@ -101,10 +107,19 @@ impl Attached {
         Detached::new(snapshot, [front, back, &heard.bytes].concat())
     }
 
+    /// What has come for a connection that was given away (`Stack::take_caught`).
+    pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
+        // Made of numbers: it can always be written.
+        let ends = serde_json::to_vec(&Ends { local, remote }).unwrap_or_default();
+        let heard = self.ask(Command::AskCaught, NO_NUMBER, &ends).unwrap_or_default();
+        let mut rest = &heard.bytes[..];
+        std::iter::from_fn(|| next_segment(&mut rest)).map(<[u8]>::to_vec).collect()
+    }
+
     /// Asks, and waits for the answer; none if the instance gives none.
-    fn ask(&mut self, command: Command, number: u32) -> Option<Heard> {
+    fn ask(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
         self.heard.begin(number);
-        self.command(command, number, &[]);
+        self.command(command, number, what);
         let until = Clock::now() + PATIENCE;
         while !self.heard.is_over {
             // Its error is told by the next turn of everybody's.

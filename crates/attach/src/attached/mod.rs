@@ -1,7 +1,7 @@
 //! The program's half of an attachment: what a stack does for who has one of his own ([`uncork_stack::Stack`]), done
 //! by an instance. The operations have the same names and mean the same.
 //!
-//! Nothing here waits, but for [`Attached::info`] and [`Attached::detach`]. What is done is for the instance to see
+//! Nothing here waits, but for [`Attached::info`], [`Attached::detach`] and [`Attached::take_caught`]. What is done is for the instance to see
 //! with the next [`Attached::turn`], so that it comes there in one go.
 
 mod asking;
@@ -260,7 +260,7 @@ impl Attached {
                 return Ok(());
             }
             News::Gone => return self.forget(number),
-            News::Info | News::Detached | News::Octets => {
+            News::Info | News::Detached | News::Octets | News::Caught => {
                 self.answered(news, header, bytes);
                 return Ok(());
             }

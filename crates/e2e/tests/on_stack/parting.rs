@@ -225,8 +225,6 @@ fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_time
         return Ok(());
     }
     let hosts = Hosts::new("changing")?;
-    // An instance does not bring what has come to it: docs/STACK.md.
-    hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let server = crate::instances::server(&hosts, &scratch, "forks", PORT)?;
     let mut late = Vec::new();

@@ -48,8 +48,8 @@ impl Guard {
     /// Whether it is for this one to ask for that.
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
-            Attach, Disown, DisownConnection, Give, Open, Over, Own, OwnConnection, PassOn, Ports,
-            Release, Repair, Settle,
+            Attach, Bring, Disown, DisownConnection, Give, Open, Others, Over, Own, OwnConnection,
+            PassOn, Ports, Release, Repair, Settle,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -81,9 +81,11 @@ impl Guard {
                         | Ports { .. }
                         | Over { .. }
                         | Settle
+                        | Others { .. }
                         | PassOn { .. }
                         | Repair { .. }
                         | Release { .. }
+                        | Bring { .. }
                 ),
                 "that is for the instance to which the process is attached",
             ),

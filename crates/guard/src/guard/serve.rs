@@ -264,7 +264,11 @@ impl Guard {
         let own = self.session(at)?;
         let places: Vec<_> =
             own.held().into_iter().filter(|it| it.port() == local.port()).collect();
-        let is_other = |other: &&Session| other.engine != own.engine;
+        // Of an instance's programs, those that are attached to the same one: there it goes from one to the other.
+        let is_other = |other: &&Session| match own.role {
+            Role::Guest(instance) => other.engine != own.engine && other.is_guest_of(instance),
+            _ => other.engine != own.engine,
+        };
         let mut others = sessions(&self.peers).into_iter().filter(is_other);
         let has_all = |other: &Session| {
             let held = other.held();
@@ -284,8 +288,11 @@ impl Guard {
     /// Who comes to a place is the kernel's from now on; who is there already is still passed on.
     fn give_up(&mut self, place: SocketAddr) {
         let all = sessions(&self.peers);
-        let members: Vec<_> =
-            all.iter().filter(|session| session.held().contains(&place)).collect();
+        // What a program on an instance has is its instance's.
+        let has_it = |session: &&&Session| {
+            !matches!(session.role, Role::Guest(_)) && session.held().contains(&place)
+        };
+        let members: Vec<_> = all.iter().filter(has_it).collect();
         for member in members {
             // What fails stays as it was, which works, too.
             let _ = self.steering.leave(member.engine, &[place], &all);

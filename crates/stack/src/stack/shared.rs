@@ -5,7 +5,7 @@
 //! refuse, and where packets go is in the kernel's tables, which whoever drives the stack asks.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use uncork_packet::{Instant, Medium};
@@ -23,6 +23,9 @@ const HANDED_OVER: Duration = Duration::from_secs(10);
 /// What is kept of segments for a connection that is just given away, at the most: all else its peer sends again.
 const CAUGHT_BYTES: usize = 64 * 1024;
 
+/// Connections for which that is done at once: an instance may have as many programs that give one away.
+const CHANGING_AT_ONCE: usize = 16;
+
 /// Ports and connections whose unknown segments are not answered, each until when.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
@@ -32,8 +35,14 @@ pub(super) struct Quiet {
     connections: BTreeMap<[u64; 5], Instant>,
     /// Their names, in the order in which they were given away.
     order: VecDeque<[u64; 5]>,
-    /// The one that was given away last, until its taker has it.
-    changes_hands: Option<[u64; 5]>,
+    /// Those that were given away last, until their takers have them.
+    changing: VecDeque<Changing>,
+}
+
+/// A connection that changes hands.
+#[derive(Debug)]
+struct Changing {
+    name: [u64; 5],
     /// What has come for it since: TCP's headers with what is behind them.
     caught: Vec<Vec<u8>>,
 }
@@ -50,19 +59,33 @@ impl Quiet {
     pub(super) fn add_connection(&mut self, tuple: &Tuple, now: Instant) {
         self.forget(now);
         let name = tuple.words();
-        self.caught.clear();
-        self.changes_hands = Some(name);
+        self.changing.retain(|one| one.name != name);
+        if self.changing.len() >= CHANGING_AT_ONCE {
+            self.changing.pop_front();
+        }
+        self.changing.push_back(Changing { name, caught: Vec::new() });
         if self.connections.insert(name, now + HANDED_OVER).is_none() {
             self.order.push_back(name);
         }
     }
 
-    /// Keeps a segment if it is for the connection that changes hands, and there is room.
+    /// Keeps a segment if it is for a connection that changes hands, and there is room.
     fn catch(&mut self, tuple: &Tuple, segment: &[u8]) {
-        let caught: usize = self.caught.iter().map(Vec::len).sum();
-        if self.changes_hands == Some(tuple.words()) && caught + segment.len() <= CAUGHT_BYTES {
-            self.caught.push(segment.to_vec());
+        if self.changing.is_empty() {
+            return;
         }
+        let name = tuple.words();
+        let Some(one) = self.changing.iter_mut().find(|one| one.name == name) else { return };
+        let caught: usize = one.caught.iter().map(Vec::len).sum();
+        if caught + segment.len() <= CAUGHT_BYTES {
+            one.caught.push(segment.to_vec());
+        }
+    }
+
+    fn take(&mut self, tuple: &Tuple) -> Vec<Vec<u8>> {
+        let name = tuple.words();
+        let at = self.changing.iter().position(|one| one.name == name);
+        at.and_then(|at| self.changing.remove(at)).map_or_else(Vec::new, |one| one.caught)
     }
 
     /// Whether it is quiet there. What is over is forgotten.
@@ -79,6 +102,7 @@ impl Quiet {
                 Some(&until) if until > now => break,
                 _ => self.connections.remove(first),
             };
+            self.changing.retain(|one| one.name != *first);
             self.order.pop_front();
         }
     }
@@ -93,11 +117,10 @@ impl Stack {
         self.quiet.add_port(port, until);
     }
 
-    /// Segments, each with TCP's header, that have come for the connection that was given away last, and which its taker has
-    /// not seen: they came after that, and before he got what comes. Nothing is kept from now on.
-    pub fn take_caught(&mut self) -> Vec<Vec<u8>> {
-        self.quiet.changes_hands = None;
-        std::mem::take(&mut self.quiet.caught)
+    /// Segments, each with TCP's header, that have come for a connection that was given away, one of the last, and which its
+    /// taker has not seen: they came after that, and before he got what comes. Nothing is kept from now on.
+    pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
+        self.quiet.take(&Tuple::new(local, remote))
     }
 
     /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that
