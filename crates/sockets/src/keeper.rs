@@ -214,7 +214,10 @@ impl<O: Outside> Sockets<O> {
                         self.outside.answer_children();
                     }
                     if neglected && are_others_asleep() {
-                        self.with(part, |world| world.leave_neglected());
+                        self.with(part, |world| {
+                            world.leave_neglected();
+                            world.take_passed();
+                        });
                     }
                     found
                 }
@@ -328,6 +331,8 @@ fn set_going(tick: Option<&Tick>, goes: bool) {
 impl World {
     fn look_after(&mut self, seen: &mut u64) -> Found {
         let asleep = self.is_anybody_asleep();
+        // Of those who are awake somebody may have heard of one in the middle of an answer.
+        self.take_passed();
         let mut found = if asleep { Found::Asleep } else { Found::Quiet };
         // Whoever has made turns is busy, be there others who sleep.
         if self.turns != *seen {

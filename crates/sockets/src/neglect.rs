@@ -72,8 +72,6 @@ impl World {
             }
         }
         self.shared = all;
-        // Others may have left somebody to this one meanwhile, which came in the middle of an answer.
-        self.take_passed();
     }
 
     fn leave_for_now(&mut self, slot: Slot) {

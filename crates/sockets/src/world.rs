@@ -419,8 +419,9 @@ impl World {
         self.woken(bell);
         bell.falls_asleep(self.table.part());
         self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
-        // A turn that is made in this rings the bell, if there is something for who is about to sleep.
+        // What these find rings the bell, if there is something for who is about to sleep.
         self.leave_neglected();
+        self.take_passed();
         self.what_wakes(rest);
     }
 
@@ -515,6 +516,8 @@ impl World {
         } else if self.host.is_to_be_left() {
             self.leave_host(outside);
         }
+        // It was read, and wakes nobody any more.
+        self.take_passed();
     }
 
     /// What is still on the stack ends.

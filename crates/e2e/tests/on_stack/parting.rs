@@ -36,8 +36,9 @@ const LONG: Duration = Duration::from_secs(10);
 /// Connections that a child takes, each asked a little later.
 const CHANGES: u32 = 128;
 const STEP: Duration = Duration::from_micros(150);
-/// Connections to workers that take turns.
-const TURNS: usize = 40;
+/// Connections to workers that take turns, and how often these are started anew: after a while the port is the kernel's.
+const TURNS: usize = 12;
+const STARTS: usize = 4;
 /// A peer sends again after 200 ms (TCP_RTO_MIN).
 const RETRANSMISSION: Duration = Duration::from_millis(190);
 
@@ -253,9 +254,9 @@ fn who_comes_to_a_worker_that_waits_for_its_turn_waits_with_it() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("turns")?;
     let scratch = Scratch::new()?;
-    for how in [&[][..], &["set"]] {
+    let hosts = Hosts::new("turns")?;
+    for how in [&[][..], &["set"]].into_iter().cycle().take(2 * STARTS) {
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         command.arg(artifact::source("py/turns.py")).arg(PORT.to_string());
         command.arg(scratch.path("lock")).args(how);
@@ -267,7 +268,8 @@ fn who_comes_to_a_worker_that_waits_for_its_turn_waits_with_it() -> Result<()> {
             stream.read_exact(&mut [0]).with_context(|| format!("{how:?}"))?;
         }
         drop(server);
-        hosts.check_nothing_left(PORT)?;
+        wait_until("nobody listens any more", || Ok(!hosts.ours.listens(PORT)))?;
     }
+    hosts.check_nothing_left(PORT)?;
     Ok(())
 }
