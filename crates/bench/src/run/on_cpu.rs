@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::place::Cores;
+
 /// Time of a process and its children so far (those that it waits for not counted), with all threads that
 /// they have now.
 pub(super) fn on_cpu(pid: u32) -> Result<Duration> {
@@ -22,4 +24,23 @@ pub(super) fn on_cpu(pid: u32) -> Result<Duration> {
         }
     }
     Ok(total)
+}
+
+/// The unit of /proc/stat: USER_HZ, which is 100 on every machine that this runs on.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long these two processors have had nothing to do so far. What is left of the time is all that was done there,
+/// interrupts included, which count as nobody's where they come while everybody sleeps.
+pub(super) fn idle(cores: Cores) -> Result<Duration> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let of = |core: usize| {
+        let name = format!("cpu{core}");
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(&name));
+        // proc_stat(5): idle and iowait are the fourth and the fifth.
+        let ticks = line?.split_whitespace().skip(4).take(2).map(str::parse::<u32>);
+        Some(TICK * ticks.collect::<Result<Vec<_>, _>>().ok()?.into_iter().sum())
+    };
+    let both = of(cores.server).zip(of(cores.client));
+    let (server, client) = both.context("understanding /proc/stat")?;
+    Ok(server + client)
 }

@@ -10,13 +10,14 @@ pub(super) mod redis;
 pub(super) mod trip;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use uncork_lab::place::{DEVICE, NEAR};
 
-use super::on_cpu::on_cpu;
+use super::on_cpu::{idle, on_cpu};
 use crate::launch::Way;
+use crate::place::Cores;
 
 /// What needs root beside the namespaces.
 const PRIVILEGE: &str = "packet sockets and eBPF";
@@ -41,12 +42,14 @@ impl Server {
         Self { pid, at: (NEAR, port).into() }
     }
 
-    /// What `ask` tells, behind how many of them the server has done in a second of its processor time.
-    fn observe(self, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
-        let before = on_cpu(self.pid)?;
+    /// Requests in a second of the server's processor time, those in a second, and those in a second of what both
+    /// processors did, be it the server's, its client's, or nobody's.
+    fn observe(self, cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
+        let (before, begun, rested) = (on_cpu(self.pid)?, Instant::now(), idle(cores)?);
         let Asked { requests, rate } = ask()?;
         let cpu = on_cpu(self.pid)?.saturating_sub(before);
-        Ok(vec![requests / cpu.as_secs_f64(), rate])
+        let busy = (begun.elapsed() * 2).saturating_sub(idle(cores)?.saturating_sub(rested));
+        Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64()])
     }
 }
 

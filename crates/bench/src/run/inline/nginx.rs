@@ -27,8 +27,9 @@ struct Load {
     /// Whether our server spins.
     spins: bool,
     reception: Reception,
-    /// Of the requests a second of processor time, and of those a second.
-    bars: [Option<Bar>; 2],
+    /// Of the requests a second of the server's processor time, of those a second, and of those a second of what both
+    /// processors did.
+    bars: [Option<Bar>; 3],
 }
 
 const KEPT: Load = Load {
@@ -36,7 +37,7 @@ const KEPT: Load = Load {
     arguments: &["-c64"],
     spins: false,
     reception: Reception::Own,
-    bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0))],
+    bars: [Some(Bar::AtLeast(1.3)), Some(Bar::AtLeast(1.0)), None],
 };
 
 const CLOSED: Load = Load {
@@ -44,7 +45,7 @@ const CLOSED: Load = Load {
     arguments: &["-c64", "-H", "Connection: close"],
     spins: false,
     reception: Reception::Own,
-    bars: [Some(Bar::AtLeast(1.3)), None],
+    bars: [Some(Bar::AtLeast(1.3)), None, None],
 };
 
 /// Too few to keep both ends at work, unless the first answers leave while the others are made.
@@ -53,7 +54,7 @@ const FEW: Load = Load {
     arguments: &["-c8"],
     spins: false,
     reception: Reception::Senders,
-    bars: [None, None],
+    bars: [None, None, None],
 };
 
 /// What is asked of the server's processor time is asked wherever that counts the reception.
@@ -70,7 +71,7 @@ const LOADS: [Load; 7] = [
         arguments: &["-c1"],
         spins: true,
         reception: Reception::Senders,
-        bars: [None, Some(Bar::AtLeast(2.5))],
+        bars: [None, Some(Bar::AtLeast(2.5)), None],
     },
 ];
 
@@ -102,7 +103,11 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
     let mut rows = Vec::new();
     for (at, load) in LOADS.iter().enumerate() {
-        let figures = ["requests a CPU-second of the server", "requests a second"];
+        let figures = [
+            "requests a CPU-second of the server",
+            "requests a second",
+            "requests a CPU-second of both ends",
+        ];
         for (figure, (what, bar)) in figures.iter().zip(&load.bars).enumerate() {
             let (name, reception) = (load.name, load.reception.name());
             let what = format!(
@@ -133,7 +138,7 @@ pub(super) fn ask(
         .arg(format!("http://{}/", server.at))
         .core(cores.client);
     let command = within(from, &job.command(bed.tools)?)?;
-    server.observe(|| {
+    server.observe(cores, || {
         let text = run_to_end(command, "wrk", LIMIT)?;
         Ok(Asked { requests: requests(&text)?, rate: rate(&text)? })
     })

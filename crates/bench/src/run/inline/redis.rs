@@ -57,6 +57,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         };
         rows.push(row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)));
         rows.push(row(1, "requests a second"));
+        rows.push(row(2, "requests a CPU-second of both ends"));
     }
     Ok(rows)
 }
@@ -68,7 +69,7 @@ fn ask(bed: &Bed<'_>, from: &Namespace, server: Server, cores: Cores) -> Result<
         .args(["-t", "get", "-c", "50", "-n", &requests.to_string()])
         .core(cores.client);
     let command = within(from, &job.command(bed.tools)?)?;
-    server.observe(|| {
+    server.observe(cores, || {
         let text = run_to_end(command, "redis-benchmark", LIMIT)?;
         let rate = rate(&text).context("understanding redis-benchmark")?;
         Ok(Asked { requests: requests.into(), rate })
