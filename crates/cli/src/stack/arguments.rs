@@ -300,7 +300,7 @@ used, 3 a privilege is missing.";
 /// What takes a privilege is done here: devices are opened, packets steered, and peers of what dies reset. Programs
 /// have their stacks on their own threads, as with a guardian of their own, and need nothing. Needs what `uncork run
 /// --stack` needs (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, Linux 6.6) and root, for the file that tells programs where it
-/// is. Runs until it is ended; uncorkd.service has systemd start it.
+/// is. Runs until it is ended; uncorkd.service has systemd start it, which is told when programs can come (Type=notify).
 #[derive(Debug, Default, Args)]
 #[command(after_help = GUARD_HELP)]
 pub(super) struct Guardian {

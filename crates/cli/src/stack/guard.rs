@@ -8,6 +8,7 @@ use uncork_guard::{Error, Guard, Plan, devices, permitted};
 use super::DONE;
 use super::arguments::Guardian;
 use super::limits::raise_descriptors;
+use super::manager::tell_ready;
 use super::signals::Signals;
 use crate::arguments::queues;
 use crate::failure::Failure;
@@ -36,6 +37,7 @@ pub(super) fn guard(wanted: &Guardian) -> Result<i32, Failure> {
         shown(&devices.join(", ")),
         name.option("--guardian")
     ));
+    tell_ready();
     let ended = guard.until(end).run();
     // Nobody is to come any more.
     drop(claim);

@@ -4,6 +4,7 @@ mod arguments;
 mod ask;
 mod guard;
 pub(crate) mod limits;
+mod manager;
 mod signals;
 mod start;
 mod table;

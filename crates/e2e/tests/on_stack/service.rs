@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -60,9 +61,16 @@ impl<'a> Service<'a> {
         command.arg("--no-new-privs").arg(scratch.path("uncork"));
         command.args(["stack", "guard", "--dev", "eth0", "--name", &name]);
         command.args(["--group", &GROUP.to_string()]);
+        // As its unit has it started (Type=notify).
+        let manager = UnixDatagram::bind(scratch.path("notify"))?;
+        manager.set_read_timeout(Some(LONG))?;
+        command.env("NOTIFY_SOCKET", scratch.path("notify"));
         let guardian = Daemon::start(command, &scratch.path("guardian.log"))?;
         let service = Self { hosts, scratch, name, guardian };
-        wait_until("the guardian is ready", || Ok(service.guardian.said().contains("--guardian")))?;
+        let mut heard = [0; 64];
+        let count = manager.recv(&mut heard).with_context(|| service.guardian.said())?;
+        ensure!(&heard[..count] == b"READY=1" && service.place().exists(), "it is not ready");
+        fs::remove_file(scratch.path("notify"))?;
         Ok(service)
     }
 

@@ -22,6 +22,7 @@ use self::instances::Instances;
 use super::DONE;
 use super::arguments::{self, Start};
 use super::limits::raise_descriptors;
+use super::manager::tell_ready;
 use super::signals::Signals;
 use crate::arguments::Driver;
 use crate::environment::Environment;
@@ -109,6 +110,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
         claim.publish(&told(&wanted, &guardian))?;
         // Whoever started it may not be interested.
         let _ = print(&ready(&wanted, &guardian));
+        tell_ready();
         instances.look_after(&signals, &guardian.until)?;
     }
     // Nobody is to come any more.
