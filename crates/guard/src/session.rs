@@ -161,6 +161,11 @@ impl Session {
         self.given.insert(ends);
     }
 
+    /// Those that its instance has given it, and that are not the kernel's.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &Ends> {
+        self.given.iter()
+    }
+
     /// This one is the kernel's now, or over. The kernel's socket has the port itself.
     pub(crate) fn gave_away(&mut self, ends: &Ends) {
         self.given.remove(ends);

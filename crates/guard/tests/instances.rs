@@ -417,6 +417,41 @@ fn a_program_makes_the_kernels_only_what_its_instance_gives_it() {
 }
 
 #[test]
+fn what_the_kernel_did_not_take_is_nobodys_and_its_port_free() {
+    if is_skipped("what_the_kernel_did_not_take_is_nobodys_and_its_port_free") {
+        return;
+    }
+    let link = Link::with_instances("untaken", &[], 1);
+    let mut instance = link.instance(0);
+    let mut guest = attach(&link, &mut instance, 0);
+    let mut neighbour = attach(&link, &mut instance, 0);
+    let (local, other_end) = (end(OURS, 40_000), end(OURS, 40_001));
+    let remote = end(THEIRS, 4000);
+    let (bound, other) = (bind(&link, local), bind(&link, other_end));
+    guest.client.own_connection(local, remote, bound.as_fd()).unwrap();
+    guest.client.own_connection(other_end, remote, other.as_fd()).unwrap();
+    // It says so.
+    instance.give(guest.program, local, remote).unwrap();
+    guest.client.over(&[], &[(local, remote)]).unwrap();
+    guest.client.settle().unwrap();
+    neighbour.client.own_connection(local, remote, bound.as_fd()).unwrap();
+    // It is dead before it could.
+    instance.give(guest.program, other_end, remote).unwrap();
+    drop(guest);
+    let owned = || neighbour.client.own_connection(other_end, remote, other.as_fd());
+    wait_until(owned);
+}
+
+/// The guardian finds out that somebody is gone when it looks again.
+fn wait_until<E: std::fmt::Debug>(mut done: impl FnMut() -> Result<(), E>) {
+    let patience = Instant::now() + Duration::from_secs(5);
+    while let Err(error) = done() {
+        assert!(Instant::now() < patience, "{error:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances() {
     if is_skipped("when_a_program_dies_its_ports_go_and_its_connections_stay_the_instances") {
         return;

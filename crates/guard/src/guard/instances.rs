@@ -250,9 +250,13 @@ impl Guard {
         Ok(())
     }
 
-    /// A program is dead. Its connections are its instance's, which hears of it by their sockets.
+    /// A program is dead. Its connections are its instance's, which hears of it by their sockets; but not those that it was about
+    /// to make the kernel's.
     pub(super) fn bury_guest(&mut self, guest: &Session, instance: Engine) {
         let Some(at) = self.peer_of(instance) else { return };
+        for ends in guest.given() {
+            let _ = self.forget_opened(at, ends);
+        }
         let program = guest.engine.0.get();
         for local in guest.asked() {
             let session = self.peers[at].session.as_mut();

@@ -136,14 +136,33 @@ impl Guard {
         if !matches!(self.session(at).map(|session| session.role), Ok(Role::Guest(_))) {
             return self.let_over_of_stack(at, closed, over);
         }
-        // Its instance may have opened it by now.
         for (local, remote) in over.iter().map(|ends| both_plain(*ends)) {
+            if self.lose_given(at, &(local, remote)) {
+                continue;
+            }
+            // Its instance may have opened it by now.
             let had = self.session_mut(at).is_ok_and(|session| session.remove(&(local, remote)));
             if had {
                 let word = |program| Reply::RevokedConnection { program, local, remote };
                 self.tell_later(at, word);
             }
         }
+    }
+
+    /// The kernel has not taken a connection that an instance has given to one of its programs: it is nobody's. False if it
+    /// was none such.
+    fn lose_given(&mut self, at: usize, ends: &Ends) -> bool {
+        if !self.session(at).is_ok_and(|session| session.given().any(|given| given == ends)) {
+            return false;
+        }
+        if let Ok(Some(instance)) = self.instance_of(at) {
+            let _ = self.forget_opened(instance, ends);
+        }
+        // One that has come to a listener was not opened.
+        if let Ok(session) = self.session_mut(at) {
+            session.gave_away(ends);
+        }
+        true
     }
 
     fn let_over_of_stack(&mut self, at: usize, closed: &[Ends], over: &[Ends]) {

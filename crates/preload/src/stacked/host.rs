@@ -89,6 +89,22 @@ impl Guardian {
         socket: BorrowedFd<'_>,
         inet6: bool,
     ) -> Result<(), Reason> {
+        let filled = self.try_to_fill(detached, socket, inet6);
+        let client = self.client()?;
+        if filled.is_err() && client.attaches() {
+            // The instance knows no more of it. One that the kernel has is not meant.
+            let ends = (detached.snapshot.local, detached.snapshot.remote);
+            let _ = client.over(&[], &[ends]);
+        }
+        filled
+    }
+
+    fn try_to_fill(
+        &mut self,
+        detached: &Detached,
+        socket: BorrowedFd<'_>,
+        inet6: bool,
+    ) -> Result<(), Reason> {
         let snapshot = &detached.snapshot;
         let client = self.client()?;
         client.repair(snapshot, socket, inet6).map_err(|error| reason(&error))?;
