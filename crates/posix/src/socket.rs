@@ -86,6 +86,22 @@ pub mod flag {
     }
 }
 
+/// Options that the program has set, whose values do not tell that ([`Socket::chosen`]).
+pub mod chosen {
+    /// SO_SNDBUF.
+    pub const SEND_BUFFER: u32 = 1 << 0;
+    /// SO_RCVBUF.
+    pub const RECEIVE_BUFFER: u32 = 1 << 1;
+    /// TCP_MAXSEG.
+    pub const MAX_SEGMENT: u32 = 1 << 2;
+    /// TCP_CONGESTION.
+    pub const CONGESTION: u32 = 1 << 3;
+    /// TCP_QUICKACK.
+    pub const QUICK_ACK: u32 = 1 << 4;
+    /// TCP_SYNCNT.
+    pub const SYN_RETRIES: u32 = 1 << 5;
+}
+
 /// Where held bytes are ([`Socket::held`]).
 pub mod held {
     /// In the kernel, under MSG_MORE.
@@ -123,6 +139,11 @@ pub struct Socket {
     pub epoll: AtomicI32,
     /// The listener that it was accepted from, plus one.
     pub listener: AtomicI32,
+    /// [`chosen`], before it was connected or listened.
+    pub chosen: AtomicU32,
+    /// An option that was set by then and that only the kernel knows: its level in the upper half, its name in the
+    /// lower.
+    pub kernels_option: AtomicU32,
     /// Bursts that ended.
     pub bursts: AtomicU64,
     /// Writes sent unheld because the rhythm said that they were the last.
@@ -144,6 +165,8 @@ impl Socket {
         self.epoll.store(0, Relaxed);
         self.listener.store(0, Relaxed);
         self.late_error.store(0, Relaxed);
+        self.chosen.store(0, Relaxed);
+        self.kernels_option.store(0, Relaxed);
         self.full_bytes.store(0, Relaxed);
         self.writes.store(0, Relaxed);
         self.bytes.store(0, Relaxed);

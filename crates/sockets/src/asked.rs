@@ -216,7 +216,8 @@ impl Asked {
                 self.congestion = match value.split(|octet| *octet == 0).next() {
                     Some(b"cubic") => Algorithm::Cubic,
                     Some(b"reno") => Algorithm::NewReno,
-                    _ => return Err(Errno::ENOENT),
+                    // The kernel may have it.
+                    _ => return Ok(Meaning::Other),
                 };
                 SocketOption::Congestion(self.congestion)
             }

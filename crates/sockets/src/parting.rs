@@ -1,9 +1,12 @@
 //! The privileged half is told to end, as a service that is started anew, and says so: what is on the stack becomes the
 //! kernel's while somebody is there who can make it so. (If it dies instead: [`World::look_at_host`].)
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+
+use crate::Sockets;
 use crate::outside::Outside;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
@@ -11,6 +14,29 @@ use crate::world::World;
 const WHY: &str = "the guardian was told to end";
 /// How long the kernel may take for connections that the program has closed.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+impl<O: Outside> Sockets<O> {
+    /// A listener is the kernel's alone from now on, and who waits there is accepted as one of the kernel's.
+    ///
+    /// # Errors
+    ///
+    /// EBADF and its kin if it is none.
+    pub fn leave_to_kernel(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
+        self.call(fd, |world| {
+            let slot = world.table.slot(fd)?;
+            let socket = world.table.get(slot).filter(|socket| socket.is_listener());
+            socket.ok_or(Errno::EINVAL)?;
+            world.give_listener_to_kernel(slot);
+            if let Some(Socket { kind: Kind::Listener(listener), .. }) = world.table.get(slot) {
+                listener.reason = Some(why.to_owned());
+            }
+            for fd in world.table.descriptors_of(slot) {
+                (world.tell)(fd, Err(why));
+            }
+            Ok(())
+        })
+    }
+}
 
 impl World {
     /// Parts from the privileged half, which waits for that.

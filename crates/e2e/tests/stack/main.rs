@@ -8,9 +8,10 @@ use rig::{MAPPED, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stack
 use uncork_e2e::alone;
 
 /// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 10] = [
+const IN_EVERY_WAY: [&str; 11] = [
     "stack_names",
     "stack_options",
+    "stack_chosen",
     "stack_octets",
     "stack_ends",
     "stack_waits",
@@ -49,6 +50,12 @@ fn names_connect_or_listen_tell_something_else() -> Result<()> {
 fn options_or_flags_read_back_differently() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_options")
+}
+
+#[test]
+fn what_is_chosen_before_there_is_a_connection_is_lost() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_chosen")
 }
 
 #[test]

@@ -44,7 +44,16 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
             return result;
         }
         let call = || real::setsockopt()(fd, level, name, value, len);
-        let Some(at) = POSIX.find(fd).filter(|_| option != Opt::Other) else { return call() };
+        let Some(at) = POSIX.find(fd) else { return call() };
+        let note = |result| {
+            if result == 0 {
+                stacked::chosen::was_set(at.socket, (level, name), value, len);
+            }
+            result
+        };
+        if option == Opt::Other {
+            return note(call());
+        }
         let readable = !value.is_null() && len as usize >= size_of::<c_int>();
         let on = readable && value.cast::<c_int>().read_unaligned() != 0;
         POSIX.setting(at, option, on);
@@ -52,7 +61,7 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
         if result == 0 {
             POSIX.was_set(at, option, on);
         }
-        result
+        note(result)
     }
 }
 

@@ -13,7 +13,9 @@ use uncork_posix::socket::flag;
 use uncork_posix::whereabouts::OnStack;
 use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
 
-use super::{SOCKETS, accepting, aliases, done, fail, faults, handlers, has, is_on, mark, places};
+use super::{
+    SOCKETS, accepting, aliases, chosen, done, fail, faults, handlers, has, is_on, mark, places,
+};
 use crate::raw::raw;
 use crate::shims::descriptors;
 use crate::{POSIX, linux, real, table};
@@ -22,7 +24,7 @@ use crate::{POSIX, linux, real, table};
 pub(super) const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
 
 /// What a listener passes on to its connections, or a socket to its own.
-const OPTIONS: [(c_int, c_int, usize); 13] = [
+pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
     (libc::SOL_TCP, libc::TCP_NODELAY, 4),
     (libc::SOL_TCP, libc::TCP_CORK, 4),
     (libc::SOL_SOCKET, libc::SO_LINGER, 8),
@@ -36,6 +38,7 @@ const OPTIONS: [(c_int, c_int, usize); 13] = [
     (libc::SOL_TCP, libc::TCP_USER_TIMEOUT, 4),
     (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, 4),
     (libc::SOL_IP, libc::IP_TOS, 4),
+    (libc::SOL_IPV6, libc::IPV6_TCLASS, 4),
 ];
 
 /// An option of the kernel's descriptor.
@@ -81,6 +84,7 @@ pub(super) fn asked_of(fd: c_int) -> Asked {
             let _ = asked.set(level, name, &value);
         }
     }
+    chosen::tell(fd, &mut asked);
     asked
 }
 
@@ -129,6 +133,9 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     let Some((local, ipv6)) = local_of(fd) else { return };
     if local.ip().is_loopback() {
         return places::kernels(fd, "it listens at an address of the loopback device");
+    }
+    if let Some(why) = chosen::why_kernels(fd) {
+        return places::kernels(fd, &why);
     }
     let asked = asked_of(fd);
     let is_new = !has(fd);
@@ -394,12 +401,23 @@ pub(crate) unsafe fn set_option(
     match SOCKETS.set_option(fd, level, name, bytes) {
         Ok(true) if SOCKETS.is_listener(fd) => None,
         Ok(true) => Some(0),
-        Ok(false) => {
-            // Only the kernel knows what it means.
-            let why = format!("only the kernel knows an option that it has set: {level}, {name}");
-            super::hand_over_if_ours(fd, &why);
+        Ok(false) if SOCKETS.is_listener(fd) && chosen::is_for_the_stack(level, name, bytes) => {
             None
         }
+        // Only the kernel knows what it means, if anybody does.
+        // SAFETY: as promised.
+        Ok(false) => match unsafe { raw!(SYS_setsockopt, fd, level, name, value, len) } {
+            Err(error) if matches!(error.0, libc::ENOPROTOOPT | libc::ENOENT) => {
+                Some(crate::raw::fail(error) as c_int)
+            }
+            _ => {
+                let why = chosen::why(level.cast_unsigned(), name.cast_unsigned());
+                if SOCKETS.leave_to_kernel(fd, &why).is_err() {
+                    super::hand_over_if_ours(fd, &why);
+                }
+                None
+            }
+        },
         Err(error) => Some(fail(error) as c_int),
     }
 }

@@ -13,7 +13,7 @@ use uncork_sockets::name;
 use super::calls::{
     ASKED_FOR, asked_of, is_kernels, is_non_blocking, is_v6_only, local_of, option_of,
 };
-use super::{SOCKETS, aliases, done, fail, faults, handlers, has, is_on, places};
+use super::{SOCKETS, aliases, chosen, done, fail, faults, handlers, has, is_on, places};
 use crate::raw::raw;
 use crate::{POSIX, real};
 
@@ -51,6 +51,9 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     }
     if aliases::is_elsewhere(fd) {
         return kernels(aliases::ELSEWHERE);
+    }
+    if let Some(why) = chosen::why_kernels(fd) {
+        return kernels(&why);
     }
     let others = aliases::others(fd);
     if aliases::are_standard(&others) {

@@ -7,6 +7,7 @@
 mod accepting;
 mod aliases;
 mod calls;
+pub(crate) mod chosen;
 mod connecting;
 mod faults;
 mod handing;

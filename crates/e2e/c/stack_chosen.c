@@ -1,0 +1,134 @@
+/* What is chosen before there is a connection, or of a listener, counts for the connection. */
+#include "far.h"
+#include <linux/filter.h>
+
+static struct sock_filter none_passes[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+static const struct sock_fprog filter = {1, none_passes};
+
+static const struct choice {
+    const char *what;
+    int level, name;
+    const void *value;
+    socklen_t length;
+    bool reads; /* What is read back is the same on all kernels. */
+} choices[] = {
+    {"nothing", 0, 0, NULL, 0, false},
+    {"SO_SNDBUF", SOL_SOCKET, SO_SNDBUF, &(int){20000}, 4, true},
+    {"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, &(int){20000}, 4, true},
+    {"TCP_MAXSEG", IPPROTO_TCP, TCP_MAXSEG, &(int){600}, 4, true},
+    {"TCP_CONGESTION", IPPROTO_TCP, TCP_CONGESTION, "reno", 4, true},
+    {"TCP_QUICKACK", IPPROTO_TCP, TCP_QUICKACK, &(int){0}, 4, false},
+    {"TCP_SYNCNT", IPPROTO_TCP, TCP_SYNCNT, &(int){2}, 4, true},
+    {"TCP_KEEPIDLE", IPPROTO_TCP, TCP_KEEPIDLE, &(int){77}, 4, true},
+    {"IP_TOS", IPPROTO_IP, IP_TOS, &(int){0x20}, 4, true},
+    {"IPV6_TCLASS", IPPROTO_IPV6, IPV6_TCLASS, &(int){0x20}, 4, true},
+    {"SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, &(int){3}, 4, true},
+    {"SO_MARK", SOL_SOCKET, SO_MARK, &(int){7}, 4, true},
+    {"SO_TIMESTAMP", SOL_SOCKET, SO_TIMESTAMP, &(int){1}, 4, true},
+    {"SO_OOBINLINE", SOL_SOCKET, SO_OOBINLINE, &(int){1}, 4, true},
+    {"IP_TTL", IPPROTO_IP, IP_TTL, &(int){33}, 4, true},
+    {"TCP_INQ", IPPROTO_TCP, TCP_INQ, &(int){1}, 4, true},
+    {"TCP_LINGER2", IPPROTO_TCP, TCP_LINGER2, &(int){5}, 4, true},
+    {"SO_BINDTODEVICE", SOL_SOCKET, SO_BINDTODEVICE, "lo", 3, true},
+    {"SO_ATTACH_FILTER", SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter, false},
+};
+
+static void set(int fd, const struct choice *choice)
+{
+    if (choice->value)
+        printf(" %s", result(setsockopt(fd, choice->level, choice->name, choice->value, choice->length)));
+}
+
+/* What is read back, control octets that come with what the other end sends, and whether that comes. */
+static void use(int fd, int at, const struct choice *choice)
+{
+    unsigned char value[64] = {0};
+    socklen_t length = sizeof value;
+    if (choice->reads && getsockopt(fd, choice->level, choice->name, value, &length) == 0)
+        for (socklen_t each = 0; each < length && each < 8; each++)
+            printf("%s%02x", each ? "" : ", then ", value[each]);
+    char bytes[16], control[256];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    far_ok(far("put %d abc", at));
+    printf(", %s", poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000) == 1 ? "comes" : "does not come");
+    printf(" %s", result(recvmsg(fd, &message, MSG_DONTWAIT)));
+    printf(" with %d", (int)message.msg_controllen);
+}
+
+/* Nobody answers where the other end is not to be reached: that is not waited for. */
+static void connects(const struct choice *choice)
+{
+    struct sockaddr_storage name;
+    int port = atoi(far("listen 0 %s", far_address));
+    socklen_t length = far_name(&name, far_address, port);
+    int fd = far_socket(SOCK_NONBLOCK);
+    printf("%s, then connect:", choice->what);
+    set(fd, choice);
+    int begun = connect(fd, (struct sockaddr *)&name, length);
+    if (begun && errno != EINPROGRESS) {
+        printf(", connect %s\n", result(begun));
+        close(fd);
+        return;
+    }
+    int ready = poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 300);
+    printf(", %s", ready == 1 ? "connected" : "nobody answers");
+    if (ready == 1) {
+        far_ok(far("accept 0 0"));
+        use(fd, 0, choice);
+    }
+    printf("\n");
+    close(fd);
+}
+
+static void accepts(const struct choice *choice, bool before)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, 0);
+    int fd = socket(name.ss_family, SOCK_STREAM, 0);
+    printf("%s, %s listen:", choice->what, before ? "then" : "behind");
+    if (before)
+        set(fd, choice);
+    if (bind(fd, (struct sockaddr *)&name, length) || listen(fd, 8) || getsockname(fd, (struct sockaddr *)&name, &length))
+        fail("listen");
+    struct pollfd ready = {fd, POLLIN, 0};
+    poll(&ready, 1, 0);
+    if (!before)
+        set(fd, choice);
+    /* Whoever drops all would have the other host wait for a minute. */
+    if (choice->name != SO_ATTACH_FILTER || choice->level != SOL_SOCKET) {
+        const char *answer = far("connect 0 %s %d", near_address, far_port(&name));
+        if (!atoi(answer)) {
+            printf(", the other end: %s\n", answer);
+            close(fd);
+            return;
+        }
+        int own = accept(fd, NULL, NULL);
+        printf(", accept %s", own < 0 ? result(own) : "ok");
+        use(own, 0, choice);
+        close(own);
+    }
+    printf("\n");
+    close(fd);
+}
+
+/* One that nobody knows changes nothing. */
+static void unknown(void)
+{
+    int fd = near_connected(0);
+    printf("unknown ones: %s", result(setsockopt(fd, IPPROTO_TCP, 777, &(int){1}, 4)));
+    printf(" %s\n", result(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nothing", 7)));
+    close(fd);
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    for (size_t at = 0; at < sizeof choices / sizeof *choices; at++) {
+        connects(&choices[at]);
+        accepts(&choices[at], true);
+        accepts(&choices[at], false);
+    }
+    unknown();
+    return 0;
+}

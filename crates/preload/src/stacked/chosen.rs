@@ -1,0 +1,156 @@
+//! What a program chooses by setsockopt(2) before there is a connection, or for those that are to come to a listener. Most the
+//! kernel's descriptor tells when it is asked; of some it tells a value whether somebody has chosen that or not, so
+//! it is noted who has; and of some only the kernel knows the meaning: such a socket stays its.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{c_int, c_void, socklen_t};
+use uncork_posix::socket::{Socket, chosen};
+use uncork_sockets::{Asked, Meaning};
+
+use super::calls::{OPTIONS, option_of};
+use super::faults;
+use crate::POSIX;
+
+/// TCP_CA_NAME_MAX.
+const NAME_BYTES: usize = 16;
+
+/// Options that are told with what the kernel's descriptor says of them: level, name, octets, and the bit that says that
+/// somebody has chosen it.
+const NOTED: [(c_int, c_int, usize, u32); 6] = [
+    (libc::SOL_SOCKET, libc::SO_SNDBUF, 4, chosen::SEND_BUFFER),
+    (libc::SOL_SOCKET, libc::SO_RCVBUF, 4, chosen::RECEIVE_BUFFER),
+    (libc::SOL_TCP, libc::TCP_MAXSEG, 4, chosen::MAX_SEGMENT),
+    (libc::SOL_TCP, libc::TCP_CONGESTION, NAME_BYTES, chosen::CONGESTION),
+    (libc::SOL_TCP, libc::TCP_QUICKACK, 4, chosen::QUICK_ACK),
+    (libc::SOL_TCP, libc::TCP_SYNCNT, 4, chosen::SYN_RETRIES),
+];
+
+/// linux/in.h, linux/in6.h, asm-generic/socket.h, linux/tcp.h: those that libc does not have.
+const IP_LOCAL_PORT_RANGE: c_int = 51;
+const IPV6_FREEBIND: c_int = 78;
+const SO_PREFER_BUSY_POLL: c_int = 69;
+const SO_BUSY_POLL_BUDGET: c_int = 70;
+const SO_TXREHASH: c_int = 74;
+const TCP_FASTOPEN_KEY: c_int = 33;
+const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+
+/// Whether an option changes nothing that a peer or the program could miss on the stack: it is about names and ports, which are the
+/// kernel's to give, or a hint how to be quicker.
+fn is_harmless(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_REUSEADDR
+                | libc::SO_REUSEPORT
+                | libc::SO_DEBUG
+                | libc::SO_BROADCAST
+                | libc::SO_BUSY_POLL
+                | libc::SO_INCOMING_CPU
+                | SO_PREFER_BUSY_POLL
+                | SO_BUSY_POLL_BUDGET
+                | SO_TXREHASH
+        ),
+        libc::SOL_TCP => matches!(
+            name,
+            libc::TCP_DEFER_ACCEPT
+                | libc::TCP_FASTOPEN
+                | libc::TCP_FASTOPEN_CONNECT
+                | TCP_FASTOPEN_KEY
+                | TCP_FASTOPEN_NO_COOKIE
+                | libc::TCP_THIN_LINEAR_TIMEOUTS
+                | libc::TCP_THIN_DUPACK
+        ),
+        libc::SOL_IP => {
+            matches!(name, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_FREEBIND | IP_LOCAL_PORT_RANGE)
+        }
+        libc::SOL_IPV6 => matches!(name, libc::IPV6_V6ONLY | IPV6_FREEBIND),
+        _ => false,
+    }
+}
+
+/// Whether the stack has this one.
+fn is_known(level: c_int, name: c_int, value: &[u8]) -> bool {
+    if (level, name) == (libc::SOL_TCP, libc::TCP_CONGESTION) {
+        let meaning = Asked::default().set(level, name, value);
+        return meaning.is_ok_and(|meaning| meaning != Meaning::Other);
+    }
+    let told = OPTIONS.iter().map(|(level, name, _)| (*level, *name));
+    let noted = NOTED.iter().map(|(level, name, ..)| (*level, *name));
+    told.chain(noted).any(|known| known == (level, name))
+}
+
+/// Whether that is how an option is unless somebody sets it: off.
+fn is_off(level: c_int, value: &[u8]) -> bool {
+    matches!(level, libc::SOL_SOCKET | libc::SOL_TCP) && value.iter().all(|octet| *octet == 0)
+}
+
+/// Whether the stack knows what an option means, or nothing is lost if it does not.
+pub(super) fn is_for_the_stack(level: c_int, name: c_int, value: &[u8]) -> bool {
+    is_harmless(level, name) || is_known(level, name, value) || is_off(level, value)
+}
+
+/// The kernel has accepted an option of a socket that is not on the stack.
+///
+/// # Safety
+/// As for setsockopt(2).
+pub(crate) unsafe fn was_set(
+    socket: &Socket,
+    (level, name): (c_int, c_int),
+    value: *const c_void,
+    len: socklen_t,
+) {
+    if !super::is_on() {
+        return;
+    }
+    // What the kernel has read of it at least: a number, or a name.
+    let is_name = (level, name) == (libc::SOL_TCP, libc::TCP_CONGESTION);
+    let most = if is_name { NAME_BYTES } else { size_of::<c_int>() };
+    let bytes: &[u8] = if faults::is_nowhere(value) {
+        &[]
+    } else {
+        // SAFETY: as promised: the kernel has read so many octets there.
+        unsafe { core::slice::from_raw_parts(value.cast::<u8>(), most.min(len as usize)) }
+    };
+    if !is_for_the_stack(level, name, bytes) {
+        socket.kernels_option.store(pack(level, name), Relaxed);
+        return;
+    }
+    let is_it = |noted: &&(c_int, c_int, usize, u32)| (noted.0, noted.1) == (level, name);
+    if let Some((.., bit)) = NOTED.iter().find(is_it) {
+        socket.chosen.fetch_or(*bit, Relaxed);
+    }
+}
+
+fn pack(level: c_int, name: c_int) -> u32 {
+    (level.cast_unsigned() & 0xffff) << 16 | name.cast_unsigned() & 0xffff
+}
+
+/// Why a socket is the kernel's for what was chosen of it.
+pub(super) fn why_kernels(fd: c_int) -> Option<String> {
+    let option = POSIX.find(fd)?.socket.kernels_option.load(Relaxed);
+    (option != 0).then(|| why(option >> 16, option & 0xffff))
+}
+
+/// The same of one option.
+pub(super) fn why(level: u32, name: u32) -> String {
+    format!("only the kernel knows an option that it has set: {level}, {name}")
+}
+
+/// Tells what was chosen.
+pub(super) fn tell(fd: c_int, asked: &mut Asked) {
+    let Some(bits) = POSIX.find(fd).map(|at| at.socket.chosen.load(Relaxed)) else { return };
+    for (level, name, bytes, bit) in NOTED {
+        if bits & bit == 0 {
+            continue;
+        }
+        let Some(mut value) = option_of(fd, level, name, bytes) else { continue };
+        if matches!(bit, chosen::SEND_BUFFER | chosen::RECEIVE_BUFFER)
+            && let Some(doubled) = value.first_chunk::<4>()
+        {
+            // The kernel tells twice what it was told (socket(7)).
+            value = (u32::from_ne_bytes(*doubled) / 2).to_ne_bytes().to_vec();
+        }
+        let _ = asked.set(level, name, &value);
+    }
+}
