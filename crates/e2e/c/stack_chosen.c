@@ -53,7 +53,9 @@ static void use(int fd, int at, const struct choice *choice)
     far_ok(far("put %d abc", at));
     printf(", %s", poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000) == 1 ? "comes" : "does not come");
     printf(" %s", result(recvmsg(fd, &message, MSG_DONTWAIT)));
-    printf(" with %d", (int)message.msg_controllen);
+    /* Stamps come some time after somebody has asked for them first. */
+    if (choice->name != SO_TIMESTAMP || choice->level != SOL_SOCKET)
+        printf(" with %d", (int)message.msg_controllen);
 }
 
 /* Nobody answers where the other end is not to be reached: that is not waited for. */
@@ -71,7 +73,8 @@ static void connects(const struct choice *choice)
         close(fd);
         return;
     }
-    int ready = poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 300);
+    bool is_cut_off = choice->level == SOL_SOCKET && (choice->name == SO_BINDTODEVICE || choice->name == SO_ATTACH_FILTER);
+    int ready = poll(&(struct pollfd){fd, POLLOUT, 0}, 1, is_cut_off ? 300 : 5000);
     printf(", %s", ready == 1 ? "connected" : "nobody answers");
     if (ready == 1) {
         far_ok(far("accept 0 0"));
