@@ -59,6 +59,13 @@ fn what_is_chosen_before_there_is_a_connection_is_lost() -> Result<()> {
 }
 
 #[test]
+fn calls_by_their_numbers_find_nothing_behind_a_descriptor() -> Result<()> {
+    let _alone = alone();
+    let all = ["octets", "options", "waits", "ends"];
+    all.iter().try_for_each(|name| same_on_the_stack(&format!("stack_{name}_by_number")))
+}
+
+#[test]
 fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_threads")

@@ -428,7 +428,7 @@ extern "C" fn watched(epfd: c_int, _: c_int, fd: c_int) {
 }
 
 /// epoll_ctl(2) where there may be something of the stack's.
-unsafe extern "C-unwind" fn epoll_ctl_hook(
+pub(crate) unsafe extern "C-unwind" fn epoll_ctl_hook(
     epfd: c_int,
     operation: c_int,
     fd: c_int,

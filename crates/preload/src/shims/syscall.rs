@@ -1,6 +1,8 @@
 //! syscall(2): programs and libraries that go around the libc functions by their numbers.
 
-use libc::{c_int, c_long, c_void, pid_t};
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{c_int, c_long, c_void, pid_t, sigset_t};
 use uncork_posix::Call;
 
 use crate::{POSIX, keeper, real, report, spin, stacked};
@@ -168,12 +170,45 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
     }
 }
 
+/// A mask of signals as the kernel reads it, which is shorter than libc's.
+struct Mask(Option<sigset_t>);
+
+impl Mask {
+    /// # Safety
+    /// The address of a mask of the kernel's, or null.
+    unsafe fn of(address: usize) -> Self {
+        if address == 0 {
+            return Self(None);
+        }
+        // SAFETY: a set of signals is a number of octets, and all of them may be zero.
+        let mut mask: sigset_t = unsafe { core::mem::zeroed() };
+        // SAFETY: as promised, and it is the shorter one.
+        unsafe {
+            (&raw mut mask).cast::<u64>().write((address as *const u64).read_unaligned());
+        }
+        Self(Some(mask))
+    }
+
+    /// # Safety
+    /// The address of an address of such a mask (pselect(2), C library/kernel differences), or null.
+    unsafe fn behind(address: usize) -> Self {
+        // SAFETY: as promised.
+        unsafe {
+            Self::of(if address == 0 { 0 } else { (address as *const usize).read_unaligned() })
+        }
+    }
+
+    fn as_ptr(&self) -> *const sigset_t {
+        self.0.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
+    }
+}
+
 /// The result of a call that has a shim of its own.
 ///
 /// # Safety
 /// As for the system call.
 unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
-    use super::{credentials, descriptors, options, poll, read, sendfile, sockets, write};
+    use super::{descriptors, options, poll, read, sendfile, sockets, write};
     let fd = a as c_int;
     // SAFETY: the arguments are those of the function of the same name; the shims written in
     // assembly have the prototype of their real function.
@@ -210,7 +245,55 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_getsockopt => {
                 options::getsockopt_hook(fd, b as c_int, c as c_int, d as _, e as _).into()
             }
+            libc::SYS_ioctl => options::ioctl_hook(fd, b as _, c).into(),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
+            libc::SYS_getsockname => sockets::getsockname_hook(fd, b as _, c as _).into(),
+            libc::SYS_getpeername => sockets::getpeername_hook(fd, b as _, c as _).into(),
+            libc::SYS_bind => sockets::bind(fd, b as _, c as u32).into(),
+            libc::SYS_listen => sockets::listen(fd, b as c_int).into(),
+            libc::SYS_recvmmsg => read::recvmmsg(fd, b as _, c as u32, d as c_int, e as _).into(),
+            libc::SYS_sendmmsg => write::sendmmsg(fd, b as _, c as u32, d as c_int).into(),
+            // The position is in two halves, of which the second has nothing on 64 bits.
+            libc::SYS_preadv2 => {
+                read::preadv2_hook(fd, b as _, c as c_int, d as _, f as c_int) as c_long
+            }
+            libc::SYS_pwritev2 => {
+                write::pwritev2_hook(fd, b as _, c as c_int, d as _, f as c_int) as c_long
+            }
             libc::SYS_poll => poll::poll(a as _, b as _, c as c_int).into(),
+            _ if !stacked::ON.load(Relaxed) => {
+                return by_name_of_kernels(number, [a, b, c, d, e, f]);
+            }
+            libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, Mask::of(d).as_ptr()).into(),
+            libc::SYS_select => poll::select(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_pselect6 => {
+                poll::pselect(fd, b as _, c as _, d as _, e as _, Mask::behind(f).as_ptr()).into()
+            }
+            libc::SYS_epoll_ctl => poll::epoll_ctl_hook(fd, b as c_int, c as c_int, d as _).into(),
+            libc::SYS_epoll_pwait => {
+                let mask = Mask::of(e);
+                poll::epoll_pwait(fd, b as _, c as c_int, d as c_int, mask.as_ptr()).into()
+            }
+            libc::SYS_epoll_pwait2 => {
+                let mask = Mask::of(e);
+                poll::epoll_pwait2(fd, b as _, c as c_int, d as _, mask.as_ptr()).into()
+            }
+            _ => return by_name_of_kernels(number, [a, b, c, d, e, f]),
+        }
+    };
+    Some(result)
+}
+
+/// The same of those that are not about what is on the stack.
+///
+/// # Safety
+/// As for the system call.
+unsafe fn by_name_of_kernels(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_long> {
+    use super::{credentials, poll, sockets};
+    let fd = a as c_int;
+    // SAFETY: as above.
+    let result = unsafe {
+        match number {
             libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
             libc::SYS_unshare => credentials::unshare(fd).into(),
             libc::SYS_setns => credentials::setns(fd, b as c_int).into(),

@@ -1,0 +1,3 @@
+/* The same by numbers. */
+#include "by_number.h"
+#include "stack_options.c"
