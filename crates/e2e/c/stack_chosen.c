@@ -1,6 +1,7 @@
 /* What is chosen before there is a connection, or of a listener, counts for the connection. */
 #include "far.h"
 #include <linux/filter.h>
+#include <sys/uio.h>
 
 static struct sock_filter none_passes[] = {{BPF_RET | BPF_K, 0, 0, 0}};
 static const struct sock_fprog filter = {1, none_passes};
@@ -124,6 +125,53 @@ static void unknown(void)
     close(fd);
 }
 
+/* libc's second names, and flags that recv(2) and preadv2(2) have for others. */
+extern ssize_t __read(int, void *, size_t), __write(int, const void *, size_t), __send(int, const void *, size_t, int);
+extern int __connect(int, const struct sockaddr *, socklen_t), __close(int), __fcntl(int, int, ...);
+extern int __poll(struct pollfd *, nfds_t, int);
+
+static void names(void)
+{
+    struct sockaddr_storage name;
+    char bytes[8];
+    struct iovec into = {bytes, 1};
+    int port = atoi(far("listen 0 %s", far_address));
+    socklen_t length = far_name(&name, far_address, port);
+    int fd = far_socket(0);
+    printf("second names: connect %s", result(__connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 0 0"));
+    far_count(port);
+    far_ok(far("put 0 abcdefg"));
+    struct pollfd ready = {fd, POLLIN, 0};
+    printf(", poll %d", __poll(&ready, 1, 1000));
+    printf(", read %s", result(__read(fd, bytes, 1)));
+    printf(" %c, flags %x", bytes[0], (unsigned)__fcntl(fd, F_GETFL));
+    const int flags[] = {MSG_MORE, MSG_CONFIRM, MSG_EOR, MSG_FASTOPEN};
+    for (int at = 0; at < 4; at++)
+        printf(", recv %s", result(recv(fd, bytes, 1, flags[at])));
+    printf(", preadv2 %s", result(preadv2(fd, &into, 1, -1, RWF_NOWAIT)));
+    printf(" %s", result(preadv2(fd, &into, 1, -1, RWF_HIPRI)));
+    printf(" and none %s", result(preadv2(fd, &into, 1, -1, RWF_NOWAIT)));
+    printf(", write %s", result(__write(fd, "a", 1)));
+    printf(", send %s\n", result(__send(fd, "b", 1, 0)));
+    __close(fd);
+    /* Its number is a file's now. */
+    FILE *file = tmpfile();
+    printf("a file: %s", result(write(fileno(file), "file", 4)));
+    fseek(file, 0, SEEK_END);
+    printf(" of %ld\n", ftell(file));
+    fclose(file);
+}
+
+/* What is of the other version of IP is nobody's. */
+static void versions(void)
+{
+    int fd = near_connected(0);
+    if (!strchr(far_address, ':'))
+        printf("IPV6_TCLASS by IPv4: %s\n", result(setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &(int){32}, 4)));
+    close(fd);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -133,5 +181,7 @@ int main(int count, char **arguments)
         accepts(&choices[at], false);
     }
     unknown();
+    names();
+    versions();
     return 0;
 }

@@ -166,3 +166,24 @@ macro_rules! passing_shim {
     )+ };
 }
 pub(crate) use passing_shim;
+
+/// `also_named!(name => other)`: a second name under which libc has a function, for those who call it by that.
+macro_rules! also_named {
+    ($($name:ident => $shim:path;)+) => { $(
+        /// See the function of the other name.
+        ///
+        /// # Safety
+        /// As that.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "jmp {shim}",
+                ".cfi_endproc",
+                shim = sym $shim,
+            )
+        }
+    )+ };
+}
+pub(crate) use also_named;

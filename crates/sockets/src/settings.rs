@@ -33,6 +33,9 @@ impl<O: Outside> Sockets<O> {
     ) -> Result<bool, Errno> {
         let known = self.call(fd, |world| {
             let (_, socket) = world.table.find(fd)?;
+            if level == libc::SOL_IPV6 && !socket.ipv6 {
+                return Err(Errno::ENOPROTOOPT);
+            }
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
                 Meaning::Kept => return Ok(true),

@@ -137,19 +137,10 @@ impl<O: Outside> Sockets<O> {
         pieces: &mut [IoSliceMut<'_>],
         flags: i32,
     ) -> Result<usize, Errno> {
-        const KNOWN: i32 = libc::MSG_DONTWAIT
-            | libc::MSG_PEEK
-            | libc::MSG_WAITALL
-            | libc::MSG_TRUNC
-            | libc::MSG_NOSIGNAL
-            | libc::MSG_CMSG_CLOEXEC;
         if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
             // Nothing of that kind ever comes.
             let oob = flags & libc::MSG_OOB != 0;
             return Err(if oob { Errno::EINVAL } else { Errno::EAGAIN });
-        }
-        if flags & !KNOWN != 0 {
-            return Err(Errno::EOPNOTSUPP);
         }
         let all: usize = pieces.iter().map(|piece| piece.len()).sum();
         let whole = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_DONTWAIT == 0;

@@ -2,6 +2,7 @@
 
 pub(crate) mod credentials;
 pub(crate) mod descriptors;
+pub(crate) mod named;
 pub(crate) mod options;
 pub(crate) mod passing;
 pub(crate) mod poll;

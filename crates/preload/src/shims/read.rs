@@ -257,10 +257,15 @@ pub(crate) unsafe extern "C-unwind" fn preadv2_hook(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    if offset == -1 && flags == 0 {
-        // SAFETY: the program's own call: it is a readv.
+    if offset == -1 && flags & !(libc::RWF_HIPRI | libc::RWF_NOWAIT) == 0 {
+        let waits = flags & libc::RWF_NOWAIT == 0;
+        // SAFETY: the program's own call: it is a readv, which may wait or not.
         unsafe {
-            on_stack!(fd => stacked::read_vectors(fd, vectors, number as usize));
+            on_stack!(fd => if waits {
+                stacked::read_vectors(fd, vectors, number as usize)
+            } else {
+                stacked::receive_vectors(fd, vectors, number as usize, libc::MSG_DONTWAIT)
+            });
         }
     }
     POSIX.before_read(fd, Call::Preadv2);

@@ -278,7 +278,7 @@ pub(crate) unsafe fn read_vectors(fd: c_int, vectors: *const iovec, number: usiz
 
 /// # Safety
 /// As for recvmsg(2).
-unsafe fn receive_vectors(
+pub(crate) unsafe fn receive_vectors(
     fd: c_int,
     vectors: *const iovec,
     number: usize,

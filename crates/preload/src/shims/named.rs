@@ -1,0 +1,17 @@
+//! Functions that libc exports under a second name: programs that were linked against old versions of it, and libraries that
+//! want libc's own whatever the program calls by that name, call them by it.
+
+use super::{descriptors, poll, read, sockets, write};
+use crate::jump::also_named;
+
+also_named! {
+    __read => read::read;
+    __write => write::write;
+    __send => write::send;
+    __connect => sockets::connect;
+    __close => descriptors::close;
+    __dup2 => descriptors::dup2;
+    __fcntl => descriptors::fcntl;
+    __poll => poll::poll;
+    __select => poll::select;
+}
