@@ -33,6 +33,7 @@ BIN := $(DESTDIR)$(PREFIX)/bin
 LIB := $(DESTDIR)$(PREFIX)/lib/uncork
 INCLUDE := $(DESTDIR)$(PREFIX)/include
 MAN := $(DESTDIR)$(PREFIX)/share/man/man1
+DOC := $(DESTDIR)$(PREFIX)/share/doc/uncork
 BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -167,11 +168,12 @@ fuzz-run-%:
 install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 	@for file in $(PROGRAMS) $(LIBRARIES); do test -e "$(RELEASE)/$$file" || { \
 		echo "$(RELEASE)/$$file is missing: run make build first" >&2; exit 1; }; done
-	install -d "$(BIN)" "$(LIB)" "$(INCLUDE)" "$(MAN)" "$(BASH)" "$(ZSH)" "$(FISH)" "$(UNITS)"
+	install -d "$(BIN)" "$(LIB)" "$(INCLUDE)" "$(MAN)" "$(DOC)" "$(BASH)" "$(ZSH)" "$(FISH)" "$(UNITS)"
 	install -m 755 $(foreach file,$(PROGRAMS),"$(RELEASE)/$(file)") "$(BIN)"
 	install -m 755 $(foreach file,$(LIBRARIES),"$(RELEASE)/$(file)") "$(LIB)"
 	install -m 644 include/uncork.h "$(INCLUDE)"
 	install -m 644 man/*.1 "$(MAN)"
+	install -m 644 docs/*.md "$(DOC)"
 	sed 's|@BIN@|$(PREFIX)/bin|' systemd/uncorkd.service >"$(UNITS)/uncorkd.service"
 	chmod 644 "$(UNITS)/uncorkd.service"
 	for program in $(PROGRAMS); do \
@@ -182,7 +184,8 @@ install: ## into $(DESTDIR)$(PREFIX), what `make build` has left
 uninstall: ## what `make install` with the same PREFIX and DESTDIR has installed
 	rm -f $(foreach file,$(PROGRAMS),"$(BIN)/$(file)" "$(BASH)/$(file)" "$(ZSH)/_$(file)" "$(FISH)/$(file).fish")
 	rm -f $(foreach file,$(LIBRARIES),"$(LIB)/$(file)") $(foreach page,$(notdir $(wildcard man/*.1)),"$(MAN)/$(page)")
-	rm -f "$(INCLUDE)/uncork.h" "$(UNITS)/uncorkd.service"
+	rm -f "$(INCLUDE)/uncork.h" "$(UNITS)/uncorkd.service" $(foreach page,$(notdir $(wildcard docs/*.md)),"$(DOC)/$(page)")
+	[ ! -d "$(DOC)" ] || rmdir "$(DOC)"
 	[ ! -d "$(LIB)" ] || rmdir "$(LIB)"
 
 clean: ## removes all that was built
