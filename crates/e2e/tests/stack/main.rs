@@ -4,7 +4,7 @@
 mod rig;
 
 use anyhow::Result;
-use rig::{MAPPED, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
+use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
 use uncork_e2e::alone;
 
 /// Programs that take what addresses they are told, and are run in every mode.
@@ -62,7 +62,7 @@ fn what_is_chosen_before_there_is_a_connection_is_lost() -> Result<()> {
 fn calls_by_their_numbers_find_nothing_behind_a_descriptor() -> Result<()> {
     let _alone = alone();
     let all = ["octets", "options", "waits", "ends"];
-    all.iter().try_for_each(|name| same_on_the_stack(&format!("stack_{name}_by_number")))
+    all.iter().try_for_each(|name| same_on_the_stack_by(V4, &format!("stack_{name}_by_number")))
 }
 
 #[test]
