@@ -29,7 +29,7 @@ use crate::claims::Claims;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::queues::Queues;
-use crate::reset::Prober;
+use crate::reset::{Left, Prober};
 use crate::session::{Role, Session};
 use crate::steering::Steering;
 use crate::turns::Turns;
@@ -182,6 +182,12 @@ impl Guard {
         if let Some(heir) = &mut self.heir {
             heir.begin(&[]);
         }
+        let served = self.serve_all();
+        self.prober.settle();
+        served
+    }
+
+    fn serve_all(&mut self) -> io::Result<()> {
         loop {
             self.turn()?;
             if self.is_left() {
@@ -215,7 +221,9 @@ impl Guard {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let Some(ready) = self.wait()? else { return Ok(()) };
+        let ready = self.wait()?;
+        self.prober.go_on();
+        let Some(ready) = ready else { return Ok(()) };
         let Ready { told_to_end, strangers, program_ended, heir_ended, peers } = ready;
         if told_to_end {
             self.parting = Some(parting::Parting::now());
@@ -251,7 +259,8 @@ impl Guard {
             || settling
             || self.queueing_again().is_some()
             || self.parting.is_some()
-            || !self.kept.is_empty();
+            || !self.kept.is_empty()
+            || self.prober.rests().is_some();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
             _ if self.parting.is_some() => parting::ROUND,
@@ -260,7 +269,8 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
-        let round = self.queueing_again().map_or(round, |after| after.min(round));
+        let sooner = [self.queueing_again(), self.prober.rests()];
+        let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
         asked.extend(self.program.as_ref().map(|program| PollFd::new(program, PollFlags::IN)));
@@ -274,6 +284,8 @@ impl Guard {
         // Once is enough.
         let end = self.end.as_ref().filter(|_| self.parting.is_none());
         asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
+        let hears = self.prober.hears();
+        asked.extend(hears.map(|hears| PollFd::from_borrowed_fd(hears, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
@@ -370,11 +382,11 @@ impl Guard {
         for ends in session.opened().filter(|ends| !connections.contains(ends)) {
             let _ = self.steering.forget(*ends);
         }
-        for (local, remote) in connections {
-            if let Some(device) = self.steering.device_of(local.ip()) {
-                self.prober.probe(local, remote, device);
-            }
-        }
+        let left = connections.into_iter().filter_map(|ends| {
+            let device = self.steering.device_of(ends.0.ip())?;
+            Some(Left { ends, device })
+        });
+        self.prober.end(&left.collect::<Vec<_>>());
         // Or whoever connects from there again would be steered to the dead.
         let _ = self.steering.forget_all_of(session.engine);
         self.free_queues(session.engine);

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{channel, table};
 
-use crate::reset::Prober;
+use crate::reset::{Left, Prober};
 use crate::session::Session;
 
 /// Who has lived so long and is gone is replaced; who has not, cannot do it here.
@@ -123,7 +123,7 @@ struct Estate {
 ///
 /// If the kernel does not let it do that.
 pub fn inherit(socket: OwnedFd) -> io::Result<()> {
-    let prober = Prober::open()?;
+    let mut prober = Prober::open()?;
     let mut estate = Estate::default();
     loop {
         match channel::receive(socket.as_fd(), RecvFlags::empty()) {
@@ -133,7 +133,7 @@ pub fn inherit(socket: OwnedFd) -> io::Result<()> {
             Err(_) => break,
         }
     }
-    estate.settle(&prober)
+    estate.settle(&mut prober)
 }
 
 impl Estate {
@@ -150,7 +150,7 @@ impl Estate {
         }
     }
 
-    fn settle(&self, prober: &Prober) -> io::Result<()> {
+    fn settle(&self, prober: &mut Prober) -> io::Result<()> {
         if self.tables.is_empty() {
             return Ok(());
         }
@@ -159,18 +159,19 @@ impl Estate {
             poll(&mut [PollFd::new(guardian, PollFlags::IN)], Some(&BURIAL))?;
         }
         for table in self.tables.values() {
-            for (local, remote) in self.connections(table)? {
-                let device = self.addresses.get(&local.ip()).copied().unwrap_or_default();
-                prober.probe(local, remote, device);
-            }
+            prober.end(&self.connections(table)?);
         }
+        prober.settle();
         Ok(())
     }
 
     /// What of a table may be true. A program may write there what it likes.
-    fn connections(&self, table: &OwnedFd) -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
-        let mut found = table::read(table.as_fd())?;
-        found.retain(|(local, _)| self.addresses.contains_key(&local.ip()));
-        Ok(found)
+    fn connections(&self, table: &OwnedFd) -> io::Result<Vec<Left>> {
+        let found = table::read(table.as_fd())?.into_iter();
+        let left = found.filter_map(|ends| {
+            let device = *self.addresses.get(&ends.0.ip())?;
+            Some(Left { ends, device })
+        });
+        Ok(left.collect())
     }
 }

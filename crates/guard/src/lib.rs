@@ -21,6 +21,7 @@ pub mod devices;
 mod error;
 mod guard;
 pub mod heir;
+mod instead;
 mod peer;
 mod proof;
 mod queues;

@@ -8,22 +8,37 @@
 //! Each has a FIN. Bare ACKs that are not acceptable Linux answers once in half a second only (tcp_invalid_ratelimit), and
 //! the last may have been a probe of the stack's own, into a window that is shut or by keepalive; what takes up sequence
 //! space it answers each time.
+//!
+//! Where the kernel has these ends in TIME-WAIT it sends no reset, and it is done in its stead ([`crate::instead`]).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
+use uncork_sockdiag::{Name, SockDiag};
 use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
+
+use crate::instead::InStead;
+use crate::session::Ends;
 
 const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;
 const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
+
+/// A connection whose stack is dead, and the device that has its address here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) ends: Ends,
+    pub(crate) device: u32,
+}
 
 /// Sends what makes peers say their numbers.
 #[derive(Debug)]
@@ -31,6 +46,9 @@ pub(crate) struct Prober {
     /// Sockets that take whole packets; IPv6 may not be there.
     v4: OwnedFd,
     v6: Option<OwnedFd>,
+    kernel: SockDiag,
+    /// While there is somebody to whom the kernel sends no reset.
+    instead: Option<InStead>,
 }
 
 impl Prober {
@@ -39,42 +57,107 @@ impl Prober {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))
         };
-        Ok(Self { v4: open(AddressFamily::INET)?, v6: open(AddressFamily::INET6).ok() })
+        let (v4, v6) = (open(AddressFamily::INET)?, open(AddressFamily::INET6).ok());
+        Ok(Self { v4, v6, kernel: SockDiag::open()?, instead: None })
     }
 
-    /// Makes the other end of a connection acknowledge. `device` is the local address's.
-    pub(crate) fn probe(&self, local: SocketAddr, remote: SocketAddr, device: u32) {
+    /// Ends these connections at their other ends. To those whom the kernel sends no reset it is sent as soon as they
+    /// have said their numbers ([`Prober::go_on`], [`Prober::settle`]).
+    pub(crate) fn end(&mut self, all: &[Left]) {
+        all.iter().for_each(|left| self.probe(left));
+        for left in all {
+            if !self.is_in_the_way(left.ends) {
+                continue;
+            }
+            if self.instead.is_none() {
+                self.instead = InStead::open().ok();
+            }
+            let Some(instead) = &mut self.instead else { return };
+            instead.expect(left);
+            self.probe(left);
+        }
+    }
+
+    /// Readable when [`Prober::go_on`] has something to do.
+    pub(crate) fn hears(&self) -> Option<BorrowedFd<'_>> {
+        self.instead.as_ref().map(|instead| instead.as_fd())
+    }
+
+    /// For how long somebody is waited for at the most.
+    pub(crate) fn rests(&self) -> Option<Duration> {
+        self.instead.as_ref().map(InStead::rests)
+    }
+
+    /// Resets who has said his number by now.
+    pub(crate) fn go_on(&mut self) {
+        let Some(mut instead) = self.instead.take() else { return };
+        while let Some(said) = instead.next() {
+            let (local, remote) = said.left.ends;
+            if let Some(packet) = bare(local, remote, said.seq, Flags::RST) {
+                self.send(&packet, &said.left);
+            }
+        }
+        if !instead.rests().is_zero() {
+            self.instead = Some(instead);
+        }
+    }
+
+    /// Resets all who say their numbers, and waits for them.
+    pub(crate) fn settle(&mut self) {
+        while let (Some(heard), Some(rests)) = (self.hears(), self.rests()) {
+            let rests = Timespec::try_from(rests).unwrap_or_default();
+            // Without waiting it ends as well, with its time.
+            let _ = poll(&mut [PollFd::from_borrowed_fd(heard, PollFlags::IN)], Some(&rests));
+            self.go_on();
+        }
+    }
+
+    /// Whether the kernel has something with these ends that is over, and answers for it.
+    fn is_in_the_way(&mut self, (local, remote): Ends) -> bool {
+        let name = Name::of(local, remote);
+        self.kernel.is_over(&name).unwrap_or(false)
+    }
+
+    /// Makes the other end of a connection acknowledge.
+    fn probe(&self, left: &Left) {
         let mut chance = [0; 4];
         // Any number will do, as both that are sent are half of the space apart.
         let _ = getrandom(&mut chance[..], GetRandomFlags::empty());
         let first = u32::from_ne_bytes(chance);
         for seq in [first, first.wrapping_add(HALF_OF_SPACE)] {
-            let Some(packet) = unacceptable(local, remote, SeqNumber(seq)) else { return };
-            // What is not sent leaves the peer to its own timers, as without us.
-            let _ = match (remote, &self.v6) {
-                (SocketAddr::V4(to), _) => {
-                    let to = SocketAddrV4::new(*to.ip(), 0);
-                    sendto(&self.v4, &packet, SendFlags::empty(), &to)
-                }
-                (SocketAddr::V6(to), Some(v6)) => {
-                    let scope = if to.ip().is_unicast_link_local() { device } else { 0 };
-                    let to = SocketAddrV6::new(*to.ip(), 0, 0, scope);
-                    sendto(v6, &packet, SendFlags::empty(), &to)
-                }
-                (SocketAddr::V6(_), None) => return,
-            };
+            // With an ACK of nothing in particular.
+            let (local, remote) = left.ends;
+            if let Some(packet) = bare(local, remote, SeqNumber(seq), FIN_ACK) {
+                self.send(&packet, left);
+            }
         }
+    }
+
+    /// What is not sent leaves the peer to its own timers, as without us.
+    fn send(&self, packet: &[u8], left: &Left) {
+        let _ = match (left.ends.1, &self.v6) {
+            (SocketAddr::V4(to), _) => {
+                let to = SocketAddrV4::new(*to.ip(), 0);
+                sendto(&self.v4, packet, SendFlags::empty(), &to)
+            }
+            (SocketAddr::V6(to), Some(v6)) => {
+                let scope = if to.ip().is_unicast_link_local() { left.device } else { 0 };
+                let to = SocketAddrV6::new(*to.ip(), 0, 0, scope);
+                sendto(v6, packet, SendFlags::empty(), &to)
+            }
+            (SocketAddr::V6(_), None) => return,
+        };
     }
 }
 
-/// A packet with a FIN at this number and an ACK of nothing in particular. None for two versions of IP.
-fn unacceptable(local: SocketAddr, remote: SocketAddr, seq: SeqNumber) -> Option<Vec<u8>> {
+/// A packet with no data and these flags. None for two versions of IP.
+fn bare(local: SocketAddr, remote: SocketAddr, seq: SeqNumber, flags: Flags) -> Option<Vec<u8>> {
     let fields = Fields {
         source_port: local.port(),
         destination_port: remote.port(),
         seq,
         ack: SeqNumber(0),
-        flags: FIN_ACK,
+        flags,
         window: 0,
     };
     let bytes = tcp::HEADER_BYTES as u16;
@@ -118,7 +201,7 @@ mod tests {
     #[test]
     fn what_leaves_takes_up_sequence_space_and_has_a_good_checksum() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let packet = unacceptable(end("10.0.0.1:80"), end("10.0.0.2:4711"), SeqNumber(7)).unwrap();
+        let packet = bare(end("10.0.0.1:80"), end("10.0.0.2:4711"), SeqNumber(7), FIN_ACK).unwrap();
         let (ip, segment) = ipv4::Header::read(&packet).unwrap();
         let mut sum = Sum::default();
         sum.add_pseudo_v4(ip.source, ip.destination, 6, 20);
@@ -128,12 +211,12 @@ mod tests {
         assert_eq!((header.source_port(), header.destination_port()), (80, 4711));
         assert_eq!((header.seq(), header.flags()), (SeqNumber(7), FIN_ACK));
         let packet =
-            unacceptable(end("[fd00::1]:80"), end("[fd00::2]:4711"), SeqNumber(7)).unwrap();
+            bare(end("[fd00::1]:80"), end("[fd00::2]:4711"), SeqNumber(7), FIN_ACK).unwrap();
         let (ip, segment) = ipv6::Header::read(&packet).unwrap();
         let mut sum = Sum::default();
         sum.add_pseudo_v6(ip.source, ip.destination, 6, 20);
         sum.add(segment);
         assert!(sum.is_good());
-        assert_eq!(unacceptable(end("10.0.0.1:80"), end("[fd00::2]:1"), SeqNumber(7)), None);
+        assert_eq!(bare(end("10.0.0.1:80"), end("[fd00::2]:1"), SeqNumber(7), FIN_ACK), None);
     }
 }

@@ -9,7 +9,7 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_TIME_WAIT};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_FIN_WAIT2, TCP_TIME_WAIT};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 pub use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use netlink_packet_sock_diag::inet::{
@@ -205,6 +205,18 @@ impl SockDiag {
         Ok(one.map(|response| ends(&response.header.socket_id)))
     }
 
+    /// Whether the kernel has something between these that is over and answers for itself only: in TIME-WAIT, or in
+    /// FIN-WAIT-2 with no program that has it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn is_over(&mut self, name: &Name) -> io::Result<bool> {
+        let one = self.one(name)?;
+        Ok(one.is_some_and(|InetResponse { header, .. }| {
+            header.state == TCP_TIME_WAIT || (header.state == TCP_FIN_WAIT2 && header.inode == 0)
+        }))
+    }
+
     fn one(&mut self, name: &Name) -> io::Result<Option<InetResponse>> {
         let request = request(name.family, StateFlags::all(), name.id.clone(), NLM_F_REQUEST);
         sendto(self.fd.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
@@ -297,6 +309,7 @@ mod tests {
         assert_eq!(kernel.at_port(address.port()).unwrap(), [(address, local)]);
         assert_eq!(kernel.at_port(local.port()).unwrap(), [(local, address)]);
         assert_eq!(kernel.living(&Name::of(address, local)).unwrap(), Some((address, local)));
+        assert!(!kernel.is_over(&Name::of(address, local)).unwrap());
         // Who ends first waits (TIME-WAIT), and no program has that any more.
         drop(server);
         drop(client);
@@ -309,6 +322,7 @@ mod tests {
         let waiting = Name::of(address, local);
         assert_eq!(kernel.ends(&waiting).unwrap(), Some((address, local)));
         assert_eq!(kernel.living(&waiting).unwrap(), None);
+        assert!(kernel.is_over(&waiting).unwrap());
         assert!(kernel.connection(&waiting).unwrap().is_none());
     }
 
