@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
+use socket2::{Domain, Socket, Type};
 use uncork_netns::Namespace;
 
 use crate::artifact;
@@ -176,6 +177,19 @@ impl Hosts {
         })
     }
 
+    /// The same, from this port, which may have had a connection that our host has ended.
+    pub fn connect_from(&self, port: u16, to: SocketAddr) -> Result<TcpStream> {
+        self.theirs.within(move || {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+            socket.bind(&end(any, port)?.into())?;
+            socket.connect_timeout(&to.into(), LONG)?;
+            socket.set_read_timeout(Some(LONG))?;
+            Ok(socket.into())
+        })
+    }
+
     /// Runs `work` on many threads of the other host at once, and gives what each says.
     pub fn crowd<T: Send>(
         &self,
@@ -243,6 +257,11 @@ impl Hosts {
     /// Whether our kernel has a connection with this end of the other host's.
     pub fn kernel_has(&self, remote: SocketAddr) -> Result<bool> {
         Ok(self.kernels_line(remote)?.is_some())
+    }
+
+    /// Whether our kernel has one in TIME-WAIT with this end of the other host's.
+    pub fn kernel_waits(&self, remote: SocketAddr) -> Result<bool> {
+        Ok(self.kernels_line_in(remote, |state| state == TIME_WAIT)?.is_some())
     }
 
     /// Whether our kernel waits for the last of a handshake with this end of the other host's.

@@ -12,6 +12,7 @@ mod lane;
 mod peers;
 pub(crate) mod remains;
 mod strike;
+mod waited;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
