@@ -172,6 +172,47 @@ static void versions(void)
     close(fd);
 }
 
+/* What is as it was, and what is for names and ports only, changes nothing of a connection. */
+static void in_force(void)
+{
+    static const int options[][3] = {
+        {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_TIMESTAMP, 0}, {SOL_SOCKET, SO_REUSEADDR, 1},
+        {SOL_SOCKET, SO_BUSY_POLL, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {IPPROTO_TCP, TCP_LINGER2, 0},
+        {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_RECVTTL, 0}, {IPPROTO_IP, IP_RECVTOS, 0},
+    };
+    int fd = near_connected(0);
+    for (size_t at = 0; at < sizeof options / sizeof *options; at++) {
+        const int *option = options[at];
+        int value = -1;
+        printf("%d, %d set to %d: %s", option[0], option[1], option[2],
+               result(setsockopt(fd, option[0], option[1], &option[2], sizeof value)));
+        getsockopt(fd, option[0], option[1], &value, &(socklen_t){sizeof value});
+        printf(" %d\n", value);
+    }
+    struct sockaddr_storage there;
+    getpeername(fd, (struct sockaddr *)&there, &(socklen_t){sizeof there});
+    far_count(far_port(&there));
+    close(fd);
+}
+
+/* A backlog below zero is as long as any (php-fpm's is). */
+static void crowd(void)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_name(&name, near_address, 0);
+    int fd = socket(name.ss_family, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&name, length) || listen(fd, -1) || getsockname(fd, (struct sockaddr *)&name, &length))
+        fail("listen");
+    poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+    double begun = now_ms();
+    for (int at = 0; at < 8; at++)
+        if (!atoi(far("connect %d %s %d", at, near_address, far_port(&name))))
+            fail("connect %d", at);
+    /* A SYN for which there is no room is sent again after a second. */
+    printf("a backlog of -1: %s\n", now_ms() - begun < 900 ? "at once" : "late");
+    close(fd);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -183,5 +224,7 @@ int main(int count, char **arguments)
     unknown();
     names();
     versions();
+    in_force();
+    crowd();
     return 0;
 }

@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
     let result = unsafe { real::listen()(fd, backlog) };
     if result == 0 {
         POSIX.listens(fd);
-        stacked::listens(fd, backlog);
+        stacked::listens(fd);
     }
     result
 }

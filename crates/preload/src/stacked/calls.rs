@@ -41,6 +41,9 @@ pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
     (libc::SOL_IPV6, libc::IPV6_TCLASS, 4),
 ];
 
+/// Connections that may wait to be accepted, at the most.
+const MOST_WAIT: u32 = 65_535;
+
 /// An option of the kernel's descriptor.
 pub(super) fn option_of(fd: c_int, level: c_int, name: c_int, bytes: usize) -> Option<Vec<u8>> {
     let mut value = vec![0; bytes];
@@ -123,7 +126,7 @@ pub(super) fn is_kernels(fd: c_int) -> bool {
 }
 
 /// listen(2) has succeeded on the kernel's socket.
-pub(crate) fn listens(fd: c_int, backlog: c_int) {
+pub(crate) fn listens(fd: c_int) {
     if !is_on() {
         return;
     }
@@ -140,7 +143,7 @@ pub(crate) fn listens(fd: c_int, backlog: c_int) {
     let asked = asked_of(fd);
     let is_new = !has(fd);
     let end = ListeningEnd { local, ipv6, v6_only: ipv6 && is_v6_only(fd) };
-    SOCKETS.listen(fd, end, backlog.clamp(1, 65_535).unsigned_abs(), asked);
+    SOCKETS.listen(fd, end, backlog_of(fd).unwrap_or(MOST_WAIT).clamp(1, MOST_WAIT), asked);
     if is_new {
         let _ = SOCKETS.set_non_blocking(fd, is_non_blocking(fd));
         places::listens_later(fd);
@@ -157,25 +160,23 @@ pub(super) fn is_v6_only(fd: c_int) -> bool {
 /// A descriptor came from outside: at the start, of a server that is upgraded or started with its sockets (systemd),
 /// or over a Unix socket. One that listens already does so on the stack, too.
 pub(crate) fn inherited(fd: c_int) {
-    if is_on()
-        && POSIX.find(fd).is_some()
-        && let Some(backlog) = backlog_of(fd)
-    {
-        listens(fd, backlog);
+    if is_on() && POSIX.find(fd).is_some() && is_listening(fd) {
+        listens(fd);
     }
 }
 
-/// What listen(2) was told of a socket that listens.
-fn backlog_of(fd: c_int) -> Option<c_int> {
-    let listens = option_of(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, size_of::<c_int>())?;
-    if listens.iter().all(|octet| *octet == 0) {
-        return None;
-    }
+fn is_listening(fd: c_int) -> bool {
+    option_of(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, size_of::<c_int>())
+        .is_some_and(|listens| listens.iter().any(|octet| *octet != 0))
+}
+
+/// What the kernel has made of the backlog that listen(2) was told of a socket: -1 is as many as there may be
+/// (net.core.somaxconn), php-fpm's.
+fn backlog_of(fd: c_int) -> Option<u32> {
     /// tcpi_sacked of a listener (tcp_get_info).
     const BACKLOG_AT: usize = 28;
     let info = option_of(fd, libc::SOL_TCP, libc::TCP_INFO, size_of::<libc::tcp_info>())?;
-    let backlog = info.get(BACKLOG_AT..)?.first_chunk().map(|octets| c_int::from_ne_bytes(*octets));
-    backlog.filter(|backlog| *backlog > 0).or(Some(libc::SOMAXCONN))
+    info.get(BACKLOG_AT..)?.first_chunk().map(|octets| u32::from_ne_bytes(*octets))
 }
 
 /// accept4(2) on a listener that is on the stack as well.
@@ -401,7 +402,10 @@ pub(crate) unsafe fn set_option(
     match SOCKETS.set_option(fd, level, name, bytes) {
         Ok(true) if SOCKETS.is_listener(fd) => None,
         Ok(true) => Some(0),
-        Ok(false) if SOCKETS.is_listener(fd) && chosen::is_for_the_stack(level, name, bytes) => {
+        Ok(false)
+            if chosen::is_for_the_stack(level, name, bytes)
+                || is_in_force(fd, level, name, bytes) =>
+        {
             None
         }
         // Only the kernel knows what it means, if anybody does.
@@ -420,6 +424,13 @@ pub(crate) unsafe fn set_option(
         },
         Err(error) => Some(fail(error) as c_int),
     }
+}
+
+/// Whether an option has this value already. Programs give an accepted connection all that the listener has (Erlang's
+/// `inet` does), and most of that is what it was from the beginning.
+fn is_in_force(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> bool {
+    value.len() == size_of::<c_int>()
+        && option_of(fd, level, name, value.len()).is_some_and(|told| told == value)
 }
 
 /// getsockopt(2). None: the kernel's descriptor answers.
