@@ -21,9 +21,9 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
+use uncork_sockdiag::{Name, SockDiag};
 use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
-use uncork_sockdiag::{Name, SockDiag};
 use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
 
 use crate::instead::InStead;

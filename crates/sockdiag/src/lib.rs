@@ -9,7 +9,9 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_FIN_WAIT2, TCP_TIME_WAIT};
+use netlink_packet_sock_diag::constants::{
+    AF_INET, AF_INET6, IPPROTO_TCP, TCP_FIN_WAIT2, TCP_TIME_WAIT,
+};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 pub use netlink_packet_sock_diag::inet::nlas::TcpInfo;
 use netlink_packet_sock_diag::inet::{

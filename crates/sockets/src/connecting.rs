@@ -15,9 +15,10 @@ use crate::host::Reason;
 use crate::outside::Outside;
 use crate::parts::Parts;
 use crate::ports::Way;
+use crate::sleepers::For;
 use crate::table::{Kind, Place, Slot, Socket};
 use crate::waiting::Wait;
-use crate::world::{For, World};
+use crate::world::World;
 use crate::{Sockets, connected, errno, name};
 
 /// Which end of a connection.

@@ -9,9 +9,10 @@ use crate::Sockets;
 use crate::link::Link;
 use crate::outside::Outside;
 use crate::parts::Parts;
+use crate::sleepers::For;
 use crate::table::{Kind, Place};
 use crate::waiting::Wait;
-use crate::world::{For, World};
+use crate::world::World;
 
 /// How long a process that ends goes on with its connections itself. Most peers have acknowledged everything by then;
 /// what is left to the others is the kernel's affair.

@@ -330,6 +330,8 @@ fn set_going(tick: Option<&Tick>, goes: bool) {
 
 impl World {
     fn look_after(&mut self, seen: &mut u64) -> Found {
+        // Whoever has watched the devices may run a signal's handler for long.
+        self.pass_watch();
         let asleep = self.is_anybody_asleep();
         // Of those who are awake somebody may have heard of one in the middle of an answer.
         self.take_passed();

@@ -53,6 +53,7 @@ mod parts;
 mod polling;
 mod ports;
 mod settings;
+mod sleepers;
 mod table;
 mod tcp;
 mod telling;
@@ -116,6 +117,12 @@ impl Share {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<World>> {
+        for _ in 0..TRIES {
+            if let Some(world) = self.try_lock() {
+                return world;
+            }
+            std::hint::spin_loop();
+        }
         // Whoever has panicked has left a connection half done at worst.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,6 +134,25 @@ impl Share {
             Err(TryLockError::WouldBlock) => None,
         }
     }
+}
+
+/// Looks whether the lock is free before this thread sleeps until it is: together as long as a turn takes that sends a
+/// segment, which is less than to fall asleep and be woken. (16 threads that answer in turn: a fifth more a second with
+/// it; with ten times as many a fifth less than without.)
+const TRIES: u32 = 400;
+
+/// Does something with everything there, and wakes those for whom something was found, who are not to wait for the lock then.
+fn at_it<T>(
+    mut world: MutexGuard<'_, Option<World>>,
+    act: impl FnOnce(&mut World) -> T,
+) -> Option<T> {
+    let (done, woken) = {
+        let world = world.as_mut()?;
+        (act(world), world.sleepers.take_rung())
+    };
+    drop(world);
+    woken.iter().for_each(bell::ring);
+    Some(done)
 }
 
 thread_local! {
@@ -272,7 +298,7 @@ impl<O: Outside> Sockets<O> {
 
     /// Does something with everything in a part, if it was started.
     fn with<T>(&self, part: Part, act: impl FnOnce(&mut World) -> T) -> Option<T> {
-        self.enter(part, || self.share(part).lock().as_mut().map(act)).flatten()
+        self.enter(part, || at_it(self.share(part).lock(), act)).flatten()
     }
 
     /// The same, unless another thread is at it.
@@ -281,7 +307,7 @@ impl<O: Outside> Sockets<O> {
         part: Part,
         act: impl FnOnce(&mut World) -> T,
     ) -> Result<Option<T>, InUse> {
-        let tried = self.enter(part, || Some(self.share(part).try_lock()?.as_mut().map(act)));
+        let tried = self.enter(part, || Some(at_it(self.share(part).try_lock()?, act)));
         tried.flatten().ok_or(InUse)
     }
 

@@ -13,9 +13,10 @@ use crate::asked::Asked;
 use crate::host::Reason;
 use crate::outside::Outside;
 use crate::parts::Parts;
+use crate::sleepers::For;
 use crate::table::{Kind, Listener, Place, Slot, Socket};
 use crate::waiting::{Kernel, Wait};
-use crate::world::{For, World};
+use crate::world::World;
 use crate::{Sockets, name};
 
 /// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.

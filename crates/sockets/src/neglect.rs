@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
-use crate::world::{For, World};
+use crate::world::World;
 
 /// So long somebody may wait for a process that does something else.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
@@ -118,9 +119,7 @@ impl World {
     fn is_awaited(&mut self, slot: Slot) -> bool {
         let sleepers = std::mem::take(&mut self.sleepers);
         let part = self.table.part();
-        let awaited = sleepers
-            .iter()
-            .any(|one| one.bell.is_asleep(part) && self.is_for(&one.waits_for, slot));
+        let awaited = sleepers.is_any(part, |waits_for| self.is_for(waits_for, slot));
         self.sleepers = sleepers;
         awaited
     }

@@ -11,9 +11,10 @@ use crate::epoll::{Candidate, Happened};
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::parts::{self, Part, Parts};
+use crate::sleepers::For;
 use crate::table::Kind;
 use crate::waiting::{Kernel, Wait};
-use crate::world::{For, World};
+use crate::world::World;
 
 /// Every so many answers of a set the kernel's members come first: a busy connection must not starve a
 /// pipe.

@@ -12,9 +12,10 @@ use uncork_stack::State;
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
 use crate::parts::{Part, Parts};
+use crate::sleepers::For;
 use crate::table::{Place, Slot};
 use crate::waiting::Wait;
-use crate::world::{For, World};
+use crate::world::World;
 use crate::{Sockets, connection, errno, has_given};
 
 /// What is read of a file at a time.

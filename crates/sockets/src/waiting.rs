@@ -10,7 +10,8 @@ use nix::errno::Errno;
 use crate::bell::{self, Bell};
 use crate::outside::{Outside, Tried};
 use crate::parts::Parts;
-use crate::world::{For, Rest, Wakes, World};
+use crate::sleepers::For;
+use crate::world::{Rest, Wakes, World};
 use crate::{HAS_GIVEN, Sockets};
 
 /// How a wait is to be done.
@@ -70,12 +71,19 @@ struct Asleep<'a, O: Outside> {
     sockets: &'a Sockets<O>,
     parts: Parts,
     bell: &'a Bell,
+    /// It looks again behind this; one that is cancelled does not.
+    comes_back: bool,
 }
 
 impl<O: Outside> Drop for Asleep<'_, O> {
     fn drop(&mut self) {
         self.sockets.outside.wake_by(None);
-        self.sockets.woken(self.parts, self.bell);
+        if self.comes_back {
+            // It is taken from among the sleepers when it looks.
+            self.parts.iter().for_each(|part| self.bell.wakes(part));
+        } else {
+            self.sockets.leave(self.parts, self.bell);
+        }
         for part in self.parts.iter() {
             // It was perhaps the last that made turns.
             self.sockets.keeper_must_look(part);
@@ -208,6 +216,13 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// The same, and it goes on with something else.
+    fn leave(&self, parts: Parts, bell: &Bell) {
+        for part in parts.iter() {
+            self.with(part, |world| world.goes_on(bell));
+        }
+    }
+
     /// Whether a signal ends it.
     fn is_ended(&self, wait: &Wait<'_>) -> bool {
         !wait.restarts.get() || self.outside.ends_calls(wait.limit.is_some())
@@ -223,6 +238,7 @@ impl<O: Outside> Sockets<O> {
         // One that is too long to be told lasts for ever.
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
+        let mut once_more = false;
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -240,13 +256,15 @@ impl<O: Outside> Sockets<O> {
                 world.begin_wait();
                 let found = attempt(world, look);
                 if found.is_none() {
-                    world.rest(bell, wait.waits_for.clone(), &mut rest);
+                    world.rest(bell, wait.waits_for.clone(), once_more, &mut rest);
+                } else if once_more {
+                    world.goes_on(bell);
                 }
                 found
             });
             if found.is_some() {
                 if !parts.is_one() {
-                    self.woken(parts, bell);
+                    self.leave(parts, bell);
                 }
                 return Ok(found);
             }
@@ -254,7 +272,7 @@ impl<O: Outside> Sockets<O> {
                 return Err(Errno::ENETDOWN);
             }
             if left == Some(Duration::ZERO) {
-                self.woken(parts, bell);
+                self.leave(parts, bell);
                 return Ok(None);
             }
             if let Some(asker) = rest.asker.take() {
@@ -271,7 +289,7 @@ impl<O: Outside> Sockets<O> {
             fds.extend(rest.all().map(|(fd, _)| readable(fd)));
             let limit = [left, rest.limit].into_iter().flatten().min();
             // A thread may be cancelled in there.
-            let asleep = Asleep { sockets: self, parts, bell };
+            let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));
             // A handler that has run until now, or runs until the thread sleeps, is one that interrupts.
             let woken = if self.outside.was_interrupted() {
@@ -282,7 +300,9 @@ impl<O: Outside> Sockets<O> {
             if woken.is_err() || fds[kernel].revents != 0 {
                 bell::silence(bell);
             }
+            asleep.comes_back = woken.is_ok();
             drop(asleep);
+            once_more = true;
             self.deal_with(parts, &rest, &fds[kernel + 1..]);
             match woken {
                 Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {

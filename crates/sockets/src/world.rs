@@ -25,26 +25,9 @@ use crate::neglect::{self, Shared};
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::ports::{self, Ports};
+use crate::sleepers::{For, Sleepers};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::{self, Tick};
-
-/// What a sleeper is to be woken for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum For {
-    /// A member of this set.
-    Set(RawFd),
-    /// This one.
-    Socket(Slot),
-    /// One of these.
-    Sockets(Vec<Slot>),
-}
-
-/// A thread that sleeps.
-#[derive(Debug)]
-pub(crate) struct Sleeper {
-    pub(crate) bell: Bell,
-    pub(crate) waits_for: For,
-}
 
 /// What a thread needs to sleep.
 #[derive(Debug, Default)]
@@ -94,7 +77,7 @@ pub(crate) struct World {
     links: Option<Result<Vec<Link>, Reason>>,
     pub(crate) table: Table,
     pub(crate) sets: Sets,
-    pub(crate) sleepers: Vec<Sleeper>,
+    pub(crate) sleepers: Sleepers,
     /// What the kernel knows of the way to an address; opened when somebody asks.
     pub(crate) ways: Option<Neighbours>,
     /// Connections that this process has opened, and so owns one by one.
@@ -163,7 +146,7 @@ impl World {
             links: None,
             table: Table::new(part),
             sets: Sets::default(),
-            sleepers: Vec::new(),
+            sleepers: Sleepers::default(),
             ways: None,
             opened: HashSet::new(),
             ports: Ports::default(),
@@ -248,9 +231,7 @@ impl World {
         self.look_at_shared();
         self.refresh_shown();
         self.listen_again();
-        if self.is_anybody_asleep() {
-            self.links().iter_mut().for_each(Link::watch_on);
-        }
+        self.watch_on();
         // One that is out of use makes none.
         self.turned = self.links().iter().map(Link::turned).max().unwrap_or(Instant::ZERO);
         if self.ports.are_due(self.turned) {
@@ -334,9 +315,7 @@ impl World {
 
     /// Whoever sleeps on a set looks at it again.
     pub(crate) fn wake_set(&mut self, set: RawFd) {
-        for sleeper in self.sleepers.iter().filter(|one| one.waits_for == For::Set(set)) {
-            bell::ring(&sleeper.bell);
-        }
+        self.sleepers.wake_set(set, self.table.part());
     }
 
     /// A set is closed: its number may come again, and mean another one.
@@ -389,40 +368,62 @@ impl World {
 
     /// Something has happened to a socket: whoever waits for it is woken.
     pub(crate) fn note(&mut self, slot: Slot) {
-        let sleepers = &self.sleepers;
-        let Some(socket) = self.table.get(slot) else { return };
-        self.sets.note(slot, socket, |set| {
-            for sleeper in sleepers.iter().filter(|one| one.waits_for == For::Set(set)) {
-                bell::ring(&sleeper.bell);
-            }
-        });
-        self.wake(slot);
+        let Self { sleepers, table, sets, .. } = self;
+        let part = table.part();
+        let Some(socket) = table.get(slot) else { return };
+        sets.note(slot, socket, |set| sleepers.wake_set(set, part));
+        sleepers.wake(slot, part);
     }
 
     /// Whoever sleeps on a socket looks at it again.
-    pub(crate) fn wake(&self, slot: Slot) {
-        for sleeper in &self.sleepers {
-            let is_for = match &sleeper.waits_for {
-                For::Socket(one) => *one == slot,
-                For::Sockets(slots) => slots.contains(&slot),
-                For::Set(_) => false,
-            };
-            if is_for {
-                bell::ring(&sleeper.bell);
-            }
-        }
+    pub(crate) fn wake(&mut self, slot: Slot) {
+        self.sleepers.wake(slot, self.table.part());
     }
 
-    /// A thread is about to sleep.
-    pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, rest: &mut Rest) {
+    /// A thread is about to sleep; once more, if it was woken and has found nothing.
+    pub(crate) fn rest(&mut self, bell: &Bell, waits_for: For, once_more: bool, rest: &mut Rest) {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
-        bell.falls_asleep(self.table.part());
-        self.sleepers.push(Sleeper { bell: Arc::clone(bell), waits_for });
+        let part = self.table.part();
+        self.sleepers.add(bell, waits_for, part);
         // What these find rings the bell, if there is something for who is about to sleep.
         self.leave_neglected();
         self.take_passed();
+        if self.sleepers.are_enough(part, once_more) {
+            return;
+        }
+        let known = rest.fds.len();
         self.what_wakes(rest);
+        let fds = rest.fds[known..].iter().filter(|(_, wakes)| *wakes == Wakes::Device);
+        let until = rest.limit.map(|limit| self.now() + limit);
+        self.sleepers.watch(fds.map(|(fd, _)| *fd).collect(), until);
+    }
+
+    /// A thread has made a turn while others sleep, who are to be woken by what comes from now on.
+    fn watch_on(&mut self) {
+        if !self.is_anybody_asleep() {
+            return;
+        }
+        self.links().iter_mut().for_each(Link::watch_on);
+        let (mut fds, mut due) = (Vec::new(), None);
+        for link in self.links() {
+            let (more, limit) = link.wakes();
+            fds.extend(more.into_iter().flatten());
+            due = [due, limit].into_iter().flatten().min();
+        }
+        let due = due.map(|due| self.now() + due);
+        self.sleepers.watch_on(self.table.part(), &fds, due);
+    }
+
+    /// A thread goes on with something else.
+    pub(crate) fn goes_on(&mut self, bell: &Bell) {
+        self.woken(bell);
+        self.pass_watch();
+    }
+
+    /// If nobody watches the devices for those who sleep, one of them does from now on.
+    pub(crate) fn pass_watch(&mut self) {
+        self.sleepers.pass_watch(self.table.part());
     }
 
     /// What wakes whoever sleeps on the devices, beside what does already.
@@ -472,14 +473,12 @@ impl World {
 
     /// It sleeps no more.
     pub(crate) fn woken(&mut self, bell: &Bell) {
-        bell.wakes(self.table.part());
-        self.sleepers.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
+        self.sleepers.remove(bell, self.table.part());
     }
 
     /// Whether a thread makes turns when something comes. One that a signal handler has interrupted may never come back.
     pub(crate) fn is_anybody_asleep(&self) -> bool {
-        let part = self.table.part();
-        self.sleepers.iter().any(|sleeper| sleeper.bell.is_asleep(part))
+        self.sleepers.is_anybody_asleep(self.table.part())
     }
 
     /// A socket is closed for good.
@@ -555,7 +554,7 @@ impl World {
         self.leaving.clear();
         self.lost = None;
         self.tick = None;
-        self.sleepers.clear();
+        self.sleepers = Sleepers::default();
         self.sets = Sets::default();
         self.disinherit();
     }

@@ -1,0 +1,157 @@
+//! Threads that sleep, and which of them watch the devices for the others.
+//!
+//! Were all to watch, a frame for one would wake all of them, to look one after the other behind one lock. So two at the
+//! most do: whoever was the last to fall asleep, as it is often the first to be meant, and one who has watched
+//! before. What they take in for others they ring them for; and who goes on leaves the watch to somebody.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uncork_engine::Instant;
+
+use crate::bell::Bell;
+use crate::parts::Part;
+use crate::table::Slot;
+
+/// Who may watch at once: the last to fall asleep, and one more.
+const WATCHERS: usize = 2;
+/// What is due so much earlier than a watcher wakes is as good as in time.
+const SLACK: Duration = Duration::from_micros(50);
+
+/// What a sleeper is to be woken for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A member of this set.
+    Set(RawFd),
+    /// This one.
+    Socket(Slot),
+    /// One of these.
+    Sockets(Vec<Slot>),
+}
+
+/// A thread that sleeps.
+#[derive(Debug)]
+struct Sleeper {
+    bell: Bell,
+    waits_for: For,
+    watches: Option<Watch>,
+    /// It was woken by its bell, and looks soon.
+    is_rung: bool,
+}
+
+/// What wakes one who watches, beside his bell.
+#[derive(Debug)]
+struct Watch {
+    fds: Vec<RawFd>,
+    until: Option<Instant>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    all: Vec<Sleeper>,
+    /// Bells that are to be rung when nobody is at the world any more, or who wakes would only wait for that.
+    to_ring: Vec<Bell>,
+}
+
+impl Sleepers {
+    /// This thread will sleep there, woken by its bell alone.
+    pub(crate) fn add(&mut self, bell: &Bell, waits_for: For, part: Part) {
+        bell.falls_asleep(part);
+        let bell = Arc::clone(bell);
+        self.all.push(Sleeper { bell, waits_for, watches: None, is_rung: false });
+    }
+
+    /// It sleeps no more.
+    pub(crate) fn remove(&mut self, bell: &Bell, part: Part) {
+        bell.wakes(part);
+        self.all.retain(|sleeper| !Arc::ptr_eq(&sleeper.bell, bell));
+    }
+
+    /// Whether others watch, so that the last one need not: one who was woken for nothing leaves it to any other.
+    pub(crate) fn are_enough(&self, part: Part, once_more: bool) -> bool {
+        let watching =
+            self.all.iter().filter(|one| one.watches.is_some() && one.bell.is_asleep(part));
+        watching.count() >= if once_more { 1 } else { WATCHERS }
+    }
+
+    /// The last one watches these.
+    pub(crate) fn watch(&mut self, fds: Vec<RawFd>, until: Option<Instant>) {
+        if let Some(last) = self.all.last_mut() {
+            last.watches = Some(Watch { fds, until });
+        }
+    }
+
+    /// A turn was made, behind which these are to be watched, until then: one who watches something else looks anew.
+    pub(crate) fn watch_on(&mut self, part: Part, fds: &[RawFd], due: Option<Instant>) {
+        let is_in_time = |until: Option<Instant>| match (until, due) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(until), Some(due)) => until <= due + SLACK,
+        };
+        let mut first = None;
+        for sleeper in self.all.iter_mut().filter(|one| one.bell.is_asleep(part)) {
+            let Some(watch) = &sleeper.watches else { continue };
+            if sleeper.is_rung || (watch.fds == fds && is_in_time(watch.until)) {
+                return;
+            }
+            first.get_or_insert(sleeper);
+        }
+        if let Some(first) = first {
+            ring(first, &mut self.to_ring);
+        }
+    }
+
+    /// One of those who sleep watches, unless one does, or looks soon.
+    pub(crate) fn pass_watch(&mut self, part: Part) {
+        let mut asleep = self.all.iter_mut().filter(|one| one.bell.is_asleep(part));
+        let Some(first) = asleep.next() else { return };
+        let sees_to_it = |one: &Sleeper| one.watches.is_some() || one.is_rung;
+        if !sees_to_it(first) && !asleep.any(|one| sees_to_it(one)) {
+            ring(first, &mut self.to_ring);
+        }
+    }
+
+    /// Whether a thread sleeps, and no handler runs on top of that.
+    pub(crate) fn is_anybody_asleep(&self, part: Part) -> bool {
+        self.all.iter().any(|one| one.bell.is_asleep(part))
+    }
+
+    /// Whether one does for something that is so.
+    pub(crate) fn is_any(&self, part: Part, mut is_so: impl FnMut(&For) -> bool) -> bool {
+        self.all.iter().any(|one| one.bell.is_asleep(part) && is_so(&one.waits_for))
+    }
+
+    /// Whoever sleeps on this set looks at it again.
+    pub(crate) fn wake_set(&mut self, set: RawFd, part: Part) {
+        self.wake_those(part, |waits_for| *waits_for == For::Set(set));
+    }
+
+    /// The same on a socket.
+    pub(crate) fn wake(&mut self, slot: Slot, part: Part) {
+        self.wake_those(part, |waits_for| match waits_for {
+            For::Socket(of) => *of == slot,
+            For::Sockets(slots) => slots.contains(&slot),
+            For::Set(_) => false,
+        });
+    }
+
+    /// Who is awake looks in any case.
+    fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) {
+        let Self { all, to_ring } = self;
+        let meant = all.iter_mut().filter(|one| are_meant(&one.waits_for));
+        meant.filter(|one| one.bell.is_asleep(part)).for_each(|one| ring(one, to_ring));
+    }
+
+    /// Whose bells are to be rung.
+    pub(crate) fn take_rung(&mut self) -> Vec<Bell> {
+        std::mem::take(&mut self.to_ring)
+    }
+}
+
+fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) {
+    if !std::mem::replace(&mut sleeper.is_rung, true) {
+        to_ring.push(Arc::clone(&sleeper.bell));
+    }
+}
