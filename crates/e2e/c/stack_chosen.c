@@ -180,19 +180,27 @@ static void in_force(void)
         {SOL_SOCKET, SO_BUSY_POLL, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {IPPROTO_TCP, TCP_LINGER2, 0},
         {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_RECVTTL, 0}, {IPPROTO_IP, IP_RECVTOS, 0},
     };
-    int fd = near_connected(0);
+    int fd = near_accepted(0), other = near_accepted(1);
     for (size_t at = 0; at < sizeof options / sizeof *options; at++) {
         const int *option = options[at];
         int value = -1;
         printf("%d, %d set to %d: %s", option[0], option[1], option[2],
                result(setsockopt(fd, option[0], option[1], &option[2], sizeof value)));
         getsockopt(fd, option[0], option[1], &value, &(socklen_t){sizeof value});
-        printf(" %d\n", value);
+        printf(" %d", value);
+        getsockopt(other, option[0], option[1], &value, &(socklen_t){sizeof value});
+        printf(", of another %d\n", value);
     }
     struct sockaddr_storage there;
     getpeername(fd, (struct sockaddr *)&there, &(socklen_t){sizeof there});
     far_count(far_port(&there));
+    /* What makes one the kernel's is its own as well. */
+    int priority = 3;
+    setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+    getsockopt(other, SOL_SOCKET, SO_PRIORITY, &priority, &(socklen_t){sizeof priority});
+    printf("SO_PRIORITY of another: %d\n", priority);
     close(fd);
+    close(other);
 }
 
 /* A backlog below zero is as long as any (php-fpm's is). */

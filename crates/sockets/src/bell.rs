@@ -44,7 +44,7 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
     kept.ok().flatten().unwrap_or_else(make)
 }
 
-fn make() -> Result<Bell, Errno> {
+pub(crate) fn make() -> Result<Bell, Errno> {
     let event = Event::new().map_err(errno::of)?;
     let bell = Arc::new(OneBell { event, asleep: AtomicParts::default() });
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);

@@ -114,6 +114,18 @@ pub(crate) fn ask(owner: &Owner, place: Place) -> Result<(), Errno> {
 }
 
 impl<O: Outside> Sockets<O> {
+    /// Behind the descriptors of a socket is one of the kernel's that no other has, so that it can be told something.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE and its kin.
+    pub fn give_its_own(&self, fd: RawFd) -> Result<(), Errno> {
+        self.call(fd, |world| {
+            let slot = world.table.slot(fd)?;
+            world.give_its_own(&self.outside, slot)
+        })
+    }
+
     /// vfork(2) is about to happen: each connection gets a socket of the kernel's of its own behind its descriptors, for
     /// whoever may go on with it, and somebody looks whether the child asks for that ([`Sockets::ask_keeper`]).
     pub fn before_vfork(&self) {
@@ -307,6 +319,17 @@ impl World {
         for segment in link.stack().take_caught(local, remote) {
             self.host.bring((local, remote), fd, &segment);
         }
+    }
+
+    /// Behind the descriptors of a connection is a socket that it has alone.
+    pub(crate) fn give_its_own(&mut self, outside: &impl Outside, slot: Slot) -> Result<(), Errno> {
+        let fds = self.table.descriptors_of(slot);
+        let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
+        if socket.stand_in {
+            outside.give_own(&fds, socket.ipv6)?;
+            socket.stand_in = false;
+        }
+        Ok(())
     }
 
     /// fork(2) is about to happen: each connection gets a socket of its own behind its descriptors, for whoever

@@ -155,3 +155,109 @@ fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) {
         to_ring.push(Arc::clone(&sleeper.bell));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bell;
+
+    const HERE: Part = Part::FIRST;
+    const DEVICE: [RawFd; 1] = [7];
+    const SET: RawFd = 9;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(millis)
+    }
+
+    /// Falls asleep, and watches until then if the others are not enough.
+    fn sleeps(
+        sleepers: &mut Sleepers,
+        bell: &Bell,
+        once_more: bool,
+        until: Option<Instant>,
+    ) -> bool {
+        sleepers.remove(bell, HERE);
+        sleepers.add(bell, For::Set(SET), HERE);
+        let watches = !sleepers.are_enough(HERE, once_more);
+        if watches {
+            sleepers.watch(DEVICE.to_vec(), until);
+        }
+        watches
+    }
+
+    fn goes_on(sleepers: &mut Sleepers, bell: &Bell) -> Vec<Bell> {
+        sleepers.remove(bell, HERE);
+        sleepers.pass_watch(HERE);
+        sleepers.take_rung()
+    }
+
+    fn is(rung: &[Bell], bell: &Bell) -> bool {
+        rung.len() == 1 && Arc::ptr_eq(&rung[0], bell)
+    }
+
+    #[test]
+    fn two_watch_and_who_was_woken_for_nothing_leaves_it_to_another() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 3].map(|()| bell::make().unwrap()));
+        let [first, second, third] = &bells;
+        assert!(sleeps(&mut sleepers, first, false, None));
+        assert!(sleeps(&mut sleepers, second, false, None));
+        assert!(!sleeps(&mut sleepers, third, false, None));
+        assert!(!sleeps(&mut sleepers, first, true, None), "the second watches");
+        assert!(sleeps(&mut sleepers, second, true, None), "nobody else does");
+        assert!(sleeps(&mut sleepers, third, false, None), "as the last to fall asleep");
+    }
+
+    #[test]
+    fn who_goes_on_leaves_the_watch_to_one_who_sleeps() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 4].map(|()| bell::make().unwrap()));
+        let [first, second, third, fourth] = &bells;
+        for bell in &bells {
+            sleeps(&mut sleepers, bell, false, None);
+        }
+        assert!(goes_on(&mut sleepers, first).is_empty(), "the second watches");
+        assert!(is(&goes_on(&mut sleepers, second), third));
+        assert!(goes_on(&mut sleepers, fourth).is_empty(), "the third looks soon");
+        assert!(sleeps(&mut sleepers, third, true, None));
+        // A handler runs on top of its sleep.
+        sleeps(&mut sleepers, fourth, true, None);
+        third.wakes(HERE);
+        sleepers.pass_watch(HERE);
+        assert!(is(&sleepers.take_rung(), fourth));
+        assert!(goes_on(&mut sleepers, fourth).is_empty(), "nobody sleeps");
+    }
+
+    #[test]
+    fn what_is_due_before_a_watcher_wakes_wakes_him() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 2].map(|()| bell::make().unwrap()));
+        let [first, second] = &bells;
+        sleeps(&mut sleepers, first, false, Some(at(40)));
+        sleeps(&mut sleepers, second, false, None);
+        sleepers.watch_on(HERE, &DEVICE, Some(at(200)));
+        sleepers.watch_on(HERE, &DEVICE, None);
+        assert!(sleepers.take_rung().is_empty(), "the first is in time");
+        sleepers.watch_on(HERE, &DEVICE, Some(at(20)));
+        assert!(is(&sleepers.take_rung(), first));
+        sleepers.watch_on(HERE, &DEVICE, Some(at(10)));
+        assert!(sleepers.take_rung().is_empty(), "he looks soon");
+        sleeps(&mut sleepers, first, true, None);
+        sleeps(&mut sleepers, second, true, None);
+        sleepers.watch_on(HERE, &[8], None);
+        assert!(is(&sleepers.take_rung(), second), "by something else: {sleepers:?}");
+    }
+
+    #[test]
+    fn a_bell_is_rung_once_and_only_for_who_sleeps() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 2].map(|()| bell::make().unwrap()));
+        let [first, second] = &bells;
+        sleeps(&mut sleepers, first, false, None);
+        sleeps(&mut sleepers, second, false, None);
+        second.wakes(HERE);
+        sleepers.wake_set(SET, HERE);
+        sleepers.wake_set(SET, HERE);
+        sleepers.wake_set(SET + 1, HERE);
+        assert!(is(&sleepers.take_rung(), first));
+        assert!(sleepers.is_anybody_asleep(HERE));
+        sleepers.remove(first, HERE);
+        assert!(!sleepers.is_anybody_asleep(HERE));
+    }
+}

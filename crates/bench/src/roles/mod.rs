@@ -15,6 +15,7 @@ mod exec;
 mod janitor;
 mod memcache;
 mod ping;
+mod throng;
 mod usage;
 mod zero;
 
@@ -24,6 +25,7 @@ pub(crate) use dial::Dials;
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
 pub(crate) use ping::RoundTrips;
+pub(crate) use throng::Throng;
 pub(crate) use usage::Usage;
 
 /// A part.
@@ -52,6 +54,14 @@ pub(crate) enum Role {
     },
     /// Measures connections to `hang-up`
     Dial(dial::Args),
+    /// Echoes what comes, with a thread for each connection; says the port first
+    Answer {
+        /// Where to listen
+        #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
+        at: SocketAddr,
+    },
+    /// Measures round trips of many threads to `answer`
+    Ask(throng::Args),
     /// Reads single bytes from /dev/zero
     Zero {
         /// Number of reads
@@ -82,6 +92,8 @@ impl Role {
             Self::Ping(args) => ping::ping(&args),
             Self::HangUp { at } => dial::hang_up(at),
             Self::Dial(args) => dial::dial(&args),
+            Self::Answer { at } => throng::answer(at),
+            Self::Ask(args) => throng::ask(&args),
             Self::Zero { reads } => zero::run(reads),
             Self::Usage(args) => usage::run(&args),
             Self::Costs { times } => costs::run(times),

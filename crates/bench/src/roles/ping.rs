@@ -51,7 +51,8 @@ pub(crate) fn pong(at: SocketAddr) -> Result<()> {
     }
 }
 
-fn echo(mut socket: &TcpStream) -> io::Result<()> {
+/// Until the other end is.
+pub(super) fn echo(mut socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let mut buffer = [0; 64 * 1024];
     loop {

@@ -96,6 +96,8 @@ pub(crate) enum Bench {
     InlineTrip,
     /// Connections that a client under uncork run --stack opens
     InlineDial,
+    /// A server with a thread for each connection under uncork run --stack
+    InlineThreads,
     /// iperf3 against iperf3 under uncork run --stack
     InlineBulk,
     /// Servers under uncork run --stack with AF_XDP, against packet sockets
@@ -134,6 +136,7 @@ impl Bench {
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
             Self::InlineDial => "inline-dial",
+            Self::InlineThreads => "inline-threads",
             Self::InlineBulk => "inline-bulk",
             Self::InlinePorts => "inline-ports",
             Self::InlineCall => "inline-call",
@@ -175,6 +178,7 @@ impl Bench {
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),
             Self::InlineDial => inline::dial::run(bed),
+            Self::InlineThreads => inline::threads::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
             Self::InlinePorts => inline::ports::run(bed),
             Self::InlineCall => inline::call::run(bed),

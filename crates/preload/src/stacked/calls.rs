@@ -402,25 +402,28 @@ pub(crate) unsafe fn set_option(
     match SOCKETS.set_option(fd, level, name, bytes) {
         Ok(true) if SOCKETS.is_listener(fd) => None,
         Ok(true) => Some(0),
-        Ok(false)
-            if chosen::is_for_the_stack(level, name, bytes)
-                || is_in_force(fd, level, name, bytes) =>
-        {
+        Ok(false) if SOCKETS.is_listener(fd) && chosen::is_for_the_stack(level, name, bytes) => {
             None
         }
-        // Only the kernel knows what it means, if anybody does.
-        // SAFETY: as promised.
-        Ok(false) => match unsafe { raw!(SYS_setsockopt, fd, level, name, value, len) } {
-            Err(error) if matches!(error.0, libc::ENOPROTOOPT | libc::ENOENT) => {
-                Some(crate::raw::fail(error) as c_int)
-            }
-            _ => {
-                let why = chosen::why(level.cast_unsigned(), name.cast_unsigned());
-                if SOCKETS.leave_to_kernel(fd, &why).is_err() {
-                    super::hand_over_if_ours(fd, &why);
+        Ok(false) if is_in_force(fd, level, name, bytes) => Some(0),
+        // All accepted connections share a socket of the kernel's until one has to be told something.
+        Ok(false) => match SOCKETS.give_its_own(fd) {
+            Ok(()) if chosen::is_for_the_stack(level, name, bytes) => None,
+            // Only the kernel knows what it means, if anybody does.
+            // SAFETY: as promised.
+            Ok(()) => match unsafe { raw!(SYS_setsockopt, fd, level, name, value, len) } {
+                Err(error) if matches!(error.0, libc::ENOPROTOOPT | libc::ENOENT) => {
+                    Some(crate::raw::fail(error) as c_int)
                 }
-                None
-            }
+                _ => {
+                    let why = chosen::why(level.cast_unsigned(), name.cast_unsigned());
+                    if SOCKETS.leave_to_kernel(fd, &why).is_err() {
+                        super::hand_over_if_ours(fd, &why);
+                    }
+                    None
+                }
+            },
+            Err(error) => Some(fail(error) as c_int),
         },
         Err(error) => Some(fail(error) as c_int),
     }

@@ -7,6 +7,7 @@ pub(super) mod dial;
 pub(super) mod nginx;
 pub(super) mod ports;
 pub(super) mod redis;
+pub(super) mod threads;
 pub(super) mod trip;
 
 use std::net::SocketAddr;
