@@ -103,14 +103,20 @@ struct {
 } standing SEC(".maps");
 
 /*
- * Whose connections have begun with a SYN that a port's engines had at that time. Between them and the engine that has
- * seen it is the engine's ring: until then no table has them.
+ * Whose connections have begun with a SYN while a port's engines may change, or with whom if it was the kernel's: an engine's
+ * ring is between its SYN and the engine, and until then no table has them.
  */
+struct begun {
+	__u32 engine;
+	/* When that was decided, of a clock that begins anew every seven weeks. */
+	__u32 millis;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, BEGUN);
 	__type(key, struct connection);
-	__type(value, __u32);
+	__type(value, struct begun);
 } begun SEC(".maps");
 
 /* linux/futex.h: set by the kernel when the thread that holds the futex ends, however it does. */

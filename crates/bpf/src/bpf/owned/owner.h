@@ -53,26 +53,41 @@ static __always_inline bool stands(const struct listener *listener, __u32 engine
 	return bpf_map_lookup_elem(&standing, &key);
 }
 
+/*
+ * A SYN that comes sooner again is the same one, which several programs look at one after the other while engines change: all
+ * find what the first has found. Between them are moments, unless a virtual processor is taken away.
+ */
+#define SAME_SYN_MILLIS 20
+
+static __always_inline __u32 millis(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 static __always_inline __u32 member_for(const struct members *members, const struct packet *packet,
 					const struct listener *listener,
 					const struct connection *connection, enum changes changes,
 					__u32 mine)
 {
-	const __u32 *begun_by;
-	__u32 engine;
+	const struct begun *before;
+	struct begun now = {};
 
 	if (changes != NONE && members->state == CHANGED) {
-		begun_by = bpf_map_lookup_elem(&begun, connection);
-		if (begun_by && (!packet->is_first || stands(listener, *begun_by)))
-			return *begun_by;
+		before = bpf_map_lookup_elem(&begun, connection);
 		/* Who has left the port does not answer a SYN that is sent again: it begins anew, elsewhere. */
-		if (begun_by)
-			bpf_map_delete_elem(&begun, connection);
+		if (before && (!packet->is_first || millis() - before->millis < SAME_SYN_MILLIS ||
+			       stands(listener, before->engine)))
+			return before->engine;
 	}
-	engine = member(members, packet);
-	if (changes == WRITTEN_DOWN && packet->is_first && members->state && engine == mine)
-		bpf_map_update_elem(&begun, connection, &engine, 0 /* BPF_ANY */);
-	return engine;
+	now.engine = member(members, packet);
+	if (!packet->is_first || !members->state)
+		return now.engine;
+	/* The kernel writes nothing down. A SYN of its that is on the way is no connection yet, when an engine comes. */
+	if (changes == WRITTEN_DOWN ? now.engine == mine : changes != NONE && now.engine == KERNEL) {
+		now.millis = millis();
+		bpf_map_update_elem(&begun, connection, &now, 0 /* BPF_ANY */);
+	}
+	return now.engine;
 }
 
 static __always_inline const struct members *members_at(const struct counts *there,
