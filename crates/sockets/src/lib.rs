@@ -355,10 +355,9 @@ impl<O: Outside> Sockets<O> {
         // Either the other one finds the lock free, or what he has left there is found.
         fence(SeqCst);
         while share.turned_away.load(Relaxed) {
-            let Some(mut world) = share.try_lock() else { return };
+            let Some(world) = share.try_lock() else { return };
             share.turned_away.store(false, SeqCst);
-            world.as_mut().map(World::turn);
-            drop(world);
+            at_it(world, World::turn);
             fence(SeqCst);
         }
     }
@@ -370,6 +369,8 @@ impl<O: Outside> Sockets<O> {
             if let Some(world) = held.as_mut() {
                 world.turn();
                 world.share_with_child(&self.outside);
+                // They have to wait until this is over.
+                world.sleepers.take_rung().iter().for_each(bell::ring);
             }
             held
         };
