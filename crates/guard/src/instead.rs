@@ -19,12 +19,14 @@ use uncork_wire::{self as wire, SeqNumber, ipv4, ipv6};
 use crate::reset::Left;
 use crate::session::Ends;
 
-/// How long a peer has to answer; it counts anew with each connection that ends.
+/// How long a peer has to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// ETH_P_ALL, in the order of the network.
 const ALL: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 /// What may come between two looks.
 const BUFFER_BYTES: usize = 8 << 20;
+/// Packets that are looked at in one go: the guardian has others to serve.
+const AT_ONCE: usize = 1024;
 /// Answers to probes have no data. What is longer is cut off, and nothing that can be read.
 const ANSWER_BYTES: usize = 256;
 
@@ -33,8 +35,14 @@ const ANSWER_BYTES: usize = 256;
 pub(crate) struct InStead {
     /// A copy of all that comes to this host. It is there only while somebody is waited for.
     socket: OwnedFd,
-    /// With the devices that have their addresses.
-    waits: HashMap<Ends, u32>,
+    waits: HashMap<Ends, Waits>,
+    /// Until when the last of them is waited for.
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Waits {
+    device: u32,
     until: Instant,
 }
 
@@ -56,8 +64,8 @@ impl InStead {
 
     /// What the peer of this says is waited for.
     pub(crate) fn expect(&mut self, left: &Left) {
-        self.waits.insert(left.ends, left.device);
         self.until = Instant::now() + PATIENCE;
+        self.waits.insert(left.ends, Waits { device: left.device, until: self.until });
     }
 
     /// For how long somebody is waited for still.
@@ -68,16 +76,20 @@ impl InStead {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// The next who has said his number, of all that has come.
-    pub(crate) fn next(&mut self) -> Option<Said> {
-        let mut packet = [0; ANSWER_BYTES];
-        loop {
-            let (bytes, _) = recv(&self.socket, &mut packet[..], RecvFlags::empty()).ok()?;
+    /// Those who have said their numbers, of what has come.
+    pub(crate) fn hear(&mut self) -> Vec<Said> {
+        let (now, mut packet, mut all) = (Instant::now(), [0; ANSWER_BYTES], Vec::new());
+        for _ in 0..AT_ONCE {
+            let Ok((bytes, _)) = recv(&self.socket, &mut packet[..], RecvFlags::empty()) else {
+                break;
+            };
             let Some((ends, seq)) = said(&packet[..bytes]) else { continue };
-            if let Some(device) = self.waits.remove(&ends) {
-                return Some(Said { left: Left { ends, device }, seq });
+            let waits = self.waits.remove(&ends).filter(|waits| now < waits.until);
+            if let (Some(Waits { device, .. }), Some(seq)) = (waits, seq) {
+                all.push(Said { left: Left { ends, device }, seq });
             }
         }
+        all
     }
 }
 
@@ -87,8 +99,9 @@ impl AsFd for InStead {
     }
 }
 
-/// Whose a packet is, and what it acknowledges. None for what no reset answers.
-fn said(packet: &[u8]) -> Option<(Ends, SeqNumber)> {
+/// Whose a packet is, and what it acknowledges; nothing if its sender has no such connection any more, or begins another one,
+/// and is to be left alone.
+fn said(packet: &[u8]) -> Option<(Ends, Option<SeqNumber>)> {
     let (source, destination, segment): (IpAddr, IpAddr, _) = match packet.first()? >> 4 {
         4 => {
             let (header, segment) = ipv4::Header::read(packet).ok()?;
@@ -102,8 +115,8 @@ fn said(packet: &[u8]) -> Option<(Ends, SeqNumber)> {
         }
     };
     let header = Header::read(segment, segment.len()).ok()?;
-    (!header.flags().has(Flags::RST)).then_some(())?;
+    let is_over = header.flags().has(Flags::RST) || header.flags().has(Flags::SYN);
     let local = SocketAddr::new(destination, header.destination_port());
     let remote = SocketAddr::new(source, header.source_port());
-    Some(((local, remote), header.ack()?))
+    Some(((local, remote), header.ack().filter(|_| !is_over)))
 }

@@ -31,6 +31,8 @@ use crate::session::Ends;
 
 const HALF_OF_SPACE: u32 = 1 << 31;
 const HOPS: u8 = 64;
+/// Peers that are asked before it is looked what the first have said.
+const ANSWERED_AT_ONCE: usize = 64;
 const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
 
 /// A connection whose stack is dead, and the device that has its address here.
@@ -65,9 +67,12 @@ impl Prober {
     /// have said their numbers ([`Prober::go_on`], [`Prober::settle`]).
     pub(crate) fn end(&mut self, all: &[Left]) {
         all.iter().for_each(|left| self.probe(left));
-        for left in all {
+        for (at, left) in all.iter().enumerate() {
             if !self.is_in_the_way(left.ends) {
                 continue;
+            }
+            if at.is_multiple_of(ANSWERED_AT_ONCE) {
+                self.go_on();
             }
             if self.instead.is_none() {
                 self.instead = InStead::open().ok();
@@ -91,8 +96,12 @@ impl Prober {
     /// Resets who has said his number by now.
     pub(crate) fn go_on(&mut self) {
         let Some(mut instead) = self.instead.take() else { return };
-        while let Some(said) = instead.next() {
+        for said in instead.hear() {
             let (local, remote) = said.left.ends;
+            // It may live again, as another's.
+            if !self.is_in_the_way(said.left.ends) {
+                continue;
+            }
             if let Some(packet) = bare(local, remote, said.seq, Flags::RST) {
                 self.send(&packet, &said.left);
             }

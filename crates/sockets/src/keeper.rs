@@ -91,8 +91,8 @@ impl State {
         self.exists.load(SeqCst)
     }
 
-    /// Wakes it, for the handler of a signal that has come while this thread slept, and so held no lock: others hold this
-    /// one for moments only.
+    /// Wakes it, for whoever may be in a signal's handler that has come while this thread slept, and so held no lock:
+    /// others hold this one for moments only.
     fn wake_from_sleep(&self) {
         if !self.rests.swap(false, SeqCst) {
             return;
@@ -173,9 +173,14 @@ impl<O: Outside> Sockets<O> {
     #[inline]
     pub(crate) fn keeper_must_send(&self, part: Part) {
         has_given(part);
-        let keeper = &self.share(part).keeper;
-        if keeper.watches.load(Relaxed) {
-            keeper.ring();
+        let share = self.share(part);
+        // Whoever has given it may do something else now, or end, and those who sleep know nothing of it.
+        share.unsent.store(true, SeqCst);
+        if share.keeper.watches.load(Relaxed) {
+            share.keeper.ring();
+        }
+        if share.keeper.rests.load(SeqCst) {
+            share.keeper.wake_from_sleep();
         }
     }
 
@@ -202,7 +207,7 @@ impl<O: Outside> Sockets<O> {
                 if host_too {
                     world.look_at_host(&self.outside);
                 }
-                let found = world.look_after(&mut seen);
+                let found = world.look_after(&mut seen, &self.share(part).unsent);
                 (found, world.has_requests(), world.has_neglected())
             });
             if host_too {
@@ -263,7 +268,8 @@ impl<O: Outside> Sockets<O> {
         keeper.rests.store(true, SeqCst);
         // Somebody may have gone on before he could see that.
         let idle = self.with(part, |world| world.is_anybody_asleep());
-        while idle == Some(true) && keeper.rests.load(SeqCst) {
+        let idle = idle == Some(true) && !self.share(part).unsent.load(SeqCst);
+        while idle && keeper.rests.load(SeqCst) {
             lock = keeper.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
         }
         keeper.rests.store(false, SeqCst);
@@ -280,7 +286,8 @@ impl<O: Outside> Sockets<O> {
         let rests = self.with(part, |world| {
             let rests = !world.turn();
             if rests {
-                world.what_wakes(&mut rest);
+                rest.add(world.what_wakes());
+                rest.asker = world.host.next_asker();
             }
             rests
         });
@@ -329,7 +336,7 @@ fn set_going(tick: Option<&Tick>, goes: bool) {
 }
 
 impl World {
-    fn look_after(&mut self, seen: &mut u64) -> Found {
+    fn look_after(&mut self, seen: &mut u64, unsent: &AtomicBool) -> Found {
         // Whoever has watched the devices may run a signal's handler for long.
         self.pass_watch();
         let asleep = self.is_anybody_asleep();
@@ -339,6 +346,9 @@ impl World {
         // Whoever has made turns is busy, be there others who sleep.
         if self.turns != *seen {
             found = if asleep { Found::Asleep } else { Found::Busy };
+        } else if unsent.swap(false, SeqCst) {
+            self.turn();
+            found = Found::Busy;
         } else if !asleep && self.turn() {
             found = Found::Busy;
         }

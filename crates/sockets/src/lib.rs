@@ -105,6 +105,8 @@ struct Share {
     keeper: keeper::State,
     /// A thread has turned to something else ([`Sockets::flush`]) while another thread was in here.
     turned_away: AtomicBool,
+    /// Something was given to the stack, and perhaps no turn was made since then: for the keeper.
+    unsent: AtomicBool,
 }
 
 impl Share {
@@ -113,6 +115,7 @@ impl Share {
             world: Mutex::new(None),
             keeper: keeper::State::new(),
             turned_away: AtomicBool::new(false),
+            unsent: AtomicBool::new(false),
         }
     }
 
@@ -369,6 +372,8 @@ impl<O: Outside> Sockets<O> {
             if let Some(world) = held.as_mut() {
                 world.turn();
                 world.share_with_child(&self.outside);
+                // By what the child asks for.
+                world.watch_on();
                 // They have to wait until this is over.
                 world.sleepers.take_rung().iter().for_each(bell::ring);
             }

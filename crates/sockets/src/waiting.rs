@@ -307,6 +307,7 @@ impl<O: Outside> Sockets<O> {
             match woken {
                 Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {
                     if self.is_ended(&wait) {
+                        self.leave(parts, bell);
                         return Err(Errno::EINTR);
                     }
                     self.outside.goes_on_waiting();

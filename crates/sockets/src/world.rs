@@ -63,7 +63,16 @@ const GLANCES_A_TURN: u32 = 64;
 /// than all of these.
 const LOOKS_A_GLANCE: u32 = 16;
 
+/// Descriptors that wake a sleeper, and how long he may sleep at the most.
+type WhatWakes = (Vec<(RawFd, Wakes)>, Option<Duration>);
+
 impl Rest {
+    /// By these as well.
+    pub(crate) fn add(&mut self, (fds, limit): WhatWakes) {
+        self.fds.extend(fds);
+        self.limit = [self.limit, limit].into_iter().flatten().min();
+    }
+
     /// All that wakes it.
     pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Wakes)> {
         self.fds.iter().copied()
@@ -389,29 +398,26 @@ impl World {
         // What these find rings the bell, if there is something for who is about to sleep.
         self.leave_neglected();
         self.take_passed();
+        // It may have come in the middle of an answer of the host's, which has been read.
+        rest.asker = rest.asker.take().or_else(|| self.host.next_asker());
         if self.sleepers.are_enough(part, once_more) {
-            return;
+            return self.watch_on();
         }
-        let known = rest.fds.len();
-        self.what_wakes(rest);
-        let fds = rest.fds[known..].iter().filter(|(_, wakes)| *wakes == Wakes::Device);
-        let until = rest.limit.map(|limit| self.now() + limit);
-        self.sleepers.watch(fds.map(|(fd, _)| *fd).collect(), until);
+        let (fds, limit) = self.what_wakes();
+        let until = limit.map(|limit| self.now() + limit);
+        self.sleepers.watch(fds.iter().map(|(fd, _)| *fd).collect(), until);
+        rest.add((fds, limit));
     }
 
-    /// A thread has made a turn while others sleep, who are to be woken by what comes from now on.
-    fn watch_on(&mut self) {
+    /// Something may be waited for that was not before, by a turn, say: those who sleep are to be woken by that, too.
+    pub(crate) fn watch_on(&mut self) {
         if !self.is_anybody_asleep() {
             return;
         }
         self.links().iter_mut().for_each(Link::watch_on);
-        let (mut fds, mut due) = (Vec::new(), None);
-        for link in self.links() {
-            let (more, limit) = link.wakes();
-            fds.extend(more.into_iter().flatten());
-            due = [due, limit].into_iter().flatten().min();
-        }
-        let due = due.map(|due| self.now() + due);
+        let (fds, limit) = self.what_wakes();
+        let due = limit.map(|limit| self.now() + limit);
+        let fds: Vec<_> = fds.into_iter().map(|(fd, _)| fd).collect();
         self.sleepers.watch_on(self.table.part(), &fds, due);
     }
 
@@ -426,30 +432,24 @@ impl World {
         self.sleepers.pass_watch(self.table.part());
     }
 
-    /// What wakes whoever sleeps on the devices, beside what does already.
-    pub(crate) fn what_wakes(&mut self, rest: &mut Rest) {
+    /// What wakes whoever sleeps on the devices, and how long he may at the most.
+    pub(crate) fn what_wakes(&mut self) -> WhatWakes {
+        let (mut fds, mut limits) = (Vec::new(), Vec::new());
         for link in self.links() {
-            let (fds, limit) = link.wakes();
-            rest.fds.extend(fds.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
-            rest.limit = [rest.limit, limit].into_iter().flatten().min();
+            let (more, limit) = link.wakes();
+            fds.extend(more.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
+            limits.extend(limit);
         }
-        if self.is_neglecting() {
-            rest.limit = [rest.limit, Some(neglect::PATIENCE)].into_iter().flatten().min();
-        }
-        if self.ports.have_something() {
-            rest.limit = [rest.limit, Some(ports::IDLE)].into_iter().flatten().min();
-        }
-        if self.lost.is_some() {
-            rest.limit = [rest.limit, Some(Lost::PERIOD)].into_iter().flatten().min();
-        }
+        limits.extend(self.is_neglecting().then_some(neglect::PATIENCE));
+        limits.extend(self.ports.have_something().then_some(ports::IDLE));
+        limits.extend(self.lost.is_some().then_some(Lost::PERIOD));
         let others = [
             (self.requests.as_ref().map(Requests::fd), Wakes::Requests),
             (self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()), Wakes::Ways),
             (self.host.wakes(), Wakes::Host),
         ];
-        rest.fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
-        // It may have come in the middle of an answer of the host's, which has been read.
-        rest.asker = rest.asker.take().or_else(|| self.host.next_asker());
+        fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
+        (fds, limits.into_iter().min())
     }
 
     /// Our own descriptors, which the program knows nothing of.

@@ -423,6 +423,8 @@ pub(crate) unsafe fn set_option(
                     None
                 }
             },
+            // There is no descriptor left for that.
+            Err(_) if chosen::is_for_the_stack(level, name, bytes) => Some(0),
             Err(error) => Some(fail(error) as c_int),
         },
         Err(error) => Some(fail(error) as c_int),
