@@ -18,6 +18,7 @@ mod postgres;
 mod python;
 mod redis;
 mod service;
+mod sleepers;
 mod ssh;
 mod stat;
 mod thread_sockets;

@@ -1,0 +1,56 @@
+//! Threads that sleep on the stack, beside others that give it something and turn to something else.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use uncork_e2e::skip::find;
+use uncork_e2e::{Daemon, Hosts, artifact};
+
+use crate::{Scratch, lacks};
+
+const PORT: u16 = 7095;
+/// Threads that sleep meanwhile; another one waits in accept(2).
+const SLEEPERS: usize = 4;
+const ROUNDS: usize = 12;
+/// Whoever was busy rests by then, the library's own thread as well.
+const REST: Duration = Duration::from_millis(150);
+/// Less than the program computes, and than a child of fork that nobody hears.
+const SOON: Duration = Duration::from_millis(200);
+/// So long the program waits before it answers.
+const WAITS: Duration = Duration::from_millis(300);
+
+#[test]
+fn what_a_thread_gives_before_it_computes_or_ends_waits_while_others_sleep() -> Result<()> {
+    if lacks(&[("python3", "python3")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("sleepers")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+    command.arg(artifact::source("py/beside_sleepers.py")).arg(PORT.to_string());
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let begins = |what: &[u8]| -> Result<TcpStream> {
+        let mut stream = hosts.connect(PORT)?;
+        stream.write_all(what)?;
+        Ok(stream)
+    };
+    let _asleep = (0..SLEEPERS).map(|_| begins(b"s")).collect::<Result<Vec<_>>>()?;
+    for round in 0..ROUNDS {
+        for (what, ends) in [(b"c", false), (b"e", true), (b"f", false)] {
+            thread::sleep(REST);
+            let mut stream = begins(what)?;
+            let begun = Instant::now();
+            let heard = stream.read(&mut [0]).context("hearing an answer")?;
+            let ended = if ends { stream.read(&mut [0]).context("hearing the end")? } else { 0 };
+            ensure!((heard, ended) == (1, 0), "{heard} and {ended} octets came");
+            let late = begun.elapsed().saturating_sub(WAITS);
+            let what = char::from(what[0]);
+            ensure!(late < SOON, "round {round}, \"{what}\": {late:?} late\n{}", server.said());
+        }
+    }
+    drop(server);
+    hosts.check_nothing_left(PORT)
+}
