@@ -3,7 +3,7 @@
 //!
 //! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things
 //! let it sleep: that threads of the program's sleep in calls of ours, which make the turns then, until the first
-//! of them goes on; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
+//! of them goes on, or another one gives the stack something; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
 //! gives the stack something to send. Each part (`parts`) has a keeper of its own. It also does what children ask for,
 //! of fork and of vfork ([`crate::Sockets::ask_keeper`]).
 
