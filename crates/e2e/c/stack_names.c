@@ -154,6 +154,13 @@ static void families(void)
                         close(fd);
                         continue;
                     }
+                    getsockname(fd, (struct sockaddr *)&name, &length);
+                    if (far_port(&name) == ports[0]) {
+                        /* By chance the same: at an address of this host it would connect to itself. */
+                        close(fd);
+                        goal--;
+                        continue;
+                    }
                 }
                 socklen_t length = far_name(&name, to[goal], ports[0]);
                 long connected = connect(fd, (struct sockaddr *)&name, length);
