@@ -382,11 +382,7 @@ impl Guard {
         for ends in session.opened().filter(|ends| !connections.contains(ends)) {
             let _ = self.steering.forget(*ends);
         }
-        let left = connections.into_iter().filter_map(|ends| {
-            let device = self.steering.device_of(ends.0.ip())?;
-            Some(Left { ends, device })
-        });
-        self.prober.end(&left.collect::<Vec<_>>());
+        self.prober.end(&Left::all(connections, |address| self.steering.device_of(address)));
         // Or whoever connects from there again would be steered to the dead.
         let _ = self.steering.forget_all_of(session.engine);
         self.free_queues(session.engine);

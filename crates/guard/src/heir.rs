@@ -167,11 +167,7 @@ impl Estate {
 
     /// What of a table may be true. A program may write there what it likes.
     fn connections(&self, table: &OwnedFd) -> io::Result<Vec<Left>> {
-        let found = table::read(table.as_fd())?.into_iter();
-        let left = found.filter_map(|ends| {
-            let device = *self.addresses.get(&ends.0.ip())?;
-            Some(Left { ends, device })
-        });
-        Ok(left.collect())
+        let found = table::read(table.as_fd())?;
+        Ok(Left::all(found, |address| self.addresses.get(&address).copied()))
     }
 }

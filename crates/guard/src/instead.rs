@@ -33,7 +33,7 @@ const ANSWER_BYTES: usize = 256;
 /// Hears what peers of connections say that have ended.
 #[derive(Debug)]
 pub(crate) struct InStead {
-    /// A copy of all that comes to this host. It is there only while somebody is waited for.
+    /// A copy of all that comes to this host or leaves it. It is there only while somebody is waited for.
     socket: OwnedFd,
     waits: HashMap<Ends, Waits>,
     /// Until when the last of them is waited for.
@@ -119,4 +119,43 @@ fn said(packet: &[u8]) -> Option<(Ends, Option<SeqNumber>)> {
     let local = SocketAddr::new(destination, header.destination_port());
     let remote = SocketAddr::new(source, header.source_port());
     Some(((local, remote), header.ack().filter(|_| !is_over)))
+}
+
+#[cfg(test)]
+mod tests {
+    use uncork_wire::tcp::{Fields, OptionSet};
+
+    use super::*;
+
+    fn end(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// What a peer sends to port 80 of ours.
+    fn packet(protocol: wire::Protocol, flags: Flags) -> Vec<u8> {
+        let (theirs, ours) = ([10, 0, 0, 2].into(), [10, 0, 0, 1].into());
+        let mut packet = vec![0; 40];
+        ipv4::Header::whole(protocol, theirs, ours, 40).emit(&mut packet);
+        let (seq, ack) = (SeqNumber(1), SeqNumber(7));
+        let fields = Fields { source_port: 4711, destination_port: 80, seq, ack, flags, window: 0 };
+        fields.emit(&OptionSet::default(), &mut packet[20..]);
+        packet
+    }
+
+    #[test]
+    fn only_who_has_such_a_connection_says_a_number() {
+        let ends = (end("10.0.0.1:80"), end("10.0.0.2:4711"));
+        let both = |one: Flags, other: Flags| Flags(one.0 | other.0);
+        let says = |flags| said(&packet(wire::Protocol::TCP, flags));
+        assert_eq!(says(Flags::ACK), Some((ends, Some(SeqNumber(7)))));
+        assert_eq!(says(both(Flags::FIN, Flags::ACK)), Some((ends, Some(SeqNumber(7)))));
+        // He has none, or begins another one: he is waited for no more, and left alone.
+        for flags in [Flags::RST, both(Flags::RST, Flags::ACK), Flags::SYN] {
+            assert_eq!(says(flags), Some((ends, None)), "{flags:?}");
+        }
+        assert_eq!(says(both(Flags::SYN, Flags::ACK)), Some((ends, None)));
+        assert_eq!(said(&packet(wire::Protocol(17), Flags::ACK)), None);
+        assert_eq!(said(&packet(wire::Protocol::TCP, Flags::ACK)[..39]), None);
+        assert_eq!(said(&[]), None);
+    }
 }

@@ -42,6 +42,17 @@ pub(crate) struct Left {
     pub(crate) device: u32,
 }
 
+impl Left {
+    /// Of these, those at an address that a device has.
+    pub(crate) fn all(
+        connections: Vec<Ends>,
+        device_of: impl Fn(IpAddr) -> Option<u32>,
+    ) -> Vec<Self> {
+        let here = |ends: Ends| Some(Self { ends, device: device_of(ends.0.ip())? });
+        connections.into_iter().filter_map(here).collect()
+    }
+}
+
 /// Sends what makes peers say their numbers.
 #[derive(Debug)]
 pub(crate) struct Prober {

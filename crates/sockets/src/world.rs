@@ -434,22 +434,25 @@ impl World {
 
     /// What wakes whoever sleeps on the devices, and how long he may at the most.
     pub(crate) fn what_wakes(&mut self) -> WhatWakes {
-        let (mut fds, mut limits) = (Vec::new(), Vec::new());
+        let (mut fds, mut due) = (Vec::new(), None);
         for link in self.links() {
             let (more, limit) = link.wakes();
             fds.extend(more.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
-            limits.extend(limit);
+            due = [due, limit].into_iter().flatten().min();
         }
-        limits.extend(self.is_neglecting().then_some(neglect::PATIENCE));
-        limits.extend(self.ports.have_something().then_some(ports::IDLE));
-        limits.extend(self.lost.is_some().then_some(Lost::PERIOD));
+        let limits = [
+            due,
+            self.is_neglecting().then_some(neglect::PATIENCE),
+            self.ports.have_something().then_some(ports::IDLE),
+            self.lost.is_some().then_some(Lost::PERIOD),
+        ];
         let others = [
             (self.requests.as_ref().map(Requests::fd), Wakes::Requests),
             (self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()), Wakes::Ways),
             (self.host.wakes(), Wakes::Host),
         ];
         fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
-        (fds, limits.into_iter().min())
+        (fds, limits.into_iter().flatten().min())
     }
 
     /// Our own descriptors, which the program knows nothing of.

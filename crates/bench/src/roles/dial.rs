@@ -1,12 +1,13 @@
 //! Connections one after the other: whoever accepts says a word and hangs up, and the client times connect(2).
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::ping::listening;
 use crate::stats::quantile;
 
 /// What to open.
@@ -35,9 +36,7 @@ pub(crate) struct Dials {
 
 /// Says a word to all who come, until it is ended. It closes first, so that TIME-WAIT is its own.
 pub(crate) fn hang_up(at: SocketAddr) -> Result<()> {
-    let listener = TcpListener::bind(at).context("listening")?;
-    println!("port {}", listener.local_addr()?.port());
-    io::stdout().flush()?;
+    let listener = listening(at)?;
     loop {
         let (mut socket, _) = listener.accept().context("accepting")?;
         // A client that went away is no reason to stop.

@@ -39,11 +39,17 @@ pub(crate) struct RoundTrips {
     pub(crate) min_us: f64,
 }
 
-/// Echoes until it is ended.
-pub(crate) fn pong(at: SocketAddr) -> Result<()> {
+/// Listens, and says the port.
+pub(super) fn listening(at: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(at).context("listening")?;
     println!("port {}", listener.local_addr()?.port());
     io::stdout().flush()?;
+    Ok(listener)
+}
+
+/// Echoes until it is ended.
+pub(crate) fn pong(at: SocketAddr) -> Result<()> {
+    let listener = listening(at)?;
     loop {
         let (socket, _) = listener.accept().context("accepting")?;
         // A client that went away is no reason to stop.

@@ -1,14 +1,14 @@
 //! Many connections at once, each with a thread at either end that waits in read(2).
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
-use super::ping::echo;
+use super::ping::{echo, listening};
 
 /// Whom to ask.
 #[derive(Debug, clap::Args)]
@@ -37,9 +37,7 @@ const SIZE: usize = 64;
 
 /// Echoes, with a thread for each connection, until it is ended.
 pub(crate) fn answer(at: SocketAddr) -> Result<()> {
-    let listener = TcpListener::bind(at).context("listening")?;
-    println!("port {}", listener.local_addr()?.port());
-    io::stdout().flush()?;
+    let listener = listening(at)?;
     loop {
         let (socket, _) = listener.accept().context("accepting")?;
         // A client that went away is no reason to stop.

@@ -103,8 +103,8 @@ struct {
 } standing SEC(".maps");
 
 /*
- * Whose connections have begun with a SYN while a port's engines may change, or with whom if it was the kernel's: an engine's
- * ring is between its SYN and the engine, and until then no table has them.
+ * Whose the connections are that have begun with a SYN while a port's engines may change. Between a SYN and the engine that it is
+ * for is the engine's ring, and between one for the kernel and its socket is the kernel's way: until then no table has them.
  */
 struct begun {
 	__u32 engine;
