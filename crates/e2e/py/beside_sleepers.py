@@ -1,4 +1,4 @@
-"""beside_sleepers.py PORT: what a connection says first decides. "s": a thread waits for more. All others are answered 0.3 s later.
+"""beside_sleepers.py PORT: what a connection says first decides. "s": a thread waits for more, and says it again. All others are answered 0.3 s later.
 "c": by a thread that computes for 0.4 s behind that without calling anything, and ends with an open descriptor. "e": by one that
 closes, and ends at once. "f": by a child of fork, whose parent keeps the connection, too."""
 import os
@@ -23,17 +23,25 @@ def end(connection):
     connection.close()
 
 
+def sleep(connection):
+    while said := connection.recv(1):
+        connection.sendall(said)
+
+
 kept = []
-does = {b"s": lambda connection: connection.recv(1), b"c": compute, b"e": end}
+does = {b"s": sleep, b"c": compute, b"e": end}
 listener = socket.create_server(("", int(sys.argv[1])), backlog=64)
 while True:
     connection, _ = listener.accept()
     kind = connection.recv(1)
     if kind in does:
         threading.Thread(target=does[kind], args=[connection], daemon=True).start()
-    elif os.fork():
+        continue
+    # Meanwhile others fall asleep, who know nothing of a child.
+    time.sleep(0.1)
+    if os.fork():
         kept.append(connection)
     else:
-        time.sleep(0.3)
+        time.sleep(0.2)
         connection.sendall(b"x")
         os._exit(0)

@@ -37,12 +37,17 @@ fn what_a_thread_gives_before_it_computes_or_ends_waits_while_others_sleep() -> 
         stream.write_all(what)?;
         Ok(stream)
     };
-    let _asleep = (0..SLEEPERS).map(|_| begins(b"s")).collect::<Result<Vec<_>>>()?;
+    let mut asleep = (0..SLEEPERS).map(|_| begins(b"s")).collect::<Result<Vec<_>>>()?;
     for round in 0..ROUNDS {
         for (what, ends) in [(b"c", false), (b"e", true), (b"f", false)] {
             thread::sleep(REST);
             let mut stream = begins(what)?;
             let begun = Instant::now();
+            // Two wake, and fall asleep again: they are those who watch.
+            for one in &mut asleep[..2] {
+                one.write_all(b"?")?;
+                one.read_exact(&mut [0]).context("waking one who sleeps")?;
+            }
             let heard = stream.read(&mut [0]).context("hearing an answer")?;
             let ended = if ends { stream.read(&mut [0]).context("hearing the end")? } else { 0 };
             ensure!((heard, ended) == (1, 0), "{heard} and {ended} octets came");
