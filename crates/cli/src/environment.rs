@@ -78,11 +78,12 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 12] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 13] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
     variable::SPIN,
+    variable::MODERATION,
     variable::STATS,
     variable::DEBUG,
     variable::AUTOCORK_DEBUG,

@@ -74,6 +74,8 @@ pub(crate) struct Orders {
     pub(crate) place: String,
     pub(crate) token: String,
     pub(crate) spin: Duration,
+    /// How long frames may wait for others.
+    pub(crate) moderation: Duration,
     /// Its own processor, if it has one.
     pub(crate) cpu: Option<usize>,
 }
@@ -93,7 +95,7 @@ pub(crate) fn begin_instance(number: u32, orders: &Orders) -> io::Result<Child> 
 /// The life of an instance.
 fn instance(number: u32) -> Result<i32, Failure> {
     let failed = |error: &dyn Display| Failure::left(format!("instance {number}: {error}"));
-    let Orders { place, token, spin, cpu } =
+    let Orders { place, token, spin, moderation, cpu } =
         serde_json::from_reader(io::stdin()).map_err(|error| failed(&error))?;
     if let Some(cpu) = cpu {
         settle(cpu)
@@ -102,8 +104,13 @@ fn instance(number: u32) -> Result<i32, Failure> {
     // A peer that is gone is an error, whoever has started this process.
     crate::output::survive_broken_pipes();
     seclude_instance().map_err(|error| failed(&error))?;
-    let settings =
-        uncork_instance::Settings { place, token, spin, say: |what| crate::output::complain(what) };
+    let settings = uncork_instance::Settings {
+        place,
+        token,
+        spin,
+        moderation,
+        say: |what| crate::output::complain(what),
+    };
     uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error))
 }
 

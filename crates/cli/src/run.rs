@@ -174,6 +174,7 @@ fn apply(arguments: &Run, environment: &mut Environment) {
         (variable::SCOPE, arguments.scope.map(|value| value.to_string())),
         (variable::BOUND, arguments.bound.map(|value| value.to_string())),
         (variable::SPIN, arguments.spin.map(|value| value.to_string())),
+        (variable::MODERATION, arguments.moderation.map(|value| value.to_string())),
         (variable::DEBUG, arguments.debug.map(|value| value.to_string())),
     ];
     for (name, value) in options {

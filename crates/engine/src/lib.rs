@@ -8,10 +8,11 @@
 //! What is done with connections is the [`Program`]'s: nothing in here knows.
 #![forbid(unsafe_code)]
 
+mod moderation;
 mod sleep;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use uncork_driver::clock::{Clock, clock};
@@ -19,6 +20,7 @@ use uncork_driver::{Driver, Offer};
 pub use uncork_packet::Instant;
 use uncork_stack::{Event, Stack};
 
+use moderation::Moderation;
 pub use sleep::{Interest, Watch};
 
 /// Frames that are taken in before the program has its turn: enough to make batches of, few enough
@@ -79,6 +81,18 @@ impl Program for Events {
     }
 }
 
+/// How a turn is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// All that has come is taken in.
+    Whole,
+    /// It may wait for more ([`Engine::moderate`]).
+    Moderated,
+    /// The same, and if a glance shows no frames and nobody waits for anything else, that is all. What a driver may do
+    /// before somebody sleeps on its completions is not needed then.
+    Glance,
+}
+
 /// A stack and a driver.
 pub struct Engine<D> {
     driver: D,
@@ -87,6 +101,7 @@ pub struct Engine<D> {
     /// When the last turn began.
     turned: Instant,
     spin: Duration,
+    moderation: Moderation,
     /// The device took nothing more in the last turn.
     full: bool,
 }
@@ -103,13 +118,26 @@ impl<D: Driver> Engine<D> {
     pub fn new(driver: D, stack: Stack) -> Self {
         let clock = clock();
         let turned = clock();
-        Self { driver, stack, clock, turned, spin: Duration::ZERO, full: false }
+        let (spin, moderation) = (Duration::ZERO, Moderation::off());
+        Self { driver, stack, clock, turned, spin, moderation, full: false }
     }
 
     /// How long it goes on looking after the last thing that happened, before it sleeps. Not at all
     /// unless asked for: a core is spent on it.
     pub fn spin_for(&mut self, time: Duration) {
         self.spin = time;
+    }
+
+    /// For how long frames may wait for others when many requests come, at the most: a few of them are then taken in at
+    /// once ([`Engine::turn_moderated`]). Not at all unless asked for, nor by who spins.
+    pub fn moderate(&mut self, longest: Duration) {
+        self.moderation.limit(longest);
+    }
+
+    /// Whether frames wait for others at present.
+    #[must_use]
+    pub fn is_moderating(&self) -> bool {
+        self.moderation.is_on()
     }
 
     /// The time as the stack is told it.
@@ -151,18 +179,35 @@ impl<D: Driver> Engine<D> {
     ///
     /// If the device is gone.
     pub fn turn(&mut self, program: &mut impl Program) -> io::Result<bool> {
-        self.turn_or_glance(program, false)
+        self.turn_so(program, Turn::Whole)
     }
 
-    /// A turn; or, if a glance shows no frames and nobody waits for anything else, none. What a driver
-    /// may do before somebody sleeps on its completions is not needed then.
-    fn turn_or_glance(&mut self, program: &mut impl Program, glance: bool) -> io::Result<bool> {
+    /// The same, but for frames that may wait for others ([`Engine::moderate`]): for who sleeps when nothing has happened,
+    /// as [`Engine::rest`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::turn`].
+    pub fn turn_moderated(&mut self, program: &mut impl Program) -> io::Result<bool> {
+        self.turn_so(program, Turn::Moderated)
+    }
+
+    fn turn_so(&mut self, program: &mut impl Program, how: Turn) -> io::Result<bool> {
         let now = (self.clock)();
         self.turned = now;
         let (driver, stack) = (&mut self.driver, &mut self.stack);
-        let mut happened =
-            driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;
-        if glance && !happened && !self.full && !stack.awaits_completion() {
+        let mut happened = false;
+        if how == Turn::Whole || !self.moderation.holds(now) {
+            happened =
+                driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;
+            if happened {
+                self.moderation.took(now);
+            }
+        }
+        if self.moderation.is_due(now) {
+            self.moderation.reckon(now, &stack.take_requests());
+        }
+        if how == Turn::Glance && !happened && !self.full && !stack.awaits_completion() {
             return Ok(false);
         }
         driver.complete(&mut |completion| {
@@ -260,7 +305,12 @@ impl<D: Driver> Engine<D> {
         let mut last = self.now();
         let mut happened = false;
         loop {
-            happened = self.turn_or_glance(program, happened && self.spin.is_zero())?;
+            let how = match self.spin.is_zero() {
+                true if happened => Turn::Glance,
+                true => Turn::Moderated,
+                false => Turn::Whole,
+            };
+            happened = self.turn_so(program, how)?;
             if program.is_over() {
                 return Ok(());
             }
@@ -291,24 +341,33 @@ impl<D: Driver> Engine<D> {
 
     /// What wakes whoever sleeps on it, and how long he may sleep at most: for who does not let the
     /// engine sleep for him.
-    pub fn rest(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+    pub fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
         let now = (self.clock)();
         let due = self.stack.poll_timeout().map(|due| due.since(now));
         let again = self.full.then_some(LOOK_AGAIN_AFTER);
         let rest = self.driver.rest_at_most();
-        (self.wakes(), [due, again, rest].into_iter().flatten().min())
+        let limit = [due, again, rest].into_iter().flatten().min();
+        (self.wakes(now), limit)
     }
 
-    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+    fn wakes(&mut self, now: Instant) -> Option<BorrowedFd<'_>> {
         if self.stack.awaits_completion() || self.full {
             self.driver.wakes()
         } else {
-            self.driver.wakes_for_frames()
+            self.moderation.wakes(now).or_else(|| self.driver.wakes_for_frames())
         }
     }
 
+    /// Every descriptor that it has, and its driver, which a program around it knows nothing of and shall not close.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.driver.descriptors();
+        all.extend(self.moderation.descriptor());
+        all
+    }
+
     fn look(&mut self, program: &mut impl Program, longest: Option<Duration>) -> io::Result<()> {
-        let ready = sleep::wait(self.wakes(), &program.watched(), longest)?;
+        let now = (self.clock)();
+        let ready = sleep::wait(self.wakes(now), &program.watched(), longest)?;
         if ready.is_empty() {
             return Ok(());
         }

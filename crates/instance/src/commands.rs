@@ -245,7 +245,7 @@ impl Floor {
             && let Some(link) = self.link_of(ends.local)
         {
             // That a device is gone is found in the turn that follows.
-            let _ = self.turn_links();
+            let _ = self.turn_links(false);
             for segment in self.links[link].stack().take_caught(ends.local, ends.remote) {
                 put_segment(&mut caught, &segment);
             }

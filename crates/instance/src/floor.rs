@@ -98,16 +98,17 @@ impl Floor {
             self.close_kept();
         }
         let mut happened = self.obey_all();
-        happened |= self.turn_links()?;
+        happened |= self.turn_links(true)?;
         happened |= self.tell_all();
         Ok(happened)
     }
 
-    pub(crate) fn turn_links(&mut self) -> io::Result<bool> {
+    /// A turn of each device, moderated or not.
+    pub(crate) fn turn_links(&mut self, moderated: bool) -> io::Result<bool> {
         let mut happened = false;
         let mut events = Vec::new();
         for at in 0..self.links.len() {
-            happened |= self.links[at].turn(&mut events)?;
+            happened |= self.links[at].turn(&mut events, moderated)?;
             self.events.extend(events.drain(..).map(|event| (at, event)));
             self.keep_lists(at);
         }
@@ -376,13 +377,13 @@ impl Floor {
     }
 
     /// What wakes it, and how long it may sleep at most.
-    pub(crate) fn rest(&self) -> (Vec<BorrowedFd<'_>>, Option<Duration>) {
+    pub(crate) fn rest(&mut self) -> (Vec<BorrowedFd<'_>>, Option<Duration>) {
+        let closes = self.next_close();
         let guests = self.guests.iter().flatten();
         let mut fds: Vec<_> =
             guests.flat_map(|guest| [guest.end.bell(), guest.end.control()]).collect();
-        let closes = self.next_close();
         let mut limit = closes.map(|due| due.saturating_duration_since(Clock::now()));
-        for link in &self.links {
+        for link in &mut self.links {
             let (fd, due) = link.rest();
             fds.extend(fd);
             limit = [limit, due].into_iter().flatten().min();

@@ -32,6 +32,8 @@ pub struct Settings {
     pub token: String,
     /// How long it goes on looking, after the last frame, before it sleeps.
     pub spin: Duration,
+    /// For how long frames may wait for others, at the most; not of one that spins.
+    pub moderation: Duration,
     /// Who hears what somebody should know of.
     pub say: fn(&str),
 }
@@ -101,9 +103,12 @@ impl Host for Guardian {
 ///
 /// [`Error`] says why it has ended before.
 pub fn run(settings: Settings) -> Result<(), Error> {
-    let Settings { place, token, spin, say } = settings;
+    let Settings { place, token, spin, moderation, say } = settings;
     let mut client = Client::serve(&place, &token)?;
-    let (links, queues) = open(&mut client)?;
+    let (mut links, queues) = open(&mut client)?;
+    if spin.is_zero() {
+        links.iter_mut().for_each(|link| link.moderate(moderation));
+    }
     let client = Rc::new(RefCell::new(client));
     let host = Guardian { client: Rc::clone(&client), say };
     let floor = Floor::new(links, Box::new(host));

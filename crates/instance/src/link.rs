@@ -75,6 +75,11 @@ impl Link {
         }
     }
 
+    /// For how long frames may wait for others, at the most ([`Engine::moderate`]).
+    pub fn moderate(&mut self, longest: Duration) {
+        self.engine.moderate(longest);
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -135,10 +140,15 @@ impl Link {
         std::mem::replace(slot(&mut self.listed, place), listed)
     }
 
-    /// Takes in what has come and sends what may leave; whether anything has happened.
-    pub(crate) fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
+    /// Takes in what has come, unless that is `moderated` and may wait for more, and sends what may leave; whether anything has
+    /// happened.
+    pub(crate) fn turn(&mut self, events: &mut Vec<Event>, moderated: bool) -> io::Result<bool> {
         let mut happened = Events(std::mem::take(&mut self.news));
-        let turned = self.engine.turn(&mut happened);
+        let turned = if moderated {
+            self.engine.turn_moderated(&mut happened)
+        } else {
+            self.engine.turn(&mut happened)
+        };
         events.append(&mut happened.0);
         self.news = happened.0;
         turned
@@ -156,7 +166,7 @@ impl Link {
         self.engine.stack().poll_change()
     }
 
-    pub(crate) fn rest(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+    pub(crate) fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
         self.engine.rest()
     }
 }

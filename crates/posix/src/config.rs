@@ -46,6 +46,10 @@ pub enum Spin {
     For(Duration),
 }
 
+/// For how long frames that come to a stack may wait for others, when many requests come (`--moderation`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moderation(Option<Duration>);
+
 /// A setting that could not be understood, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -100,8 +104,52 @@ impl fmt::Display for Spin {
     }
 }
 
+impl Moderation {
+    /// Not at all.
+    pub const OFF: Self = Self(None);
+
+    /// The time; none at all if it is off.
+    pub fn longest(self) -> Duration {
+        self.0.unwrap_or_default()
+    }
+}
+
+impl Default for Moderation {
+    fn default() -> Self {
+        Self(Some(Duration::from_micros(128)))
+    }
+}
+
+impl FromStr for Moderation {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match (text, parse_duration(text)) {
+            ("off", _) => Ok(Self::OFF),
+            (_, Ok(longest)) if (MODERATION.0..=MODERATION.1).contains(&longest) => {
+                Ok(Self(Some(longest)))
+            }
+            (_, Ok(_)) => {
+                Err(Invalid(format!("{text} is out of range: a moderation is 10us to 1ms, or off")))
+            }
+            _ => Err(Invalid(format!("{text:?} is not off or a duration such as 128us"))),
+        }
+    }
+}
+
+impl fmt::Display for Moderation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("off"),
+            Some(longest) => f.write_str(&format_duration(longest)),
+        }
+    }
+}
+
 /// Longest `--spin DURATION`: a longer one is a mistake in the unit.
 const MAX_SPIN: Duration = Duration::from_millis(100);
+/// Shortest and longest `--moderation`: below that a timer gathers nothing, and longer waits are what this project is
+/// against.
+const MODERATION: (Duration, Duration) = (Duration::from_micros(10), Duration::from_millis(1));
 /// Shortest and longest `--bound`. Below 100 µs the timer costs more than it saves; past
 /// 200 ms the kernel lets go of MSG_MORE data by itself.
 const BOUND: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(200));
@@ -203,6 +251,8 @@ pub struct Settings {
     pub bound: Bound,
     /// `UNCORK_SPIN`.
     pub spin: Spin,
+    /// `UNCORK_MODERATION`.
+    pub moderation: Moderation,
     /// `UNCORK_STATS`.
     pub stats: StatsTo,
     /// `UNCORK_DEBUG`: 1 says what is helped and what is passed through, 2 each push.
@@ -227,6 +277,8 @@ pub mod variable {
     pub const BOUND: &str = "UNCORK_BOUND";
     /// [`super::Spin`].
     pub const SPIN: &str = "UNCORK_SPIN";
+    /// [`super::Moderation`].
+    pub const MODERATION: &str = "UNCORK_MODERATION";
     /// [`super::StatsTo`].
     pub const STATS: &str = "UNCORK_STATS";
     /// Debug level.
@@ -254,6 +306,7 @@ impl Settings {
         read(variable::SCOPE, &lookup, &mut settings.scope, &mut ignored);
         read(variable::BOUND, &lookup, &mut settings.bound, &mut ignored);
         read(variable::SPIN, &lookup, &mut settings.spin, &mut ignored);
+        read(variable::MODERATION, &lookup, &mut settings.moderation, &mut ignored);
         read(variable::DEBUG, &lookup, &mut settings.debug, &mut ignored);
         if let Some(text) = lookup(variable::STATS) {
             settings.stats = StatsTo::from(text.as_str());
@@ -267,6 +320,11 @@ impl Settings {
         }
         settings.ignored = ignored;
         settings
+    }
+
+    /// For how long frames that come to a stack may wait. Who spins takes each in as soon as it is there.
+    pub fn moderation(&self) -> Duration {
+        if self.spin == Spin::Off { self.moderation.longest() } else { Duration::ZERO }
     }
 }
 
@@ -310,6 +368,23 @@ mod tests {
         let error = "2s".parse::<Bound>().unwrap_err();
         assert!(error.to_string().contains("100us to 200ms"));
         assert!("10us".parse::<Bound>().is_err());
+    }
+
+    #[test]
+    fn a_moderation_is_off_or_a_time_in_its_range_and_nothing_for_who_spins() {
+        for text in ["off", "10us", "128us", "1ms"] {
+            assert_eq!(text.parse::<Moderation>().unwrap().to_string(), text);
+        }
+        for (text, why) in [("5us", "10us to 1ms"), ("2ms", "10us to 1ms"), ("on", "such as 128us")]
+        {
+            let error = text.parse::<Moderation>().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let of = |pairs: &[(&str, &str)]| settings(false, pairs).moderation();
+        assert_eq!(of(&[]), Duration::from_micros(128));
+        assert_eq!(of(&[("UNCORK_MODERATION", "50us")]), Duration::from_micros(50));
+        assert_eq!(of(&[("UNCORK_MODERATION", "off")]), Duration::ZERO);
+        assert_eq!(of(&[("UNCORK_SPIN", "auto")]), Duration::ZERO);
     }
 
     #[test]

@@ -96,6 +96,7 @@ static STAND_ASIDE: Settings = Settings {
     scope: config::Scope::All,
     bound: config::Bound(core::time::Duration::from_millis(1)),
     spin: config::Spin::Off,
+    moderation: config::Moderation::OFF,
     stats: config::StatsTo::Nowhere,
     debug: 0,
     autocork: false,

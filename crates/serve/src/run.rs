@@ -118,6 +118,9 @@ fn start<D: Driver, W: Work>(
 ) -> Result<(W::Outcome, D), Error> {
     let mut engine = Engine::new(driver, stack);
     engine.spin_for(place.spin);
+    if place.spin.is_zero() {
+        engine.moderate(place.moderation);
+    }
     let path = place.socket.clone().unwrap_or_else(|| socket_of(std::process::id()));
     let responder =
         Responder::open(&path, work.does(), about.device.clone(), work.ends(), engine.now())

@@ -48,9 +48,11 @@ impl Given {
         self.sockets_at_once = FIRST_SOCKETS;
     }
 
-    /// It was told of so many sockets. Where there are many, the other ends have enough to do with a part of them.
-    pub(crate) fn told_of(&mut self, sockets: usize) {
-        let part = u32::try_from(sockets).unwrap_or(u32::MAX) / PARTS_OF_A_ROUND;
+    /// It was told of so many sockets. Where there are many, the other ends have enough to do with a part of them; or with
+    /// what they have still, so that all leaves at once.
+    pub(crate) fn told_of(&mut self, sockets: usize, all_at_once: bool) {
+        let parts = if all_at_once { 1 } else { PARTS_OF_A_ROUND };
+        let part = u32::try_from(sockets).unwrap_or(u32::MAX) / parts;
         self.sockets_at_once = part.clamp(FIRST_SOCKETS, WRITES);
     }
 
@@ -118,12 +120,12 @@ mod tests {
     #[test]
     fn of_many_more_leave_at_once() {
         let mut given = Given::nothing();
-        given.told_of(64);
+        given.told_of(64, false);
         assert_eq!(answered(&mut given, 64, 1), [16, 32]);
         given.leave();
-        given.told_of(1000);
+        given.told_of(1000, false);
         assert_eq!(given.sockets_at_once, WRITES);
-        given.told_of(1);
+        given.told_of(1, false);
         assert_eq!(given.sockets_at_once, FIRST_SOCKETS);
     }
 

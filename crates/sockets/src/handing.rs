@@ -20,6 +20,7 @@ use uncork_stack::{Detached, SocketId};
 
 use crate::asked::Setting;
 use crate::host::Reason;
+use crate::link::Pace;
 use crate::outside::Outside;
 use crate::table::{Kind, Place, Slot, Socket};
 use crate::world::World;
@@ -313,7 +314,7 @@ impl World {
     /// What was in the device's ring when the kernel got the rest: without it the peer would wait for his timer.
     pub(crate) fn bring_caught(&mut self, link: usize, detached: &Detached, fd: RawFd) {
         // Nothing else may change hands meanwhile.
-        self.turn_links();
+        self.turn_links(Pace::Whole);
         let Some(link) = self.links().get_mut(link) else { return };
         let (local, remote) = (detached.snapshot.local, detached.snapshot.remote);
         for segment in link.stack().take_caught(local, remote) {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
 use uncork_attach::ProgramEnd;
 use uncork_driver::Driver;
@@ -21,6 +22,8 @@ pub struct Device {
     pub mac: Mac,
     /// The host's addresses on it.
     pub addresses: Vec<Cidr>,
+    /// For how long frames may wait for others, at the most.
+    pub moderation: Duration,
 }
 
 impl std::fmt::Debug for Device {

@@ -83,6 +83,15 @@ impl Driver for Nothing {
     }
 }
 
+/// How a turn is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// All that has come is taken in.
+    Whole,
+    /// It may wait for more, for who sleeps if there is nothing ([`Engine::moderate`]).
+    Moderated,
+}
+
 /// What a turn tells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Told {
@@ -98,17 +107,19 @@ pub(crate) enum Told {
 
 impl Link {
     pub(crate) fn new(number: usize, device: Device, seed: [u8; 32]) -> Self {
-        let Device { name, index, driver, mac, addresses } = device;
+        let Device { name, index, driver, mac, addresses, moderation } = device;
         let mut stack = Stack::new(Config::of_programs(), driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);
         }
         let addresses = addresses.iter().map(|address| (index, address.address));
+        let mut engine = Box::new(Engine::new(driver, stack));
+        engine.moderate(moderation);
         Self {
             name,
             number,
             devices: vec![index],
-            side: Side::Own(Box::new(Engine::new(driver, stack))),
+            side: Side::Own(engine),
             addresses: addresses.collect(),
             of: Vec::new(),
             listeners: Vec::new(),
@@ -252,12 +263,13 @@ impl Link {
 
     /// Takes in what has come, sends what may leave, and tells whose sockets have changed; whether
     /// anything has happened.
-    pub(crate) fn turn(&mut self, told: &mut Vec<Told>) -> bool {
+    pub(crate) fn turn(&mut self, pace: Pace, told: &mut Vec<Told>) -> bool {
         if self.gone.is_some() {
             return false;
         }
         let mut news = Events(std::mem::take(&mut self.news));
         let turned = match &mut self.side {
+            Side::Own(engine) if pace == Pace::Moderated => engine.turn_moderated(&mut news),
             Side::Own(engine) => engine.turn(&mut news),
             Side::Attached(attached) => attached.turn(),
         };
@@ -346,7 +358,7 @@ impl Link {
             news.0.extend(std::iter::from_fn(|| engine.stack().poll_event()));
             self.tell(news, told);
         } else {
-            self.turn(told);
+            self.turn(Pace::Whole, told);
         }
         self.listeners.clear();
         self.gone = Some(io::ErrorKind::NotConnected.into());
@@ -388,6 +400,11 @@ impl Link {
         }
     }
 
+    /// Whether what comes waits for more at present ([`Engine::is_moderating`]).
+    pub(crate) fn is_moderating(&self) -> bool {
+        matches!(&self.side, Side::Own(engine) if engine.is_moderating())
+    }
+
     /// A thread has made a turn while others sleep on it.
     pub(crate) fn watch_on(&mut self) {
         if let Side::Attached(attached) = &mut self.side
@@ -400,7 +417,7 @@ impl Link {
     /// Its own descriptors, which the program knows nothing of.
     pub(crate) fn descriptors(&mut self) -> Vec<RawFd> {
         match &mut self.side {
-            Side::Own(engine) => engine.driver().descriptors(),
+            Side::Own(engine) => engine.descriptors(),
             Side::Attached(attached) => attached.descriptors().to_vec(),
         }
     }

@@ -123,7 +123,7 @@ impl<O: Outside> Sockets<O> {
                 }
             }
             let count = fds.iter().filter(|one| one.revents != 0).count();
-            world.given.told_of(count);
+            world.told_of(count);
             (count > 0).then_some(Ok(count))
         })?;
         found.unwrap_or(Ok(0))
@@ -253,7 +253,7 @@ impl World {
         let first = if is_kernels { look(self, into)? } else { 0 };
         let ours = self.collect(set, &mut into[first..]);
         self.sets.note_told(set, is_kernels, ours);
-        self.given.told_of(ours);
+        self.told_of(ours);
         let asks = kernels == Kernel::Ask && !is_kernels;
         if first + ours == 0 && asks { look(self, into) } else { Ok(first + ours) }
     }

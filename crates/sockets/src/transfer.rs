@@ -234,7 +234,7 @@ impl World {
     ) -> Result<(), Errno> {
         let more = flags & libc::MSG_MORE != 0;
         if self.given.turns_to(place) {
-            self.turn();
+            self.turn_between();
         }
         // When it leaves the clock is read: what is only given needs no time of its own.
         let (link, now) = self.link_as_turned(place)?;
@@ -275,7 +275,7 @@ impl World {
             link.stack().end_record(place.id);
         }
         if self.given.add(place, given) {
-            self.turn();
+            self.turn_between();
         }
         result
     }

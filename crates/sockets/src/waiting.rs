@@ -139,7 +139,7 @@ impl<O: Outside> Sockets<O> {
             });
             found.is_some()
         };
-        let begin = if tries { World::begin_trying } else { World::begin_wait };
+        let begin = if tries { World::begin_trying } else { World::begin_look };
         if look(begin, Kernel::Ask) || looks_only {
             return Ok(found);
         }
@@ -172,7 +172,7 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
         let found = self.look(self.parts_waited_for(&wait), Kernel::Ask, &mut |world, told| {
-            world.begin_wait();
+            world.begin_look();
             attempt(world, told)
         });
         if found.is_some() {

@@ -19,7 +19,7 @@ use crate::given::Given;
 use crate::handing::Requests;
 use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
-use crate::link::{self, Link, Told};
+use crate::link::{self, Link, Pace, Told};
 use crate::lost::Lost;
 use crate::neglect::{self, Shared};
 use crate::outside::Outside;
@@ -231,10 +231,14 @@ impl World {
 
     /// One turn of every engine; whether anything has happened.
     pub(crate) fn turn(&mut self) -> bool {
+        self.turn_at(Pace::Whole)
+    }
+
+    fn turn_at(&mut self, pace: Pace) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.given.leave();
         self.asked = 0;
-        let happened = self.turn_links();
+        let happened = self.turn_links(pace);
         self.pass_waiting();
         self.take_passed();
         self.look_at_shared();
@@ -257,19 +261,36 @@ impl World {
     }
 
     /// What has come is taken in, and what is to be sent leaves.
-    pub(crate) fn turn_links(&mut self) -> bool {
+    pub(crate) fn turn_links(&mut self, pace: Pace) -> bool {
         let mut told = std::mem::take(&mut self.told);
         let mut happened = false;
         for link in self.links() {
-            happened |= link.turn(&mut told);
+            happened |= link.turn(pace, &mut told);
         }
         self.deal_with(&mut told);
         self.told = told;
         happened
     }
 
-    /// A turn, for who begins to wait.
+    /// A turn, for who begins to wait, and sleeps if there is nothing.
     pub(crate) fn begin_wait(&mut self) {
+        self.given.begin_round();
+        let _ = self.turn_at(Pace::Moderated);
+    }
+
+    /// The program was told of so many sockets at once.
+    pub(crate) fn told_of(&mut self, sockets: usize) {
+        let all_at_once = self.links().iter().any(Link::is_moderating);
+        self.given.told_of(sockets, all_at_once);
+    }
+
+    /// A turn for what was given by who has more to do: what has come can wait as if he slept.
+    pub(crate) fn turn_between(&mut self) {
+        let _ = self.turn_at(Pace::Moderated);
+    }
+
+    /// The same for who looks again before he sleeps, or does not wait at all.
+    pub(crate) fn begin_look(&mut self) {
         self.given.begin_round();
         let _ = self.turn();
     }
@@ -281,7 +302,7 @@ impl World {
         if !self.given.is_nothing() {
             self.links().iter_mut().for_each(Link::send_ahead);
         }
-        self.begin_wait();
+        self.begin_look();
     }
 
     /// A turn if there is something to be done, for who looks again and again; from time to time in any case.

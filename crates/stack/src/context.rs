@@ -7,6 +7,7 @@ use crate::connection::Bounds;
 use crate::counters::Counters;
 use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
+use crate::requests::Requests;
 use crate::secrets::Secrets;
 use crate::stack::join::Deferral;
 
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) pool: Pool,
     pub(crate) secrets: Secrets,
     pub(crate) counters: Counters,
+    /// Since somebody has asked last.
+    pub(crate) requests: Requests,
     pub(crate) fast_open: FastOpenState,
     /// Whether an ACK may be decided on later, as more segments may follow.
     pub(crate) deferral: Deferral,

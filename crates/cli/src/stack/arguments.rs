@@ -7,7 +7,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use uncork_posix::config::parse_duration;
+use uncork_posix::config::{Moderation, parse_duration};
 use uncork_serve::Cidr;
 
 use super::start::Cpus;
@@ -114,6 +114,12 @@ pub(super) struct Device {
     #[arg(allow_hyphen_values = true)]
     pub(super) spin: Option<Duration>,
 
+    /// For how long what has come may wait for more, when many requests come: off or 10us to 1ms
+    ///
+    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: 128us]
+    #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
+    pub(super) moderation: Option<Moderation>,
+
     /// Write what passes into a capture (pcapng)
     ///
     /// A recording that breaks off, as by a full disk, is told at once, and disturbs nothing else.
@@ -170,7 +176,7 @@ pub(super) struct Serve {
 
     /// Serve on kernel sockets instead, with epoll, to compare with; --addr is an address of this host
     #[arg(long)]
-    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "record", "socket"])]
+    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "moderation", "record", "socket"])]
     pub(super) kernel: bool,
 
     #[command(flatten)]
@@ -270,6 +276,12 @@ pub(super) struct Start {
     #[arg(allow_hyphen_values = true)]
     pub(super) spin: Option<Duration>,
 
+    /// For how long what has come may wait for more, when many requests come: off or 10us to 1ms
+    ///
+    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: 128us]
+    #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
+    pub(super) moderation: Option<Moderation>,
+
     /// How instances get their frames
     ///
     /// packet: by packet sockets. xdp: beside them by AF_XDP; the queues of each device are divided among the instances,
@@ -279,7 +291,8 @@ pub(super) struct Start {
 
     /// A file with what is not said here
     ///
-    /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, driver, instances, cpus, spin, group.
+    /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, driver, instances, cpus, spin, moderation,
+    /// group.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }

@@ -103,6 +103,7 @@ fn place(device: String, wanted: Device) -> Place {
         addresses: wanted.addr,
         gateways: wanted.gateway,
         spin: wanted.spin.unwrap_or_default(),
+        moderation: wanted.moderation.unwrap_or_default().longest(),
         record: wanted.record,
         warn: |sentence| complain(sentence),
         socket: wanted.socket,

@@ -121,7 +121,7 @@ fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
     rig.peer.turn(&mut Events::default()).unwrap();
     // He gives it back while the instance is in the middle of a turn, in which more comes.
     one.turn().unwrap();
-    rig.floor.turn_links().unwrap();
+    rig.floor.turn_links(false).unwrap();
     rig.floor.tell_all();
     let second = listen(&mut two);
     rig.go(&mut [&mut one, &mut two]);

@@ -189,6 +189,7 @@ impl Host for Guardian {
                 addresses: addresses
                     .map(|address| Cidr { address: address.ip, prefix: address.prefix })
                     .collect(),
+                moderation: POSIX.settings().moderation(),
             });
         }
         Ok(Opened::Own(devices))

@@ -52,6 +52,8 @@ pub struct Place {
     pub gateways: Vec<IpAddr>,
     /// How long to look before sleeping.
     pub spin: std::time::Duration,
+    /// For how long frames may wait for others, at the most; not of one that spins.
+    pub moderation: std::time::Duration,
     /// Where to write down what passes.
     pub record: Option<std::path::PathBuf>,
     /// Told, in a sentence, what has failed and is no reason to end.

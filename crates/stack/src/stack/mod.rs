@@ -36,6 +36,7 @@ use crate::handle::{ListenerId, SocketId};
 use crate::interface::{Cidr, Interface, Route};
 use crate::listener::Listeners;
 use crate::memory::{Pool, Queue, Slab};
+use crate::requests::Requests;
 use crate::secrets::Secrets;
 use crate::timer::Wheel;
 use crate::udp::table::Sockets;
@@ -113,6 +114,7 @@ impl Stack {
                 config,
                 secrets,
                 counters: Counters::default(),
+                requests: Requests::default(),
             },
         }
     }
@@ -132,6 +134,11 @@ impl Stack {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// The requests that have come since this was asked last.
+    pub fn take_requests(&mut self) -> Requests {
+        std::mem::take(&mut self.shared.requests)
     }
 
     /// What it can say of itself in settings.

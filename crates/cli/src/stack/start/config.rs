@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use uncork_posix::config::parse_duration;
+use uncork_posix::config::{Invalid, Moderation, parse_duration};
 
 use super::cpus::Cpus;
 use crate::arguments::Driver;
@@ -21,6 +21,7 @@ pub(super) struct Config {
     instances: Option<u32>,
     cpus: Option<Cpus>,
     spin: Option<Duration>,
+    moderation: Option<Moderation>,
 }
 
 impl FromStr for Config {
@@ -78,9 +79,13 @@ impl Config {
                 let spin = parse_duration(value).map_err(|error| error.to_string())?;
                 once(&mut self.spin, spin).ok_or_else(again)
             }
+            "moderation" => {
+                let moderation = value.parse().map_err(|error: Invalid| error.to_string())?;
+                once(&mut self.moderation, moderation).ok_or_else(again)
+            }
             "group" => once(&mut self.service.group, value.to_owned()).ok_or_else(again),
             _ => Err(format!(
-                "there is no key {key}, but name, dev, port, driver, instances, cpus, spin and group"
+                "there is no key {key}, but name, dev, port, driver, instances, cpus, spin, moderation and group"
             )),
         }
     }
@@ -99,6 +104,7 @@ impl Config {
             instances: start.instances.or(self.instances),
             cpus: start.cpus.or(self.cpus),
             spin: start.spin.or(self.spin),
+            moderation: start.moderation.or(self.moderation),
             config: start.config,
         }
     }

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use uncork_guard::{Error, Guard, Plan, devices, permitted};
+use uncork_posix::config::Moderation;
 
 pub(super) use cpus::Cpus;
 
@@ -41,6 +42,7 @@ struct Wanted {
     instances: u32,
     cpus: Option<Cpus>,
     spin: Duration,
+    moderation: Moderation,
 }
 
 impl Wanted {
@@ -66,6 +68,7 @@ impl Wanted {
             instances,
             cpus,
             spin: start.spin.unwrap_or_default(),
+            moderation: start.moderation.unwrap_or_default(),
         })
     }
 
@@ -140,6 +143,7 @@ fn begin(wanted: &Wanted) -> Result<Running, Failure> {
         place: place.clone(),
         token: token.as_str().to_owned(),
         spin: wanted.spin,
+        moderation: wanted.moderation.longest(),
         cpu: wanted.cpu(number),
     });
     let orders = orders.collect();

@@ -59,6 +59,10 @@ impl Connection {
             self.advance(cx, ack);
         }
         self.measure(cx.now, &news);
+        if !segment.data.is_empty() && self.sender.flight.is_empty() {
+            let answered = news.delivered.newest_sent.filter(|_| !news.delivered.ambiguous);
+            answered.into_iter().for_each(|sent| cx.requests.note(Micros::between(sent, cx.now)));
+        }
         if let Some(passed) = news.delivered.passed.filter(|_| !self.recovery.is_recovering()) {
             self.pacer.observe(passed, self.segment_bytes(), self.sender.nxt, cx.now);
         }

@@ -44,6 +44,9 @@ impl Connection {
         self.sender.window_ack = self.sender.nxt;
         if let Some(record) = self.sender.flight.take_plain() {
             self.take_whole_ack(cx, &record);
+            if !data.is_empty() {
+                cx.requests.note(Micros::between(record.sent_at, cx.now));
+            }
         }
         self.note_idleness(cx.now);
         if data.is_empty() {
