@@ -1188,7 +1188,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --moderation --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1253,6 +1253,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --moderation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --debug)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1279,7 +1283,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__connect)
-            opts="-h --dev --addr --gateway --driver --host --mtu --spin --record --socket --grace --help"
+            opts="-h --dev --addr --gateway --driver --host --mtu --spin --moderation --record --socket --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1310,6 +1314,10 @@ _uncork() {
                     return 0
                     ;;
                 --spin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --moderation)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1505,7 +1513,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__serve)
-            opts="-h --dev --port --body --bytes --kernel --addr --gateway --driver --host --mtu --spin --record --socket --grace --help echo discard chargen http"
+            opts="-h --dev --port --body --bytes --kernel --addr --gateway --driver --host --mtu --spin --moderation --record --socket --grace --help echo discard chargen http"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1551,6 +1559,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --moderation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --record)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1593,7 +1605,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__start)
-            opts="-h --name --dev --port --group --instances --cpus --spin --driver --config --help"
+            opts="-h --name --dev --port --group --instances --cpus --spin --moderation --driver --config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1624,6 +1636,10 @@ _uncork() {
                     return 0
                     ;;
                 --spin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --moderation)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

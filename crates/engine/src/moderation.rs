@@ -115,3 +115,149 @@ impl Moderation {
         self.timer.as_ref().map(Timer::as_raw_fd)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use uncork_driver::Driver as _;
+    use uncork_driver::memory::{Port, pair};
+    use uncork_packet::{Capabilities, Medium};
+    use uncork_stack::{Config, Mac, SocketId, Stack};
+
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(micros)
+    }
+
+    /// A server's stack, its client's, and conversations between them.
+    struct Talk {
+        ends: [(Stack, Port); 2],
+        clients: Vec<SocketId>,
+        servers: Vec<SocketId>,
+        now: Instant,
+    }
+
+    impl Talk {
+        fn new(conversations: usize) -> Self {
+            let capabilities = Capabilities::plain(Medium::Ethernet, 1500);
+            let (one, other) = pair(capabilities, 256);
+            let stack = |number: u8| {
+                let mac = Mac([2, 0, 0, 0, 0, number]);
+                let mut stack = Stack::new(Config::default(), capabilities, mac, [number; 32]);
+                stack.add_address(format!("10.0.0.{number}/24").parse().unwrap());
+                stack
+            };
+            let ends = [(stack(1), one), (stack(2), other)];
+            let (clients, servers) = (Vec::new(), Vec::new());
+            let mut talk = Self { ends, clients, servers, now: at(1) };
+            let address: SocketAddr = "10.0.0.1:80".parse().unwrap();
+            let listener = talk.ends[0].0.listen(address, 64).unwrap();
+            for _ in 0..conversations {
+                let now = talk.now;
+                talk.clients.push(talk.ends[1].0.connect(now, None, address).unwrap());
+            }
+            (0..8).for_each(|_| talk.carry());
+            talk.servers.extend(std::iter::from_fn(|| talk.ends[0].0.accept(listener)));
+            assert_eq!(talk.servers.len(), conversations);
+            talk
+        }
+
+        /// What either end has to send comes to the other.
+        fn carry(&mut self) {
+            let now = self.now;
+            for (stack, port) in &mut self.ends {
+                while port.offer(&mut |slot| stack.poll_transmit(now, slot)).unwrap()
+                    == uncork_driver::Offer::Taken
+                {}
+                port.flush().unwrap();
+            }
+            for (stack, port) in &mut self.ends {
+                port.receive(256, &mut |frame| stack.handle_frame(now, &frame)).unwrap();
+                port.complete(&mut |completion| stack.handle_completion(now, completion)).unwrap();
+            }
+        }
+
+        /// Each asks, is answered at once, and asks again so long after; so often.
+        fn ask(&mut self, times: usize, pause: Duration) -> Requests {
+            for _ in 0..times {
+                for way in [1, 0] {
+                    let sockets = if way == 1 { &self.clients } else { &self.servers };
+                    for socket in sockets {
+                        let stack = &mut self.ends[way].0;
+                        while stack.recv(self.now, *socket, &mut [0; 64]).is_ok_and(|read| read > 0)
+                        {
+                        }
+                        assert_eq!(stack.send(self.now, *socket, b"octets", false), Ok(6));
+                    }
+                    self.carry();
+                }
+                self.now += pause;
+            }
+            self.ends[0].0.take_requests()
+        }
+    }
+
+    /// What a moderation of 128 µs makes of it.
+    fn delay(conversations: usize, pause: Duration) -> Duration {
+        let mut talk = Talk::new(conversations);
+        let mut moderation = Moderation::off();
+        moderation.limit(Duration::from_micros(128));
+        let _ = talk.ask(2, pause);
+        moderation.reckon(talk.now, &Requests::default());
+        let requests = talk.ask(8, pause);
+        assert_eq!(requests.number() as usize, 8 * conversations);
+        assert_eq!(requests.mean_wait(), Some(pause));
+        moderation.reckon(talk.now, &requests);
+        moderation.delay
+    }
+
+    const MICRO: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn many_requests_are_waited_for_as_long_as_their_peers_do_not_mind() {
+        assert_eq!(delay(32, 400 * MICRO), 100 * MICRO, "a quarter");
+        assert_eq!(delay(64, 1000 * MICRO), 128 * MICRO, "no longer than was said");
+    }
+
+    #[test]
+    fn what_would_gather_nothing_is_not_waited_for() {
+        assert_eq!(delay(1, 100 * MICRO), Duration::ZERO, "one conversation");
+        assert_eq!(delay(15, 400 * MICRO), Duration::ZERO, "a few");
+        assert_eq!(delay(32, 10_000 * MICRO), Duration::ZERO, "rarely");
+        assert_eq!(delay(32, 36 * MICRO), Duration::ZERO, "quick ones: no timer is worth while");
+    }
+
+    #[test]
+    fn bulk_is_no_request() {
+        let mut talk = Talk::new(32);
+        let _ = talk.ask(2, 100 * MICRO);
+        for _ in 0..8 {
+            for socket in &talk.clients {
+                let _ = talk.ends[1].0.send(talk.now, *socket, &[0; 1000], false);
+            }
+            talk.carry();
+            talk.now += 100 * MICRO;
+        }
+        // Of each the first, which comes with the acknowledgment of the last answer.
+        assert_eq!(talk.ends[0].0.take_requests().number(), 32);
+    }
+
+    #[test]
+    fn frames_behind_others_wait_and_the_first_does_not() {
+        let mut moderation = Moderation::off();
+        moderation.took(at(10));
+        assert!(!moderation.holds(at(10)) && !moderation.is_due(at(1_000_000)), "it is off");
+        moderation.limit(128 * MICRO);
+        moderation.delay = 100 * MICRO;
+        assert!(!moderation.holds(at(20)) && moderation.wakes(at(20)).is_none());
+        moderation.took(at(20));
+        assert!(moderation.holds(at(119)) && !moderation.holds(at(120)));
+        let timer = moderation.wakes(at(30)).unwrap().as_raw_fd();
+        assert_eq!(moderation.descriptor(), Some(timer));
+        assert_eq!(moderation.wakes(at(40)).unwrap().as_raw_fd(), timer);
+        assert!(moderation.wakes(at(120)).is_none(), "the device wakes again");
+        assert!(!moderation.is_due(at(1_999)) && moderation.is_due(at(2_000)));
+    }
+}

@@ -47,7 +47,7 @@ pub enum Spin {
 }
 
 /// For how long frames that come to a stack may wait for others, when many requests come (`--moderation`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation(Option<Duration>);
 
 /// A setting that could not be understood, as a sentence.
@@ -111,12 +111,6 @@ impl Moderation {
     /// The time; none at all if it is off.
     pub fn longest(self) -> Duration {
         self.0.unwrap_or_default()
-    }
-}
-
-impl Default for Moderation {
-    fn default() -> Self {
-        Self(Some(Duration::from_micros(128)))
     }
 }
 
@@ -381,10 +375,11 @@ mod tests {
             assert!(error.contains(why), "{error}");
         }
         let of = |pairs: &[(&str, &str)]| settings(false, pairs).moderation();
-        assert_eq!(of(&[]), Duration::from_micros(128));
+        assert_eq!(of(&[]), Duration::ZERO);
         assert_eq!(of(&[("UNCORK_MODERATION", "50us")]), Duration::from_micros(50));
         assert_eq!(of(&[("UNCORK_MODERATION", "off")]), Duration::ZERO);
-        assert_eq!(of(&[("UNCORK_SPIN", "auto")]), Duration::ZERO);
+        let both = [("UNCORK_MODERATION", "50us"), ("UNCORK_SPIN", "auto")];
+        assert_eq!(of(&both), Duration::ZERO);
     }
 
     #[test]

@@ -127,6 +127,8 @@ mod tests {
         assert_eq!(given.sockets_at_once, WRITES);
         given.told_of(1, false);
         assert_eq!(given.sockets_at_once, FIRST_SOCKETS);
+        given.told_of(24, true);
+        assert_eq!(answered(&mut given, 24, 1), [0; 0], "they have something to do");
     }
 
     #[test]

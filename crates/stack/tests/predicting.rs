@@ -96,3 +96,34 @@ fn what_is_unusual_goes_the_general_way() {
         assert_eq!((counted - before, none), (predicted, 0), "{segments:?}");
     }
 }
+
+#[test]
+fn a_request_is_what_comes_with_the_acknowledgment_of_an_answer() {
+    for (stamps, short_ways) in [(true, true), (true, false), (false, true)] {
+        let config = Config { short_ways, ..Config::default() };
+        let mut lab = Lab::new(config);
+        let socket =
+            lab.accepted(if stamps { "mss 1460,sackOK,ts 100 0" } else { "mss 1460,sackOK" });
+        let hear = |lab: &mut Lab, what: &str, echo: u32| {
+            lab.wait(5);
+            let stamps =
+                if stamps { format!(" <ts {} {echo}>", 200 + echo) } else { String::new() };
+            lab.send(&format!("{what} win 65535{stamps}"));
+            let _ = lab.read(socket);
+            let requests = lab.stack.take_requests();
+            (requests.number(), requests.mean_wait().map(|wait| wait.as_millis()))
+        };
+        assert_eq!(hear(&mut lab, "P. 1:0(100) ack 1", 0), (0, None), "nothing was answered yet");
+        lab.write(socket, 50);
+        lab.take();
+        assert_eq!(
+            hear(&mut lab, "P. 101:0(100) ack 51", 5),
+            (1, Some(5)),
+            "{stamps} {short_ways}"
+        );
+        lab.write(socket, 50);
+        lab.take();
+        assert_eq!(hear(&mut lab, ". 201:0(0) ack 101", 10), (0, None), "an acknowledgment alone");
+        assert_eq!(hear(&mut lab, "P. 201:0(100) ack 101", 10), (0, None), "data alone");
+    }
+}

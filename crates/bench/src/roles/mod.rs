@@ -14,6 +14,7 @@ mod exchange;
 mod exec;
 mod janitor;
 mod memcache;
+mod paced;
 mod ping;
 mod throng;
 mod usage;
@@ -24,6 +25,7 @@ pub(crate) use costs::Costs;
 pub(crate) use dial::Dials;
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
+pub(crate) use paced::Paced;
 pub(crate) use ping::RoundTrips;
 pub(crate) use throng::Throng;
 pub(crate) use usage::Usage;
@@ -62,6 +64,8 @@ pub(crate) enum Role {
     },
     /// Measures round trips of many threads to `answer`
     Ask(throng::Args),
+    /// Asks a redis at a rate of its own
+    Pace(paced::Args),
     /// Reads single bytes from /dev/zero
     Zero {
         /// Number of reads
@@ -94,6 +98,7 @@ impl Role {
             Self::Dial(args) => dial::dial(&args),
             Self::Answer { at } => throng::answer(at),
             Self::Ask(args) => throng::ask(&args),
+            Self::Pace(args) => paced::pace(&args),
             Self::Zero { reads } => zero::run(reads),
             Self::Usage(args) => usage::run(&args),
             Self::Costs { times } => costs::run(times),

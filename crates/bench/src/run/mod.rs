@@ -97,6 +97,7 @@ pub(crate) enum Bench {
     /// Connections that a client under uncork run --stack opens
     InlineDial,
     /// A server with a thread for each connection under uncork run --stack
+    InlineModeration,
     InlineThreads,
     /// iperf3 against iperf3 under uncork run --stack
     InlineBulk,
@@ -136,6 +137,7 @@ impl Bench {
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
             Self::InlineDial => "inline-dial",
+            Self::InlineModeration => "inline-moderation",
             Self::InlineThreads => "inline-threads",
             Self::InlineBulk => "inline-bulk",
             Self::InlinePorts => "inline-ports",
@@ -178,6 +180,7 @@ impl Bench {
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),
             Self::InlineDial => inline::dial::run(bed),
+            Self::InlineModeration => inline::moderation::run(bed),
             Self::InlineThreads => inline::threads::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
             Self::InlinePorts => inline::ports::run(bed),

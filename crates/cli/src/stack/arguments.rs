@@ -116,8 +116,9 @@ pub(super) struct Device {
 
     /// For how long what has come may wait for more, when many requests come: off or 10us to 1ms
     ///
-    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: 128us]
+    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: off]
     #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
+    #[arg(conflicts_with = "spin")]
     pub(super) moderation: Option<Moderation>,
 
     /// Write what passes into a capture (pcapng)
@@ -278,7 +279,7 @@ pub(super) struct Start {
 
     /// For how long what has come may wait for more, when many requests come: off or 10us to 1ms
     ///
-    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: 128us]
+    /// As network cards moderate their interrupts, and as `uncork run --moderation` has it. Not with --spin. [default: off]
     #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
     pub(super) moderation: Option<Moderation>,
 

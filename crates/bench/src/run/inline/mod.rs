@@ -4,6 +4,7 @@
 pub(super) mod bulk;
 pub(super) mod call;
 pub(super) mod dial;
+pub(super) mod moderation;
 pub(super) mod nginx;
 pub(super) mod ports;
 pub(super) mod redis;
@@ -29,6 +30,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 const fn ours(spins: bool) -> Way {
     let more: &[&str] = if spins { &["--spin", "auto"] } else { &["--spin", "off"] };
     Way::Stack { device: DEVICE, more }
+}
+
+/// On the stack, and many requests wait for each other: what a server that is quicker than its clients gains by it.
+const fn moderated() -> Way {
+    Way::Stack { device: DEVICE, more: &["--moderation", "128us"] }
 }
 
 /// A server, and where it is reached.

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use uncork_lab::place::{NEAR, joined};
 use uncork_netns::Namespace;
 
-use super::{Asked, LIMIT, PRIVILEGE, Server, ours};
+use super::{Asked, LIMIT, PRIVILEGE, Server, moderated, ours};
 use crate::contest::{Case, interleave};
 use crate::launch::{Job, Way, within};
 use crate::outcome::{Bar, Compare, Row, Unit};
@@ -17,18 +17,22 @@ use crate::run::tuning::may;
 use crate::toolbox::program;
 
 const BENCH: &str = "inline-redis";
-const PORTS: [u16; 2] = [6390, 6391];
+const PORTS: [u16; 3] = [6390, 6391, 6392];
 /// Requests of one run: about a second's.
 const REQUESTS: u32 = 100_000;
 
-/// Fifty clients that ask for one key, by turns against both, which share a core.
+/// Fifty clients that ask for one key, by turns against the three, which share a core.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip", "redis-server", "redis-benchmark"])?;
     let cores = Place::TwoCores.cores()?;
     let (near, far) = joined()?;
     let mut running = Vec::new();
     let mut servers = Vec::new();
-    let ways = [("on the stack", ours(false)), ("on kernel sockets", Way::Plain)];
+    let ways = [
+        ("on the stack", ours(false)),
+        ("on the stack, moderated", moderated()),
+        ("on kernel sockets", Way::Plain),
+    ];
     for ((_, way), port) in ways.iter().zip(PORTS) {
         let redis = Redis::start_in(bed, &near, (NEAR, port).into(), (way, cores.server))?;
         servers.push(Server::new(redis.running.pid(), port));
@@ -48,16 +52,19 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
     let mut rows = Vec::new();
     for (at, reception) in Reception::ALL.into_iter().enumerate() {
-        let row = |figure, what: &str| {
-            let what =
-                format!("GET -c50, {}, {what}: on the stack; against the kernel", reception.name());
-            let sides =
-                (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
-            Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
-        };
-        rows.push(row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)));
-        rows.push(row(1, "requests a second"));
-        rows.push(row(2, "requests a CPU-second of both ends"));
+        for (way, (name, _)) in ways.iter().enumerate().take(2) {
+            let row = |figure, what: &str| {
+                let reception = reception.name();
+                let what = format!("GET -c50, {reception}, {what}: {name}; against the kernel");
+                let [ours, kernels] =
+                    [way, 2].map(|way| samples.get(at * ways.len() + way, figure));
+                let sides = (ours, Compare::Ratio, kernels);
+                Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+            };
+            rows.push(row(0, "requests a CPU-second of the server").bar(Bar::AtLeast(1.5)));
+            rows.push(row(1, "requests a second"));
+            rows.push(row(2, "requests a CPU-second of both ends"));
+        }
     }
     Ok(rows)
 }

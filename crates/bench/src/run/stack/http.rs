@@ -37,18 +37,20 @@ struct Server {
     at: SocketAddr,
 }
 
-/// wrk with 64 connections kept alive, by turns against the three, which share a core; wrk has the other.
+/// wrk with 64 connections kept alive, by turns against the four, which share a core; wrk has the other.
 pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PACKETS, &["ip", "nginx", "wrk"])?;
     let cores = Place::TwoCores.cores()?;
     let (near, far) = joined()?;
     let start = |who| serve(bed, &near, who, (SERVICE, PORT), Some(cores.server));
-    let (ours, kernels) = (start(Who::Ours)?, start(Who::Kernel)?);
+    let [ours, moderated, kernels] = [Who::Ours, Who::Moderated, Who::Kernel].map(start);
+    let (ours, moderated, kernels) = (ours?, moderated?, kernels?);
     let nginx =
         Nginx::start_in(bed, &near, (NEAR, NGINX_PORT).into(), (&Way::Plain, cores.server))?;
     let server = |name, pid, at| Server { name, pid, at };
     let servers = [
         server("ours", ours.pid(), Who::Ours.at(PORT)),
+        server("ours, moderated", moderated.pid(), Who::Moderated.at(PORT)),
         server("the same on kernel sockets", kernels.pid(), Who::Kernel.at(PORT)),
         server("nginx", nginx.running.pid(), (NEAR, NGINX_PORT).into()),
     ];
@@ -67,18 +69,23 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     let samples = interleave(&mut cases, bed.rounds(9), bed.progress)?;
     let mut rows = Vec::new();
     for (at, reception) in Reception::ALL.into_iter().enumerate() {
-        let row = |figure, name: &str, other: usize| {
-            let (reception, other_name) = (reception.name(), servers[other].name);
-            let what =
-                format!("602 octets, wrk -c64, {reception}, {name}: ours; against {other_name}");
-            let at = at * servers.len();
-            let sides = (samples.get(at, figure), Compare::Ratio, samples.get(at + other, figure));
-            Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
-        };
-        rows.push(row(0, "answers a CPU-second of the server", 1).bar(Bar::AtLeast(LEAST)));
-        rows.push(row(0, "answers a CPU-second of the server", 2));
-        rows.push(row(1, "answers a second", 1));
-        rows.push(row(1, "answers a second", 2));
+        for ours in [0, 1] {
+            let row = |figure, name: &str, other: usize| {
+                let [our_name, other_name] =
+                    [ours, other].map(|server: usize| servers[server].name);
+                let reception = reception.name();
+                let what = format!(
+                    "602 octets, wrk -c64, {reception}, {name}: {our_name}; against {other_name}"
+                );
+                let side = |server| samples.get(at * servers.len() + server, figure);
+                let sides = (side(ours), Compare::Ratio, side(other));
+                Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides)
+            };
+            rows.push(row(0, "answers a CPU-second of the server", 2).bar(Bar::AtLeast(LEAST)));
+            rows.push(row(0, "answers a CPU-second of the server", 3));
+            rows.push(row(1, "answers a second", 2));
+            rows.push(row(1, "answers a second", 3));
+        }
     }
     Ok(rows)
 }

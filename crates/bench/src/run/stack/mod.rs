@@ -18,6 +18,8 @@ use super::Bed;
 
 /// The stack's address, in the network of the kernel's on the same device ([`NEAR`]).
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 9);
+/// And of another one that is there at the same time.
+const OURS_TOO: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 10);
 const PREFIX: u8 = 24;
 /// What needs root beside the namespaces.
 const PACKETS: &str = "packet sockets";
@@ -28,6 +30,8 @@ enum Who {
     /// Ours, by a packet socket.
     Ours,
     Kernel,
+    /// Ours, where many requests wait for each other.
+    Moderated,
     /// Ours, by AF_XDP, which is compared with the packet socket only.
     Xdp,
 }
@@ -39,6 +43,7 @@ impl Who {
     fn at(self, port: u16) -> SocketAddr {
         match self {
             Self::Ours | Self::Xdp => (OURS, port).into(),
+            Self::Moderated => (OURS_TOO, port).into(),
             Self::Kernel => (NEAR, port).into(),
         }
     }

@@ -26,6 +26,9 @@ pub(super) fn serve(
     job = match who {
         // On a TAP, too: that it is one is nothing to the stack here.
         Who::Ours => job.args(["--dev", DEVICE, "--driver", "packet"]),
+        Who::Moderated => job.args(
+            "--dev DEVICE --driver packet --moderation 128us".replace("DEVICE", DEVICE).split(' '),
+        ),
         Who::Xdp => job.args(["--dev", DEVICE, "--driver", "xdp"]),
         Who::Kernel => job.arg("--kernel"),
     };

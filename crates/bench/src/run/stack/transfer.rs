@@ -107,7 +107,7 @@ impl Transfer {
     pub(super) fn begin(bed: &Bed<'_>, who: Who, [near, far]: [&Namespace; 2]) -> Result<Self> {
         let at = who.at(PORT);
         match who {
-            Who::Ours | Who::Xdp => {
+            Who::Ours | Who::Moderated | Who::Xdp => {
                 let server = server::serve(bed, near, who, ("chargen", PORT), None)?;
                 let receiver = Receiver::connect(far, at, b"", None)?;
                 Ok(Self { receiver, _sender: Sender::Ours { _server: server } })

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_file_says_what_the_flags_do_not() {
         let text = "# ours\n[stack]\nname=web\n dev = eth0, eth1\ndev = eth2\nport = 80,443\n; more\n\
-                    driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\ngroup = www\n";
+                    driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\nmoderation = 64us\ngroup = www\n";
         let config: Config = text.parse().unwrap();
         let start = config.complete(Start::default());
         let service = start.service;
@@ -135,6 +135,7 @@ mod tests {
         assert_eq!((service.port, start.driver), (vec![80, 443], Some(Driver::Xdp)));
         assert_eq!((start.instances, start.cpus), (Some(2), Some(Cpus(vec![2, 4, 5, 6]))));
         assert_eq!(start.spin, Some(Duration::from_micros(50)));
+        assert_eq!(start.moderation.map(|one| one.to_string()).as_deref(), Some("64us"));
         assert_eq!(service.group.as_deref(), Some("www"));
         // A flag takes the place of all that the file has of it.
         let config: Config = text.parse().unwrap();
@@ -158,6 +159,7 @@ mod tests {
             ("[stack]\ncpus = 4-2", "line 2: \"4-2\" is no list of processors"),
             ("[stack]\nname = a/b", "line 2: \"a/b\" is no name"),
             ("[stack]\nspin = 5", "line 2: \"5\" is not a duration"),
+            ("[stack]\nmoderation = 2ms", "line 2: 2ms is out of range"),
             ("[stack]\nname = a\nname = b", "line 3: name is there twice"),
         ] {
             let why = text.parse::<Config>().unwrap_err();

@@ -60,6 +60,13 @@ impl Wanted {
             Some(cpus) => Some(cpus),
             None => fstack::first_cpu(environment)?.map(|first| Cpus::from(first, instances)),
         };
+        let (spin, moderation) =
+            (start.spin.unwrap_or_default(), start.moderation.unwrap_or_default());
+        if !spin.is_zero() && moderation != Moderation::OFF {
+            return Err(Failure::unusable(
+                "an instance that spins takes in each frame at once: leave out either spin or moderation",
+            ));
+        }
         cpus.as_ref().map_or(Ok(()), |cpus| cpus.check(instances)).map_err(Failure::unusable)?;
         Ok(Self {
             name: start.service.name.clone().unwrap_or_default(),
@@ -67,8 +74,8 @@ impl Wanted {
             driver: start.driver.unwrap_or_default(),
             instances,
             cpus,
-            spin: start.spin.unwrap_or_default(),
-            moderation: start.moderation.unwrap_or_default(),
+            spin,
+            moderation,
         })
     }
 
@@ -229,6 +236,9 @@ mod tests {
         let cpus = "0".parse().ok();
         let said = why(Start { instances: Some(2), cpus, ..Start::default() }, &[]);
         assert!(said.starts_with("2 instances need a processor each"), "{said}");
+        let (spin, moderation) = (Some(Duration::from_micros(50)), "64us".parse().ok());
+        let said = why(Start { spin, moderation, ..Start::default() }, &[]);
+        assert!(said.contains("leave out either spin or moderation"), "{said}");
         let said = why(Start::default(), &[("FF_INITIAL_LCORE_ID", "x")]);
         assert!(said.contains("is no mask of processors"), "{said}");
     }
