@@ -31,6 +31,7 @@ use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::reset::{Left, Prober};
 use crate::session::{Role, Session};
+use crate::spares::Spares;
 use crate::steering::Steering;
 use crate::turns::Turns;
 use crate::watch::Watch;
@@ -71,6 +72,7 @@ pub struct Guard {
     claims: Claims,
     turns: Turns,
     queues: Option<Queues>,
+    spares: Spares,
     prober: Prober,
     heir: Option<Heir>,
     /// What each instance says to be taken for it, in the order of their numbers; none where programs have stacks of
@@ -135,6 +137,7 @@ impl Guard {
             claims: Claims::default(),
             turns: Turns::default(),
             queues,
+            spares: Spares::default(),
             prober,
             heir: None,
             tokens: Vec::new(),
@@ -260,7 +263,8 @@ impl Guard {
             || self.queueing_again().is_some()
             || self.parting.is_some()
             || !self.kept.is_empty()
-            || self.prober.rests().is_some();
+            || self.prober.rests().is_some()
+            || !self.spares.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
             _ if self.parting.is_some() => parting::ROUND,
@@ -337,6 +341,7 @@ impl Guard {
         // What cannot be taken out now can be the next time.
         let _ = self.steering.tidy(&sessions(&self.peers));
         self.tidy_claims();
+        self.spares.tidy();
         self.looked = Instant::now();
         self.rests = ROUND.max(begun.elapsed() * SHARE);
     }
@@ -345,7 +350,10 @@ impl Guard {
     fn bury(&mut self, at: usize) {
         let Some(session) = self.peers.remove(at).session else { return };
         match session.role {
-            Role::Program => self.bury_stack(&session),
+            Role::Program => {
+                self.bury_stack(&session);
+                self.make_spares(&session);
+            }
             Role::Guest(instance) => self.bury_guest(&session, instance),
             Role::Instance(_) => {
                 self.detach_guests(session.engine);

@@ -28,6 +28,7 @@ mod queues;
 mod reset;
 mod seclusion;
 mod session;
+mod spares;
 mod steering;
 mod turns;
 mod watch;

@@ -39,8 +39,23 @@ pub(crate) struct Steering {
     kept: HashMap<Ends, Instant>,
     /// Connections that are entered as a member's.
     pinned: HashMap<Ends, Engine>,
-    /// Places whose members have changed a short while ago, each until when that is so.
-    settling: Vec<(Vec<SocketAddr>, Instant)>,
+    /// Places whose members have changed a short while ago.
+    settling: Vec<Settling>,
+}
+
+/// Places whose members have changed.
+struct Settling {
+    places: Vec<SocketAddr>,
+    /// Those of them that were the kernel's alone before.
+    new: Vec<SocketAddr>,
+    /// Until then that was a short while ago.
+    until: Instant,
+}
+
+impl Settling {
+    fn begin(places: &[SocketAddr], new: Vec<SocketAddr>) -> Self {
+        Self { places: places.to_vec(), new, until: Instant::now() + SETTLES }
+    }
 }
 
 impl Steering {
@@ -105,8 +120,12 @@ impl Steering {
         places: &[SocketAddr],
         others: &[&Session],
     ) -> Result<(), String> {
-        // What there is stays whose it is. Once more afterwards for what comes in between.
-        self.keep_kernels(places)?;
+        // What there is stays whose it is. Once more afterwards for what comes in between. Where there are members the
+        // kernel has got nothing since they came but what was given to it, and is not asked: it goes through all that it
+        // has, which takes as long as it takes to be asked for by everybody else who waits.
+        let is_new = |place: &&SocketAddr| !self.members.contains_key(place);
+        let new: Vec<_> = places.iter().filter(is_new).copied().collect();
+        self.keep_kernels(&new)?;
         self.pin(places, others)?;
         for place in places {
             let stands = self.owned.stand(Protocol::Tcp, *place, engine, true);
@@ -118,8 +137,8 @@ impl Steering {
                 return Err(error.to_string());
             }
         }
-        self.keep_kernels(places)?;
-        self.settling.push((places.to_vec(), Instant::now() + SETTLES));
+        self.keep_kernels(&new)?;
+        self.settling.push(Settling::begin(places, new));
         self.pin(places, others)
     }
 
@@ -146,7 +165,7 @@ impl Steering {
             }
             told.map_err(|error| error.to_string())?;
         }
-        self.settling.push((places.to_vec(), Instant::now() + SETTLES));
+        self.settling.push(Settling::begin(places, Vec::new()));
         self.pin(places, all)
     }
 
@@ -156,25 +175,29 @@ impl Steering {
     }
 
     /// A SYN that had come to a member before the members changed, and was looked at after that, is in no table
-    /// at either of the two looks. The filters know for a while whose it is, which is then entered for good.
+    /// at either of the two looks. The filters know for a while whose it is, which is then entered for good; so is what
+    /// became of a SYN that the kernel had got.
     pub(crate) fn settle(&mut self, all: &[&Session]) {
         let now = Instant::now();
-        let (over, others) =
-            std::mem::take(&mut self.settling).into_iter().partition(|(_, until)| *until <= now);
+        let (over, others): (Vec<Settling>, _) =
+            std::mem::take(&mut self.settling).into_iter().partition(|one| one.until <= now);
         self.settling = others;
-        for (places, until) in over {
-            let settled = self.pin(&places, all).and_then(|()| self.settled(&places));
-            if settled.is_err() {
+        for one in over {
+            let settled = self.pin(&one.places, all);
+            let settled = settled.and_then(|()| self.keep_kernels(&one.new));
+            if settled.and_then(|()| self.settled(&one.places)).is_err() {
                 // What cannot be entered now can be the next time.
-                self.settling.push((places, until));
+                self.settling.push(one);
             }
         }
     }
 
     /// The members of these places are the same for a while, unless they have changed anew.
     fn settled(&mut self, places: &[SocketAddr]) -> Result<(), String> {
-        let is_new = |place: &SocketAddr| !self.settling.iter().any(|(new, _)| new.contains(place));
-        for place in places.iter().filter(|place| is_new(place)) {
+        let changed =
+            |place: &&SocketAddr| self.settling.iter().any(|one| one.places.contains(place));
+        let same: Vec<_> = places.iter().filter(|place| !changed(place)).collect();
+        for place in same {
             let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
             let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Shared);
             told.map_err(|error| error.to_string())?;

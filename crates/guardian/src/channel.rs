@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 use serde::Serialize;
 
@@ -57,6 +57,10 @@ pub fn send(
 ///
 /// What the kernel says; [`io::ErrorKind::InvalidData`] for a message that is too long.
 pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram> {
+    if flags.contains(RecvFlags::DONTWAIT) {
+        // Mostly there is nothing, and somebody looks a thousand times a second: no need for so much memory then.
+        let _ = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK)?;
+    }
     let mut bytes = vec![0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);

@@ -34,5 +34,5 @@ mod refused;
 mod slots;
 
 pub use handed::{Description, Handed};
-pub use open::{Fanout, Settings, Share};
+pub use open::{Fanout, Prepared, Settings, Share};
 pub use port::{Port, Statistics};

@@ -91,11 +91,52 @@ impl Handed {
     ///
     /// [`OpenError`] says what is missing.
     pub fn open(settings: &Settings, filter: Option<BorrowedFd<'_>>) -> Result<Self, OpenError> {
+        Prepared::new(settings)?.finish(settings, filter)
+    }
+}
+
+/// A packet socket with its rings, to which nothing comes yet. Making the rings is what takes long, as the kernel waits for
+/// all of its processors twice; this much of it can be done ahead.
+#[derive(Debug)]
+pub struct Prepared {
+    socket: OwnedFd,
+    device: Device,
+    rings: Rings,
+}
+
+impl Prepared {
+    /// Makes one, in the network namespace of this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] says what is missing.
+    pub fn new(settings: &Settings) -> Result<Self, OpenError> {
         let socket = open_socket()?;
         let fd = socket.as_fd();
         let device = look_at(fd, settings)?;
         set_up(fd, settings)?;
         let rings = make_rings(fd, settings, device.max_train_bytes)?;
+        Ok(Self { socket, device, rings })
+    }
+
+    /// Whether it is what [`Prepared::new`] would make now: the device is the same one, and as it was.
+    #[must_use]
+    pub fn is_of(&self, settings: &Settings) -> bool {
+        look_at(self.socket.as_fd(), settings).is_ok_and(|device| device == self.device)
+    }
+
+    /// Frames come from now on. The settings are those that it was made with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prepared::new`].
+    pub fn finish(
+        self,
+        settings: &Settings,
+        filter: Option<BorrowedFd<'_>>,
+    ) -> Result<Handed, OpenError> {
+        let Self { socket, device, rings } = self;
+        let fd = socket.as_fd();
         if let Some(filter) = filter {
             options::attach_filter(fd, filter)
                 .map_err(OpenError::system("attach the filter of what comes in (SO_ATTACH_BPF)"))?;
@@ -109,7 +150,7 @@ impl Handed {
         if let Some(fanout) = settings.fanout {
             join(fd, fanout)?;
         }
-        Ok(Self { socket, description: Description { device, rings } })
+        Ok(Handed { socket, description: Description { device, rings } })
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
-use uncork_driver::af_packet::{Handed, Settings};
+use uncork_driver::af_packet::Settings;
 use uncork_guardian::{Octets, Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::Snapshot;
@@ -26,6 +26,15 @@ const OPENS: usize = 4;
 
 /// Who may ask everybody.
 const ROOT: u32 = 0;
+
+/// A packet socket of a stack's on this device.
+fn packet_socket(device: &str) -> Settings {
+    Settings {
+        receive_slots: RECEIVE_SLOTS,
+        transmit_slots: TRANSMIT_SLOTS,
+        ..Settings::new(device)
+    }
+}
 
 /// What is said to who has not introduced himself.
 pub(super) const UNKNOWN: &str =
@@ -194,17 +203,30 @@ impl Guard {
         let device = self.plan.devices.iter().find(|other| other.index == device);
         let device = device.ok_or("the stack may not use a device of that number")?;
         let filter = self.steering.filter(engine).map_err(|error| error.to_string())?;
-        let settings = Settings {
-            receive_slots: RECEIVE_SLOTS,
-            transmit_slots: TRANSMIT_SLOTS,
-            ..Settings::new(&device.name)
-        };
-        let handed = Handed::open(&settings, Some(filter.as_fd()));
+        let settings = packet_socket(&device.name);
+        let opened = self.spares.take(&settings);
+        let (made, was_ahead) = opened.map_err(|error| error.to_string())?;
+        let handed = made.finish(&settings, Some(filter.as_fd()));
         let handed = handed.map_err(|error| error.to_string())?;
+        if was_ahead {
+            // Where one has come behind another one's end the next may.
+            self.spares.make(settings);
+        }
         if let Some(session) = &mut self.peers[at].session {
             session.note_open(number);
         }
         Ok((Reply::Opened { socket: handed.description }, Some(handed.socket)))
+    }
+
+    /// A program's process has ended. Where others live on, another is likely to come in its place.
+    pub(super) fn make_spares(&mut self, ended: &Session) {
+        let lives = |peer: &Peer| peer.session.as_ref().is_some_and(|it| it.role == Role::Program);
+        if self.parting.is_some() || !self.peers.iter().any(lives) {
+            return;
+        }
+        for device in self.plan.devices.iter().filter(|one| ended.opens(one.index) > 0) {
+            self.spares.make(packet_socket(&device.name));
+        }
     }
 
     fn own(
