@@ -203,7 +203,8 @@ impl Floor {
                 continue;
             }
             for &(link, id) in &on {
-                self.links[link].stack().leave_listener(id);
+                let (link, now) = self.link(link);
+                link.stack().leave_listener(now, id);
             }
             let until = Instant::now() + KEPT;
             self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until });

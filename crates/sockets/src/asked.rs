@@ -47,6 +47,8 @@ pub struct Asked {
     congestion: Algorithm,
     user_timeout_millis: u32,
     syn_retries: Option<u8>,
+    /// Timeouts of a SYN-ACK (TCP_DEFER_ACCEPT).
+    defer_accept: u8,
     keep_alive: Option<KeepAlive>,
     keep_alive_wanted: KeepAlive,
     /// SO_RCVTIMEO and SO_SNDTIMEO; none for ever.
@@ -58,6 +60,42 @@ pub struct Asked {
     options: Vec<SocketOption>,
     /// All that was set and is known here, as it was set.
     settings: Vec<Setting>,
+}
+
+/// Whether an option is of those that count only before there is a connection, or for a listener.
+pub(crate) fn is_of_handshakes(level: i32, name: i32) -> bool {
+    level == libc::SOL_TCP && name == libc::TCP_DEFER_ACCEPT
+}
+
+/// TCP_DEFER_ACCEPT counts in timeouts of a SYN-ACK, of which the first is a second and each other one twice the one
+/// before, up to two minutes (secs_to_retrans, retrans_to_secs).
+mod deferral {
+    /// TCP_RTO_MAX.
+    const MOST_SECONDS: u32 = 120;
+
+    /// What has passed after each of them, in seconds.
+    fn ends() -> impl Iterator<Item = u32> {
+        let next = |timeout: &u32| Some((timeout * 2).min(MOST_SECONDS));
+        std::iter::successors(Some(1), next).take(u8::MAX.into()).scan(0, |end, timeout| {
+            *end += timeout;
+            Some(*end)
+        })
+    }
+
+    /// How many it takes for so many seconds to pass.
+    pub(super) fn timeouts(seconds: i32) -> u8 {
+        let seconds = u32::try_from(seconds).unwrap_or(0);
+        if seconds == 0 {
+            return 0;
+        }
+        let before = ends().take_while(|&end| end < seconds).count();
+        u8::try_from(before).unwrap_or(u8::MAX).saturating_add(1)
+    }
+
+    /// How long so many take.
+    pub(super) fn seconds(timeouts: u8) -> u32 {
+        ends().take(timeouts.into()).last().unwrap_or(0)
+    }
 }
 
 fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -151,7 +189,8 @@ impl Asked {
         if let Meaning::Told(option) = meaning {
             self.keep(option);
         }
-        if meaning != Meaning::Other {
+        // What counts while there is no connection is none of a connection's.
+        if meaning != Meaning::Other && !is_of_handshakes(level, name) {
             self.settings
                 .retain(|(its_level, its_name, _)| (*its_level, *its_name) != (level, name));
             self.settings.push((level, name, value.to_vec()));
@@ -234,6 +273,10 @@ impl Asked {
                 self.syn_retries = Some(tries);
                 SocketOption::SynRetries(tries)
             }
+            libc::TCP_DEFER_ACCEPT => {
+                self.defer_accept = deferral::timeouts(int(value)?);
+                SocketOption::DeferAccept(self.defer_accept)
+            }
             libc::TCP_QUICKACK => SocketOption::QuickAck(int(value)? != 0),
             libc::TCP_MAXSEG => {
                 let bytes = u16::try_from(int(value)?).map_err(|_| Errno::EINVAL)?;
@@ -303,6 +346,7 @@ impl Asked {
             (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_water,
             (libc::SOL_TCP, libc::TCP_USER_TIMEOUT) => self.user_timeout_millis,
             (libc::SOL_TCP, libc::TCP_SYNCNT) => u32::from(self.syn_retries?),
+            (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT) => deferral::seconds(self.defer_accept),
             (libc::SOL_TCP, libc::TCP_KEEPIDLE) => seconds(wanted.idle),
             (libc::SOL_TCP, libc::TCP_KEEPINTVL) => seconds(wanted.interval),
             (libc::SOL_TCP, libc::TCP_KEEPCNT) => wanted.probes.into(),
@@ -363,6 +407,23 @@ mod tests {
         let on = set(&mut asked, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
         let Meaning::Told(SocketOption::KeepAlive(Some(probes))) = on else { panic!("{on:?}") };
         assert_eq!(probes.idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_deferral_is_read_back_as_the_timeouts_that_it_takes() {
+        // As Linux 6.18 answers; only a listener has it.
+        for (asked, told) in
+            [(-1, 0), (0, 0), (1, 1), (2, 3), (3, 3), (4, 7), (30, 31), (127, 127), (128, 247)]
+        {
+            let mut one = Asked::default();
+            set(&mut one, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, asked).unwrap();
+            let read = one.get(libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, (0, 0)).unwrap();
+            assert_eq!(read, u32::to_ne_bytes(told), "{asked}");
+            assert!(one.settings().is_empty());
+        }
+        let mut one = Asked::default();
+        set(&mut one, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, i32::MAX).unwrap();
+        assert_eq!(one.options(), [SocketOption::DeferAccept(u8::MAX)]);
     }
 
     #[test]

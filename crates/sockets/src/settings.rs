@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::asked::Meaning;
+use crate::asked::{Meaning, is_of_handshakes};
 use crate::outside::Outside;
 use crate::table::{Kind, Socket};
 use crate::{Sockets, connected, connection, errno, info};
@@ -35,6 +35,10 @@ impl<O: Outside> Sockets<O> {
             let (_, socket) = world.table.find(fd)?;
             if level == libc::SOL_IPV6 && !socket.ipv6 {
                 return Err(Errno::ENOPROTOOPT);
+            }
+            if is_of_handshakes(level, name) && socket.is_connection() {
+                // The handshake is over; the kernel's descriptor knows what is to be read back.
+                return Ok(false);
             }
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
@@ -102,7 +106,7 @@ impl<O: Outside> Sockets<O> {
                 return Ok(None);
             };
             let v6_only = *v6_only;
-            if level == libc::SOL_IPV6 && !*ipv6 {
+            if level == libc::SOL_IPV6 && !*ipv6 || is_of_handshakes(level, name) {
                 // The kernel knows how to refuse that.
                 return Ok(None);
             }

@@ -109,7 +109,7 @@ same! {
     fn set_listener_option(&mut self, id: ListenerId, option: SocketOption);
     fn accept_waiting(&mut self, id: ListenerId) -> usize;
     fn accept(&mut self, id: ListenerId) -> Option<SocketId>;
-    fn leave_listener(&mut self, id: ListenerId);
+    fn leave_listener(&mut self, now: Instant, id: ListenerId);
     fn close_listener(&mut self, now: Instant, id: ListenerId);
     fn send(
         &mut self,

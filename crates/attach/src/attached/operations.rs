@@ -294,7 +294,7 @@ impl Attached {
     }
 
     /// Listens no more. Those that wait are for others who listen there; without any they are reset.
-    pub fn leave_listener(&mut self, id: ListenerId) {
+    pub fn leave_listener(&mut self, _: Instant, id: ListenerId) {
         let is_it = |one: &Listener| u64::from(one.number) == id.as_u64();
         let Some(at) = self.listeners.iter().position(is_it) else { return };
         let listener = self.listeners.swap_remove(at);
@@ -303,8 +303,8 @@ impl Attached {
     }
 
     /// The same.
-    pub fn close_listener(&mut self, _: Instant, id: ListenerId) {
-        self.leave_listener(id);
+    pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
+        self.leave_listener(now, id);
     }
 
     fn listener(&mut self, id: ListenerId) -> Option<&mut Listener> {

@@ -8,7 +8,7 @@ use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_s
 use uncork_e2e::alone;
 
 /// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 11] = [
+const IN_EVERY_WAY: [&str; 12] = [
     "stack_names",
     "stack_options",
     "stack_chosen",
@@ -20,6 +20,7 @@ const IN_EVERY_WAY: [&str; 11] = [
     "stack_aliases",
     "stack_sets",
     "stack_faults",
+    "stack_deferred",
 ];
 
 #[test]
@@ -119,6 +120,12 @@ fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<(
 fn a_bad_address_ends_the_program() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_faults")
+}
+
+#[test]
+fn a_deferred_connection_is_accepted_at_another_time() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_deferred")
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::{POSIX, linux, real, table};
 pub(super) const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
 
 /// What a listener passes on to its connections, or a socket to its own.
-pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
+pub(super) const OPTIONS: [(c_int, c_int, usize); 15] = [
     (libc::SOL_TCP, libc::TCP_NODELAY, 4),
     (libc::SOL_TCP, libc::TCP_CORK, 4),
     (libc::SOL_SOCKET, libc::SO_LINGER, 8),
@@ -37,6 +37,7 @@ pub(super) const OPTIONS: [(c_int, c_int, usize); 14] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 4),
     (libc::SOL_TCP, libc::TCP_USER_TIMEOUT, 4),
     (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, 4),
+    (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, 4),
     (libc::SOL_IP, libc::IP_TOS, 4),
     (libc::SOL_IPV6, libc::IPV6_TCLASS, 4),
 ];

@@ -53,8 +53,7 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
         ),
         libc::SOL_TCP => matches!(
             name,
-            libc::TCP_DEFER_ACCEPT
-                | libc::TCP_FASTOPEN
+            libc::TCP_FASTOPEN
                 | libc::TCP_FASTOPEN_CONNECT
                 | TCP_FASTOPEN_KEY
                 | TCP_FASTOPEN_NO_COOKIE
