@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uncork_stack::{
-    Change, Config, ConnectError, ConnectionError, Counters, Instant, ListenError, ListenerId,
-    Listening, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption, State,
+    Change, Config, ConnectError, ConnectionError, Counters, FastConnect, FastOpenKeys,
+    FastOpenListen, Instant, ListenError, ListenerId, Listening, Ready, RecvError, SendError,
+    Shutdown, SocketId, SocketOption, State,
 };
 
 use super::mirror::Mirror;
@@ -48,6 +49,30 @@ impl Attached {
         self.changes.push_back(Change::Came { place: number, local, remote });
         Ok(self.id(number))
     }
+
+    /// The same. Cookies are the instance's to know, and nobody waits to be told whether it has one: the SYN has no data.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::connect`].
+    pub fn connect_fast(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        _: bool,
+    ) -> Result<FastConnect, ConnectError> {
+        self.connect(now, local, remote).map(FastConnect::Begun)
+    }
+
+    /// Whether a SYN waits for data, which none does here.
+    #[must_use]
+    pub fn is_deferred(&self, _: SocketId) -> bool {
+        false
+    }
+
+    /// Lets one go that waits.
+    pub fn launch(&mut self, _: Instant, _: SocketId) {}
 
     /// An odd one that nobody has.
     fn number_of_ours(&mut self) -> u32 {
@@ -278,6 +303,19 @@ impl Attached {
     pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) {
         if let Some(number) = self.listener(id).map(|listener| listener.number) {
             self.command_of(Command::ListenerOption, number, &option);
+        }
+    }
+
+    /// What it does with TCP Fast Open.
+    pub fn open_fast_at(
+        &mut self,
+        id: ListenerId,
+        listen: FastOpenListen,
+        keys: Option<FastOpenKeys>,
+    ) {
+        if let Some(number) = self.listener(id).map(|listener| listener.number) {
+            let fast_open = record::FastOpen { listen, keys };
+            self.command_of(Command::ListenerFastOpen, number, &fast_open);
         }
     }
 

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use uncork_attach::Attached;
 use uncork_engine::Events;
-use uncork_stack::{ListenerId, Shutdown, SocketId, SocketOption, State};
+use uncork_stack::{
+    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Shutdown, SocketId,
+    SocketOption, State,
+};
 
-use super::{Rig, gets, listen};
+use super::{OURS, Rig, address, gets, listen};
 
 const SAME: [u32; 2] = [1000, 1000];
 
@@ -220,4 +223,36 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
 fn pass_time(rig: &Rig) {
     let until = rig.floor.next_close().unwrap();
     thread::sleep(until.saturating_duration_since(Instant::now()));
+}
+
+/// Connects with data in the SYN, if a cookie is known; whether it was.
+fn dash(rig: &mut Rig) -> bool {
+    let now = rig.peer.now();
+    rig.port += 1;
+    let from = std::net::SocketAddr::new(address("10.0.0.2:0").ip(), rig.port);
+    let begun = rig.peer.stack().connect_fast(now, Some(from), address(OURS), false).unwrap();
+    rig.peer_sends(begun.socket(), b"hello");
+    matches!(begun, FastConnect::Deferred(_))
+}
+
+#[test]
+fn data_of_a_syn_is_a_programs_at_once_if_the_host_permits_that() {
+    for permits in [3, 1] {
+        let (mut rig, mut one, _two, first) = one_listens(SAME);
+        rig.guardian.0.borrow_mut().permits = FastOpen(permits);
+        let wanted = FastOpenListen { pending: 4, cookie_not_required: false };
+        one.open_fast_at(first, wanted, Some(FastOpenKeys::new([5; 16], None)));
+        rig.go(&mut [&mut one]);
+        let mut begun = Vec::new();
+        for _ in 0..2 {
+            begun.push(dash(&mut rig));
+            rig.go(&mut [&mut one]);
+            let ours = one.accept(first).unwrap();
+            assert_eq!(gets(&mut one, ours).unwrap(), b"hello");
+            // It is open to its program, whatever its handshake is.
+            assert_eq!(one.state(ours), Some(State::Established));
+        }
+        let taken = rig.peer.stack().counters().fast_open_active;
+        assert_eq!((begun, taken), (vec![false, permits == 3], u64::from(permits == 3)));
+    }
 }

@@ -6,6 +6,7 @@ use uncork_packet::Instant;
 
 use super::Stack;
 use crate::connection::{Fast, SocketOption};
+use crate::fast_open::FastOpenListen;
 use crate::handle::{ListenerId, SocketId};
 use crate::listener::{ListenError, Listening, Place};
 
@@ -40,13 +41,15 @@ impl Stack {
     }
 
     /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
-    /// Data is waited for no longer (TCP_DEFER_ACCEPT).
+    /// Data is waited for no longer (TCP_DEFER_ACCEPT), and the end of a handshake is (TCP Fast Open).
     pub fn leave_listener(&mut self, now: Instant, listener: ListenerId) {
         self.listeners.leave(listener);
         if let Some(listener) = self.listeners.get(listener) {
             listener.options.retain(|option| !matches!(option, SocketOption::DeferAccept(_)));
+            listener.fast_open.listen = FastOpenListen::default();
         }
         for place in self.under_way(listener) {
+            self.slow_down(place);
             if let Some(connection) = self.connections.get_mut(place) {
                 let cx = self.shared.at(now);
                 connection.open_deferred(cx);
