@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_void, socklen_t};
 use uncork_posix::socket::{Socket, chosen};
-use uncork_sockets::{Asked, Meaning};
+use uncork_sockets::{Asked, Meaning, Setting};
 
 use super::calls::{OPTIONS, option_of};
 use super::faults;
@@ -144,6 +144,31 @@ pub(super) fn why_kernels(fd: c_int) -> Option<String> {
 pub(super) fn why(level: u32, name: u32) -> String {
     format!("only the kernel knows an option that it has set: {level}, {name}")
 }
+
+/// A socket that could not be connected is as it was: what its program has set of it counts the next time, too, but for what
+/// the kernel forgets then (tcp_disconnect).
+pub(super) fn returned(fd: c_int, settings: &[Setting]) {
+    let Some(at) = POSIX.find(fd) else { return };
+    let mut bits = 0;
+    for (level, name, bytes, bit) in NOTED {
+        if bit & FORGOTTEN != 0 {
+            continue;
+        }
+        let is_set = settings.iter().any(|(other, its, _)| (*other, *its) == (level, name));
+        // Of handshakes the kernel's descriptor has kept what was set.
+        let is_kept = bit & OF_HANDSHAKES != 0
+            && option_of(fd, level, name, bytes)
+                .is_some_and(|value| value.iter().any(|octet| *octet != 0));
+        bits |= if is_set || is_kept { bit } else { 0 };
+    }
+    at.socket.chosen.fetch_or(bits, Relaxed);
+}
+
+/// Those of which nothing is left behind a connection that could not be made.
+const FORGOTTEN: u32 = chosen::MAX_SEGMENT | chosen::QUICK_ACK;
+
+/// Those that count before there is a connection only.
+const OF_HANDSHAKES: u32 = chosen::DEFER_ACCEPT | chosen::FAST_OPEN | chosen::NO_COOKIE;
 
 /// Tells what holds for a listener, beside that.
 pub(super) fn tell_of_listener(fd: c_int, asked: &mut Asked) {
