@@ -16,7 +16,7 @@ use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word, channel};
 use uncork_instance::{Floor, Host, Link};
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Cidr, Config, Found, Listening, Mac, SocketId, Stack};
+use uncork_stack::{Cidr, Config, FastOpen, Found, Listening, Mac, SocketId, Stack};
 
 const MAC: [Mac; 2] = [Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])];
 const GOOD: u32 = 1;
@@ -33,6 +33,10 @@ fn ours() -> SocketAddr {
 struct Guardian(Vec<Word>);
 
 impl Host for Guardian {
+    fn fast_open(&mut self) -> FastOpen {
+        FastOpen(0x603)
+    }
+
     fn enter(&mut self, _: Ends) -> Option<Entry> {
         None
     }

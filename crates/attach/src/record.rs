@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use uncork_stack::State;
+use uncork_stack::{FastOpenKeys, FastOpenListen, State};
 
 /// Octets of a header.
 pub const HEADER_BYTES: usize = 16;
@@ -93,6 +93,8 @@ kinds! {
         /// It has been, and the kernel has it now: what has come between is wanted ([`News::Caught`]). With its [`Ends`], as
         /// the number may be another one's by now.
         AskCaught = 16,
+        /// What a listener does with TCP Fast Open: [`FastOpen`].
+        ListenerFastOpen = 17,
     }
 }
 
@@ -192,6 +194,15 @@ pub struct Place {
     pub backlog: u32,
     /// IPV6_V6ONLY.
     pub v6_only: bool,
+}
+
+/// What a listener does with TCP Fast Open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastOpen {
+    /// As its program wants it, whatever the host's settings say.
+    pub listen: FastOpenListen,
+    /// Keys of its cookies.
+    pub keys: Option<FastOpenKeys>,
 }
 
 /// Between which a connection is.

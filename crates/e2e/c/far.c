@@ -122,6 +122,31 @@ static const char *sets_buffer(int fd, int bytes)
     return setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) ? answer_errno() : "ok";
 }
 
+/* One of this host's settings (tcp_fastopen), and nothing is known of others' cookies. */
+static const char *allows(int fast_open)
+{
+    FILE *setting = fopen("/proc/sys/net/ipv4/tcp_fastopen", "w");
+    if (!setting || fprintf(setting, "%d\n", fast_open) < 0 || fclose(setting))
+        return answer_errno();
+    return system("ip tcp_metrics flush") ? "ip has failed" : "ok";
+}
+
+/* Connects with the text in the SYN, if that can be: the port, and whether its data was taken. */
+static const char *connects_fast(int at, const char *address, int port, const char *text)
+{
+    struct sockaddr_storage name;
+    struct tcp_info info;
+    socklen_t length = far_name(&name, address, port), room = sizeof info;
+    all[at].fd = socket(name.ss_family, SOCK_STREAM, 0);
+    all[at].sent = all[at].taken = 0;
+    if (sendto(all[at].fd, text, strlen(text), MSG_FASTOPEN, (struct sockaddr *)&name, length) < 0)
+        return answer_errno();
+    length = sizeof name;
+    getsockname(all[at].fd, (struct sockaddr *)&name, &length);
+    getsockopt(all[at].fd, IPPROTO_TCP, TCP_INFO, &info, &room);
+    return show("%d %s", far_port(&name), info.tcpi_options & TCPI_OPT_SYN_DATA ? "fast" : "slow");
+}
+
 static const char *obey(const char *line)
 {
     char what[16] = "", text[128] = "";
@@ -131,6 +156,10 @@ static const char *obey(const char *line)
         return listens(at, text, (int)port);
     if (sscanf(line, "connect %d %127s %ld", &at, text, &port) == 3)
         return connects(at, text, (int)port);
+    if (sscanf(line, "fast %d %127s %ld %15s", &at, text, &port, what) == 4)
+        return connects_fast(at, text, (int)port, what);
+    if (sscanf(line, "allow %ld", &number) == 1)
+        return allows((int)number);
     if (sscanf(line, "put %d %127s", &at, text) == 2)
         return send(all[at].fd, text, strlen(text), MSG_NOSIGNAL) < 0 ? answer_errno() : "ok";
     sscanf(line, "%15s %d %ld", what, &at, &number);
@@ -149,6 +178,8 @@ static const char *obey(const char *line)
         return resets(fd);
     if (!strcmp(what, "close"))
         return close(fd) ? answer_errno() : "ok";
+    if (!strcmp(what, "fastopen"))
+        return setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN, &(int){(int)number}, 4) ? answer_errno() : "ok";
     if (!strcmp(what, "buffer"))
         return sets_buffer(fd, (int)number);
     return "what?";

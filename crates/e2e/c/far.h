@@ -173,6 +173,23 @@ UNUSED static int near_connected(int at)
     return fd;
 }
 
+/* What this host permits of TCP Fast Open. Programs on the stack know of a change within a second. */
+UNUSED static void near_allows(int fast_open)
+{
+    FILE *setting = fopen("/proc/sys/net/ipv4/tcp_fastopen", "w");
+    if (!setting || fprintf(setting, "%d\n", fast_open) < 0 || fclose(setting))
+        fail("net.ipv4.tcp_fastopen");
+}
+
+/* Whether data that came or went with a SYN was taken. */
+UNUSED static const char *near_fast(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t room = sizeof info;
+    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &room);
+    return info.tcpi_options & TCPI_OPT_SYN_DATA ? "fast" : "slow";
+}
+
 /* Reads so many octets of the pattern that begins at `from`, and says whether they are right. */
 UNUSED static const char *near_takes(int fd, size_t from, size_t count)
 {

@@ -203,6 +203,31 @@ static void in_force(void)
     close(other);
 }
 
+/* One that was refused counts with what was chosen of it when it is connected anew. */
+static void once_more(const struct choice *choice)
+{
+    unsigned char value[64] = {0};
+    struct sockaddr_storage name;
+    int fd = far_socket(0), port = atoi(far("listen 0 %s", far_address));
+    printf("%s, then refused:", choice->what);
+    set(fd, choice);
+    far_ok(far("close 0"));
+    socklen_t length = far_name(&name, far_address, port), room = sizeof value;
+    printf(", connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    port = atoi(far("listen 0 %s", far_address));
+    far_name(&name, far_address, port);
+    printf(", connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 1 0"));
+    far_count(port);
+    getsockopt(fd, choice->level, choice->name, value, &room);
+    for (socklen_t each = 0; each < room && each < 8; each++)
+        printf("%s%02x", each ? "" : ", then ", value[each]);
+    printf("\n");
+    close(fd);
+    far_ok(far("close 0"));
+    far_ok(far("close 1"));
+}
+
 /* A backlog below zero is as long as any (php-fpm's is). */
 static void crowd(void)
 {
@@ -229,6 +254,9 @@ int main(int count, char **arguments)
         accepts(&choices[at], true);
         accepts(&choices[at], false);
     }
+    for (size_t at = 1; at <= 7; at++)
+        if (choices[at].reads)
+            once_more(&choices[at]);
     unknown();
     names();
     versions();

@@ -18,6 +18,7 @@ use socket2::{Domain, Socket, Type};
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
 use uncork_netns::testing::is_skipped;
+use uncork_stack::FastOpenKeys;
 
 const PORT: u16 = 7200;
 
@@ -594,4 +595,23 @@ fn a_segment_is_brought_to_a_connection_of_the_one_who_brings_it_only() {
     let why = refusal(client.bring(loopback, remote, &segment, accepted.as_fd()));
     assert!(why.contains("none of the stack's devices"), "{why}");
     drop(peer);
+}
+
+#[test]
+fn cookies_that_one_process_gives_another_takes_and_neither_knows_the_hosts_key() {
+    const NAME: &str =
+        "cookies_that_one_process_gives_another_takes_and_neither_knows_the_hosts_key";
+    const KEY: &str = "00112233-44556677-8899aabb-ccddeeff";
+    if is_skipped(NAME) {
+        return;
+    }
+    let link = Link::new("cookies", &[]);
+    let mut one = link.client();
+    // The kernel makes one for the first listener that wants it.
+    assert_eq!(refusal(one.fast_open_keys()), "the host has no key of TCP Fast Open");
+    let set = || Ok(std::fs::write("/proc/sys/net/ipv4/tcp_fastopen_key", KEY)?);
+    link.ours.within(set).unwrap();
+    let keys = one.fast_open_keys().unwrap();
+    assert_eq!(link.client().fast_open_keys().unwrap(), keys);
+    assert_ne!(FastOpenKeys::of_sysctl(KEY), Some(keys));
 }

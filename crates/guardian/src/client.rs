@@ -16,7 +16,7 @@ use rustix::net::{
 };
 use uncork_driver::{af_packet, af_xdp};
 use uncork_high::{high, higher};
-use uncork_stack::Snapshot;
+use uncork_stack::{FastOpenKeys, Snapshot};
 
 use self::ports::Asked;
 use crate::channel::{self, Datagram};
@@ -285,6 +285,18 @@ impl Client {
     /// [`Error::Refused`] if nobody has, or another.
     pub fn others(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::Others { local }, None)
+    }
+
+    /// What cookies of TCP Fast Open are to be made with: the same for all processes of this user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the host has none, or another.
+    pub fn fast_open_keys(&mut self) -> Result<FastOpenKeys, Error> {
+        match self.request(Request::FastOpenKeys, None)? {
+            (Reply::FastOpenKeys { keys }, None) => Ok(keys),
+            _ => Err(Error::Language),
+        }
     }
 
     /// The last one, for a segment of the peer's that came to the stack in between. The guardian takes it to the kernel.

@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use uncork_driver::{af_packet, af_xdp};
-use uncork_stack::Snapshot;
+use uncork_stack::{FastOpenKeys, Snapshot};
 
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -142,6 +142,9 @@ pub enum Request {
         /// As it was owned.
         local: SocketAddr,
     },
+    /// What cookies of TCP Fast Open are made with, so that all processes of a user take each other's.
+    /// [`Reply::FastOpenKeys`].
+    FastOpenKeys,
     /// With the kernel's socket of a connection: a segment of its peer's that the stack has got and the kernel has not, as
     /// the one comes when the connection becomes the other's.
     Bring {
@@ -190,6 +193,11 @@ pub enum Reply {
     Ports {
         /// One or more.
         ports: Vec<u16>,
+    },
+    /// What the host's keys make for this user: those themselves are not for programs (net.ipv4.tcp_fastopen_key).
+    FastOpenKeys {
+        /// These.
+        keys: FastOpenKeys,
     },
     /// It is done.
     Done,

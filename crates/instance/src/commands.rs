@@ -28,6 +28,7 @@ impl Floor {
         match Command::of(header).ok_or(Damaged("a command of no kind"))? {
             Command::Listen => self.listen(at, number, parse(bytes)?),
             Command::ListenerOption => self.set_listener_option(at, number, parse(bytes)?),
+            Command::ListenerFastOpen => self.open_fast_at(at, number, parse(bytes)?),
             Command::LeaveListener => {
                 self.leave_desk(at, number);
                 if let Some(guest) = self.guest(at) {

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use uncork_attach::record::{Ends, Place};
+use uncork_attach::record::{Ends, FastOpen, Place};
 use uncork_attach::{Damaged, News};
 use uncork_stack::{ListenError, ListenerId, Listening, SocketId, SocketOption, State};
 
@@ -58,6 +58,8 @@ pub(crate) struct Desk {
     members: Vec<(usize, u32)>,
     /// Users whose guests are or were members: what comes here is theirs, and nobody else's.
     users: Vec<Option<u32>>,
+    /// What one of them wants of TCP Fast Open.
+    pub(crate) fast_open: Option<FastOpen>,
 }
 
 /// What the last member of a place has left.
@@ -117,7 +119,8 @@ impl Floor {
             }
         } else {
             let on = self.open_all(spot, backlog)?;
-            self.desks.push(Desk { spot, on, members: vec![(at, number)], users: vec![user] });
+            let members = vec![(at, number)];
+            self.desks.push(Desk { spot, on, members, users: vec![user], fast_open: None });
         }
         self.serve_kept();
         Ok(())
@@ -177,6 +180,31 @@ impl Floor {
         Ok(())
     }
 
+    /// What a listener does with TCP Fast Open: as with handshakes, what the last one says is for all who listen there.
+    pub(crate) fn open_fast_at(
+        &mut self,
+        at: usize,
+        number: u32,
+        fast_open: FastOpen,
+    ) -> Result<(), Damaged> {
+        let member = (at, number);
+        let Some(desk) = self.desks.iter().position(|desk| desk.members.contains(&member)) else {
+            return Ok(());
+        };
+        self.desks[desk].fast_open = Some(fast_open);
+        self.tell_fast_open(desk);
+        Ok(())
+    }
+
+    /// As far as the host permits it.
+    pub(crate) fn tell_fast_open(&mut self, desk: usize) {
+        let Some(FastOpen { listen, keys }) = self.desks[desk].fast_open else { return };
+        let listen = listen.permitted(self.permitted.switches(self.host.as_mut()));
+        for (link, id) in self.desks[desk].on.clone() {
+            self.links[link].stack().open_fast_at(id, listen, keys);
+        }
+    }
+
     /// A guest listens no more.
     pub(crate) fn leave_desk(&mut self, at: usize, number: u32) {
         if let Some(guest) = self.guest(at) {
@@ -203,7 +231,8 @@ impl Floor {
                 continue;
             }
             for &(link, id) in &on {
-                self.links[link].stack().leave_listener(id);
+                let (link, now) = self.link(link);
+                link.stack().leave_listener(now, id);
             }
             let until = Instant::now() + KEPT;
             self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until });

@@ -10,11 +10,12 @@ use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error};
 use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
-use uncork_stack::{Change, Event, Found, SocketId};
+use uncork_stack::{Change, Event, FastOpen, Found, SocketId};
 
 use crate::desks::{Desk, Kept};
 use crate::guest::Guest;
 use crate::link::{Link, Listed};
+use crate::permitted::Permitted;
 
 /// Records of one guest that are done before the next one has his turn.
 const COMMANDS_A_TURN: usize = 512;
@@ -36,6 +37,9 @@ pub trait Host {
     /// This program is about to give this connection to the kernel; whether it may.
     fn give(&mut self, program: u32, ends: Ends) -> bool;
 
+    /// What the host's settings permit of TCP Fast Open (net.ipv4.tcp_fastopen), at this moment.
+    fn fast_open(&mut self) -> FastOpen;
+
     /// What was said of programs since.
     fn words(&mut self) -> Vec<Word>;
 
@@ -54,6 +58,7 @@ pub struct Floor {
     pub(crate) opened: HashSet<Ends>,
     /// Addresses whose way is asked for.
     asked: Vec<IpAddr>,
+    pub(crate) permitted: Permitted,
     events: Vec<(usize, Event)>,
     record: Vec<u8>,
     pub(crate) scratch: Vec<u8>,
@@ -77,6 +82,7 @@ impl Floor {
             host,
             opened: HashSet::new(),
             asked: Vec::new(),
+            permitted: Permitted::default(),
             events: Vec::new(),
             record: Vec::new(),
             scratch: vec![0; uncork_attach::MOST_BYTES],
@@ -98,6 +104,7 @@ impl Floor {
             self.close_kept();
         }
         let mut happened = self.obey_all();
+        self.look_at_permitted();
         happened |= self.turn_links(true)?;
         happened |= self.tell_all();
         Ok(happened)

@@ -26,6 +26,7 @@ mod floor;
 mod guest;
 mod life;
 mod link;
+mod permitted;
 mod telling;
 #[cfg(test)]
 mod tests;

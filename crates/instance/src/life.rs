@@ -14,7 +14,7 @@ use uncork_attach::record::Ends;
 use uncork_driver::{Beside, Door, Driver, OpenError, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
-use uncork_stack::{Cidr, Found, Mac};
+use uncork_stack::{Cidr, FastOpen, Found, Mac};
 
 use crate::asked::Telling;
 use crate::floor::{Floor, Host};
@@ -66,6 +66,11 @@ struct Guardian {
 impl Host for Guardian {
     fn enter(&mut self, ends: Ends) -> Option<Entry> {
         self.client.borrow().connections().enter(ends.local, ends.remote)
+    }
+
+    fn fast_open(&mut self) -> FastOpen {
+        let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").ok();
+        told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or_default()
     }
 
     fn leave(&mut self, entry: Entry) {

@@ -166,7 +166,9 @@ impl Floor {
         }
         let Some(guest) = self.guest(at) else { return };
         let Some(seat) = guest.seat(number) else { return };
-        if seat.told_state != state {
+        // One that came before its handshake was over is open to who has accepted it (TCP Fast Open).
+        let is_early = state == State::SynReceived && seat.told_state == State::Established;
+        if seat.told_state != state && !is_early {
             seat.told_state = state;
             guest.tell(News::State.of_number(number).and(number_of(state)), &[]);
         }

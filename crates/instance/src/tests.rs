@@ -19,8 +19,8 @@ use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word};
 use uncork_packet::{Capabilities, Medium};
 use uncork_stack::{
-    Cidr, Config, ConnectionError, Event, Found, ListenerId, Listening, Mac, RecvError, SendError,
-    Shutdown, SocketId, SocketOption, Stack, State,
+    Cidr, Config, ConnectionError, Event, FastOpen, Found, ListenerId, Listening, Mac, RecvError,
+    SendError, Shutdown, SocketId, SocketOption, Stack, State,
 };
 
 use crate::floor::{Floor, Host};
@@ -45,6 +45,7 @@ struct Said {
     disowned: Vec<Ends>,
     given: Vec<(u32, Ends)>,
     complaints: Vec<String>,
+    permits: FastOpen,
 }
 
 #[derive(Clone, Default)]
@@ -56,6 +57,10 @@ impl Host for Guardian {
     }
 
     fn leave(&mut self, _: Entry) {}
+
+    fn fast_open(&mut self) -> FastOpen {
+        self.0.borrow().permits
+    }
 
     fn closed(&mut self, ends: Ends) {
         self.0.borrow_mut().closed.push(ends);

@@ -97,25 +97,13 @@ impl Settings {
         if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
             config.congestion = Algorithm::NewReno;
         }
-        self.keys = sysctl("tcp_fastopen_key").as_deref().and_then(keys);
+        self.keys = sysctl("tcp_fastopen_key").as_deref().and_then(FastOpenKeys::of_sysctl);
     }
 }
 
 /// What of Fast Open is switched on now: scripts change that in the middle.
 pub(crate) fn fast_open() -> Option<FastOpen> {
     number(&sysctl, "tcp_fastopen").and_then(|switches| u32::try_from(switches).ok()).map(FastOpen)
-}
-
-/// Keys as Linux writes them: four words of 32 bits, each in hexadecimal (proc_tcp_fastopen_key).
-fn keys(text: &str) -> Option<FastOpenKeys> {
-    let mut keys = text.trim().split(',').map(|key| {
-        let words: Vec<u32> =
-            key.split('-').flat_map(|word| u32::from_str_radix(word, 16)).collect();
-        let words: [u32; 4] = words.try_into().ok()?;
-        words.map(u32::to_le_bytes).concat().try_into().ok()
-    });
-    let primary: [u8; 16] = keys.next()??;
-    Some(FastOpenKeys::new(primary, keys.next().flatten()))
 }
 
 fn set<T>(setting: &mut T, value: Option<T>) {

@@ -100,6 +100,12 @@ pub mod chosen {
     pub const QUICK_ACK: u32 = 1 << 4;
     /// TCP_SYNCNT.
     pub const SYN_RETRIES: u32 = 1 << 5;
+    /// TCP_DEFER_ACCEPT.
+    pub const DEFER_ACCEPT: u32 = 1 << 6;
+    /// TCP_FASTOPEN_CONNECT.
+    pub const FAST_OPEN: u32 = 1 << 7;
+    /// TCP_FASTOPEN_NO_COOKIE.
+    pub const NO_COOKIE: u32 = 1 << 8;
 }
 
 /// Where held bytes are ([`Socket::held`]).

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{Algorithm, KeepAlive, SocketOption};
+use uncork_stack::{Algorithm, FastOpenKeys, KeepAlive, SocketOption};
 
 /// MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL.
 const MOST_SECONDS: u32 = 32_767;
@@ -32,6 +32,23 @@ pub enum Meaning {
 /// An option as it was set: level, name and value.
 pub type Setting = (i32, i32, Vec<u8>);
 
+/// linux/tcp.h: those that libc does not have.
+pub(crate) const TCP_FASTOPEN_KEY: i32 = 33;
+pub(crate) const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+
+/// What a program wants of TCP Fast Open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FastOpenAsked {
+    /// Connections of a listener that may be open before their handshake is over (TCP_FASTOPEN).
+    pub(crate) pending: u32,
+    /// connect(2) leaves the SYN to the first data (TCP_FASTOPEN_CONNECT).
+    pub(crate) connect: bool,
+    /// No cookie is asked for, or sent (TCP_FASTOPEN_NO_COOKIE).
+    pub(crate) without_cookie: bool,
+    /// Keys of a listener's own (TCP_FASTOPEN_KEY).
+    pub(crate) keys: Option<FastOpenKeys>,
+}
+
 /// Values that are read back as they were set, or that count only here.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
@@ -47,6 +64,9 @@ pub struct Asked {
     congestion: Algorithm,
     user_timeout_millis: u32,
     syn_retries: Option<u8>,
+    /// Timeouts of a SYN-ACK (TCP_DEFER_ACCEPT).
+    defer_accept: u8,
+    pub(crate) fast_open: FastOpenAsked,
     keep_alive: Option<KeepAlive>,
     keep_alive_wanted: KeepAlive,
     /// SO_RCVTIMEO and SO_SNDTIMEO; none for ever.
@@ -58,6 +78,69 @@ pub struct Asked {
     options: Vec<SocketOption>,
     /// All that was set and is known here, as it was set.
     settings: Vec<Setting>,
+}
+
+/// Whether an option is of those that count only before there is a connection, or for a listener.
+pub(crate) fn is_of_handshakes(level: i32, name: i32) -> bool {
+    level == libc::SOL_TCP
+        && matches!(
+            name,
+            libc::TCP_DEFER_ACCEPT
+                | libc::TCP_FASTOPEN
+                | libc::TCP_FASTOPEN_CONNECT
+                | TCP_FASTOPEN_KEY
+                | TCP_FASTOPEN_NO_COOKIE
+        )
+}
+
+/// One of 0 and 1.
+fn flag(value: &[u8]) -> Result<bool, Errno> {
+    match int(value)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// One key, or one and another that was in use before it (tcp_fastopen_reset_cipher).
+fn keys(value: &[u8]) -> Result<FastOpenKeys, Errno> {
+    let (keys, rest) = value.as_chunks();
+    match (keys, rest) {
+        ([primary], []) => Ok(FastOpenKeys::new(*primary, None)),
+        ([primary, backup], []) => Ok(FastOpenKeys::new(*primary, Some(*backup))),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// TCP_DEFER_ACCEPT counts in timeouts of a SYN-ACK, of which the first is a second and each other one twice the one
+/// before, up to two minutes (secs_to_retrans, retrans_to_secs).
+mod deferral {
+    /// TCP_RTO_MAX.
+    const MOST_SECONDS: u32 = 120;
+
+    /// What has passed after each of them, in seconds.
+    fn ends() -> impl Iterator<Item = u32> {
+        let next = |timeout: &u32| Some((timeout * 2).min(MOST_SECONDS));
+        std::iter::successors(Some(1), next).take(u8::MAX.into()).scan(0, |end, timeout| {
+            *end += timeout;
+            Some(*end)
+        })
+    }
+
+    /// How many it takes for so many seconds to pass.
+    pub(super) fn timeouts(seconds: i32) -> u8 {
+        let seconds = u32::try_from(seconds).unwrap_or(0);
+        if seconds == 0 {
+            return 0;
+        }
+        let before = ends().take_while(|&end| end < seconds).count();
+        u8::try_from(before).unwrap_or(u8::MAX).saturating_add(1)
+    }
+
+    /// How long so many take.
+    pub(super) fn seconds(timeouts: u8) -> u32 {
+        ends().take(timeouts.into()).last().unwrap_or(0)
+    }
 }
 
 fn int(value: &[u8]) -> Result<i32, Errno> {
@@ -113,6 +196,12 @@ impl Asked {
         &self.options
     }
 
+    /// Whether connect(2) is to leave the SYN to the first data.
+    #[must_use]
+    pub fn connects_fast(&self) -> bool {
+        self.fast_open.connect
+    }
+
     /// What was set, as it was set.
     #[must_use]
     pub fn settings(&self) -> &[Setting] {
@@ -151,7 +240,8 @@ impl Asked {
         if let Meaning::Told(option) = meaning {
             self.keep(option);
         }
-        if meaning != Meaning::Other {
+        // What counts while there is no connection is none of a connection's.
+        if meaning != Meaning::Other && !is_of_handshakes(level, name) {
             self.settings
                 .retain(|(its_level, its_name, _)| (*its_level, *its_name) != (level, name));
             self.settings.push((level, name, value.to_vec()));
@@ -210,6 +300,18 @@ impl Asked {
         Ok(Meaning::Told(option))
     }
 
+    /// What counts where somebody listens or connects, and is asked there.
+    fn set_fast_open(&mut self, name: i32, value: &[u8]) -> Result<(), Errno> {
+        let asked = &mut self.fast_open;
+        match name {
+            libc::TCP_FASTOPEN => asked.pending = unsigned(value)?,
+            libc::TCP_FASTOPEN_CONNECT => asked.connect = flag(value)?,
+            TCP_FASTOPEN_KEY => asked.keys = Some(keys(value)?),
+            _ => asked.without_cookie = flag(value)?,
+        }
+        Ok(())
+    }
+
     fn set_tcp(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
         let option = match name {
             libc::TCP_CONGESTION => {
@@ -233,6 +335,16 @@ impl Asked {
                 let tries = u8::try_from(positive(value, MOST_TRIES)?).unwrap_or(u8::MAX);
                 self.syn_retries = Some(tries);
                 SocketOption::SynRetries(tries)
+            }
+            libc::TCP_FASTOPEN
+            | libc::TCP_FASTOPEN_CONNECT
+            | TCP_FASTOPEN_KEY
+            | TCP_FASTOPEN_NO_COOKIE => {
+                return self.set_fast_open(name, value).map(|()| Meaning::Kept);
+            }
+            libc::TCP_DEFER_ACCEPT => {
+                self.defer_accept = deferral::timeouts(int(value)?);
+                SocketOption::DeferAccept(self.defer_accept)
             }
             libc::TCP_QUICKACK => SocketOption::QuickAck(int(value)? != 0),
             libc::TCP_MAXSEG => {
@@ -303,6 +415,12 @@ impl Asked {
             (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_water,
             (libc::SOL_TCP, libc::TCP_USER_TIMEOUT) => self.user_timeout_millis,
             (libc::SOL_TCP, libc::TCP_SYNCNT) => u32::from(self.syn_retries?),
+            (libc::SOL_TCP, libc::TCP_FASTOPEN) => self.fast_open.pending,
+            (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT) => self.fast_open.connect.into(),
+            (libc::SOL_TCP, TCP_FASTOPEN_NO_COOKIE) => self.fast_open.without_cookie.into(),
+            // Nobody who has one needs it from here.
+            (libc::SOL_TCP, TCP_FASTOPEN_KEY) => return Some(Vec::new()),
+            (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT) => deferral::seconds(self.defer_accept),
             (libc::SOL_TCP, libc::TCP_KEEPIDLE) => seconds(wanted.idle),
             (libc::SOL_TCP, libc::TCP_KEEPINTVL) => seconds(wanted.interval),
             (libc::SOL_TCP, libc::TCP_KEEPCNT) => wanted.probes.into(),
@@ -363,6 +481,23 @@ mod tests {
         let on = set(&mut asked, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
         let Meaning::Told(SocketOption::KeepAlive(Some(probes))) = on else { panic!("{on:?}") };
         assert_eq!(probes.idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn a_deferral_is_read_back_as_the_timeouts_that_it_takes() {
+        // As Linux 6.18 answers; only a listener has it.
+        for (asked, told) in
+            [(-1, 0), (0, 0), (1, 1), (2, 3), (3, 3), (4, 7), (30, 31), (127, 127), (128, 247)]
+        {
+            let mut one = Asked::default();
+            set(&mut one, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, asked).unwrap();
+            let read = one.get(libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, (0, 0)).unwrap();
+            assert_eq!(read, u32::to_ne_bytes(told), "{asked}");
+            assert!(one.settings().is_empty());
+        }
+        let mut one = Asked::default();
+        set(&mut one, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, i32::MAX).unwrap();
+        assert_eq!(one.options(), [SocketOption::DeferAccept(u8::MAX)]);
     }
 
     #[test]

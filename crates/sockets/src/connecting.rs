@@ -30,6 +30,15 @@ pub enum End {
     Remote,
 }
 
+/// How a connection has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// Its SYN leaves.
+    Leaves,
+    /// Its SYN waits for the first data, to take it along: to the program it is open.
+    Deferred,
+}
+
 impl<O: Outside> Sockets<O> {
     /// A local end to open a connection to `remote` from that nobody else has, without the kernel's socket `fd` being bound to
     /// it, which is of the network namespace of this number (SO_NETNS_COOKIE). None: that is to be bound.
@@ -49,7 +58,7 @@ impl<O: Outside> Sockets<O> {
         self.with_all(|world| world.gives_back(port)).contains(&true)
     }
 
-    /// Begins a connection from `local`, which the kernel has bound `fd` to, or which is reserved
+    /// Begins a connection, with TCP Fast Open if `fast`, from `local`, which the kernel has bound `fd` to, or which is reserved
     /// ([`Sockets::reserved_end`]). The socket is of IPv6 or not, and has IPV6_V6ONLY or not.
     ///
     /// # Errors
@@ -60,12 +69,12 @@ impl<O: Outside> Sockets<O> {
         fd: RawFd,
         (local, remote): (SocketAddr, SocketAddr),
         (ipv6, v6_only): (bool, bool),
-        non_blocking: bool,
+        (non_blocking, fast): (bool, bool),
         asked: Asked,
-    ) -> Result<(), Reason> {
+    ) -> Result<Begun, Reason> {
         let part = self.mine();
         let begun = self.with(part, |world| {
-            let place = world.begin_connect(fd, (local, remote), &asked)?;
+            let place = world.begin_connect(fd, (local, remote), fast, &asked)?;
             let kind = Kind::Connection { place, connecting: true };
             let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
             socket.non_blocking = non_blocking;
@@ -75,13 +84,16 @@ impl<O: Outside> Sockets<O> {
             if let Some(link) = world.links().get_mut(place.link) {
                 link.bind(place.id, slot);
             }
+            if world.is_deferred(place) {
+                return Ok(Begun::Deferred);
+            }
             // The SYN leaves.
             world.turn();
-            Ok(())
+            Ok(Begun::Leaves)
         });
-        begun.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))?;
+        let begun = begun.unwrap_or_else(|| Err(IN_HANDLER.to_owned()))?;
         self.need_keeper(part);
-        Ok(())
+        Ok(begun)
     }
 
     /// Whether a connection from here to there would be refused, as the stack has had one that is not over yet.
@@ -392,13 +404,14 @@ impl World {
         &mut self,
         fd: RawFd,
         ends: (SocketAddr, SocketAddr),
+        fast: bool,
         asked: &Asked,
     ) -> Result<Place, Reason> {
         if self.opened.contains(&ends) {
             // What is owned already is not to be disowned for this.
             return Err("a connection of the same ends is not over yet".to_owned());
         }
-        let begun = self.begin_between(fd, ends, asked);
+        let begun = self.begin_between(fd, ends, fast, asked);
         if begun.is_err() {
             // What was reserved for it alone.
             self.ports.is_unused(ends);
@@ -410,6 +423,7 @@ impl World {
         &mut self,
         fd: RawFd,
         (local, remote): (SocketAddr, SocketAddr),
+        fast: bool,
         asked: &Asked,
     ) -> Result<Place, Reason> {
         let at = self.link_of(local).ok_or("its device is out of use")?;
@@ -419,14 +433,21 @@ impl World {
         } else {
             self.own_connection(local, remote, fd)?;
         }
-        let begun = self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
-            let now = link.now();
-            let id = link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)?;
+        let begun = match fast {
+            true => self.connect_fast(at, (local, remote), &asked.fast_open),
+            false => self.links().get_mut(at).ok_or(Errno::ENETDOWN).and_then(|link| {
+                let now = link.now();
+                link.stack().connect(now, Some(local), remote).map_err(errno::of_connect)
+            }),
+        };
+        let begun = begun.map(|id| Place { link: at, id });
+        if let Ok(place) = begun
+            && let Ok((link, now)) = self.link(place)
+        {
             for &option in asked.options() {
-                link.stack().set_option(now, id, option);
+                link.stack().set_option(now, place.id, option);
             }
-            Ok(Place { link: at, id })
-        });
+        }
         begun.map_err(|error| {
             if is_reserved {
                 self.opened.remove(&(local, remote));

@@ -54,6 +54,20 @@ pub fn of_recv(error: RecvError) -> Errno {
     }
 }
 
+/// Whether connect(2) with this error leaves a socket that may be connected anew.
+#[must_use]
+pub fn is_failed_connect(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ECONNREFUSED
+            | Errno::ECONNABORTED
+            | Errno::ECONNRESET
+            | Errno::ETIMEDOUT
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH
+    )
+}
+
 /// Why a connection was not begun.
 #[must_use]
 pub fn of_connect(error: ConnectError) -> Errno {

@@ -9,20 +9,25 @@
 //! socket of its own behind its descriptor, which both have; a parent that closes its descriptor then puts the
 //! connection there, and so does one whose child asks for it.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use uncork_high::high;
-use uncork_stack::{Detached, SocketId};
+use uncork_stack::{Detached, SocketId, State};
 
 use crate::asked::Setting;
 use crate::host::Reason;
 use crate::link::Pace;
 use crate::outside::Outside;
+use crate::parts::Parts;
+use crate::sleepers::For;
 use crate::table::{Kind, Place, Slot, Socket};
+use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connection};
 
@@ -39,6 +44,9 @@ pub(crate) struct Requests {
     ours: UnixDatagram,
     pub(crate) theirs: Owner,
 }
+
+/// How long a handshake is waited for whose connection is to be given away: as long as a child waits for that.
+const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// A connection that is asked for: its link and its number there.
 const REQUEST_BYTES: usize = 16;
@@ -95,6 +103,11 @@ impl Requests {
 
     pub(crate) fn descriptors(&self) -> [RawFd; 2] {
         [self.ours.as_raw_fd(), self.theirs.as_raw_fd()]
+    }
+
+    /// All that were asked for by now.
+    fn all(&self) -> impl Iterator<Item = Place> {
+        std::iter::from_fn(|| self.next())
     }
 
     fn next(&self) -> Option<Place> {
@@ -178,12 +191,33 @@ impl<O: Outside> Sockets<O> {
     /// EINVAL if it is no connection that could be given away, and nothing has changed then; ECONNABORTED if
     /// the kernel does not take it, and it is lost.
     pub fn hand_over(&self, fd: RawFd, why: &str) -> Result<(), Errno> {
-        self.call(fd, |world| {
+        let hand_over = |world: &mut World| {
             let slot = world.table.slot(fd)?;
             // Under the lock, as all of it: whoever closes a descriptor may get its number again at once.
             self.outside.settle(&world.hand_over(&self.outside, slot, why)?);
             Ok(())
-        })
+        };
+        match self.call(fd, hand_over) {
+            Err(Errno::EAGAIN) => {
+                self.await_handshake(fd)?;
+                self.call(fd, hand_over)
+            }
+            done => done,
+        }
+    }
+
+    /// A connection that was accepted before its handshake was over can be given away when that is.
+    fn await_handshake(&self, fd: RawFd) -> Result<(), Errno> {
+        let slot = self.call(fd, |world| world.table.slot(fd))?;
+        let wait = Wait {
+            waits_for: For::Socket(slot),
+            parts: Parts::of(self.at(fd)),
+            limit: Some(HANDSHAKE),
+            mask: None,
+            kernel: &mut [],
+            restarts: &Cell::new(true),
+        };
+        self.wait(wait, &mut |world, _| (!world.is_early(slot)).then_some(())).map(drop)
     }
 
     /// Those descriptors whose connections have to be the kernel's when the process becomes another program,
@@ -261,17 +295,38 @@ impl World {
 
     /// The next of the connections that children ask for.
     fn next_request(&mut self) -> Option<(Slot, &'static str)> {
-        while let Some((fd, why)) = self.asked_by_children.pop() {
-            if let Ok(slot) = self.table.slot(fd) {
+        for at in (0..self.asked_by_children.len()).rev() {
+            let (fd, why) = self.asked_by_children[at];
+            let slot = self.table.slot(fd);
+            if slot.is_ok_and(|slot| self.is_early(slot)) {
+                continue;
+            }
+            self.asked_by_children.remove(at);
+            if let Ok(slot) = slot {
                 return Some((slot, why));
             }
         }
-        loop {
-            let place = self.requests.as_ref()?.next()?;
-            if let Some(slot) = self.links().get(place.link).and_then(|link| link.slot(place.id)) {
+        self.asked_early.extend(self.requests.iter().flat_map(Requests::all));
+        for at in (0..self.asked_early.len()).rev() {
+            let place = self.asked_early[at];
+            let slot = self.links().get(place.link).and_then(|link| link.slot(place.id));
+            if slot.is_some_and(|slot| self.is_early(slot)) {
+                continue;
+            }
+            self.asked_early.remove(at);
+            if let Some(slot) = slot {
                 return Some((slot, "a child of fork goes on with it"));
             }
         }
+        None
+    }
+
+    /// Whether it was accepted before its handshake was over, and that is not over yet (TCP Fast Open).
+    fn is_early(&mut self, slot: Slot) -> bool {
+        let place = self.table.get(slot).and_then(|socket| socket.place());
+        let Some(place) = place else { return false };
+        let state = self.links().get(place.link).and_then(|link| link.state(place.id));
+        state == Some(State::SynReceived)
     }
 
     pub(crate) fn has_requests(&self) -> bool {
@@ -285,6 +340,9 @@ impl World {
         why: &str,
     ) -> Result<HandedOver, Errno> {
         self.turn();
+        if self.is_early(slot) {
+            return Err(Errno::EAGAIN);
+        }
         let fds = self.table.descriptors_of(slot);
         let first = *fds.first().ok_or(Errno::EBADF)?;
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uncork_attach::ProgramEnd;
 use uncork_driver::Driver;
-use uncork_stack::{Cidr, Detached, Mac};
+use uncork_stack::{Cidr, Detached, FastOpen, FastOpenKeys, Mac};
 
 use crate::asked::Setting;
 
@@ -191,6 +191,16 @@ pub trait Host: Send {
     ///
     /// Why it is lost.
     fn let_go(&mut self, detached: &Detached) -> Result<(), Reason>;
+
+    /// What the host's settings permit of TCP Fast Open (net.ipv4.tcp_fastopen), at this moment.
+    fn fast_open(&mut self) -> FastOpen {
+        FastOpen(0)
+    }
+
+    /// What cookies are to be made with that all of the program's processes take; none if nobody knows.
+    fn fast_open_keys(&mut self) -> Option<FastOpenKeys> {
+        None
+    }
 
     /// Readable when [`Host::is_gone`] has to be asked.
     fn wakes(&self) -> Option<RawFd>;

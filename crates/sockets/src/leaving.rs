@@ -43,8 +43,9 @@ impl World {
         }
         for &(link, id) in &on {
             if let Some(link) = self.links().get_mut(link) {
+                let now = link.now();
                 link.unbind_listener(id);
-                link.stack().leave_listener(id);
+                link.stack().leave_listener(now, id);
             }
         }
         let until = Instant::now() + HANDSHAKES;

@@ -35,6 +35,7 @@ mod dying;
 mod ending;
 mod epoll;
 pub mod errno;
+mod fast_open;
 mod given;
 mod handing;
 mod host;
@@ -72,7 +73,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use nix::errno::Errno;
 
 pub use asked::{Asked, Meaning, Setting};
-pub use connecting::End;
+pub use connecting::{Begun, End};
 pub use handing::{HANDED_OVER, HandedOver, Watched};
 pub use host::{Attachment, Device, Ends, Host, Opened, Past, Reason, Tell};
 pub use listening::{Accepted, ListeningEnd};

@@ -216,6 +216,7 @@ impl World {
                 link.stack().set_listener_option(id, option);
             }
         }
+        let listens = listening.is_ok();
         for fd in self.table.descriptors_of(slot) {
             (self.tell)(fd, listening.as_ref().map(drop).map_err(String::as_str));
         }
@@ -224,6 +225,9 @@ impl World {
                 Ok(on) => listener.on = on,
                 Err(reason) => listener.reason = Some(reason),
             }
+        }
+        if listens {
+            self.tell_fast_open(slot);
         }
     }
 

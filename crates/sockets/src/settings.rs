@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::asked::Meaning;
+use crate::asked::{Meaning, TCP_FASTOPEN_KEY, is_of_handshakes};
 use crate::outside::Outside;
 use crate::table::{Kind, Socket};
 use crate::{Sockets, connected, connection, errno, info};
@@ -32,13 +32,24 @@ impl<O: Outside> Sockets<O> {
         value: &[u8],
     ) -> Result<bool, Errno> {
         let known = self.call(fd, |world| {
-            let (_, socket) = world.table.find(fd)?;
+            let (slot, socket) = world.table.find(fd)?;
             if level == libc::SOL_IPV6 && !socket.ipv6 {
                 return Err(Errno::ENOPROTOOPT);
             }
+            if is_of_handshakes(level, name) && socket.is_connection() {
+                // The handshake is over; the kernel's descriptor knows what is to be read back. What it would take as
+                // nothing has been done with it, it takes of no connection (do_tcp_setsockopt).
+                let takes = matches!(name, libc::TCP_DEFER_ACCEPT | TCP_FASTOPEN_KEY);
+                return if takes { Ok(false) } else { Err(Errno::EINVAL) };
+            }
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
-                Meaning::Kept => return Ok(true),
+                Meaning::Kept => {
+                    if is_of_handshakes(level, name) {
+                        world.tell_fast_open(slot);
+                    }
+                    return Ok(true);
+                }
                 Meaning::Other => return Ok(false),
             };
             match &socket.kind {
@@ -102,7 +113,7 @@ impl<O: Outside> Sockets<O> {
                 return Ok(None);
             };
             let v6_only = *v6_only;
-            if level == libc::SOL_IPV6 && !*ipv6 {
+            if level == libc::SOL_IPV6 && !*ipv6 || is_of_handshakes(level, name) {
                 // The kernel knows how to refuse that.
                 return Ok(None);
             }

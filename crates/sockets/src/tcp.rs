@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use uncork_attach::Attached;
 use uncork_stack::{
-    Config, ConnectError, ConnectionError, Counters, Detached, Found, Info, Instant, ListenError,
-    ListenerId, Listening, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption, Stack,
-    State,
+    Config, ConnectError, ConnectionError, Counters, Detached, FastConnect, FastOpenKeys,
+    FastOpenListen, Found, Info, Instant, ListenError, ListenerId, Listening, Ready, RecvError,
+    SendError, Shutdown, SocketId, SocketOption, Stack, State,
 };
 
 /// `same! { … }`: what both have under the same name.
@@ -91,6 +91,7 @@ same! {
     fn ends(&self, id: SocketId) -> Option<(SocketAddr, SocketAddr)>;
     fn readable_bytes(&self, id: SocketId) -> u32;
     fn close_resets(&self, id: SocketId) -> bool;
+    fn is_deferred(&self, id: SocketId) -> bool;
     fn is_quiet(&self) -> bool;
     fn config(&self) -> &Config;
     fn counters(&self) -> &Counters;
@@ -101,15 +102,29 @@ same! {
         local: Option<SocketAddr>,
         remote: SocketAddr
     ) -> Result<SocketId, ConnectError>;
+    fn connect_fast(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        without_cookie: bool
+    ) -> Result<FastConnect, ConnectError>;
+    fn launch(&mut self, now: Instant, id: SocketId);
     fn listen_with(
         &mut self,
         local: SocketAddr,
         how: Listening
     ) -> Result<ListenerId, ListenError>;
     fn set_listener_option(&mut self, id: ListenerId, option: SocketOption);
+    fn open_fast_at(
+        &mut self,
+        id: ListenerId,
+        listen: FastOpenListen,
+        keys: Option<FastOpenKeys>
+    );
     fn accept_waiting(&mut self, id: ListenerId) -> usize;
     fn accept(&mut self, id: ListenerId) -> Option<SocketId>;
-    fn leave_listener(&mut self, id: ListenerId);
+    fn leave_listener(&mut self, now: Instant, id: ListenerId);
     fn close_listener(&mut self, now: Instant, id: ListenerId);
     fn send(
         &mut self,

@@ -21,6 +21,9 @@ use crate::{Sockets, connection, errno, has_given};
 /// What is read of a file at a time.
 const FILE_BYTES: usize = 64 << 10;
 
+/// More than a SYN has room for.
+const MOST_SYN_BYTES: usize = 64 << 10;
+
 /// What became of one try; none if the socket is not ready for it.
 type Attempt = Option<Result<(), Errno>>;
 
@@ -71,7 +74,7 @@ impl<O: Outside> Sockets<O> {
     /// As the call has them; who gets EPIPE without MSG_NOSIGNAL is due a SIGPIPE.
     pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>], flags: i32) -> Result<usize, Errno> {
         if flags & !SENT_FLAGS != 0 {
-            return Err(Errno::EOPNOTSUPP);
+            self.may_send_with(fd, flags)?;
         }
         let (mut sent, restarts) = (0, Cell::new(true));
         let done = self.transfer(fd, flags, (Way::Out, &restarts), &mut |world, course| {
@@ -81,9 +84,45 @@ impl<O: Outside> Sockets<O> {
         });
         self.keeper_must_send(self.at(fd));
         match done {
+            Err(LAUNCHED) => self.send_behind_syn(fd, pieces, flags, sent),
             Err(error) if sent == 0 => Err(not_open(error)),
             _ => Ok(sent),
         }
+    }
+
+    /// With flags that are not those of every day.
+    #[cold]
+    fn may_send_with(&self, fd: RawFd, flags: i32) -> Result<(), Errno> {
+        match flags & !SENT_FLAGS {
+            libc::MSG_FASTOPEN => self.may_send_fast(fd, flags),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// So many octets have left with the SYN; the others follow when there is a connection.
+    #[cold]
+    fn send_behind_syn(
+        &self,
+        fd: RawFd,
+        pieces: &[IoSlice<'_>],
+        flags: i32,
+        sent: usize,
+    ) -> Result<usize, Errno> {
+        match self.finish_fast(fd, flags, sent) {
+            Err(Errno::EAGAIN) => {}
+            done => return done.map(|()| sent),
+        }
+        let mut left: Vec<_> = pieces.to_vec();
+        let mut left = left.as_mut_slice();
+        IoSlice::advance_slices(&mut left, sent);
+        if left.is_empty() {
+            return Ok(sent);
+        }
+        let behind = self.send(fd, left, flags & !libc::MSG_FASTOPEN);
+        behind.map_or_else(
+            |error| if sent > 0 { Ok(sent) } else { Err(error) },
+            |more| Ok(sent + more),
+        )
     }
 
     /// Makes an attempt, and others for as long as the socket waits; one more if it does not. [`HANDED_OVER`] if it
@@ -205,6 +244,9 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
+/// A SYN has left that had waited for data. The kernel says it to nobody who writes.
+const LAUNCHED: Errno = Errno::EINPROGRESS;
+
 /// What a socket without a connection says to who writes (tcp_sendmsg).
 fn not_open(error: Errno) -> Errno {
     if error == Errno::ENOTCONN { Errno::EPIPE } else { error }
@@ -239,8 +281,13 @@ impl World {
         // When it leaves the clock is read: what is only given needs no time of its own.
         let (link, now) = self.link_as_turned(place)?;
         if link.stack().state(place.id) == Some(State::SynSent) {
-            // Not before there is a connection (sk_stream_wait_connect).
-            return Err(Errno::EAGAIN);
+            // Not before there is a connection (sk_stream_wait_connect), unless its SYN takes it along.
+            let deferred = link.stack().is_deferred(place.id);
+            return if deferred {
+                self.send_with_syn(place, pieces, sent)
+            } else {
+                Err(Errno::EAGAIN)
+            };
         }
         let mut behind = *sent;
         let mut given = 0;
@@ -278,6 +325,24 @@ impl World {
             self.turn_between();
         }
         result
+    }
+
+    /// Gives the SYN as much as it has room for, be it nothing, and lets it go.
+    #[cold]
+    fn send_with_syn(
+        &mut self,
+        place: Place,
+        pieces: &[IoSlice<'_>],
+        sent: &mut usize,
+    ) -> Result<(), Errno> {
+        // All at once: the first octets let it go.
+        let all = pieces.iter().flat_map(|piece| piece.iter().copied());
+        let bytes: Vec<u8> = all.take(MOST_SYN_BYTES).collect();
+        let (link, now) = self.link(place)?;
+        *sent = link.stack().send(now, place.id, &bytes, false).map_err(errno::of_send)?;
+        link.stack().launch(now, place.id);
+        self.turn();
+        Err(LAUNCHED)
     }
 
     /// Takes what has come into `pieces` behind the first `received` octets; whether that is the end.

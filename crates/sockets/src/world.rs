@@ -15,6 +15,7 @@ use uncork_stack::{ListenerId, Ready, State};
 use crate::bell::{self, Bell};
 use crate::epoll::Sets;
 use crate::errno;
+use crate::fast_open;
 use crate::given::Given;
 use crate::handing::Requests;
 use crate::host::{Host, Opened, Reason, Tell};
@@ -99,6 +100,8 @@ pub(crate) struct World {
     /// Connections that a child of vfork wants to be the kernel's, and why.
     pub(crate) asked_by_children: Vec<(RawFd, &'static str)>,
     pub(crate) requests: Option<Requests>,
+    /// And those that they have asked for whose handshake is not over.
+    pub(crate) asked_early: Vec<Place>,
     /// Room for what a turn tells.
     told: Vec<Told>,
     /// Turns made so far, for whoever looks whether somebody makes any.
@@ -123,6 +126,8 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
     pub(crate) shared: Vec<Shared>,
+    /// What the host permits of TCP Fast Open.
+    pub(crate) fast_open: fast_open::Settings,
     seed: fn() -> [u8; 32],
     pub(crate) tell: Tell,
 }
@@ -162,6 +167,7 @@ impl World {
             leaving: Vec::new(),
             asked_by_children: Vec::new(),
             requests: None,
+            asked_early: Vec::new(),
             told: Vec::new(),
             turns: 0,
             turned: Instant::ZERO,
@@ -174,6 +180,7 @@ impl World {
             begun: std::time::Instant::now(),
             lost: None,
             shared: Vec::new(),
+            fast_open: fast_open::Settings::default(),
             seed,
             tell,
         }
@@ -238,6 +245,10 @@ impl World {
         self.turns = self.turns.wrapping_add(1);
         self.given.leave();
         self.asked = 0;
+        // Before SYNs that have come are looked at.
+        if self.fast_open.is_wanted() {
+            self.look_at_fast_open();
+        }
         let happened = self.turn_links(pace);
         self.pass_waiting();
         self.take_passed();
@@ -576,7 +587,9 @@ impl World {
         self.opened.clear();
         self.ports = Ports::default();
         self.leaving.clear();
+        self.asked_early.clear();
         self.lost = None;
+        self.fast_open = fast_open::Settings::default();
         self.tick = None;
         self.sleepers = Sleepers::default();
         self.sets = Sets::default();
@@ -656,6 +669,8 @@ impl World {
         let (link, _) = self.link(place)?;
         let state = link.stack().state(place.id).unwrap_or(State::Closed);
         match state {
+            // To the program it is open (__inet_stream_connect).
+            State::SynSent if link.stack().is_deferred(place.id) => Err(Errno::EISCONN),
             State::SynSent | State::SynReceived => Err(Errno::EAGAIN),
             State::Closed => {
                 let error = link.stack().take_error(place.id);

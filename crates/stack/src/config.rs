@@ -121,7 +121,9 @@ impl Config {
     #[must_use]
     pub fn of_programs() -> Self {
         let answer_patience = Duration::from_millis(1);
-        Self { shares_addresses: true, answer_patience, ..Self::default() }
+        // Who asks for it has asked the host whether he may (net.ipv4.tcp_fastopen).
+        let fast_open = FastOpen::CLIENT.with(FastOpen::SERVER);
+        Self { shares_addresses: true, answer_patience, fast_open, ..Self::default() }
     }
 }
 

@@ -4,8 +4,10 @@
 //! With one round a word and three at the end it finds connections; with two and four it makes
 //! initial sequence numbers, cookies and ports.
 
+use serde::{Deserialize, Serialize};
+
 /// A secret of 128 bits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key(pub(crate) u64, pub(crate) u64);
 
 /// For tables: fast, and good enough against floods of chosen keys.

@@ -270,3 +270,17 @@ fn unreachable(our_port: u16, peer_port: u16, seq: u32) -> Vec<u8> {
     frame.extend(message);
     frame
 }
+
+#[test]
+fn who_listens_no_more_leaves_to_others_what_is_open_when_its_handshake_is_over() {
+    let (mut lab, listener) = server(9);
+    let cookie = given(&mut lab, 1);
+    assert_eq!(dash_in(&mut lab, 2, &cookie), [TAKEN]);
+    assert_eq!(lab.stack.accept_waiting(listener), 1);
+    lab.stack.leave_listener(lab.now, listener);
+    assert_eq!(lab.stack.accept_waiting(listener), 0);
+    lab.send(". 11:11(0) ack 1 win 65535");
+    let socket = lab.stack.accept(listener).unwrap();
+    assert_eq!((lab.state(socket), lab.stack.readable_bytes(socket)), (State::Established, 10));
+    assert!(lab.stack.detach(lab.now, socket).is_some());
+}

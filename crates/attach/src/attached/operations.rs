@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uncork_stack::{
-    Change, Config, ConnectError, ConnectionError, Counters, Instant, ListenError, ListenerId,
-    Listening, Ready, RecvError, SendError, Shutdown, SocketId, SocketOption, State,
+    Change, Config, ConnectError, ConnectionError, Counters, FastConnect, FastOpenKeys,
+    FastOpenListen, Instant, ListenError, ListenerId, Listening, Ready, RecvError, SendError,
+    Shutdown, SocketId, SocketOption, State,
 };
 
 use super::mirror::Mirror;
@@ -48,6 +49,30 @@ impl Attached {
         self.changes.push_back(Change::Came { place: number, local, remote });
         Ok(self.id(number))
     }
+
+    /// The same. Cookies are the instance's to know, and nobody waits to be told whether it has one: the SYN has no data.
+    ///
+    /// # Errors
+    ///
+    /// As [`Attached::connect`].
+    pub fn connect_fast(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        _: bool,
+    ) -> Result<FastConnect, ConnectError> {
+        self.connect(now, local, remote).map(FastConnect::Begun)
+    }
+
+    /// Whether a SYN waits for data, which none does here.
+    #[must_use]
+    pub fn is_deferred(&self, _: SocketId) -> bool {
+        false
+    }
+
+    /// Lets one go that waits.
+    pub fn launch(&mut self, _: Instant, _: SocketId) {}
 
     /// An odd one that nobody has.
     fn number_of_ours(&mut self) -> u32 {
@@ -281,6 +306,19 @@ impl Attached {
         }
     }
 
+    /// What it does with TCP Fast Open.
+    pub fn open_fast_at(
+        &mut self,
+        id: ListenerId,
+        listen: FastOpenListen,
+        keys: Option<FastOpenKeys>,
+    ) {
+        if let Some(number) = self.listener(id).map(|listener| listener.number) {
+            let fast_open = record::FastOpen { listen, keys };
+            self.command_of(Command::ListenerFastOpen, number, &fast_open);
+        }
+    }
+
     /// Connections that wait to be accepted.
     pub fn accept_waiting(&mut self, id: ListenerId) -> usize {
         self.listener(id).map_or(0, |listener| listener.waiting.len())
@@ -294,7 +332,7 @@ impl Attached {
     }
 
     /// Listens no more. Those that wait are for others who listen there; without any they are reset.
-    pub fn leave_listener(&mut self, id: ListenerId) {
+    pub fn leave_listener(&mut self, _: Instant, id: ListenerId) {
         let is_it = |one: &Listener| u64::from(one.number) == id.as_u64();
         let Some(at) = self.listeners.iter().position(is_it) else { return };
         let listener = self.listeners.swap_remove(at);
@@ -303,8 +341,8 @@ impl Attached {
     }
 
     /// The same.
-    pub fn close_listener(&mut self, _: Instant, id: ListenerId) {
-        self.leave_listener(id);
+    pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
+        self.leave_listener(now, id);
     }
 
     fn listener(&mut self, id: ListenerId) -> Option<&mut Listener> {

@@ -4,6 +4,7 @@
 mod clients;
 mod cpython;
 mod examples;
+mod handshakes;
 mod haproxy;
 mod instances;
 mod iperf;

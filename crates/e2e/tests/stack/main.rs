@@ -5,10 +5,10 @@ mod rig;
 
 use anyhow::Result;
 use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
-use uncork_e2e::alone;
+use uncork_e2e::{alone, instance};
 
 /// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 11] = [
+const IN_EVERY_WAY: [&str; 12] = [
     "stack_names",
     "stack_options",
     "stack_chosen",
@@ -20,6 +20,7 @@ const IN_EVERY_WAY: [&str; 11] = [
     "stack_aliases",
     "stack_sets",
     "stack_faults",
+    "stack_deferred",
 ];
 
 #[test]
@@ -119,6 +120,31 @@ fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<(
 fn a_bad_address_ends_the_program() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_faults")
+}
+
+#[test]
+fn a_deferred_connection_is_accepted_at_another_time() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_deferred")
+}
+
+#[test]
+fn data_of_a_syn_comes_late_or_twice_or_from_anybody() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_fast_server")?;
+    same_on_the_stack_by(V6, "stack_fast_server")
+}
+
+#[test]
+fn a_connection_is_not_opened_with_its_first_data() -> Result<()> {
+    // Clients of an instance's stack do without cookies.
+    if instance::are_wanted() {
+        return Ok(());
+    }
+    let _alone = alone();
+    same_on_the_stack("stack_fast_client")?;
+    same_on_the_stack_by(V6, "stack_fast_client")?;
+    same_on_the_stack_by(MAPPED, "stack_fast_client")
 }
 
 #[test]

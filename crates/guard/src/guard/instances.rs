@@ -48,8 +48,8 @@ impl Guard {
     /// Whether it is for this one to ask for that.
     pub(super) fn may_ask(&self, at: usize, request: &Request) -> Result<(), String> {
         use Request::{
-            Attach, Bring, Disown, DisownConnection, Give, Open, Others, Over, Own, OwnConnection,
-            PassOn, Ports, Release, Repair, Settle,
+            Attach, Bring, Disown, DisownConnection, FastOpenKeys, Give, Open, Others, Over, Own,
+            OwnConnection, PassOn, Ports, Release, Repair, Settle,
         };
         let (may, why) = match self.session(at)?.role {
             Role::Program if !self.has_instances() => (
@@ -76,6 +76,7 @@ impl Guard {
                 matches!(
                     request,
                     Own { .. }
+                        | FastOpenKeys
                         | Disown { .. }
                         | OwnConnection { .. }
                         | Ports { .. }

@@ -1,6 +1,7 @@
 //! What programs ask for, and what they get.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -9,7 +10,7 @@ use uncork_bpf::owned::Engine;
 use uncork_driver::af_packet::Settings;
 use uncork_guardian::{Octets, Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
-use uncork_stack::Snapshot;
+use uncork_stack::{FastOpenKeys, Snapshot};
 
 use super::{Guard, parting, sessions};
 use crate::peer::{Heard, Peer};
@@ -89,6 +90,10 @@ impl Guard {
                 return Ok(());
             }
             Request::Settle => Ok(()),
+            Request::FastOpenKeys => {
+                let done = self.fast_open_keys(at).map(|keys| (Reply::FastOpenKeys { keys }, None));
+                return self.conclude(at, question.id, done);
+            }
             Request::Repair { snapshot, inet6 } => {
                 self.repair(at, &snapshot, inet6, descriptor.as_ref())
             }
@@ -189,6 +194,16 @@ impl Guard {
         };
         let told = peer.answer(0, Reply::Asked, Some(stream));
         told.map_err(|error| format!("it cannot be asked: {error}"))
+    }
+
+    /// Of one host's key, so that they outlive this process, and of a user's number, so that nobody can make another one's
+    /// cookies.
+    fn fast_open_keys(&self, at: usize) -> Result<FastOpenKeys, String> {
+        let uid = self.peers[at].uid.ok_or("it is not known whose program this is")?;
+        let host = fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen_key")
+            .map_err(|error| format!("the host's key of TCP Fast Open cannot be read: {error}"))?;
+        let keys = FastOpenKeys::of_sysctl(&host).ok_or("the host has no key of TCP Fast Open")?;
+        Ok(keys.of_user(uid))
     }
 
     fn open(&mut self, at: usize, device: i32) -> Result<(Reply, Option<OwnedFd>), String> {

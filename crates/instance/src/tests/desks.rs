@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use uncork_attach::Attached;
 use uncork_engine::Events;
-use uncork_stack::{ListenerId, Shutdown, SocketId, SocketOption, State};
+use uncork_stack::{
+    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Shutdown, SocketId,
+    SocketOption, State,
+};
 
-use super::{Rig, gets, listen};
+use super::{OURS, Rig, address, gets, listen};
 
 const SAME: [u32; 2] = [1000, 1000];
 
@@ -42,7 +45,7 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
         rig.peer_sends(id, &[at as u8; 100]);
     }
     rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     rig.go(&mut [&mut one, &mut two]);
     assert_eq!(two.accept_waiting(second), 6);
     for &id in &theirs {
@@ -75,7 +78,7 @@ fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
     rig.go(&mut [&mut one]);
     let second = listen(&mut two);
     rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     rig.go(&mut [&mut one, &mut two]);
     let id = two.accept(second).unwrap();
     assert_eq!(gets(&mut two, id).unwrap(), b"all");
@@ -95,7 +98,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
         // He hears nothing of it yet.
         rig.go(&mut [&mut two]);
     }
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     assert!(!one.is_quiet(), "it has not been given everything back");
     let second = listen(&mut two);
     rig.go(&mut [&mut one, &mut two]);
@@ -112,7 +115,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
 fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"one ");
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     one.turn().unwrap();
     // Until what was said before is acknowledged: nobody answers that.
     thread::sleep(Duration::from_millis(1));
@@ -133,7 +136,7 @@ fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
 fn what_one_user_has_left_is_for_no_other() {
     let (mut rig, mut one, mut two, first) = one_listens([1000, 1001]);
     let early = waiting(&mut rig, &mut one, b"a secret");
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     // He is slow to give it back.
     one.turn().unwrap();
     rig.floor.turn().unwrap();
@@ -156,7 +159,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.set_listener_option(first, SocketOption::Cork(true));
     let theirs = waiting(&mut rig, &mut one, b"hello");
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     rig.go(&mut [&mut one]);
     drop(one);
     rig.go(&mut [&mut two]);
@@ -178,7 +181,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
 fn what_is_kept_for_nobody_is_reset_in_the_end() {
     let (mut rig, mut one, _, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"hello");
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     rig.go(&mut [&mut one]);
     // Its SYN came before the filters knew.
     let late = rig.connect();
@@ -197,13 +200,13 @@ fn what_is_kept_for_nobody_is_reset_in_the_end() {
 #[test]
 fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
-    one.leave_listener(first);
+    one.leave_listener(one.now(), first);
     rig.go(&mut [&mut one]);
     thread::sleep(Duration::from_millis(100));
     let second = listen(&mut two);
     rig.go(&mut [&mut two]);
     let given_back = waiting(&mut rig, &mut two, b"hello");
-    two.leave_listener(second);
+    two.leave_listener(two.now(), second);
     rig.go(&mut [&mut two]);
     let mut theirs: Vec<_> = (0..8).map(|_| rig.connect()).collect();
     theirs.push(given_back);
@@ -220,4 +223,36 @@ fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
 fn pass_time(rig: &Rig) {
     let until = rig.floor.next_close().unwrap();
     thread::sleep(until.saturating_duration_since(Instant::now()));
+}
+
+/// Connects with data in the SYN, if a cookie is known; whether it was.
+fn dash(rig: &mut Rig) -> bool {
+    let now = rig.peer.now();
+    rig.port += 1;
+    let from = std::net::SocketAddr::new(address("10.0.0.2:0").ip(), rig.port);
+    let begun = rig.peer.stack().connect_fast(now, Some(from), address(OURS), false).unwrap();
+    rig.peer_sends(begun.socket(), b"hello");
+    matches!(begun, FastConnect::Deferred(_))
+}
+
+#[test]
+fn data_of_a_syn_is_a_programs_at_once_if_the_host_permits_that() {
+    for permits in [3, 1] {
+        let (mut rig, mut one, _two, first) = one_listens(SAME);
+        rig.guardian.0.borrow_mut().permits = FastOpen(permits);
+        let wanted = FastOpenListen { pending: 4, cookie_not_required: false };
+        one.open_fast_at(first, wanted, Some(FastOpenKeys::new([5; 16], None)));
+        rig.go(&mut [&mut one]);
+        let mut begun = Vec::new();
+        for _ in 0..2 {
+            begun.push(dash(&mut rig));
+            rig.go(&mut [&mut one]);
+            let ours = one.accept(first).unwrap();
+            assert_eq!(gets(&mut one, ours).unwrap(), b"hello");
+            // It is open to its program, whatever its handshake is.
+            assert_eq!(one.state(ours), Some(State::Established));
+        }
+        let taken = rig.peer.stack().counters().fast_open_active;
+        assert_eq!((begun, taken), (vec![false, permits == 3], u64::from(permits == 3)));
+    }
 }

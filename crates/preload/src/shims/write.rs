@@ -64,9 +64,14 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
     to_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the program's own call. TCP ignores the address unless MSG_FASTOPEN is set, and
-    // that flag is passed through.
+    // that flag is passed through where it is not the stack's.
     unsafe {
         stacked::needs_kernel(fd, flags);
+        let flags = match stacked::open_fast(fd, flags, to, to_len) {
+            None => flags,
+            Some(Ok(())) => flags & !libc::MSG_FASTOPEN,
+            Some(Err(error)) => return failed(error, flags),
+        };
         on_stack!(fd => stacked::send(fd, data, len, flags));
         let pass = || real::sendto()(fd, data, len, flags, to, to_len);
         match POSIX.find(fd) {
@@ -74,6 +79,12 @@ pub(crate) unsafe extern "C-unwind" fn sendto_hook(
             None => pass(),
         }
     }
+}
+
+/// The connection that was to be opened with the data was not.
+#[cold]
+fn failed(error: nix::errno::Errno, flags: c_int) -> ssize_t {
+    linux::fail_send(uncork_posix::Errno(error as i32), flags)
 }
 
 pub(crate) unsafe extern "C-unwind" fn writev_hook(
@@ -135,6 +146,11 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(
     // SAFETY: the program's own call; a null message is the kernel's to refuse.
     unsafe {
         stacked::needs_kernel(fd, flags);
+        let flags = match stacked::open_fast_by_message(fd, flags, message) {
+            None => flags,
+            Some(Ok(())) => flags & !libc::MSG_FASTOPEN,
+            Some(Err(error)) => return failed(error, flags),
+        };
         on_stack!(fd => stacked::send_message(fd, message, flags));
         let pass = || real::sendmsg()(fd, message, flags);
         if message.is_null() {

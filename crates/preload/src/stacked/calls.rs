@@ -140,7 +140,8 @@ pub(crate) fn listens(fd: c_int) {
     if let Some(why) = chosen::why_kernels(fd) {
         return places::kernels(fd, &why);
     }
-    let asked = asked_of(fd);
+    let mut asked = asked_of(fd);
+    chosen::tell_of_listener(fd, &mut asked);
     let is_new = !has(fd);
     let end = ListeningEnd { local, ipv6, v6_only: ipv6 && is_v6_only(fd) };
     SOCKETS.listen(fd, end, backlog_of(fd).unwrap_or(MOST_WAIT).clamp(1, MOST_WAIT), asked);
@@ -396,6 +397,9 @@ pub(crate) unsafe fn set_option(
     if faults::is_nowhere(value) || c_int::try_from(len).is_err() {
         // The kernel says what is wrong with it.
         return None;
+    }
+    if chosen::is_of_listeners(level, name) && SOCKETS.is_listener(fd) {
+        return Some(chosen::set_of_listener(fd, name, value, len));
     }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(value.cast::<u8>(), len as usize) };

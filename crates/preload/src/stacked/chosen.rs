@@ -6,25 +6,41 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_void, socklen_t};
 use uncork_posix::socket::{Socket, chosen};
-use uncork_sockets::{Asked, Meaning};
+use uncork_sockets::{Asked, Meaning, Setting};
 
 use super::calls::{OPTIONS, option_of};
 use super::faults;
 use crate::POSIX;
+use crate::raw::raw;
 
 /// TCP_CA_NAME_MAX.
 const NAME_BYTES: usize = 16;
 
 /// Options that are told with what the kernel's descriptor says of them: level, name, octets, and the bit that says that
 /// somebody has chosen it.
-const NOTED: [(c_int, c_int, usize, u32); 6] = [
+const NOTED: [(c_int, c_int, usize, u32); 9] = [
     (libc::SOL_SOCKET, libc::SO_SNDBUF, 4, chosen::SEND_BUFFER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF, 4, chosen::RECEIVE_BUFFER),
     (libc::SOL_TCP, libc::TCP_MAXSEG, 4, chosen::MAX_SEGMENT),
     (libc::SOL_TCP, libc::TCP_CONGESTION, NAME_BYTES, chosen::CONGESTION),
     (libc::SOL_TCP, libc::TCP_QUICKACK, 4, chosen::QUICK_ACK),
     (libc::SOL_TCP, libc::TCP_SYNCNT, 4, chosen::SYN_RETRIES),
+    (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, 4, chosen::DEFER_ACCEPT),
+    (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT, 4, chosen::FAST_OPEN),
+    (libc::SOL_TCP, TCP_FASTOPEN_NO_COOKIE, 4, chosen::NO_COOKIE),
 ];
+
+/// Those of listeners, which are told whoever has set them: it may have been another program (systemd), or the host's
+/// settings (net.ipv4.tcp_fastopen). None of them is read back from the library.
+const OF_LISTENERS: [(c_int, usize); 4] = [
+    (libc::TCP_DEFER_ACCEPT, 4),
+    (libc::TCP_FASTOPEN, 4),
+    (TCP_FASTOPEN_NO_COOKIE, 4),
+    (TCP_FASTOPEN_KEY, FAST_OPEN_KEY_BYTES),
+];
+
+/// Two keys (TCP_FASTOPEN_KEY_MAX).
+const FAST_OPEN_KEY_BYTES: usize = 32;
 
 /// linux/in.h, linux/in6.h, asm-generic/socket.h, linux/tcp.h: those that libc does not have.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
@@ -51,16 +67,7 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
                 | SO_BUSY_POLL_BUDGET
                 | SO_TXREHASH
         ),
-        libc::SOL_TCP => matches!(
-            name,
-            libc::TCP_DEFER_ACCEPT
-                | libc::TCP_FASTOPEN
-                | libc::TCP_FASTOPEN_CONNECT
-                | TCP_FASTOPEN_KEY
-                | TCP_FASTOPEN_NO_COOKIE
-                | libc::TCP_THIN_LINEAR_TIMEOUTS
-                | libc::TCP_THIN_DUPACK
-        ),
+        libc::SOL_TCP => matches!(name, libc::TCP_THIN_LINEAR_TIMEOUTS | libc::TCP_THIN_DUPACK),
         libc::SOL_IP => {
             matches!(name, libc::IP_BIND_ADDRESS_NO_PORT | libc::IP_FREEBIND | IP_LOCAL_PORT_RANGE)
         }
@@ -77,7 +84,8 @@ fn is_known(level: c_int, name: c_int, value: &[u8]) -> bool {
     }
     let told = OPTIONS.iter().map(|(level, name, _)| (*level, *name));
     let noted = NOTED.iter().map(|(level, name, ..)| (*level, *name));
-    told.chain(noted).any(|known| known == (level, name))
+    let listeners = OF_LISTENERS.iter().map(|(name, _)| (libc::SOL_TCP, *name));
+    told.chain(noted).chain(listeners).any(|known| known == (level, name))
 }
 
 /// Whether that is how an option is unless somebody sets it: off.
@@ -135,6 +143,65 @@ pub(super) fn why_kernels(fd: c_int) -> Option<String> {
 /// The same of one option.
 pub(super) fn why(level: u32, name: u32) -> String {
     format!("only the kernel knows an option that it has set: {level}, {name}")
+}
+
+/// A socket that could not be connected is as it was: what its program has set of it counts the next time, too, but for what
+/// the kernel forgets then (tcp_disconnect).
+pub(super) fn returned(fd: c_int, settings: &[Setting]) {
+    let Some(at) = POSIX.find(fd) else { return };
+    let mut bits = 0;
+    for (level, name, bytes, bit) in NOTED {
+        if bit & FORGOTTEN != 0 {
+            continue;
+        }
+        let is_set = settings.iter().any(|(other, its, _)| (*other, *its) == (level, name));
+        // Of handshakes the kernel's descriptor has kept what was set.
+        let is_kept = bit & OF_HANDSHAKES != 0
+            && option_of(fd, level, name, bytes)
+                .is_some_and(|value| value.iter().any(|octet| *octet != 0));
+        bits |= if is_set || is_kept { bit } else { 0 };
+    }
+    at.socket.chosen.fetch_or(bits, Relaxed);
+}
+
+/// Those of which nothing is left behind a connection that could not be made.
+const FORGOTTEN: u32 = chosen::MAX_SEGMENT | chosen::QUICK_ACK;
+
+/// Those that count before there is a connection only.
+const OF_HANDSHAKES: u32 = chosen::DEFER_ACCEPT | chosen::FAST_OPEN | chosen::NO_COOKIE;
+
+/// Tells what holds for a listener, beside that.
+pub(super) fn tell_of_listener(fd: c_int, asked: &mut Asked) {
+    for (name, bytes) in OF_LISTENERS {
+        let value = option_of(fd, libc::SOL_TCP, name, bytes);
+        if let Some(value) = value.filter(|value| value.iter().any(|octet| *octet != 0)) {
+            let _ = asked.set(libc::SOL_TCP, name, &value);
+        }
+    }
+}
+
+/// Sets an option of a listener's handshakes: the kernel says whether it may be, and what it has become.
+pub(super) fn set_of_listener(
+    fd: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: the program's own call.
+    if let Err(error) = unsafe { raw!(SYS_setsockopt, fd, libc::SOL_TCP, name, value, len) } {
+        return crate::raw::fail(error) as c_int;
+    }
+    let known = OF_LISTENERS.iter().find(|(other, _)| *other == name);
+    if let Some(value) = known.and_then(|(_, bytes)| option_of(fd, libc::SOL_TCP, name, *bytes)) {
+        // It may have been closed meanwhile.
+        let _ = super::SOCKETS.set_option(fd, libc::SOL_TCP, name, &value);
+    }
+    0
+}
+
+/// Whether an option counts for a listener's handshakes.
+pub(super) fn is_of_listeners(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_TCP && OF_LISTENERS.iter().any(|(other, _)| *other == name)
 }
 
 /// Tells what was chosen.

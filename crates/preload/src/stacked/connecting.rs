@@ -4,11 +4,11 @@ use core::slice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 
-use libc::{c_int, sockaddr, sockaddr_storage, socklen_t};
+use libc::{c_int, msghdr, sockaddr, sockaddr_storage, socklen_t};
 use nix::errno::Errno;
 use uncork_posix::Call;
 use uncork_posix::whereabouts::OnStack;
-use uncork_sockets::name;
+use uncork_sockets::{Begun, errno, name};
 
 use super::calls::{
     ASKED_FOR, asked_of, is_kernels, is_non_blocking, is_v6_only, local_of, option_of,
@@ -26,19 +26,103 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     handlers::begin();
     if has(fd) {
         // SAFETY: as promised.
-        match unsafe { family_of(to, len) } {
-            // SAFETY: as promised.
-            Ok(libc::AF_UNSPEC) => return Some(unsafe { disconnect(fd, to, len) }),
-            Ok(_) => {}
-            Err(error) => return Some(fail(error) as c_int),
-        }
-        return Some(done(finish_connect(fd).map_err(|error| match error {
-            Errno::EINVAL => Errno::EISCONN,
-            // This call is not the one that began it.
-            Errno::EINPROGRESS => Errno::EALREADY,
-            other => other,
-        })));
+        return Some(unsafe { connect_again(fd, to, len) });
     }
+    // SAFETY: as promised.
+    match unsafe { begin(fd, (to, len), Opening::Connect) }? {
+        Err(error) => Some(fail(error) as c_int),
+        // To the program it is open (TCP_FASTOPEN_CONNECT).
+        Ok((Begun::Deferred, _)) => Some(0),
+        Ok((Begun::Leaves, true)) => Some(done(finish_connect(fd))),
+        Ok((Begun::Leaves, false)) => Some(fail(Errno::EINPROGRESS) as c_int),
+    }
+}
+
+/// sendto(2) and its kin with MSG_FASTOPEN, on a socket of the kernel's that is not connected: a connection on the stack is
+/// opened with the data, which the caller sends then. None: the call is the kernel's, or says what errno says.
+///
+/// # Safety
+/// As for connect(2).
+pub(crate) unsafe fn open_fast(
+    fd: c_int,
+    flags: c_int,
+    to: *const sockaddr,
+    len: socklen_t,
+) -> Option<Result<(), Errno>> {
+    if flags & libc::MSG_FASTOPEN == 0 || !is_on() || has(fd) || POSIX.find(fd).is_none() {
+        return None;
+    }
+    POSIX.before_wait(Call::Connect);
+    handlers::begin();
+    if !SOCKETS.may_open_fast() {
+        // The kernel's to refuse.
+        return None;
+    }
+    // SAFETY: as promised.
+    let begun = unsafe { begin(fd, (to, len), Opening::Fast) }?;
+    Some(begun.and_then(|(begun, waits)| match begun {
+        Begun::Deferred => Ok(()),
+        Begun::Leaves if waits && flags & libc::MSG_DONTWAIT == 0 => finish_connect(fd),
+        // No cookie is known, and one was asked for (tcp_sendmsg_fastopen).
+        Begun::Leaves => Err(Errno::EINPROGRESS),
+    }))
+}
+
+/// The same of sendmsg(2).
+///
+/// # Safety
+/// As for the call.
+pub(crate) unsafe fn open_fast_by_message(
+    fd: c_int,
+    flags: c_int,
+    message: *const msghdr,
+) -> Option<Result<(), Errno>> {
+    if flags & libc::MSG_FASTOPEN == 0 || faults::is_nowhere(message) {
+        return None;
+    }
+    // SAFETY: as promised.
+    unsafe { open_fast(fd, flags, (*message).msg_name.cast(), (*message).msg_namelen) }
+}
+
+/// How a connection is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// connect(2).
+    Connect,
+    /// MSG_FASTOPEN.
+    Fast,
+}
+
+/// connect(2) of a socket that is on the stack.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn connect_again(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: as promised.
+    match unsafe { family_of(to, len) } {
+        // SAFETY: as promised.
+        Ok(libc::AF_UNSPEC) => return unsafe { disconnect(fd, to, len) },
+        Ok(_) => {}
+        Err(error) => return fail(error) as c_int,
+    }
+    done(finish_connect(fd).map_err(|error| match error {
+        Errno::EINVAL => Errno::EISCONN,
+        // This call is not the one that began it.
+        Errno::EINPROGRESS => Errno::EALREADY,
+        other => other,
+    }))
+}
+
+/// Begins a connection on the stack, if the way to there leads over one of its devices, and says whether its socket waits. None:
+/// it is the kernel's.
+///
+/// # Safety
+/// As for connect(2).
+unsafe fn begin(
+    fd: c_int,
+    (to, len): (*const sockaddr, socklen_t),
+    opening: Opening,
+) -> Option<Result<(Begun, bool), Errno>> {
     if faults::is_nowhere(to) || len < 16 || !is_on() || POSIX.find(fd).is_none() {
         return None;
     }
@@ -90,20 +174,19 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     };
     if bound.port() != 0 && SOCKETS.is_between(local, remote) {
         // Nor would the kernel's SYN be answered: what comes at these ends is the other one's.
-        return Some(fail(Errno::EADDRNOTAVAIL) as c_int);
+        return Some(Err(Errno::EADDRNOTAVAIL));
     }
     let non_blocking = is_non_blocking(fd);
     let asked = asked_of(fd);
+    let fast = opening == Opening::Fast || asked.connects_fast();
     let (ends, family) = ((local, remote), (ipv6, v6_only));
-    if let Err(why) = SOCKETS.begin_connect(fd, ends, family, non_blocking, asked) {
-        return kernels(&why);
-    }
+    let begun = match SOCKETS.begin_connect(fd, ends, family, (non_blocking, fast), asked) {
+        Ok(begun) => begun,
+        Err(why) => return kernels(&why),
+    };
     places::on_stack(fd, OnStack::Connected);
     aliases::go_over(fd, &others, Call::Connect);
-    if non_blocking {
-        return Some(fail(Errno::EINPROGRESS) as c_int);
-    }
-    Some(done(finish_connect(fd)))
+    Some(Ok((begun, !non_blocking)))
 }
 
 /// The family of a name, if it is one that the kernel reads.
@@ -142,15 +225,7 @@ unsafe fn disconnect(fd: c_int, nobody: *const sockaddr, len: socklen_t) -> c_in
 /// Waits for a connection, or asks how it went. After one that could not be made another may be tried.
 fn finish_connect(fd: c_int) -> Result<(), Errno> {
     let result = SOCKETS.finish_connect(fd);
-    let failed = matches!(
-        result,
-        Err(Errno::ECONNREFUSED
-            | Errno::ECONNABORTED
-            | Errno::ECONNRESET
-            | Errno::ETIMEDOUT
-            | Errno::EHOSTUNREACH
-            | Errno::ENETUNREACH)
-    );
+    let failed = result.is_err_and(errno::is_failed_connect);
     if failed && let Ok(given) = SOCKETS.give_back(fd) {
         super::handing::settle(&given);
     }

@@ -8,7 +8,7 @@ use uncork_posix::kernel::state;
 use uncork_sockets::{HandedOver, Setting, Watched};
 
 use super::calls::is_unconnected;
-use super::{SOCKETS, calls, is_on, places, state_of};
+use super::{SOCKETS, calls, chosen, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
@@ -59,6 +59,7 @@ pub(super) fn settle(handed: &HandedOver) {
             // It was nobody else's when it was connected.
             None => {
                 POSIX.returned(fd);
+                chosen::returned(fd, options);
                 places::is_new(fd);
             }
         }

@@ -8,7 +8,7 @@ use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Host, Opened, Past, Reason, Setting};
-use uncork_stack::{Cidr, Detached, Mac};
+use uncork_stack::{Cidr, Detached, FastOpen, FastOpenKeys, Mac};
 
 use crate::POSIX;
 use crate::raw::raw;
@@ -357,6 +357,16 @@ impl Host for Guardian {
         };
         self.entries[at as usize] = Some(entry);
         Some(at)
+    }
+
+    fn fast_open(&mut self) -> FastOpen {
+        let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").ok();
+        // Of who does not see the host's settings they are Linux's own.
+        told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or_default()
+    }
+
+    fn fast_open_keys(&mut self) -> Option<FastOpenKeys> {
+        self.client().ok()?.fast_open_keys().ok()
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -110,7 +110,9 @@ pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_i
 /// and what is still to come.
 #[inline]
 pub(crate) fn needs_kernel(fd: c_int, flags: c_int) {
-    if flags & !uncork_sockets::SENT_FLAGS != 0 {
+    // To open a connection that is open is an error.
+    const KNOWN: c_int = uncork_sockets::SENT_FLAGS | libc::MSG_FASTOPEN;
+    if flags & !KNOWN != 0 {
         super::hand_over_if_ours(fd, "it sends with a flag that only the kernel knows (MSG_OOB)");
     }
 }

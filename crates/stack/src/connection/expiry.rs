@@ -1,5 +1,6 @@
 //! The timers: what arms them, and what they do.
 
+use super::deferral::Turn;
 use super::recovery::Phase;
 use super::recovery::flight::Judgement;
 use super::timers::{LossTimer, Timer};
@@ -158,15 +159,25 @@ impl Connection {
     fn on_handshake_timeout(&mut self, cx: &mut Context) {
         let opens = self.state == State::SynSent;
         let asked = self.options.syn_retries.unwrap_or(cx.config.syn_retries);
-        let retries = if opens { asked } else { cx.config.syn_ack_retries };
-        if self.is_given_up(cx, retries) {
+        let retries = if opens { asked } else { self.syn_ack_retries(cx) };
+        let turn = self.turn_of_syn_ack();
+        if turn == Turn::SitOut {
+            self.sit_out(cx);
+            return;
+        }
+        if turn == Turn::Ordinary && self.is_given_up(cx, retries) {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
         self.count_timeout();
-        self.recovery.timeouts += 1;
+        self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         self.owed.add(if opens { Owed::SYN } else { Owed::SYN_ACK });
+    }
+
+    /// Timeouts at which it sat out count.
+    fn syn_ack_retries(&self, cx: &Context) -> u8 {
+        cx.config.syn_ack_retries.saturating_sub(self.deferral.sat_out())
     }
 
     fn count_timeout(&mut self) {

@@ -13,6 +13,7 @@
 
 pub(crate) mod arrival;
 pub(crate) mod congestion;
+mod deferral;
 mod expiry;
 pub(crate) mod fast_open;
 mod info;
@@ -33,6 +34,7 @@ use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
 use congestion::Congestion;
+pub(crate) use deferral::Deferral;
 pub(crate) use fast_open::Fast;
 pub use fast_open::FastOpenFailure;
 pub use info::Info;
@@ -99,6 +101,7 @@ pub(crate) struct Connection {
     pub(crate) timers: Timers,
     pub(crate) owed: Owed,
     pub(crate) fast: Fast,
+    pub(crate) deferral: Deferral,
     pub(crate) user: User,
     pub(crate) counts: Counts,
     pub(crate) spent: Spent,
@@ -201,6 +204,7 @@ impl Connection {
             timers: Timers::default(),
             owed: Owed::default(),
             fast: Fast::default(),
+            deferral: Deferral::default(),
             user: User::default(),
             counts: Counts { last_sent: cx.now, last_heard: cx.now, ..Counts::default() },
             spent: Spent::default(),
@@ -337,6 +341,8 @@ impl Connection {
         self.receiver.window = self.receiver.limit.min(u32::from(u16::MAX));
         self.owed.clear(Owed::SYN_ACK);
         self.recovery.progress_at = now;
+        // A cookie's peer is not waited for (cookie_v4_check).
+        self.deferral = Deferral::default();
         // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.
         self.recovery.timeouts = 1;
     }

@@ -58,6 +58,10 @@ pub enum SocketOption {
     /// Seconds for which who closes wants to wait until the peer has everything (SO_LINGER). With none
     /// at all, closing is a reset, and what was not sent is thrown away.
     Linger(Option<u16>),
+    /// A connection that comes is its user's when its first data has, or after so many timeouts of the SYN-ACK
+    /// (TCP_DEFER_ACCEPT); with none at once. One that is opened leaves its ACK of the SYN-ACK to what the user sends,
+    /// for at most 200 ms.
+    DeferAccept(u8),
 }
 
 /// Options in force.
@@ -148,6 +152,7 @@ impl Connection {
             SocketOption::NotSentLowWater(bytes) => options.not_sent_low_water = bytes,
             SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
             SocketOption::TrafficClass(class) => options.tos = class & !3,
+            SocketOption::DeferAccept(timeouts) => self.deferral.set(timeouts),
             SocketOption::Linger(seconds) => options.linger_seconds = seconds,
             SocketOption::Congestion(algorithm) => self.congestion.set_algorithm(algorithm),
         }

@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use uncork_wire::tcp::Cookie;
 
 use crate::hash::{self, Key};
 
 /// The key of new cookies, and one whose cookies are still taken.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastOpenKeys {
     primary: Key,
     backup: Option<Key>,
@@ -43,6 +44,29 @@ impl FastOpenKeys {
         Self { primary, backup: None }
     }
 
+    /// Keys as Linux writes them in net.ipv4.tcp_fastopen_key: four words of 32 bits, each in hexadecimal, and perhaps four
+    /// more behind a comma (proc_tcp_fastopen_key). None where there is no key: it has none before somebody needs one.
+    #[must_use]
+    pub fn of_sysctl(text: &str) -> Option<Self> {
+        let mut keys = text.trim().split(',').map(|key| {
+            let words = key.split('-').map(|word| u32::from_str_radix(word, 16));
+            let words: Vec<u32> = words.collect::<Result<_, _>>().ok()?;
+            let words: [u32; 4] = words.try_into().ok()?;
+            words.map(u32::to_le_bytes).concat().try_into().ok()
+        });
+        let primary: [u8; 16] = keys.next()??;
+        (primary != [0; 16]).then(|| Self::new(primary, keys.next().flatten()))
+    }
+
+    /// Keys for the programs of one user, who cannot find these by them. They are the same each time.
+    #[must_use]
+    pub fn of_user(self, uid: u32) -> Self {
+        // What cookies are made of is never three words long.
+        let half = |key, which| hash::strong(key, &[OF_USER, uid.into(), which]);
+        let derived = |key: Key| Key(half(key, 0), half(key, 1));
+        Self { primary: derived(self.primary), backup: self.backup.map(derived) }
+    }
+
     /// Cookies are made with `primary` from now on, and those of the key so far are still taken
     /// (RFC 7413 §4.1.2: keys are to be changed from time to time).
     #[must_use]
@@ -63,6 +87,9 @@ impl FastOpenKeys {
         if old { Verdict::Old } else { Verdict::Bad }
     }
 }
+
+/// What a key is derived for.
+const OF_USER: u64 = u64::from_le_bytes(*b"of user ");
 
 fn key(octets: [u8; 16]) -> Key {
     let word = |at: usize| octets[at..].first_chunk().map_or(0, |&half| u64::from_le_bytes(half));
@@ -119,6 +146,22 @@ mod tests {
         ] {
             assert_eq!(keys.cookie(ends(local, remote)).as_slice(), cookie.to_be_bytes());
         }
+    }
+
+    #[test]
+    fn keys_are_read_as_linux_writes_them_and_are_others_for_each_user() {
+        let one = "a0bf63f7-ed803d81-cd641d30-cebc4a90";
+        let keys = FastOpenKeys::of_sysctl(&format!("{one}\n")).unwrap();
+        let ends = ends("192.168.0.2", "10.248.0.2");
+        assert_eq!(keys.cookie(ends).as_slice(), 0x00ab_aaab_e8e9_54c2_u64.to_be_bytes());
+        let both = FastOpenKeys::of_sysctl(&format!("1-2-3-4,{one}")).unwrap();
+        assert_eq!(both.check(ends, &keys.cookie(ends)), Verdict::Old);
+        for none in ["", "00000000-00000000-00000000-00000000", "1-2-3", "1-2-x-4"] {
+            assert!(FastOpenKeys::of_sysctl(none).is_none(), "{none}");
+        }
+        let users = [0, 33].map(|uid| both.of_user(uid));
+        assert!(users[0] != users[1] && users[0] != both && users[1] == both.of_user(33));
+        assert_eq!(users[1].check(ends, &keys.of_user(33).cookie(ends)), Verdict::Old);
     }
 
     #[test]

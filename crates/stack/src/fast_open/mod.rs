@@ -13,6 +13,7 @@ pub(crate) mod keys;
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use uncork_wire::tcp::Cookie;
 
 use crate::demux::Tuple;
@@ -44,6 +45,12 @@ impl FastOpen {
         self.0 & other.0 == other.0
     }
 
+    /// As net.ipv4.tcp_fastopen has them.
+    #[must_use]
+    pub fn of_sysctl(text: &str) -> Option<Self> {
+        text.trim().parse::<i32>().ok().map(|bits| Self(bits.cast_unsigned()))
+    }
+
     /// These and those.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
@@ -59,7 +66,7 @@ impl Default for FastOpen {
 }
 
 /// What a listener does with Fast Open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FastOpenListen {
     /// Connections that may be open before their handshake is over (TCP_FASTOPEN, RFC 7413 §5.1:
     /// PendingFastOpenRequests); with none it is off.
@@ -67,6 +74,19 @@ pub struct FastOpenListen {
     /// No cookie is asked for (TCP_FASTOPEN_NO_COOKIE): anybody may make this host work on data, and
     /// answer, in another one's name.
     pub cookie_not_required: bool,
+}
+
+impl FastOpenListen {
+    /// What is left of it on a host whose settings are these (tcp_try_fastopen).
+    #[must_use]
+    pub fn permitted(self, switches: FastOpen) -> Self {
+        if !switches.has(FastOpen::SERVER) {
+            return Self::default();
+        }
+        let cookie_not_required =
+            self.cookie_not_required || switches.has(FastOpen::SERVER_COOKIE_NOT_REQUIRED);
+        Self { cookie_not_required, ..self }
+    }
 }
 
 /// What a SYN of ours is to have.
@@ -173,4 +193,20 @@ impl FastOpenState {
 /// Who speaks with whom: local, remote.
 pub(crate) fn ends(tuple: &Tuple) -> (IpAddr, IpAddr) {
     (tuple.local().ip(), tuple.remote().ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FastOpen, FastOpenListen};
+
+    #[test]
+    fn the_hosts_settings_come_before_what_is_asked_for() {
+        let asked = FastOpenListen { pending: 16, cookie_not_required: false };
+        let of = |told| asked.permitted(FastOpen::of_sysctl(told).unwrap());
+        assert_eq!(of("1\n"), FastOpenListen::default());
+        assert_eq!(of("2"), asked);
+        let anybody = FastOpenListen { cookie_not_required: true, ..asked };
+        assert_eq!((of("514"), anybody.permitted(FastOpen(3))), (anybody, anybody));
+        assert_eq!((of("-1"), FastOpen::of_sysctl("")), (anybody, None));
+    }
 }

@@ -129,6 +129,11 @@ impl Listener {
         self.accept.pop_front()
     }
 
+    /// It does not wait any more.
+    pub(crate) fn take_back(&mut self, socket: SocketId) {
+        self.accept.retain(|other| *other != socket);
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.accept.len()
     }

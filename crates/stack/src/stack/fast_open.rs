@@ -74,6 +74,12 @@ impl Stack {
         self.with(now, socket, |connection, _| connection.launch());
     }
 
+    /// Whether its SYN waits for data.
+    #[must_use]
+    pub fn is_deferred(&self, socket: SocketId) -> bool {
+        self.get(socket).is_some_and(|connection| connection.fast.has(Fast::DEFERRED))
+    }
+
     /// Switches Fast Open, or parts of it, on and off (tcp_fastopen).
     pub fn set_fast_open(&mut self, switches: FastOpen) {
         self.shared.fast_open.switches = switches;
@@ -106,6 +112,19 @@ impl Stack {
     pub fn set_listener_fast_open(&mut self, listener: ListenerId, listen: FastOpenListen) {
         if let Some(listener) = self.listeners.get(listener) {
             listener.fast_open.listen = listen;
+        }
+    }
+
+    /// The same with its keys, if it is to have some of its own.
+    pub fn open_fast_at(
+        &mut self,
+        listener: ListenerId,
+        listen: FastOpenListen,
+        keys: Option<FastOpenKeys>,
+    ) {
+        self.set_listener_fast_open(listener, listen);
+        if let Some(keys) = keys {
+            self.set_fast_open_keys(Some(listener), keys);
         }
     }
 
@@ -161,6 +180,23 @@ impl Stack {
             listener.handshakes += 1;
         }
         self.settle(place);
+    }
+
+    /// One that waits to be accepted before its handshake is over waits for that now, like any other: whoever gets it from
+    /// here can do nothing with it before.
+    pub(super) fn slow_down(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if !connection.is_fast_child() || connection.fast.has(Fast::ACCEPTED) {
+            return;
+        }
+        let Some(listener) = connection.listener.and_then(|id| self.listeners.get(id)) else {
+            return;
+        };
+        listener.take_back(connection.id);
+        listener.handshakes += 1;
+        listener.fast_open.handshake_over(None);
+        connection.fast.clear(Fast::CHILD);
+        connection.user.attached = false;
     }
 
     /// A connection that was its user's before its handshake was over: is that over now?

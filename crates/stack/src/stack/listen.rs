@@ -6,6 +6,7 @@ use uncork_packet::Instant;
 
 use super::Stack;
 use crate::connection::{Fast, SocketOption};
+use crate::fast_open::FastOpenListen;
 use crate::handle::{ListenerId, SocketId};
 use crate::listener::{ListenError, Listening, Place};
 
@@ -40,8 +41,21 @@ impl Stack {
     }
 
     /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
-    pub fn leave_listener(&mut self, listener: ListenerId) {
+    /// Data is waited for no longer (TCP_DEFER_ACCEPT), and the end of a handshake is (TCP Fast Open).
+    pub fn leave_listener(&mut self, now: Instant, listener: ListenerId) {
         self.listeners.leave(listener);
+        if let Some(listener) = self.listeners.get(listener) {
+            listener.options.retain(|option| !matches!(option, SocketOption::DeferAccept(_)));
+            listener.fast_open.listen = FastOpenListen::default();
+        }
+        for place in self.under_way(listener) {
+            self.slow_down(place);
+            if let Some(connection) = self.connections.get_mut(place) {
+                let cx = self.shared.at(now);
+                connection.open_deferred(cx);
+                self.settle(place);
+            }
+        }
     }
 
     /// Sets an option of all connections that will come to a listener.
@@ -52,6 +66,21 @@ impl Stack {
                 .retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&option));
             listener.options.push(option);
         }
+        if let SocketOption::DeferAccept(timeouts) = option {
+            // Of those that wait for data Linux asks the listener each time.
+            for place in self.under_way(listener) {
+                if let Some(connection) = self.connections.get_mut(place) {
+                    connection.deferral.set(timeouts);
+                }
+            }
+        }
+    }
+
+    /// Connections that have come to a listener and were not accepted.
+    fn under_way(&self, listener: ListenerId) -> Vec<u32> {
+        let all = self.connections.iter();
+        let its = all.filter(|(_, connection)| connection.listener == Some(listener));
+        its.map(|(place, _)| place).collect()
     }
 
     /// A connection that has come, if there is one.
@@ -81,13 +110,7 @@ impl Stack {
             self.abort(now, id);
             self.close(now, id);
         }
-        let orphans: Vec<u32> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.listener == Some(listener))
-            .map(|(place, _)| place)
-            .collect();
-        for place in orphans {
+        for place in self.under_way(listener) {
             if let Some(connection) = self.connections.get_mut(place) {
                 if connection.fast.has(Fast::ACCEPTED) {
                     connection.listener = None;

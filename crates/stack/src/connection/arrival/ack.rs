@@ -93,18 +93,28 @@ impl Connection {
         if !self.is_acceptable_ack(ack) {
             return Err(Outcome::Reset);
         }
-        self.note_handshake_round_trip(cx);
-        self.sender.una = self.sender.iss + 1;
         self.sender.window = self.scaled(segment);
         self.sender.max_window = self.sender.window;
-        self.resize_segment();
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
+        if self.passes_over(segment) {
+            self.note_timestamp(cx, segment);
+            self.pass_over(cx);
+            return Err(Outcome::Done);
+        }
+        self.end_handshake(cx);
+        Ok(())
+    }
+
+    /// It has come, and its window is known.
+    pub(in crate::connection) fn end_handshake(&mut self, cx: &mut Context) {
+        self.note_handshake_round_trip(cx);
+        self.sender.una = self.sender.iss + 1;
+        self.resize_segment();
         self.become_established(cx);
         // Data of a fast open, of either side, was sent before and has waited for this.
         self.recovery.progress_at = cx.now;
         self.arm_loss_timer(cx);
-        Ok(())
     }
 
     /// The window of a SYN is not scaled (RFC 7323 §2.2).

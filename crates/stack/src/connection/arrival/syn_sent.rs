@@ -3,8 +3,9 @@
 use uncork_wire::tcp::Flags;
 
 use super::{Outcome, Segment};
+use crate::connection::receive::ack_policy;
 use crate::connection::receive::window::shift_for;
-use crate::connection::timers::LossTimer;
+use crate::connection::timers::{LossTimer, Timer};
 use crate::connection::{Cause, Connection, ConnectionError, Owed};
 use crate::context::Context;
 use crate::event::Ready;
@@ -52,7 +53,7 @@ impl Connection {
         self.peer.ecn =
             cx.config.ecn && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
         self.become_established(cx);
-        self.ack.demand();
+        self.acknowledge_syn_ack(cx);
         if self.finish_fast_open(cx, segment, repeated) {
             return Ok(());
         }
@@ -67,6 +68,18 @@ impl Connection {
         let has_asked = self.sender.nxt != self.sender.iss;
         if has_asked && self.recovery.timeouts == 0 {
             self.timers.set_loss(LossTimer::Retransmit, cx.now);
+        }
+    }
+
+    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects,
+    /// tcp_rcv_synsent_state_process).
+    fn acknowledge_syn_ack(&mut self, cx: &Context) {
+        if self.deferral.is_wanted() {
+            self.ack.quicken(self.receiver.window, cx.config.quick_acks);
+            self.ack.schedule();
+            self.timers.set(Timer::Ack, cx.now + ack_policy::LONGEST);
+        } else {
+            self.ack.demand();
         }
     }
 
@@ -99,7 +112,9 @@ impl Connection {
 
     /// Karn: only if the SYN was sent once.
     pub(super) fn note_handshake_round_trip(&mut self, cx: &Context) {
-        if self.recovery.timeouts == 0 {
+        if let Some(round_trip) = self.deferral.round_trip() {
+            self.rtt.sample(round_trip);
+        } else if self.recovery.timeouts == 0 {
             self.rtt.sample(Micros::between(self.recovery.progress_at, cx.now));
         } else if self.recovery.timeouts > 1 {
             // RFC 5681 §3.1: after a lost SYN the first window is one segment; after a single one, with a

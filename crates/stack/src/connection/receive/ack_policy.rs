@@ -172,6 +172,11 @@ impl AckPolicy {
         self.delay = Some(SHORTEST);
     }
 
+    /// Something is to be acknowledged that is no data.
+    pub(crate) fn schedule(&mut self) {
+        self.scheduled = true;
+    }
+
     /// TCP_QUICKACK: 1 leaves ping-pong, and what waits to be acknowledged counts as small and pushed, so
     /// that it is if nothing is left to be read; 0 enters ping-pong (__tcp_sock_set_quickack).
     pub(crate) fn set_quick(&mut self, quick: bool, unacknowledged: u32, drained: bool) {
