@@ -17,6 +17,7 @@ mod node;
 mod parting;
 mod postgres;
 mod python;
+mod recycled;
 mod redis;
 mod service;
 mod sleepers;
