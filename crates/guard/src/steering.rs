@@ -130,6 +130,7 @@ impl Steering {
         for place in places {
             let stands = self.owned.stand(Protocol::Tcp, *place, engine, true);
             stands.map_err(|error| error.to_string())?;
+            self.announce(place)?;
             let members = self.members.entry(*place).or_default();
             members.push(engine);
             if let Err(error) = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed) {
@@ -152,6 +153,7 @@ impl Steering {
         let lives = all.iter().any(|session| session.engine == engine);
         self.pin(places, all)?;
         for place in places {
+            self.announce(place)?;
             // What is left there does no harm: the number of an engine does not come again.
             let _ = self.owned.stand(Protocol::Tcp, *place, engine, false);
             let members = self.members.entry(*place).or_default();
@@ -167,6 +169,17 @@ impl Steering {
         }
         self.settling.push(Settling::begin(places, Vec::new()));
         self.pin(places, all)
+    }
+
+    /// The members of a place are about to change. From now on all that look at a SYN find what the first has found; who had
+    /// begun before is done by the time they have changed.
+    fn announce(&self, place: &SocketAddr) -> Result<(), String> {
+        let members = self.members.get(place).map_or(&[][..], Vec::as_slice);
+        if members.is_empty() {
+            return Ok(());
+        }
+        let told = self.owned.share(Protocol::Tcp, *place, members, Sharing::Changed);
+        told.map_err(|error| error.to_string())
     }
 
     /// Whether members have changed a short while ago: [`Steering::settle`] soon.

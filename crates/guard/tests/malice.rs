@@ -120,7 +120,8 @@ impl Chance {
 
     fn request(&mut self, token: &str, device: i32) -> Request {
         let wild = i32::from_ne_bytes(self.number().to_ne_bytes());
-        match self.below(22) {
+        match self.below(23) {
+            22 => Request::FastOpenKeys,
             11 => Request::Serve { version: VERSION, token: token.to_owned() },
             12 => {
                 let wanted = self.number();
@@ -408,13 +409,14 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     others.are_well(link);
     // Connections that it has given away are kept for others for a while.
     let until = Instant::now() + LONG;
-    while descriptors_held() > held {
+    // And a packet socket may have been made ahead of whoever is next.
+    while descriptors_held() > held + 1 {
         assert!(Instant::now() < until, "{held} descriptors before, {} now", descriptors_held());
         thread::sleep(SHORT);
     }
     others.are_well(link);
     // It was not refused everything.
-    let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 10));
+    let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 5));
     assert_eq!(enough, [true; 3], "{granted:?}");
     assert!(granted.contains_key("ports"), "{granted:?}");
 }

@@ -82,8 +82,12 @@ static __always_inline __u32 member_for(const struct members *members, const str
 	now.engine = member(members, packet);
 	if (!packet->is_first || !members->state)
 		return now.engine;
-	/* The kernel writes nothing down. A SYN of its that is on the way is no connection yet, when an engine comes. */
-	if (changes == WRITTEN_DOWN ? now.engine == mine : changes != NONE && now.engine == KERNEL) {
+	/*
+	 * While engines change whoever looks first says so to the others, whosever it is. The kernel writes nothing down: a SYN
+	 * of its that is on the way is no connection yet, when an engine comes.
+	 */
+	if (changes == WRITTEN_DOWN ? now.engine == mine || members->state == CHANGED
+				    : changes != NONE && now.engine == KERNEL) {
 		now.millis = millis();
 		bpf_map_update_elem(&begun, connection, &now, 0 /* BPF_ANY */);
 	}
