@@ -231,8 +231,8 @@ pub(crate) struct Run {
     ///
     /// As network cards moderate their interrupts: a few requests are then taken in, answered and sent at once, which
     /// takes a quarter to a half less processor time for each. Try 128us for a server that is quicker than those who ask. Who
-    /// has time for each answer gets it so much later. Nothing waits for longer than a quarter of the time in which the other
-    /// ends ask again, and one connection, or a few, never do. Not with --spin. [default: off]
+    /// has time for each answer gets it so much later. Nothing waits for longer than a quarter of the time in which the quicker
+    /// ones ask again, and nothing at all while few ask. Not with --spin. [default: off]
     #[arg(long, value_name = "off|DURATION", requires = "stack", allow_hyphen_values = true)]
     #[arg(conflicts_with = "spin")]
     pub(crate) moderation: Option<Moderation>,

@@ -12,7 +12,7 @@ mod moderation;
 mod sleep;
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use uncork_driver::clock::{Clock, clock};
@@ -197,10 +197,14 @@ impl<D: Driver> Engine<D> {
         self.turned = now;
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut happened = false;
-        if how == Turn::Whole || !self.moderation.holds(now) {
-            happened =
-                driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))? > 0;
-            if happened {
+        // Who sleeps on completions is woken by frames, too.
+        let may_wait = how != Turn::Whole && !self.full && !stack.awaits_completion();
+        if !may_wait || !self.moderation.holds(now) {
+            let came =
+                driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))?;
+            happened = came > 0;
+            // What was left for the next turn has waited already.
+            if happened && came < FRAMES_A_TURN {
                 self.moderation.took(now);
             }
         }
@@ -356,6 +360,14 @@ impl<D: Driver> Engine<D> {
         } else {
             self.moderation.wakes(now).or_else(|| self.driver.wakes_for_frames())
         }
+    }
+
+    /// What a sleeper is woken by, in general: by frames, if it is by the timer that stands for them for a while. Who watches
+    /// either has no need to be woken for the other.
+    pub fn stands_for(&self, fd: RawFd) -> RawFd {
+        let frames = || self.driver.wakes_for_frames().map(|frames| frames.as_raw_fd());
+        let is_timer = self.moderation.descriptor() == Some(fd);
+        is_timer.then(frames).flatten().unwrap_or(fd)
     }
 
     /// Every descriptor that it has, and its driver, which a program around it knows nothing of and shall not close.

@@ -4,7 +4,7 @@
 //! A program that is quicker than those who ask it is woken for every few of their requests, answers these, and sleeps
 //! again; most of what that costs is waking, sleeping and system calls. So frames that come soon after others wait in
 //! their ring until there are some more, for as long as that changes little for the other ends: by what the last
-//! milliseconds have shown ([`Requests`]) for no more than a quarter of the time for which they keep an answer before they ask again, and
+//! milliseconds have shown ([`Requests`]) for no more than a quarter of the time for which the quicker of them keep an answer before they ask again, and
 //! only if [`ENOUGH`] requests are likely to have come by then. A single connection, or a few of them, are not delayed; bulk is
 //! nothing that anybody answers, and does not count.
 
@@ -87,7 +87,7 @@ impl Moderation {
     pub(crate) fn reckon(&mut self, now: Instant, requests: &Requests) {
         let passed = now.since(self.reckoned);
         self.reckoned = now;
-        let most = requests.mean_wait().map_or(Duration::ZERO, |wait| wait / PART);
+        let most = requests.wait().map_or(Duration::ZERO, |wait| wait / PART);
         let delay = most.min(self.longest);
         let gathers =
             u128::from(requests.number()) * delay.as_nanos() >= ENOUGH * passed.as_nanos();
@@ -208,7 +208,7 @@ mod tests {
         moderation.reckon(talk.now, &Requests::default());
         let requests = talk.ask(8, pause);
         assert_eq!(requests.number() as usize, 8 * conversations);
-        assert_eq!(requests.mean_wait(), Some(pause));
+        assert_eq!(requests.wait(), Some(pause));
         moderation.reckon(talk.now, &requests);
         moderation.delay
     }

@@ -94,7 +94,7 @@ fn what_comes_behind_others_waits_for_who_moderates() {
 
 #[test]
 fn nothing_waits_when_its_time_is_over_or_nobody_moderates() {
-    let (mut server, mut client, clients, _) = busy(Duration::from_secs(1));
+    let (mut server, mut client, clients, _) = busy(DELAY);
     let before = server.stack().counters().frames_in;
     say(&mut client, &clients[..1]);
     sleep(DELAY * 2);

@@ -405,6 +405,14 @@ impl Link {
         matches!(&self.side, Side::Own(engine) if engine.is_moderating())
     }
 
+    /// What of [`Link::wakes`] a descriptor is to who compares what sleepers watch ([`Engine::stands_for`]).
+    pub(crate) fn stands_for(&self, fd: RawFd) -> RawFd {
+        match &self.side {
+            Side::Own(engine) => engine.stands_for(fd),
+            Side::Attached(_) => fd,
+        }
+    }
+
     /// A thread has made a turn while others sleep on it.
     pub(crate) fn watch_on(&mut self) {
         if let Side::Attached(attached) = &mut self.side

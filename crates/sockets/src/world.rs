@@ -437,7 +437,8 @@ impl World {
         }
         let (fds, limit) = self.what_wakes();
         let until = limit.map(|limit| self.now() + limit);
-        self.sleepers.watch(fds.iter().map(|(fd, _)| *fd).collect(), until);
+        let watched = self.watched(&fds);
+        self.sleepers.watch(watched, until);
         rest.add((fds, limit));
     }
 
@@ -449,8 +450,15 @@ impl World {
         self.links().iter_mut().for_each(Link::watch_on);
         let (fds, limit) = self.what_wakes();
         let due = limit.map(|limit| self.now() + limit);
-        let fds: Vec<_> = fds.into_iter().map(|(fd, _)| fd).collect();
+        let fds = self.watched(&fds);
         self.sleepers.watch_on(self.table.part(), &fds, due);
+    }
+
+    /// What who sleeps on these watches.
+    fn watched(&mut self, fds: &[(RawFd, Wakes)]) -> Vec<RawFd> {
+        let links = self.links();
+        let general = |fd| links.iter().fold(fd, |fd, link| link.stands_for(fd));
+        fds.iter().map(|(fd, _)| general(*fd)).collect()
     }
 
     /// A thread goes on with something else.

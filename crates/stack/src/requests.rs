@@ -4,12 +4,18 @@ use std::time::Duration;
 
 use crate::units::Micros;
 
+/// Lengths of waits that are told apart: powers of two, in microseconds, up to a quarter of a second and more.
+const LENGTHS: usize = 19;
+
 /// Requests: data that has come together with the acknowledgment of all that was sent before it, as it does from a peer
 /// who had an answer and then asked for more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
     number: u32,
+    /// Microseconds of all together.
     waited: u64,
+    /// How many waited for fewer microseconds than this power of two, and for no fewer than the one before.
+    of_length: [u32; LENGTHS],
 }
 
 impl Requests {
@@ -18,6 +24,9 @@ impl Requests {
     pub(crate) fn note(&mut self, waited: Micros) {
         self.number = self.number.wrapping_add(1);
         self.waited = self.waited.wrapping_add(u64::from(waited.0));
+        let length = (u32::BITS - waited.0.leading_zeros()) as usize;
+        let of_length = &mut self.of_length[length.min(LENGTHS - 1)];
+        *of_length = of_length.wrapping_add(1);
     }
 
     /// How many have come.
@@ -26,12 +35,19 @@ impl Requests {
         self.number
     }
 
-    /// From an answer to the next request, in the mean: the way to the peer and back, and what it has to do between; to the
-    /// microsecond. None if none has come.
+    /// From an answer to the next request, as the quicker ones have it: the way to the peer and back, and what it has to do
+    /// between. The mean of all; or what the quickest quarter stays below (a power of two microseconds), if that is
+    /// less, so that those who wait for long do not speak for the others. None if none has come.
     #[must_use]
-    pub fn mean_wait(&self) -> Option<Duration> {
+    pub fn wait(&self) -> Option<Duration> {
         let mean = self.waited.checked_div(self.number.into())?;
-        Some(Duration::from_micros(mean))
+        let mut fewer = 0_u32;
+        let quarter = self.of_length.iter().position(|&of_length| {
+            fewer = fewer.saturating_add(of_length);
+            fewer >= self.number.div_ceil(4)
+        });
+        let most = quarter.filter(|&length| length + 1 < LENGTHS).map_or(mean, |it| 1 << it);
+        Some(Duration::from_micros(mean.min(most)))
     }
 }
 
@@ -39,15 +55,26 @@ impl Requests {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_mean_of_none_is_none() {
+    fn of(waits: &[u32]) -> Option<Duration> {
         let mut requests = Requests::default();
-        assert_eq!((requests.number(), requests.mean_wait()), (0, None));
-        requests.note(Micros(100));
-        requests.note(Micros(301));
+        waits.iter().for_each(|wait| requests.note(Micros(*wait)));
+        assert_eq!(requests.number() as usize, waits.len());
+        requests.wait()
+    }
+
+    #[test]
+    fn the_quicker_ones_count() {
+        let micros = |micros| Some(Duration::from_micros(micros));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[100, 300]), micros(128), "a quarter of them stays below that");
+        assert_eq!(of(&[100, 101, 102]), micros(101), "the mean is less");
+        assert_eq!(of(&[700, 20_000, 25_000, 30_000]), micros(1024));
         assert_eq!(
-            (requests.number(), requests.mean_wait()),
-            (2, Some(Duration::from_micros(200)))
+            of(&[700, 20_000, 25_000, 30_000, 31_000]),
+            micros(21_340),
+            "fewer than a quarter"
         );
+        assert_eq!(of(&[0; 4]), micros(0));
+        assert_eq!(of(&[u32::MAX; 4]), micros(u32::MAX.into()));
     }
 }

@@ -111,7 +111,7 @@ fn a_request_is_what_comes_with_the_acknowledgment_of_an_answer() {
             lab.send(&format!("{what} win 65535{stamps}"));
             let _ = lab.read(socket);
             let requests = lab.stack.take_requests();
-            (requests.number(), requests.mean_wait().map(|wait| wait.as_millis()))
+            (requests.number(), requests.wait().map(|wait| wait.as_millis()))
         };
         assert_eq!(hear(&mut lab, "P. 1:0(100) ack 1", 0), (0, None), "nothing was answered yet");
         lab.write(socket, 50);
