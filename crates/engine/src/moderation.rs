@@ -4,8 +4,8 @@
 //! A program that is quicker than those who ask it is woken for every few of their requests, answers these, and sleeps
 //! again; most of what that costs is waking, sleeping and system calls. So frames that come soon after others wait in
 //! their ring until there are some more, for as long as that changes little for the other ends: by what the last
-//! milliseconds have shown ([`Requests`]) for no more than a quarter of the time for which the quicker of them keep an answer before they ask again, and
-//! only if [`ENOUGH`] requests are likely to have come by then. A single connection, or a few of them, are not delayed; bulk is
+//! milliseconds have shown ([`Requests`]) for no more than a quarter of the time for which the quicker of them keep an answer
+//! before they ask again, and only if [`ENOUGH`] requests are likely to have come by then. A single connection, or a few of them, are not delayed; bulk is
 //! nothing that anybody answers, and does not count.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
