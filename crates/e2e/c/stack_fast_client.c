@@ -2,6 +2,7 @@
  * (TCP_FASTOPEN_CONNECT). */
 #include "far.h"
 #include <sys/uio.h>
+#include <sys/wait.h>
 
 static struct sockaddr_storage name;
 static socklen_t length;
@@ -140,6 +141,85 @@ static void by_option(void)
     far_ok(far("close 0"));
 }
 
+/* To its program it is open, and its SYN waits. */
+static int waits(const char *what)
+{
+    int fd = asks(0, what);
+    setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, &(int){1}, 4);
+    printf(" connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    return fd;
+}
+
+static void is_heard(void)
+{
+    far_ok(far("accept 1 0"));
+    printf(" there %s\n", far("end 1"));
+    far_ok(far("close 1"));
+}
+
+static int passed(int fd)
+{
+    int ends[2];
+    char control[CMSG_SPACE(sizeof fd)] = "", octet = 0;
+    struct iovec piece = {&octet, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *first = CMSG_FIRSTHDR(&message);
+    *first = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+    memcpy(CMSG_DATA(first), &fd, sizeof fd);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || sendmsg(ends[0], &message, 0) != 1)
+        fail("sendmsg");
+    close(fd);
+    if (recvmsg(ends[1], &message, 0) != 1)
+        fail("recvmsg");
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    close(ends[0]);
+    close(ends[1]);
+    return fd;
+}
+
+/* Others go on with it before anything was sent. */
+static void given_away(void)
+{
+    char command[64];
+    int status = -1;
+    listens(16);
+    int fd = waits("to a child:");
+    pid_t child = fork();
+    if (!child)
+        _exit(send(fd, "child", 5, MSG_NOSIGNAL) != 5);
+    close(fd);
+    waitpid(child, &status, 0);
+    printf(" %d", status);
+    is_heard();
+    fd = waits("to a program:");
+    child = vfork();
+    if (!child) {
+        dup2(fd, 1);
+        execlp("echo", "echo", "-n", "program", NULL);
+        _exit(1);
+    }
+    waitpid(child, &status, 0);
+    close(fd);
+    printf(" %d", status);
+    is_heard();
+    fd = waits("to a shell:");
+    snprintf(command, sizeof command, "printf shell >&%d", fd);
+    printf(" %d", system(command));
+    close(fd);
+    is_heard();
+    fd = passed(waits("passed on:"));
+    printf(" send %s", result(send(fd, "passed", 6, MSG_NOSIGNAL)));
+    close(fd);
+    is_heard();
+    /* In a SYN the kernel forgets that it was urgent. */
+    fd = waits("urgent:");
+    printf(" send %s\n", result(send(fd, "!", 1, MSG_OOB | MSG_NOSIGNAL)));
+    far_ok(far("accept 1 0"));
+    close(fd);
+    far_ok(far("close 1"));
+    far_ok(far("close 0"));
+}
+
 static void refused(void)
 {
     listens(16);
@@ -198,6 +278,8 @@ int main(int count, char **arguments)
     without_cookie();
     by_flag();
     by_option();
+    fflush(stdout);
+    given_away();
     refused();
     not_permitted();
     near_allows(1);

@@ -1,6 +1,7 @@
-"""instance.py echo|sends|leaves|forks|late PORT: a server.
+"""instance.py echo|defers|sends|leaves|forks|late PORT: a server.
 
 echo   sends back what comes, and says how each connection has ended, and when
+defers the same, and waits for the first octets before somebody is accepted (TCP_DEFER_ACCEPT)
 sends  sends without an end to everybody
 leaves sends as much as it can to the first who comes, says how much that was, and ends
 forks  leaves each connection to a child, which sends back what comes
@@ -96,7 +97,9 @@ def late(listener):
 def main():
     how, port = sys.argv[1:]
     listener = socket.create_server(("", int(port)), backlog=64)
-    if how == "echo":
+    if how == "defers":
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+    if how in ("echo", "defers"):
         every(listener, (echo, selectors.EVENT_READ))
     elif how == "sends":
         every(listener, (send, selectors.EVENT_WRITE))

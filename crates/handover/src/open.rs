@@ -12,7 +12,8 @@ use uncork_stack::Snapshot;
 
 use crate::error::Error;
 use crate::options::{
-    Agreed, Queue, set_agreed, set_queue, set_repair, set_segment, set_sequence, set_timestamp,
+    Agreed, Queue, connect_at_once, set_agreed, set_queue, set_repair, set_segment, set_sequence,
+    set_timestamp,
 };
 
 /// What a buffer has beside its octets, at least.
@@ -80,6 +81,7 @@ pub fn open_on(fd: BorrowedFd<'_>, snapshot: &Snapshot, family: Family) -> Resul
     if !is_bound(fd, local) {
         bind(fd.as_raw_fd(), &SockaddrStorage::from(local)).map_err(ends)?;
     }
+    connect_at_once(fd);
     connect(fd.as_raw_fd(), &SockaddrStorage::from(remote)).map_err(ends)?;
     set_segment(fd, None).map_err(Error::doing("set the size of segments"))?;
     set_agreed(fd, &agreed(snapshot)).map_err(Error::doing("set what the SYNs have agreed on"))?;

@@ -17,6 +17,7 @@ const TCP_QUEUE_SEQ: c_int = 21;
 const TCP_REPAIR_OPTIONS: c_int = 22;
 const TCP_TIMESTAMP: c_int = 24;
 const TCP_REPAIR_WINDOW: c_int = 29;
+const TCP_FASTOPEN_CONNECT: c_int = 30;
 const SO_BUF_LOCK: c_int = 72;
 
 /// Which queue what follows is about.
@@ -68,6 +69,12 @@ pub(crate) fn set_repair(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// listener: without, its TIME-WAIT would keep the port from a server that starts anew.
 pub(crate) fn allow_reuse(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, &[1])
+}
+
+/// Without TCP_FASTOPEN_CONNECT, which a program may have set of a socket that is there: connect(2) would leave everything
+/// to the first data. Where the host permits none, there is nothing to be undone.
+pub(crate) fn connect_at_once(socket: BorrowedFd<'_>) {
+    let _ = set(socket, libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &[0]);
 }
 
 pub(crate) fn set_queue(socket: BorrowedFd<'_>, queue: Queue) -> io::Result<()> {

@@ -185,8 +185,12 @@ impl Floor {
         &mut self,
         at: usize,
         number: u32,
-        fast_open: FastOpen,
+        mut fast_open: FastOpen,
     ) -> Result<(), Damaged> {
+        let registration = self.guest(at).and_then(|guest| guest.registration(number));
+        let Some(backlog) = registration.map(|one| one.backlog) else { return Ok(()) };
+        // They wait to be accepted: more than may do that there cannot be, whatever the guest says.
+        fast_open.listen.pending = fast_open.listen.pending.min(backlog.saturating_add(1));
         let member = (at, number);
         let Some(desk) = self.desks.iter().position(|desk| desk.members.contains(&member)) else {
             return Ok(());

@@ -206,7 +206,7 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
-    /// A connection that was accepted before its handshake was over can be given away when that is.
+    /// A connection that was the program's before its handshake was over can be given away when that is.
     fn await_handshake(&self, fd: RawFd) -> Result<(), Errno> {
         let slot = self.call(fd, |world| world.table.slot(fd))?;
         let wait = Wait {
@@ -321,12 +321,24 @@ impl World {
         None
     }
 
-    /// Whether it was accepted before its handshake was over, and that is not over yet (TCP Fast Open).
-    fn is_early(&mut self, slot: Slot) -> bool {
-        let place = self.table.get(slot).and_then(|socket| socket.place());
+    /// Whether it was the program's before its handshake was over, and that is not over yet (TCP Fast Open): it was accepted,
+    /// or connect(2) has succeeded. A SYN that waits for data leaves without, as nobody here will have any.
+    pub(crate) fn is_early(&mut self, slot: Slot) -> bool {
+        let Some(socket) = self.table.get(slot) else { return false };
+        let (may_be_deferred, place) = (socket.asked.connects_fast(), socket.place());
         let Some(place) = place else { return false };
-        let state = self.links().get(place.link).and_then(|link| link.state(place.id));
-        state == Some(State::SynReceived)
+        let Ok((link, now)) = self.link(place) else { return false };
+        match link.state(place.id) {
+            Some(State::SynReceived) => true,
+            Some(State::SynSent) if may_be_deferred => {
+                if link.stack().is_deferred(place.id) {
+                    link.stack().launch(now, place.id);
+                    self.turn();
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn has_requests(&self) -> bool {

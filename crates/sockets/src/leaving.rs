@@ -5,14 +5,14 @@
 //! is one, or will be: it is the kernel's listener that others may have.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uncork_stack::{Detached, ListenerId};
 
 use crate::asked::Asked;
-use crate::table::{Kind, Listener};
+use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
 
 /// How long handshakes may still be under way: a SYN-ACK is sent again after a second.
@@ -26,6 +26,8 @@ pub(crate) struct Leaving {
     ipv6: bool,
     asked: Arc<Asked>,
     until: Instant,
+    /// The listener of this process that is the kernel's alone now, if that is why: what comes is for it.
+    heir: Option<Slot>,
 }
 
 impl World {
@@ -49,8 +51,36 @@ impl World {
             }
         }
         let until = Instant::now() + HANDSHAKES;
-        self.leaving.push(Leaving { on, local, ipv6, asked, until });
+        self.leaving.push(Leaving { on, local, ipv6, asked, until, heir: None });
         self.pass_waiting();
+    }
+
+    /// A listener becomes the kernel's alone, which gets what has come to it, and what is under way.
+    pub(crate) fn bequeath(&mut self, heir: Slot) {
+        let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(heir)
+        else {
+            return;
+        };
+        let (on, local) = (std::mem::take(&mut listener.on), listener.local);
+        let (ipv6, asked) = (*ipv6, Arc::clone(asked));
+        if on.is_empty() {
+            return;
+        }
+        self.host.disown(local);
+        self.turn();
+        for &(link, id) in &on {
+            let Some(link) = self.links().get_mut(link) else { continue };
+            // What waits at an instance's is this listener's only as long as it is one of its.
+            if !link.is_attached() {
+                let now = link.now();
+                link.unbind_listener(id);
+                link.stack().leave_listener(now, id);
+            }
+        }
+        let until = Instant::now() + HANDSHAKES;
+        self.leaving.push(Leaving { on, local, ipv6, asked, until, heir: Some(heir) });
+        self.pass_waiting();
+        self.note(heir);
     }
 
     /// The process ends: all listeners.
@@ -92,8 +122,18 @@ impl World {
             // What cannot be passed on is closed.
             if let Ok(waiting) = self.host.to_kernel(&detached, one.ipv6, one.asked.settings()) {
                 self.bring_caught(link, &detached, waiting.as_raw_fd());
-                let _ = self.host.pass_on(local, waiting);
+                self.pass_to(one.heir, local, waiting);
             }
+        }
+    }
+
+    fn pass_to(&mut self, heir: Option<Slot>, local: SocketAddr, waiting: OwnedFd) {
+        let found = heir.and_then(|slot| Some((slot, self.table.get(slot)?)));
+        if let Some((slot, Socket { kind: Kind::Listener(listener), .. })) = found {
+            listener.passed.push_back((local, waiting));
+            self.note(slot);
+        } else {
+            let _ = self.host.pass_on(local, waiting);
         }
     }
 
@@ -136,7 +176,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::os::fd::{OwnedFd, RawFd};
+    use std::os::fd::RawFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
 
@@ -149,7 +189,6 @@ mod tests {
     use crate::asked::Setting;
     use crate::host::Past;
     use crate::host::{Host, Opened, Reason};
-    use crate::table::Socket;
 
     /// What comes unasked, and what is passed on.
     #[derive(Default)]

@@ -1,19 +1,24 @@
 //! The privileged half is told to end, as a service that is started anew, and says so: what is on the stack becomes the
 //! kernel's while somebody is there who can make it so. (If it dies instead: [`World::look_at_host`].)
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use uncork_stack::State;
 
 use crate::Sockets;
+use crate::link::Link;
 use crate::outside::Outside;
-use crate::table::{Kind, Listener, Slot, Socket};
+use crate::table::{Kind, Socket};
 use crate::world::World;
 
 const WHY: &str = "the guardian was told to end";
 /// How long the kernel may take for connections that the program has closed.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long peers may take to answer whose handshakes are under way, for which the program stands still.
+const HANDSHAKES: Duration = Duration::from_millis(300);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 impl<O: Outside> Sockets<O> {
     /// A listener is the kernel's alone from now on, and who waits there is accepted as one of the kernel's.
@@ -26,7 +31,7 @@ impl<O: Outside> Sockets<O> {
             let slot = world.table.slot(fd)?;
             let socket = world.table.get(slot).filter(|socket| socket.is_listener());
             socket.ok_or(Errno::EINVAL)?;
-            world.give_listener_to_kernel(slot);
+            world.bequeath(slot);
             if let Some(Socket { kind: Kind::Listener(listener), .. }) = world.table.get(slot) {
                 listener.reason = Some(why.to_owned());
             }
@@ -43,8 +48,9 @@ impl World {
     pub(crate) fn leave_host(&mut self, outside: &impl Outside) {
         // First of all nothing new may come.
         for slot in self.table.slots_where(Socket::is_listener) {
-            self.give_listener_to_kernel(slot);
+            self.bequeath(slot);
         }
+        self.end_handshakes(outside, Instant::now() + HANDSHAKES);
         for slot in self.table.slots_where(Socket::is_connection) {
             // One that is not yet connected, or that the kernel does not take, ends below.
             if let Ok(handed) = self.hand_over(outside, slot, WHY) {
@@ -56,33 +62,25 @@ impl World {
         self.host.quit();
     }
 
-    /// The kernel listens there, too. Who waits on the stack is accepted as one of the kernel's.
-    fn give_listener_to_kernel(&mut self, slot: Slot) {
-        let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(slot)
-        else {
-            return;
-        };
-        let Listener { local, on, .. } = listener;
-        let (local, on, ipv6) = (*local, std::mem::take(on), *ipv6);
-        let settings = asked.settings().to_vec();
-        if on.is_empty() {
-            return;
-        }
-        self.host.disown(local);
+    /// Handshakes that are under way are ended, as far as their peers answer soon: the kernel cannot go on with one.
+    fn end_handshakes(&mut self, outside: &impl Outside, until: Instant) {
         self.turn();
-        let mut passed = Vec::new();
-        for &(link, id) in &on {
-            while let Some(detached) = self.detach_waiting(link, id) {
-                if let Ok(waiting) = self.host.to_kernel(&detached, ipv6, &settings) {
-                    self.bring_caught(link, &detached, waiting.as_raw_fd());
-                    passed.push((local, waiting));
-                }
-            }
+        while self.has_handshakes() && Instant::now() < until {
+            let _ = outside.poll(&mut [], Some(BETWEEN_LOOKS));
+            self.turn();
         }
-        self.close_listeners(on);
-        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
-            listener.passed.extend(passed);
+    }
+
+    /// Whether somebody's SYN was answered here, or a SYN that has waited for data has left.
+    fn has_handshakes(&mut self) -> bool {
+        let mut early = false;
+        for slot in self.table.slots_where(Socket::is_connection) {
+            early |= self.is_early(slot);
         }
-        self.note(slot);
+        let is_answered = |link: &mut Link| {
+            let all = link.stack().all();
+            all.into_iter().any(|id| link.state(id) == Some(State::SynReceived))
+        };
+        early || self.links().iter_mut().any(|link| !link.is_attached() && is_answered(link))
     }
 }

@@ -171,6 +171,37 @@ fn a_child_of_fork_gets_nothing_of_what_came_with_a_syn() -> Result<()> {
     Ok(())
 }
 
+/// Its listener is the kernel's alone before the handshake is over, and its data was acknowledged.
+#[test]
+fn who_came_with_a_syn_is_reset_when_his_listener_becomes_the_kernels() -> Result<()> {
+    if lacks(&[("python3", "python3")])? || instance::are_wanted() {
+        return Ok(());
+    }
+    let scratch = Scratch::new()?;
+    let (link, [near, far]) = far_apart(&scratch)?;
+    for end in [&near, &far] {
+        let mut set = within(end, "sysctl");
+        run(set.args(["-q", "-w", "net.ipv4.tcp_fastopen=3"]), LONG)?.successful()?;
+    }
+    let mut command = within(&near, artifact::uncork()?);
+    command.args(["run", "--stack", "--dev", "eth0", "--", PYTHON]);
+    command.arg(artifact::source("py/marks.py")).arg(PORT.to_string());
+    command.env("UNCORK_LIBRARY", artifact::library()?);
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    for (at, wanted) in ["marked hello slow\n", "marked hello fast\n"].into_iter().enumerate() {
+        wait_until("it listens", || Ok(server.said().contains(&format!("listens {at}"))))?;
+        std::thread::sleep(Duration::from_millis(500));
+        let mut command = within(&far, PYTHON);
+        let port = usize::from(PORT) + at;
+        command.arg(artifact::source("py/dashes.py")).args(["10.79.0.1", &port.to_string(), "1"]);
+        let told = run(&mut command, LONG)?.successful()?.stdout;
+        ensure!(told == wanted, "{told}\n{}", server.said());
+    }
+    ensure!(server.wait(LONG)?.success(), "no success");
+    link.stop(Signal::SIGINT)?;
+    Ok(())
+}
+
 #[test]
 fn curl_sends_no_request_with_its_syn() -> Result<()> {
     if lacks(&NEEDED)? || instance::are_wanted() {

@@ -232,6 +232,27 @@ fn a_guardian_that_is_told_to_end_loses_somebody() -> Result<()> {
     hosts.check_nothing_left(port)
 }
 
+#[test]
+fn a_guardian_that_is_told_to_end_resets_who_has_said_nothing() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("servdefer")?;
+    hosts.stop_instances()?;
+    let scratch = Scratch::new()?;
+    let service = Service::start(&hosts, &scratch)?;
+    let (_, port) = USERS[0];
+    let server = service.python("defers", USERS[0])?;
+    let mut silent: Vec<_> = (0..4).map(|_| hosts.connect(port)).collect::<Result<_>>()?;
+    thread::sleep(SOON);
+    ensure!(service.guardian.stop(Signal::SIGTERM)?.success(), "the guardian ends well");
+    for one in &mut silent {
+        is_echoed(one, 2000).context("said behind the end of the guardian")?;
+    }
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(port)
+}
+
 /// One that has begun, and that nobody reads.
 fn slow_download(hosts: &Hosts, port: u16) -> Result<Connection> {
     let mut one = hosts.http(port)?;

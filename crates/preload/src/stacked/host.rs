@@ -27,6 +27,8 @@ pub(crate) struct Guardian {
     free: Vec<u32>,
     /// By the number of a device: to whom its queues are passed on.
     queues: Vec<(i32, Door)>,
+    /// What the host permitted of TCP Fast Open, the last time that this could be seen.
+    fast_open: FastOpen,
 }
 
 fn reason(error: &Error) -> Reason {
@@ -41,7 +43,7 @@ impl Guardian {
 
     fn at(place: String) -> Self {
         let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
-        Self { place, client: None, entries, free, queues }
+        Self { place, client: None, entries, free, queues, fast_open: FastOpen::default() }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -168,7 +170,7 @@ impl Drop for Forgotten {
 
 impl Host for Guardian {
     fn another(&self) -> Box<dyn Host> {
-        Box::new(Self::at(self.place.clone()))
+        Box::new(Self { fast_open: self.fast_open, ..Self::at(self.place.clone()) })
     }
 
     fn open(&mut self) -> Result<Opened, Reason> {
@@ -361,8 +363,9 @@ impl Host for Guardian {
 
     fn fast_open(&mut self) -> FastOpen {
         let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").ok();
-        // Of who does not see the host's settings they are Linux's own.
-        told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or_default()
+        // Who sees the host's settings no more (chroot) goes by what they were; who never has, by Linux's own.
+        self.fast_open = told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or(self.fast_open);
+        self.fast_open
     }
 
     fn fast_open_keys(&mut self) -> Option<FastOpenKeys> {
