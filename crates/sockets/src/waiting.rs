@@ -253,11 +253,7 @@ impl<O: Outside> Sockets<O> {
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
                 world.come_back(&wait.waits_for);
-                if left == Some(Duration::ZERO) {
-                    world.begin_look()
-                } else {
-                    world.begin_wait()
-                }
+                world.begin_sleep(left);
                 let found = attempt(world, look);
                 if found.is_none() {
                     world.rest(bell, wait.waits_for.clone(), once_more, &mut rest);

@@ -283,10 +283,12 @@ impl World {
         happened
     }
 
-    /// A turn, for who begins to wait, and sleeps if there is nothing.
-    pub(crate) fn begin_wait(&mut self) {
+    /// A turn, for who begins to wait, and sleeps for so long at the most if there is nothing. Who has no time left looks for the
+    /// last time.
+    pub(crate) fn begin_sleep(&mut self, left: Option<Duration>) {
         self.given.begin_round();
-        let _ = self.turn_at(Pace::Moderated);
+        let is_last = left == Some(Duration::ZERO);
+        let _ = self.turn_at(if is_last { Pace::Whole } else { Pace::Moderated });
     }
 
     /// The program was told of so many sockets at once.
