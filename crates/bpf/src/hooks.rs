@@ -90,14 +90,16 @@ use Target::{Entry, Exit, Iterator, SetSockOpt, Tracepoint};
 const BEGINS: Lack = Of("times of the program to less than a tick");
 
 /// All of them. The one that takes another's place follows it.
-pub(crate) const HOOKS: [Hook; 16] = [
+pub(crate) const HOOKS: [Hook; 17] = [
     // The tracepoints of writes are there since Linux 6.16 and 6.3.
     or("write_begins_fn", hook("write_begins_tp", Tracepoint("tcp_sendmsg_locked"), BEGINS)),
     hook("write_begins_fn", Entry("tcp_sendmsg_locked"), Nothing),
     or("write_ended_fn", hook("write_ended_tp", Tracepoint("sock_send_length"), Everything)),
     hook("write_ended_fn", Exit("tcp_sendmsg"), Nothing),
     hook("data_came", Tracepoint("sk_data_ready"), BEGINS),
-    hook("sockets_left", Iterator("bpf_sk_storage_map"), Everything),
+    // Some kernels have the first and refuse it (EPERM).
+    or("sockets_left_in", hook("sockets_left", Iterator("bpf_sk_storage_map"), Everything)),
+    hook("sockets_left_in", Iterator("tcp"), Nothing),
     hook("leaves", Tracepoint("net_dev_queue"), Of("how long bytes are held")),
     hook("timer_begins", Tracepoint("timer_expire_entry"), Of("who delays ACKs on this host")),
     hook("timer_ends", Tracepoint("timer_expire_exit"), Of("who delays ACKs on this host")),

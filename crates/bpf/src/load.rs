@@ -25,7 +25,7 @@ impl Chosen {
         let mut chosen = Self { programs: Vec::new(), absent: Vec::new() };
         let there = |hook: &Hook| hooks::exists(kernel, hook.target);
         for hook in HOOKS.into_iter().filter(|hook| !is_substitute(hook)) {
-            let substitute = HOOKS.into_iter().find(|other| Some(other.program) == hook.otherwise);
+            let substitute = substitute_of(&hook);
             match [Some(hook), substitute].into_iter().flatten().find(there) {
                 Some(hook) => chosen.programs.push(hook),
                 None => chosen.leave_out(hook, "this kernel does not have it".to_owned()),
@@ -47,8 +47,13 @@ impl Chosen {
         self.absent.iter().find(|absent| absent.hook.without == Lack::Everything)
     }
 
-    /// Loads what the kernel takes. If it does not take all of it, each program is tried alone,
-    /// and those that fail are left out.
+    /// Whether this program runs.
+    pub(crate) fn runs(&self, program: &str) -> bool {
+        self.programs.iter().any(|hook| hook.program == program)
+    }
+
+    /// Loads what the kernel takes. If it does not take all of it, each program is tried alone, and what stands for those that
+    /// fail; or they are left out.
     pub(crate) fn load(&mut self, settings: &Settings) -> Result<Object, Error> {
         let all = match self.open(settings, &self.programs)?.load() {
             Ok(object) => return Ok(object),
@@ -56,8 +61,13 @@ impl Chosen {
         };
         let tried = self.programs.clone();
         for hook in &tried {
-            if let Err(error) = self.open(settings, &[*hook])?.load() {
-                self.leave_out(*hook, format!("the kernel refused it: {error}"));
+            let Err(error) = self.open(settings, &[*hook])?.load() else { continue };
+            match substitute_of(hook) {
+                Some(other) if self.open(settings, &[other])?.load().is_ok() => {
+                    self.programs.retain(|one| one != hook);
+                    self.programs.push(other);
+                }
+                _ => self.leave_out(*hook, format!("the kernel refused it: {error}")),
             }
         }
         // Nothing is to blame but what they share: the maps, or the permission to load.
@@ -104,6 +114,10 @@ impl Chosen {
         }
         Ok(links)
     }
+}
+
+fn substitute_of(hook: &Hook) -> Option<Hook> {
+    HOOKS.into_iter().find(|other| Some(other.program) == hook.otherwise)
 }
 
 fn is_substitute(hook: &Hook) -> bool {

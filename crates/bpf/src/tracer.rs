@@ -14,6 +14,7 @@ use uncork_doctor::live::Event;
 
 use crate::hooks::Absent;
 use crate::load::Chosen;
+use crate::namespaces;
 use crate::record;
 use crate::told::Told;
 
@@ -71,6 +72,8 @@ pub struct Tracer {
     inbox: Rc<RefCell<Vec<Vec<u8>>>>,
     object: Object,
     absent: Vec<Absent>,
+    /// What tells the sockets that are left does so of all, and not of a network namespace.
+    tells_all: bool,
     /// Records that could not be read: the programs and this reader differ.
     unread: u64,
 }
@@ -106,8 +109,9 @@ impl Tracer {
             0
         })?;
         let ring = builder.build()?;
+        let tells_all = chosen.runs("sockets_left");
         let absent = chosen.absent;
-        Ok(Self { links, ring, inbox, object, absent, unread: 0 })
+        Ok(Self { links, ring, inbox, object, absent, tells_all, unread: 0 })
     }
 
     /// The programs that do not run here.
@@ -192,11 +196,16 @@ impl Tracer {
     pub fn finish(mut self) -> Result<Rest, Error> {
         let tracks = map(&self.object, "tracks")?;
         let track_bytes = tracks.value_size() as usize;
-        let name = "sockets_left";
-        let mut bytes = Vec::new();
-        if let Some(program) = self.object.progs_mut().find(|program| program.name() == name) {
-            Iter::new(&program.attach_iter(tracks.as_fd())?)?.read_to_end(&mut bytes)?;
-        }
+        let name = if self.tells_all { "sockets_left" } else { "sockets_left_in" };
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let bytes = match program {
+            Some(program) if self.tells_all => read(&program.attach_iter(tracks.as_fd())?)?,
+            Some(program) => {
+                let link = program.attach()?;
+                namespaces::in_each(|| read(&link))?.concat()
+            }
+            None => Vec::new(),
+        };
         let records = bytes.chunks_exact(HEAD_BYTES + track_bytes);
         let left: Vec<Told> = records.filter_map(|record| self.read(record)).collect();
         // Detaching takes a while, and what ends meanwhile must not be missed: so it comes last.
@@ -229,6 +238,12 @@ impl Tracer {
         };
         (word(1).unwrap_or(0), word(2).unwrap_or(0))
     }
+}
+
+fn read(iterator: &Link) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    Iter::new(iterator)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The socket of which everything is told.

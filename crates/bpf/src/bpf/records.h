@@ -105,33 +105,48 @@ int BPF_PROG(state_changes, struct sock *sk, int old, int state)
 	return 0;
 }
 
-/* All that are left, at the end. */
-SEC("iter/bpf_sk_storage_map")
-int sockets_left(struct bpf_iter__bpf_sk_storage_map *ctx)
+static __always_inline void tell_left(struct seq_file *seq, struct tcp_sock *tp)
 {
-	struct sock *sk = ctx->sk;
 	struct track *track;
-	struct tcp_sock *tp;
 	struct {
 		__u32 type;
 		__u32 pad;
 		__u64 at_ns;
 	} head = { EVENT_SOCKET, 0, 0 };
 
-	if (!sk || !ctx->value)
-		return 0;
-	tp = bpf_skc_to_tcp_sock(sk);
-	/* Not by ctx->value: it may not be handed on. */
-	track = bpf_sk_storage_get(&tracks, sk, 0, 0);
-	if (!tp || !track || !track->origin)
-		return 0;
+	track = tp ? bpf_sk_storage_get(&tracks, tp, 0, 0) : NULL;
+	if (!track || !track->origin)
+		return;
 	head.at_ns = bpf_ktime_get_ns();
 	/* Bytes that wait are told as if they went now. */
 	if (track->held_ns)
 		let_go(track, tp, BY_END, tp->write_seq, head.at_ns);
 	last_message(track, tp, head.at_ns);
-	fill_in(track, tp, sk->__sk_common.skc_state);
-	bpf_seq_write(ctx->meta->seq, &head, sizeof(head));
-	bpf_seq_write(ctx->meta->seq, track, sizeof(*track));
+	fill_in(track, tp, tp->inet_conn.icsk_inet.sk.__sk_common.skc_state);
+	bpf_seq_write(seq, &head, sizeof(head));
+	bpf_seq_write(seq, track, sizeof(*track));
+}
+
+/* All that are left, at the end. */
+SEC("iter/bpf_sk_storage_map")
+int sockets_left(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+
+	/* Not by ctx->value: it may not be handed on. */
+	if (sk && ctx->value)
+		tell_left(ctx->meta->seq, bpf_skc_to_tcp_sock(sk));
+	return 0;
+}
+
+/* Those of one network namespace, for kernels that refuse the other. */
+SEC("iter/tcp")
+int sockets_left_in(struct bpf_iter__tcp *ctx)
+{
+	/* Read once: the verifier knows no second reading for the same. */
+	struct sock_common *common = ctx->sk_common;
+
+	if (common)
+		tell_left(ctx->meta->seq, bpf_skc_to_tcp_sock(common));
 	return 0;
 }

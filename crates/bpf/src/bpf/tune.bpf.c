@@ -128,6 +128,18 @@ int touched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
+/* All of it in one network namespace, for kernels that refuse iterators over maps. */
+SEC("iter/tcp")
+int touched_in(struct bpf_iter__tcp *ctx)
+{
+	struct tcp_sock *tp = shown(ctx);
+	struct kept *kept = tp ? kept_of(tp) : NULL;
+
+	if (kept && tp->inet_conn.icsk_inet.sk.__sk_common.skc_state != TCP_CLOSE)
+		tell(ctx->meta->seq, kept, tp);
+	return 0;
+}
+
 SEC("iter/bpf_map_elem")
 int touched_new(struct bpf_iter__bpf_map_elem *ctx)
 {

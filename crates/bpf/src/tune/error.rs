@@ -45,6 +45,12 @@ pub enum Error {
     Other(#[from] libbpf_rs::Error),
 }
 
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.into())
+    }
+}
+
 impl Error {
     /// Whether somebody with more rights could do it.
     #[must_use]

@@ -24,6 +24,9 @@ pub use settings::{Outcome, Scope};
 
 use cure::NAMES;
 use object::{Loaded, MEMORY};
+
+use crate::namespaces;
+
 /// The programs of one entry.
 pub struct Programs {
     loaded: Loaded,
@@ -230,13 +233,7 @@ pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, Counts>, Error> {
     if !pins.has_memory() {
         return Ok(counts);
     }
-    let looks = ["touched", "touched_new"];
-    let loaded = Loaded::load(&looks, (0, &[], &Scope::default()), Some(pins))?;
-    let mut bytes = Vec::new();
-    for (program, map) in looks.into_iter().zip(MEMORY) {
-        bytes.extend(loaded.iterate_map(program, map)?);
-    }
-    for told in bytes.chunks_exact(12) {
+    for told in touched(pins)?.chunks_exact(12) {
         let number = |at: usize| {
             told.get(at..at + 4).and_then(|four| four.try_into().ok()).map(u32::from_ne_bytes)
         };
@@ -249,4 +246,26 @@ pub fn in_force(pins: &Pins) -> Result<BTreeMap<u32, Counts>, Error> {
         }
     }
     Ok(counts)
+}
+
+/// What programs tell of sockets that have been touched, twelve octets for each option.
+fn touched(pins: &Pins) -> Result<Vec<u8>, Error> {
+    let load =
+        |looks: &[&'static str]| Loaded::load(looks, (0, &[], &Scope::default()), Some(pins));
+    let looks = ["touched", "touched_new"];
+    match load(&looks) {
+        Ok(loaded) => {
+            let each = looks.into_iter().zip(MEMORY);
+            let each = each.map(|(program, map)| loaded.iterate_map(program, map));
+            Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        // Some kernels have iterators over maps, and refuse them (EPERM): then over the sockets of each namespace.
+        Err(Error::Refused { .. }) => {
+            let look = "touched_in";
+            let loaded = load(&[look])?;
+            let link = loaded.with(look, |program| program.attach())?;
+            Ok(namespaces::in_each(|| object::read_all(look, &link))?.concat())
+        }
+        Err(error) => Err(error),
+    }
 }

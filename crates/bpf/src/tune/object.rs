@@ -124,7 +124,7 @@ pub(super) fn outcomes(map: &MapHandle) -> Result<[Outcome; NAMES.len()], Error>
     Ok(outcomes)
 }
 
-fn read_all(name: &'static str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Error> {
+pub(super) fn read_all(name: &'static str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let refused = |error: libbpf_rs::Error| Error::Refused { name, error };
     let mut iterator = Iter::new(link).map_err(refused)?;
