@@ -12,7 +12,7 @@
 mod bytes;
 mod hooks;
 mod load;
-mod namespaces;
+pub mod namespaces;
 pub mod owned;
 mod privilege;
 mod record;

@@ -7,10 +7,10 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use uncork_bpf::namespaces::entered;
 use uncork_guardian::{Error, Place, look};
 use uncork_posix::report::ProcessReport;
 use uncork_stat::Report;
-use uncork_tune::netns::entered;
 
 use crate::failure::Failure;
 use crate::output::shown;

@@ -7,21 +7,14 @@ mod cookie;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
 
-use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
+use uncork_bpf::namespaces::{self, NAMED, OWN, entered};
 
 use crate::Error;
 use crate::privilege::missing_after;
-
-/// Where ip-netns(8) keeps the namespaces that have a name.
-const NAMED: &str = "/run/netns";
-/// The calling thread's own.
-const OWN: &str = "/proc/thread-self/ns/net";
 
 /// Which namespace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -116,13 +109,7 @@ impl Handle {
         let mut closed = None;
         let mut seen = HashSet::new();
         let mut found = Vec::new();
-        let named = entries(Path::new(NAMED)).map(|path| {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            (path, name)
-        });
-        let of_processes = entries(Path::new("/proc")).map(|path| (path.join("ns/net"), None));
-        let own = std::iter::once((PathBuf::from(OWN), None));
-        for (path, name) in own.chain(named).chain(of_processes) {
+        for (path, name) in namespaces::all() {
             let inode = fs::metadata(&path).map(|meta| meta.ino());
             let handle = match inode {
                 Ok(inode) if !seen.insert(inode) => continue,
@@ -167,7 +154,7 @@ fn name_of_own() -> Option<String> {
     if inode(Path::new("/proc/1/ns/net")) == Some(own) {
         return None;
     }
-    let named = entries(Path::new(NAMED)).find(|path| inode(path) == Some(own))?;
+    let named = namespaces::named().find(|path| inode(path) == Some(own))?;
     Some(named.file_name()?.to_string_lossy().into_owned())
 }
 
@@ -175,31 +162,6 @@ fn name_of_own() -> Option<String> {
 fn is_there(error: &Error) -> bool {
     let Error::Namespace { path, .. } = error else { return true };
     path.ancestors().nth(2).is_none_or(Path::exists)
-}
-
-fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    let found = fs::read_dir(directory).into_iter().flatten().flatten();
-    found.map(|entry| entry.path())
-}
-
-/// Does something in a network namespace, by its file. A thread of its own, which ends with the work: none that comes
-/// after is in the wrong place.
-///
-/// # Errors
-///
-/// If it cannot be entered.
-pub fn entered<T: Send>(file: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let same = fs::metadata(OWN)?.ino() == file.metadata()?.ino();
-    if same {
-        return Ok(work());
-    }
-    thread::scope(|scope| {
-        let inside = scope.spawn(|| -> io::Result<T> {
-            setns(file, CloneFlags::CLONE_NEWNET)?;
-            Ok(work())
-        });
-        inside.join().unwrap_or_else(|_| Err(io::Error::other("the thread inside it panicked")))
-    })
 }
 
 #[cfg(test)]
