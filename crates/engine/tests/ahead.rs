@@ -1,24 +1,16 @@
 //! What is sent ahead of a turn, and what waits for it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+mod common;
+
 use std::net::SocketAddr;
 
+use common::{end, turn};
 use uncork_driver::Driver as _;
 use uncork_driver::memory::{Port, pair};
-use uncork_engine::{Engine, Events};
+use uncork_engine::Engine;
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Config, Mac, SocketId, Stack};
-
-fn end(device: Port, number: u8) -> Engine<Port> {
-    let mac = Mac([2, 0, 0, 0, 0, number]);
-    let mut stack = Stack::new(Config::default(), device.capabilities(), mac, [number; 32]);
-    stack.add_address(format!("10.0.0.{number}/24").parse().unwrap());
-    Engine::new(device, stack)
-}
-
-fn turn(end: &mut Engine<Port>) {
-    let _ = end.turn(&mut Events::default()).unwrap();
-}
+use uncork_stack::SocketId;
 
 /// Two ends of a connection that nothing is under way on.
 fn connected() -> ([Engine<Port>; 2], [SocketId; 2]) {

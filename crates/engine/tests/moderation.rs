@@ -1,32 +1,24 @@
 //! Frames that wait for others, and who takes them in all the same.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
+mod common;
+
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::thread::sleep;
 use std::time::Duration;
 
+use common::{end, turn};
 use uncork_driver::Driver as _;
 use uncork_driver::memory::{Port, pair};
 use uncork_engine::{Engine, Events, Instant};
 use uncork_packet::{Capabilities, Medium};
-use uncork_stack::{Config, Mac, SocketId, Stack};
+use uncork_stack::SocketId;
 
 const CONVERSATIONS: usize = 32;
 /// From an answer to the next request, so that frames wait for a quarter of that.
 const PAUSE: Duration = Duration::from_millis(30);
 const DELAY: Duration = Duration::from_micros(7500);
-
-fn end(device: Port, number: u8) -> Engine<Port> {
-    let mac = Mac([2, 0, 0, 0, 0, number]);
-    let mut stack = Stack::new(Config::default(), device.capabilities(), mac, [number; 32]);
-    stack.add_address(format!("10.0.0.{number}/24").parse().unwrap());
-    Engine::new(device, stack)
-}
-
-fn turn(end: &mut Engine<Port>) {
-    let _ = end.turn(&mut Events::default()).unwrap();
-}
 
 /// All of these say something, which leaves.
 fn say(end: &mut Engine<Port>, sockets: &[SocketId]) {

@@ -1,6 +1,8 @@
 //! All that this process has on the stack, or one of its threads (`parts`), behind one lock: devices, descriptors, sets,
 //! who sleeps.
 
+mod turning;
+
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -20,7 +22,7 @@ use crate::given::Given;
 use crate::handing::Requests;
 use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
-use crate::link::{self, Link, Pace, Told};
+use crate::link::{Link, Told};
 use crate::lost::Lost;
 use crate::neglect::{self, Shared};
 use crate::outside::Outside;
@@ -28,7 +30,7 @@ use crate::parts::Part;
 use crate::ports::{self, Ports};
 use crate::sleepers::{For, Sleepers};
 use crate::table::{Kind, Place, Slot, Socket, Table};
-use crate::tick::{self, Tick};
+use crate::tick::Tick;
 
 /// What a thread needs to sleep.
 #[derive(Debug, Default)]
@@ -53,16 +55,6 @@ pub(crate) enum Wakes {
     /// A child asks for a connection: [`crate::Sockets::answer_children`].
     Requests,
 }
-
-/// Who asks without waiting is answered from what was there, for so long or so often: a program that has
-/// looked at all that its set has told it turns to waiting by itself, and what it has written leaves in one go.
-const DUE_AFTER: Duration = Duration::from_micros(200);
-const ASKED_OFTEN: u32 = 16;
-/// Glances between two turns that are made whether there is anything to do or not: a few microseconds.
-const GLANCES_A_TURN: u32 = 64;
-/// Looks at what has come in a glance: most of what is waited for comes between two glances, whose own way takes longer
-/// than all of these.
-const LOOKS_A_GLANCE: u32 = 16;
 
 /// Descriptors that wake a sleeper, and how long he may sleep at the most.
 type WhatWakes = (Vec<(RawFd, Wakes)>, Option<Duration>);
@@ -234,122 +226,6 @@ impl World {
         let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
         let turned = link.turned();
         Ok((link, turned))
-    }
-
-    /// One turn of every engine; whether anything has happened.
-    pub(crate) fn turn(&mut self) -> bool {
-        self.turn_at(Pace::Whole)
-    }
-
-    fn turn_at(&mut self, pace: Pace) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        self.given.leave();
-        self.asked = 0;
-        // Before SYNs that have come are looked at.
-        if self.fast_open.is_wanted() {
-            self.look_at_fast_open();
-        }
-        let happened = self.turn_links(pace);
-        self.pass_waiting();
-        self.take_passed();
-        self.look_at_shared();
-        self.refresh_shown();
-        self.listen_again();
-        self.watch_on();
-        // One that is out of use makes none.
-        self.turned = self.links().iter().map(Link::turned).max().unwrap_or(Instant::ZERO);
-        if self.ports.are_due(self.turned) {
-            self.tidy_ports();
-        }
-        if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes())
-            && self.turned.since(self.moved) >= tick::MOVES
-        {
-            // If it cannot be, the keeper sees to that.
-            let _ = tick.move_on();
-            self.moved = self.turned;
-        }
-        happened
-    }
-
-    /// What has come is taken in, and what is to be sent leaves.
-    pub(crate) fn turn_links(&mut self, pace: Pace) -> bool {
-        let mut told = std::mem::take(&mut self.told);
-        let mut happened = false;
-        for link in self.links() {
-            happened |= link.turn(pace, &mut told);
-        }
-        self.deal_with(&mut told);
-        self.told = told;
-        happened
-    }
-
-    /// A turn, for who begins to wait, and sleeps for so long at the most if there is nothing. Who has no time left looks for the
-    /// last time.
-    pub(crate) fn begin_sleep(&mut self, left: Option<Duration>) {
-        self.given.begin_round();
-        let is_last = left == Some(Duration::ZERO);
-        let _ = self.turn_at(if is_last { Pace::Whole } else { Pace::Moderated });
-    }
-
-    /// The program was told of so many sockets at once.
-    pub(crate) fn told_of(&mut self, sockets: usize) {
-        let all_at_once = self.links().iter().any(Link::is_moderating);
-        self.given.told_of(sockets, all_at_once);
-    }
-
-    /// A turn for what was given by who has more to do: what has come can wait as if he slept.
-    pub(crate) fn turn_between(&mut self) {
-        let _ = self.turn_at(Pace::Moderated);
-    }
-
-    /// The same for who looks again before he sleeps, or does not wait at all.
-    pub(crate) fn begin_look(&mut self) {
-        self.given.begin_round();
-        let _ = self.turn();
-    }
-
-    /// The same for who will try for a while before he sleeps: what the other end waits for leaves before the rest of it.
-    /// Who sleeps has frames to take in when he wakes, and what he sends acknowledges those, too, if it leaves behind them:
-    /// nginx with a connection for each request takes a tenth more otherwise.
-    pub(crate) fn begin_trying(&mut self) {
-        if !self.given.is_nothing() {
-            self.links().iter_mut().for_each(Link::send_ahead);
-        }
-        self.begin_look();
-    }
-
-    /// A turn if there is something to be done, for who looks again and again; from time to time in any case.
-    pub(crate) fn glance(&mut self) {
-        self.glances = self.glances.wrapping_add(1);
-        let is_idle = self.given.is_nothing() && self.links().iter_mut().all(Link::is_idle);
-        let comes = is_idle
-            && (0..LOOKS_A_GLANCE).any(|_| self.links().iter_mut().any(|link| link.has_come()));
-        if !is_idle || comes || self.glances.is_multiple_of(GLANCES_A_TURN) {
-            self.turn();
-        }
-    }
-
-    fn deal_with(&mut self, told: &mut Vec<Told>) {
-        for told in told.drain(..) {
-            match told {
-                Told::Socket(slot) => self.note(slot),
-                Told::Neighbour(remote) => self.ask_way(remote),
-                Told::Change(link, change) => self.keep_list(link, change),
-                Told::InstanceGone => {
-                    self.leave_listeners_to_kernel(link::INSTANCE_GONE);
-                    self.lose_ports();
-                    self.lost = Some(Lost::now());
-                }
-            }
-        }
-    }
-
-    /// A turn, if the last one was a while ago: for who asks again and again without waiting.
-    pub(crate) fn turn_if_due(&mut self) {
-        self.asked += 1;
-        if self.asked >= ASKED_OFTEN || self.now().since(self.turned) >= DUE_AFTER {
-            self.turn();
-        }
     }
 
     pub(crate) fn now(&mut self) -> Instant {

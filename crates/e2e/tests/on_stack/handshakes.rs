@@ -131,7 +131,28 @@ fn far_apart(scratch: &Scratch) -> Result<(Daemon, [String; 2])> {
     let told: Value = serde_json::from_str(&up().context("no line")?)?;
     let name = |end: &str| told[end]["namespace"].as_str().map(str::to_owned);
     let names = name("near").zip(name("far")).with_context(|| told.to_string())?;
-    Ok((link, names.into()))
+    let ends: [String; 2] = names.into();
+    for end in &ends {
+        let mut set = within(end, "sysctl");
+        run(set.args(["-q", "-w", "net.ipv4.tcp_fastopen=3"]), LONG)?.successful()?;
+    }
+    Ok((link, ends))
+}
+
+/// A Python program at one of them, on the stack.
+fn on_stack_at(near: &str, scratch: &Scratch, program: &str, more: &[&str]) -> Result<Daemon> {
+    let mut command = within(near, artifact::uncork()?);
+    command.args(["run", "--stack", "--dev", "eth0", "--", PYTHON]);
+    command.arg(artifact::source(program)).arg(PORT.to_string()).args(more);
+    command.env("UNCORK_LIBRARY", artifact::library()?);
+    Daemon::start(command, &scratch.path("log"))
+}
+
+/// What those hear who send with their SYNs to that port of the other one.
+fn dashes(far: &str, port: u16, count: &str) -> Result<String> {
+    let mut command = within(far, PYTHON);
+    command.arg(artifact::source("py/dashes.py")).args(["10.79.0.1", &port.to_string(), count]);
+    Ok(run(&mut command, LONG)?.successful()?.stdout)
 }
 
 fn within(namespace: &str, program: impl AsRef<Path>) -> Command {
@@ -148,22 +169,12 @@ fn a_child_of_fork_gets_nothing_of_what_came_with_a_syn() -> Result<()> {
     }
     let scratch = Scratch::new()?;
     let (link, [near, far]) = far_apart(&scratch)?;
-    for end in [&near, &far] {
-        let mut set = within(end, "sysctl");
-        run(set.args(["-q", "-w", "net.ipv4.tcp_fastopen=3"]), LONG)?.successful()?;
-    }
     let count = "5";
-    let mut command = within(&near, artifact::uncork()?);
-    command.args(["run", "--stack", "--dev", "eth0", "--", PYTHON]);
-    command.arg(artifact::source("py/forks.py")).args([&PORT.to_string(), count]);
-    command.env("UNCORK_LIBRARY", artifact::library()?);
-    let server = Daemon::start(command, &scratch.path("log"))?;
+    let server = on_stack_at(&near, &scratch, "py/forks.py", &[count])?;
     wait_until("it listens", || Ok(server.said().contains("listens")))?;
     // And does so on the stack, as nobody is accepted before.
     std::thread::sleep(Duration::from_millis(500));
-    let mut command = within(&far, PYTHON);
-    command.arg(artifact::source("py/dashes.py")).args(["10.79.0.1", &PORT.to_string(), count]);
-    let told = run(&mut command, LONG)?.successful()?.stdout;
+    let told = dashes(&far, PORT, count)?;
     let wanted = format!("child hello slow\n{}", "child hello fast\n".repeat(4));
     ensure!(told == wanted, "{told}\n{}", server.said());
     ensure!(server.wait(LONG)?.success(), "no success");
@@ -179,22 +190,11 @@ fn who_came_with_a_syn_is_reset_when_his_listener_becomes_the_kernels() -> Resul
     }
     let scratch = Scratch::new()?;
     let (link, [near, far]) = far_apart(&scratch)?;
-    for end in [&near, &far] {
-        let mut set = within(end, "sysctl");
-        run(set.args(["-q", "-w", "net.ipv4.tcp_fastopen=3"]), LONG)?.successful()?;
-    }
-    let mut command = within(&near, artifact::uncork()?);
-    command.args(["run", "--stack", "--dev", "eth0", "--", PYTHON]);
-    command.arg(artifact::source("py/marks.py")).arg(PORT.to_string());
-    command.env("UNCORK_LIBRARY", artifact::library()?);
-    let server = Daemon::start(command, &scratch.path("log"))?;
+    let server = on_stack_at(&near, &scratch, "py/marks.py", &[])?;
     for (at, wanted) in ["marked hello slow\n", "marked hello fast\n"].into_iter().enumerate() {
         wait_until("it listens", || Ok(server.said().contains(&format!("listens {at}"))))?;
         std::thread::sleep(Duration::from_millis(500));
-        let mut command = within(&far, PYTHON);
-        let port = usize::from(PORT) + at;
-        command.arg(artifact::source("py/dashes.py")).args(["10.79.0.1", &port.to_string(), "1"]);
-        let told = run(&mut command, LONG)?.successful()?.stdout;
+        let told = dashes(&far, PORT + u16::try_from(at)?, "1")?;
         ensure!(told == wanted, "{told}\n{}", server.said());
     }
     ensure!(server.wait(LONG)?.success(), "no success");
