@@ -129,6 +129,15 @@ impl Driver for Beside {
         self.packets.has_frames() || self.queues.iter_mut().any(Driver::has_frames)
     }
 
+    fn lost(&mut self) -> Option<u64> {
+        let queues = self.queues.iter_mut().filter_map(Driver::lost).sum::<u64>();
+        Some(self.packets.lost()? + queues)
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.packets.is_filling() || self.queues.iter_mut().any(Driver::is_filling)
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.packets.complete(each)
     }

@@ -81,6 +81,12 @@ pub trait Driver {
         true
     }
 
+    /// Whether its room for frames that come fills up, so that what finds none would be lost unless some are received
+    /// soon. It takes no system call, and hardly any time: for who has much else to do.
+    fn is_filling(&mut self) -> bool {
+        false
+    }
+
     /// Tells `each` what has left the device since it was asked last.
     ///
     /// # Errors
@@ -125,6 +131,11 @@ pub trait Driver {
         self.wakes().iter().map(BorrowedFd::as_raw_fd).collect()
     }
 
+    /// Frames that came so far and found no room; nothing for a driver that does not know.
+    fn lost(&mut self) -> Option<u64> {
+        None
+    }
+
     /// What came by queues of AF_XDP; nothing for a driver that has none beside another way in.
     fn redirected(&self) -> Option<Redirected> {
         None
@@ -142,6 +153,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn has_frames(&mut self) -> bool {
         (**self).has_frames()
+    }
+
+    fn is_filling(&mut self) -> bool {
+        (**self).is_filling()
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
@@ -170,6 +185,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn descriptors(&self) -> Vec<RawFd> {
         (**self).descriptors()
+    }
+
+    fn lost(&mut self) -> Option<u64> {
+        (**self).lost()
     }
 
     fn redirected(&self) -> Option<Redirected> {

@@ -116,6 +116,11 @@ impl Driver for Port {
         !lock(&self.incoming).queued.is_empty()
     }
 
+    fn is_filling(&mut self) -> bool {
+        let way = lock(&self.incoming);
+        way.queued.len() > way.empty.len()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         let mut way = lock(&self.outgoing);
         way.completed.drain(..).for_each(each);

@@ -166,6 +166,49 @@ fn a_full_ring_says_so_and_goes_on_when_frames_have_left() {
 }
 
 #[test]
+fn thousands_of_frames_of_all_lengths_find_room_while_nobody_receives() {
+    const FRAMES: u32 = 6000;
+    if skipped("thousands_of_frames_of_all_lengths_find_room_while_nobody_receives") {
+        return;
+    }
+    let link = Link::new("room");
+    let mut here = link.port(Settings::new("eth0"));
+    // Since it was opened packets have become longer than its slots.
+    for host in [&link.ours, &link.kernels] {
+        host.ip("link set eth0 mtu 9000").unwrap();
+    }
+    let mut there = far_port(&link);
+    let long = |number: u32| number % 7 == 3;
+    let frame = |number| {
+        let bytes = if long(number) { 9000 } else { 60 + number as usize % 1400 };
+        numbered(number, bytes, common::OUR_MAC)
+    };
+    let mut send_all = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            while send(&mut there, &frame(number), OWNER) == Offer::Full {
+                there.flush().unwrap();
+                left(&mut there);
+            }
+        }
+        there.flush().unwrap();
+    };
+    assert!(!here.is_filling());
+    send_all(0..FRAMES);
+    assert!(here.is_filling());
+    let came = receive_until(&mut here, |came| came.len() >= FRAMES as usize);
+    for (number, came) in (0..).zip(&came) {
+        assert!(came.bytes == frame(number), "frame {number}: {} octets", came.bytes.len());
+    }
+    assert_eq!((came.len(), here.is_filling(), here.lost()), (FRAMES as usize, false, Some(0)));
+    // What finds none at last is counted.
+    send_all(0..2 * FRAMES);
+    let mut came = 0;
+    while here.receive(64, &mut |_| came += 1).unwrap() > 0 {}
+    let lost = here.lost().unwrap();
+    assert!(lost > 1000 && came + lost == u64::from(2 * FRAMES), "{came} came, {lost} were lost");
+}
+
+#[test]
 fn a_frame_wakes_who_sleeps_and_quiet_does_not() {
     if skipped("a_frame_wakes_who_sleeps_and_quiet_does_not") {
         return;

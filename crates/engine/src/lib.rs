@@ -199,9 +199,8 @@ impl<D: Driver> Engine<D> {
         let mut happened = false;
         // Who sleeps on completions is woken by frames, too.
         let may_wait = how != Turn::Whole && !self.full && !stack.awaits_completion();
-        if !may_wait || !self.moderation.holds(now) {
-            let came =
-                driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))?;
+        if !may_wait || !self.moderation.holds(now) || driver.is_filling() {
+            let came = take_in(driver, stack, now)?;
             happened = came > 0;
             // What was left for the next turn has waited already.
             if happened && came < FRAMES_A_TURN {
@@ -229,6 +228,20 @@ impl<D: Driver> Engine<D> {
         program.on_turn(stack, now);
         // A frame that could not be written for want of a neighbour has made news.
         Ok(self.send(now)? || happened || self.stack.has_events())
+    }
+
+    /// Takes in what has come if the device has no room for much more of it: for who has much to do before the next turn,
+    /// which does all else that it leads to.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    pub fn relieve(&mut self) -> io::Result<()> {
+        if !self.driver.is_filling() {
+            return Ok(());
+        }
+        self.turned = (self.clock)();
+        take_in(&mut self.driver, &mut self.stack, self.turned).map(drop)
     }
 
     /// Hands over what may leave, ahead of a turn, for who has given the stack something that somebody waits for. Not if
@@ -388,5 +401,17 @@ impl<D: Driver> Engine<D> {
             program.on_watched(&mut self.stack, now, key)?;
         }
         Ok(())
+    }
+}
+
+/// Takes in frames for one turn, and more of them while what comes meanwhile might find no room; how many they were.
+fn take_in<D: Driver>(driver: &mut D, stack: &mut Stack, now: Instant) -> io::Result<usize> {
+    let mut came = 0;
+    loop {
+        let taken = driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))?;
+        came += taken;
+        if taken < FRAMES_A_TURN || !driver.is_filling() {
+            return Ok(came);
+        }
     }
 }

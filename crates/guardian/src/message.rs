@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);

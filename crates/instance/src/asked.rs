@@ -67,6 +67,7 @@ impl Floor {
         for link in self.links() {
             counts += Counts::from(link.stack().counters());
         }
+        let frames_lost = self.links().iter_mut().filter_map(Link::lost).reduce(|a, b| a + b);
         let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
         let programs = self.guest_count();
         let names: Vec<_> = self.links.iter().map(|link| link.name().to_owned()).collect();
@@ -80,6 +81,7 @@ impl Floor {
             addresses: self.places().collect(),
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,
+            frames_lost,
             by_queue,
         }
     }

@@ -84,6 +84,11 @@ impl Link {
         &self.name
     }
 
+    /// Frames that came and found no room.
+    pub(crate) fn lost(&mut self) -> Option<u64> {
+        self.engine.driver().lost()
+    }
+
     /// What came by queues of its own.
     pub(crate) fn by_queue(&mut self) -> Option<ByQueue> {
         let Redirected { queues, frames } = self.engine.driver().redirected()?;

@@ -321,7 +321,11 @@ impl<O: Outside> Sockets<O> {
         fd: RawFd,
         act: impl FnOnce(&mut World) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        self.with(self.at(fd), act).unwrap_or(Err(Errno::EBADF))
+        let relieved = |world: &mut World| {
+            world.relieve();
+            act(world)
+        };
+        self.with(self.at(fd), relieved).unwrap_or(Err(Errno::EBADF))
     }
 
     /// Does something with one part after the other.

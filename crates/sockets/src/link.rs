@@ -297,6 +297,17 @@ impl Link {
         }
     }
 
+    /// Takes in what has come before there is no room for more ([`Engine::relieve`]); of instances, they do.
+    #[inline]
+    pub(crate) fn relieve(&mut self) {
+        if let Side::Own(engine) = &mut self.side
+            && self.gone.is_none()
+        {
+            // A device that is gone is noticed by the next turn.
+            let _ = engine.relieve();
+        }
+    }
+
     /// Tells whose sockets have changed.
     fn tell(&mut self, mut news: Events, told: &mut Vec<Told>) {
         for event in news.0.drain(..) {
@@ -428,6 +439,12 @@ impl Link {
             Side::Own(engine) => engine.descriptors(),
             Side::Attached(attached) => attached.descriptors().to_vec(),
         }
+    }
+
+    /// Frames that came and found no room; of an instance, it knows.
+    pub(crate) fn lost(&mut self) -> Option<u64> {
+        let Side::Own(engine) = &mut self.side else { return None };
+        engine.driver().lost()
     }
 
     /// What came by queues of its own.

@@ -69,6 +69,7 @@ fn together(mut one: Running, other: Running) -> Running {
     one.addresses.dedup();
     one.age_ms = one.age_ms.max(other.age_ms);
     one.counts += other.counts;
+    one.frames_lost = one.frames_lost.into_iter().chain(other.frames_lost).reduce(|a, b| a + b);
     one.by_queue = one.by_queue.into_iter().chain(other.by_queue).reduce(ByQueue::and);
     one
 }
@@ -85,6 +86,7 @@ impl World {
         for link in self.links() {
             counts += Counts::from(link.stack().counters());
         }
+        let frames_lost = self.links().iter_mut().filter_map(Link::lost).reduce(|a, b| a + b);
         let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
         let devices: Vec<_> = self.links().iter().map(|link| link.name.clone()).collect();
         Running {
@@ -94,6 +96,7 @@ impl World {
             addresses,
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             counts,
+            frames_lost,
             by_queue,
         }
     }

@@ -32,6 +32,9 @@ pub struct Running {
     pub age_ms: u64,
     /// What it has counted.
     pub counts: Counts,
+    /// Frames that came and found no room, as nobody took in those before them in time; nothing where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_lost: Option<u64>,
     /// What of the frames came by queues of its own; nothing where it is to have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_queue: Option<ByQueue>,

@@ -75,6 +75,7 @@ mod tests {
             addresses: vec!["10.0.0.1:7".parse().unwrap()],
             age_ms: 12,
             counts: Counts::from(&Counters::default()),
+            frames_lost: None,
             by_queue: None,
         };
         let mut lines = Vec::new();

@@ -47,6 +47,7 @@ pub(super) fn report(report: Report, width: Width) -> String {
         counts.retransmitted,
         counts.throttled,
     );
+    text += &running.frames_lost.map(lost).unwrap_or_default();
     text += &running.by_queue.map(|by_queue| queues(&by_queue, counts)).unwrap_or_default();
     let mut connections = report.connections;
     if connections.is_empty() {
@@ -71,6 +72,17 @@ pub(super) fn report(report: Report, width: Width) -> String {
         more => text += &format!("… and {more} connections with less to send; --json has all\n"),
     }
     text
+}
+
+fn lost(frames: u64) -> String {
+    match frames {
+        0 => String::new(),
+        1 => "1 frame was lost here: the process did not take in those before it in time\n"
+            .to_owned(),
+        _ => format!(
+            "{frames} frames were lost here: the process did not take in those before them in time\n"
+        ),
+    }
 }
 
 fn queues(by_queue: &ByQueue, counts: &Counts) -> String {

@@ -45,6 +45,8 @@ pub(super) struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Rings {
     pub(super) receive: Geometry,
+    /// What is longer than a slot comes beside the ring.
+    pub(super) long_beside: bool,
     pub(super) transmit: Geometry,
 }
 
@@ -69,9 +71,10 @@ impl Device {
 }
 
 impl Rings {
-    /// The longest packet that a slot of either ring holds, in octets.
+    /// The longest packet that can be received and sent, in octets.
     pub(super) fn longest_packet(&self) -> u16 {
-        let receive = self.receive.slot_bytes().saturating_sub(RECEIVED_AT + LINK_BYTES);
+        let slot = self.receive.slot_bytes().saturating_sub(RECEIVED_AT + LINK_BYTES);
+        let receive = if self.long_beside { usize::MAX } else { slot };
         let before = HEADER_BYTES + vnet::BYTES + LINK_BYTES;
         let transmit = self.transmit.slot_bytes().saturating_sub(before);
         u16::try_from(receive.min(transmit)).unwrap_or(u16::MAX)

@@ -27,6 +27,7 @@
 
 mod geometry;
 mod handed;
+mod long;
 mod open;
 mod options;
 mod port;

@@ -14,12 +14,19 @@ use super::slots::HEADER_BYTES;
 use crate::{OpenError, ioctl, vnet, wakeup};
 
 /// Longest IP packet, in octets.
-const LONGEST_PACKET: u32 = 65_535;
+pub(super) const LONGEST_PACKET: u32 = 65_535;
 /// An Ethernet header with a VLAN tag, the longest that is seen in front of IP here.
 pub(super) const LINK_BYTES: usize = 18;
 /// Where the kernel puts the network header of a frame that came, at the latest: behind the slot's
 /// header, an address and room for the link layer, aligned, and the vnet header (tpacket_rcv).
 pub(super) const RECEIVED_AT: usize = 80 + vnet::BYTES;
+
+/// What is no longer comes in a slot, whatever the MTU: with all that stands before it, 4 KiB but for a line of memory.
+const SHORT_PACKET: usize = 3900;
+/// So many of those slots take the memory of one with room for the longest train.
+const SHORT_FOR_LONG: usize = 16;
+/// What of longer ones may wait to be received, in octets of the kernel's memory.
+const LONG_BYTES: usize = 32 << 20;
 
 /// Bare IP of a modem (linux/if_arp.h).
 const ARPHRD_RAWIP: u16 = 519;
@@ -50,7 +57,9 @@ pub struct Fanout {
 pub struct Settings {
     /// Its name.
     pub device: String,
-    /// Slots to receive into, at least so many. Each has room for the longest train.
+    /// Slots to receive into, at least so many, of 4 KiB or the device's MTU. What is longer, trains of segments that is,
+    /// the kernel keeps beside them. Where that takes a privilege that nobody has (CAP_NET_ADMIN), each slot has room for the
+    /// longest train, and there is one for 16 of these.
     pub receive_slots: usize,
     /// Slots to send from.
     pub transmit_slots: usize,
@@ -72,8 +81,8 @@ impl Settings {
     pub fn new(device: &str) -> Self {
         Self {
             device: device.to_owned(),
-            // What one turn may be late for: 6 ms of full frames at a gigabit.
-            receive_slots: 512,
+            // What one turn may be late for: 100 ms of full frames at a gigabit, 5 ms of the shortest.
+            receive_slots: 8192,
             transmit_slots: 256,
             max_train_bytes: LONGEST_PACKET,
             promiscuous: false,
@@ -115,7 +124,7 @@ impl Prepared {
         let fd = socket.as_fd();
         let device = look_at(fd, settings)?;
         set_up(fd, settings)?;
-        let rings = make_rings(fd, settings, device.max_train_bytes)?;
+        let rings = make_rings(fd, settings, &device)?;
         Ok(Self { socket, device, rings })
     }
 
@@ -222,18 +231,28 @@ fn set_up(fd: BorrowedFd<'_>, settings: &Settings) -> Result<(), OpenError> {
 fn make_rings(
     fd: BorrowedFd<'_>,
     settings: &Settings,
-    train_bytes: u32,
+    device: &Device,
 ) -> Result<Rings, OpenError> {
     // The other side's trains are as long as it likes, whatever ours may be.
-    let longest = settings.max_train_bytes.min(LONGEST_PACKET).max(train_bytes);
+    let longest = settings.max_train_bytes.min(LONGEST_PACKET).max(device.max_train_bytes);
     let frame_bytes = LINK_BYTES + usize::try_from(longest).unwrap_or(usize::MAX);
     let slots = |count, bytes| {
         let ring = Geometry::new(count, bytes)?;
         Some((ring, ring.request()?))
     };
     let too_many = OpenError::Settings("the rings have more slots than a packet socket can have");
+    let long_beside = options::may_keep(fd, LONG_BYTES);
+    if long_beside {
+        options::keep_long(fd)
+            .map_err(OpenError::system("have long frames kept (PACKET_COPY_THRESH)"))?;
+    }
+    let (count, bytes) = if long_beside {
+        (settings.receive_slots, LINK_BYTES + usize::from(device.mtu).max(SHORT_PACKET))
+    } else {
+        (settings.receive_slots.div_ceil(SHORT_FOR_LONG), frame_bytes)
+    };
     let Some(((receive, for_receive), (transmit, for_transmit))) =
-        slots(settings.receive_slots, RECEIVED_AT + frame_bytes)
+        slots(count, RECEIVED_AT + bytes)
             .zip(slots(settings.transmit_slots, HEADER_BYTES + vnet::BYTES + frame_bytes))
     else {
         return Err(too_many);
@@ -246,7 +265,7 @@ fn make_rings(
     options::make_receive_ring(fd, &for_receive).map_err(refused)?;
     options::make_transmit_ring(fd, &for_transmit).map_err(refused)?;
     wakeup::allow_in_flight(fd, transmit.bytes());
-    Ok(Rings { receive, transmit })
+    Ok(Rings { receive, long_beside, transmit })
 }
 
 /// linux/if_packet.h: PACKET_FANOUT_*.

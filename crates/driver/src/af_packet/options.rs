@@ -9,9 +9,12 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use nix::sys::socket::{setsockopt, sockopt};
+
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_RX_RING: c_int = 5;
 const PACKET_STATISTICS: c_int = 6;
+const PACKET_COPY_THRESH: c_int = 7;
 const PACKET_VERSION: c_int = 10;
 const PACKET_TX_RING: c_int = 13;
 const PACKET_LOSS: c_int = 14;
@@ -90,6 +93,19 @@ pub(super) fn make_receive_ring(fd: BorrowedFd<'_>, ring: &RingRequest) -> io::R
 
 pub(super) fn make_transmit_ring(fd: BorrowedFd<'_>, ring: &RingRequest) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, PACKET_TX_RING, ring)
+}
+
+/// Whether so many octets of the kernel's memory may wait for recv(2): it takes CAP_NET_ADMIN, as hosts seldom allow enough to
+/// everybody (net.core.rmem_max).
+pub(super) fn may_keep(fd: BorrowedFd<'_>, bytes: usize) -> bool {
+    // The kernel doubles what it is told.
+    setsockopt(&fd, sockopt::RcvBufForce, &(bytes / 2)).is_ok()
+}
+
+/// What is longer than a slot is kept beside the ring, whole, and given by recv(2).
+pub(super) fn keep_long(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // The kernel asks only whether it is zero.
+    set(fd, libc::SOL_PACKET, PACKET_COPY_THRESH, &1)
 }
 
 /// Joins a group of sockets that share what comes.

@@ -8,6 +8,7 @@ use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
 use super::handed::{Device, Handed};
+use super::long::Long;
 use super::open::Settings;
 use super::options;
 use super::refused::{Refused, packet_bytes};
@@ -31,9 +32,9 @@ pub(super) const ETHERNET_BYTES: usize = 14;
 pub struct Statistics {
     /// Frames that were for this socket.
     pub received: u64,
-    /// Those of them that found no empty slot.
+    /// Those of them that found no empty slot, or were longer than one and found no room beside the ring.
     pub lost: u64,
-    /// Those that were left aside here: of another VLAN, or longer than a slot.
+    /// Those that were left aside here: of another VLAN.
     pub left_aside: u64,
 }
 
@@ -76,6 +77,7 @@ pub struct Port {
     asked: Option<usize>,
     pub(super) refused: Refused,
     pub(super) mtu: Mtu,
+    long: Long,
     /// Turns in which nothing has happened.
     idle_turns: u64,
     /// What left while a slot was used again.
@@ -84,6 +86,8 @@ pub struct Port {
     gone: bool,
     /// It was down when last looked at, and no frame has come since.
     down: bool,
+    /// That it is was told while frames were taken in.
+    was_down: bool,
 }
 
 impl Port {
@@ -128,11 +132,13 @@ impl Port {
             asked: None,
             refused: Refused::default(),
             mtu,
+            long: Long::default(),
             idle_turns: 0,
             completed: Vec::with_capacity(16),
             statistics: Statistics::default(),
             gone: false,
             down: false,
+            was_down: false,
         })
     }
 
@@ -171,6 +177,26 @@ impl Port {
         self.statistics.received += u64::from(received);
         self.statistics.lost += u64::from(lost);
         Ok(self.statistics)
+    }
+
+    /// Takes what is kept beside the ring, and hands it on if it is ours; whether it was.
+    fn receive_long(
+        &mut self,
+        is_ours: bool,
+        each: &mut dyn FnMut(Received<'_>),
+    ) -> io::Result<bool> {
+        let socket = self.opened.socket.as_fd();
+        loop {
+            match self.long.receive(socket) {
+                Ok((vnet::Arrival { trust, segment_bytes }, bytes)) if is_ours => {
+                    each(Received { bytes, trust, segment_bytes });
+                    return Ok(true);
+                }
+                // That is told once, ahead of the frames; those who sleep would be woken by it.
+                Err(nix::Error::ENETDOWN) => self.was_down = true,
+                _ => return Ok(false),
+            }
+        }
     }
 
     /// Tells what has left, and whether that was anything.
@@ -262,22 +288,28 @@ impl Driver for Port {
     }
 
     fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
-        let slots = &mut self.opened.receive;
         let mut received = 0;
         while received < budget {
-            let Some(filled) = slots.filled(self.next_in) else { break };
-            if filled.whole && !filled.of_vlan {
+            let Some(filled) = self.opened.receive.filled(self.next_in) else { break };
+            let (is_ours, is_beside) = (!filled.of_vlan, filled.beside);
+            if !is_beside && filled.whole && is_ours {
                 let vnet::Arrival { trust, segment_bytes } = vnet::read(filled.vnet);
                 each(Received { bytes: filled.bytes, trust, segment_bytes });
-            } else {
+            } else if is_ours && !is_beside {
+                self.statistics.lost += 1;
+            } else if !is_beside || !self.receive_long(is_ours, each)? {
                 self.statistics.left_aside += 1;
             }
+            let slots = &mut self.opened.receive;
             slots.give_back(self.next_in);
             self.next_in = slots.geometry().next(self.next_in);
             received += 1;
         }
         if received > 0 {
-            self.down = false;
+            self.down = std::mem::take(&mut self.was_down);
+            if self.down {
+                self.wakeup.look_later()?;
+            }
             self.idle_turns = 0;
             return Ok(received);
         }
@@ -286,6 +318,11 @@ impl Driver for Port {
 
     fn has_frames(&mut self) -> bool {
         self.opened.receive.filled(self.next_in).is_some()
+    }
+
+    fn is_filling(&mut self) -> bool {
+        let slot = self.opened.receive.geometry().ahead(self.next_in);
+        self.opened.receive.filled(slot).is_some()
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
@@ -370,6 +407,11 @@ impl Driver for Port {
             Some(self.opened.socket.as_fd())
         }
     }
+
+    fn lost(&mut self) -> Option<u64> {
+        Some(self.statistics().ok()?.lost)
+    }
+
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.wakeup.descriptors().to_vec();
         all.push(self.opened.socket.as_raw_fd());

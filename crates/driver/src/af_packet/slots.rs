@@ -28,6 +28,7 @@ pub(super) const HEADER_BYTES: usize = 32;
 
 const STATUS_KERNEL: u32 = 0;
 const STATUS_USER: u32 = 1;
+const STATUS_COPY: u32 = 1 << 1;
 const STATUS_VLAN_VALID: u32 = 1 << 4;
 const STATUS_AVAILABLE: u32 = 0;
 const STATUS_SEND_REQUEST: u32 = 1;
@@ -128,6 +129,8 @@ pub(super) struct Filled<'a> {
     pub(super) bytes: &'a [u8],
     /// Whether that is all of it.
     pub(super) whole: bool,
+    /// Whether all of it is beside the ring: it is what recv(2) gives next.
+    pub(super) beside: bool,
     /// Whether it was for a VLAN, whose tag the kernel has taken off.
     pub(super) of_vlan: bool,
 }
@@ -157,6 +160,7 @@ impl ReceiveSlots {
                 self.0.field::<u16>(slot, 24).read(),
             )
         };
+        let beside = status & STATUS_COPY != 0;
         let at = usize::from(frame_at);
         let bytes = usize::try_from(kept_bytes).ok()?;
         // What the kernel says is not doubted, but memory is not bet on it.
@@ -165,6 +169,7 @@ impl ReceiveSlots {
                 vnet: &[0; vnet::BYTES],
                 bytes: &[],
                 whole: false,
+                beside,
                 of_vlan: false,
             });
         }
@@ -178,6 +183,7 @@ impl ReceiveSlots {
             vnet,
             bytes,
             whole: kept_bytes == wire_bytes,
+            beside,
             of_vlan: status & STATUS_VLAN_VALID != 0 && tag & VLAN_NUMBER != 0,
         })
     }

@@ -311,6 +311,14 @@ impl Driver for Port {
         self.description.polls_busily || self.rings.receive.has_any()
     }
 
+    fn lost(&mut self) -> Option<u64> {
+        Some(self.statistics().ok()?.lost)
+    }
+
+    fn is_filling(&mut self) -> bool {
+        self.rings.receive.is_filling()
+    }
+
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
         self.collect();
         if !self.completed.is_empty() {

@@ -138,6 +138,12 @@ impl<T: Entry> Filled<T> {
         self.next != self.seen
     }
 
+    /// Whether the kernel has filled a quarter of the entries.
+    fn is_filling(&self) -> bool {
+        let filled = self.ring.producer().load(Ordering::Relaxed).wrapping_sub(self.next);
+        filled > self.ring.mask / 4
+    }
+
     fn take(&mut self) -> Option<T> {
         if !self.has_any() {
             return None;
@@ -215,6 +221,11 @@ impl Receive {
     /// Whether anything has come.
     pub(super) fn has_any(&mut self) -> bool {
         self.0.has_any()
+    }
+
+    /// Whether a quarter of the ring waits to be taken.
+    pub(super) fn is_filling(&self) -> bool {
+        self.0.is_filling()
     }
 
     /// The next frame, or piece of one.

@@ -165,10 +165,10 @@ fn guardian(processes: &[(String, u32)]) -> Result<u32> {
     Ok(found.context("no guardian")?.1)
 }
 
-/// This host has no other ports to connect from.
-fn take_ports(host: &Namespace) -> Result<()> {
+/// These are the ports that this host connects from.
+pub(crate) fn take_ports(host: &Namespace, ports: &RangeInclusive<u16>) -> Result<()> {
     let file = "/proc/sys/net/ipv4/ip_local_port_range";
-    let set = format!("echo {} {} >{file}", PORTS.start(), PORTS.end());
+    let set = format!("echo {} {} >{file}", ports.start(), ports.end());
     uncork_netns::run(host.command("sh").args(["-c", &set]))
 }
 
@@ -208,7 +208,7 @@ fn server_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     let hosts = Hosts::new("manyserver")?;
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
-    take_ports(&hosts.theirs)?;
+    take_ports(&hosts.theirs, &PORTS)?;
     let configuration = nginx::configuration(&scratch, PORT, WORKERS, "on");
     fs::write(scratch.path("nginx.conf"), configuration)?;
     let mut command = hosts.on_stack(find("nginx").context("no nginx")?)?;
@@ -307,7 +307,7 @@ fn client_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
     let server = kernel_nginx(&hosts, &scratch, PORT)?;
-    take_ports(&hosts.ours)?;
+    take_ports(&hosts.ours, &PORTS)?;
     let before = hosts.counted()?;
     let trial = Duration::from_secs(2);
     let (requests, mut sizes) = wrk(&hosts, &scratch, trial)?;

@@ -24,11 +24,16 @@ pub(crate) fn stat(pid: u32, more: &[&str]) -> Result<(String, Option<i32>)> {
     Ok((finished.stdout + &finished.stderr, finished.status.code()))
 }
 
-/// What it says of the connection with this port at its other end.
-fn connection(pid: u32, remote: u16) -> Result<Value> {
+/// All that it says, as a program is told it.
+pub(crate) fn report(pid: u32) -> Result<Value> {
     let (said, code) = stat(pid, &["--json"])?;
     ensure!(code == Some(0), "{said}, {code:?}");
-    let report: Value = serde_json::from_str(&said)?;
+    Ok(serde_json::from_str(&said)?)
+}
+
+/// What it says of the connection with this port at its other end.
+fn connection(pid: u32, remote: u16) -> Result<Value> {
+    let report = report(pid)?;
     let all = report["connections"].as_array().context("no connections")?;
     let is_it =
         |one: &&Value| one["remote"].as_str().is_some_and(|at| at.ends_with(&format!(":{remote}")));

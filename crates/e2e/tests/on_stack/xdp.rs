@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
 use uncork_e2e::hosts::OURS;
 use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
 
 use crate::nginx::{configuration, serving};
+use crate::stat::report;
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8080;
@@ -32,9 +32,7 @@ struct Came {
 }
 
 fn came(pid: u32) -> Result<Came> {
-    let mut command = Command::new(artifact::uncork()?);
-    let finished = run(command.args(["stack", "stat", &pid.to_string(), "--json"]), LONG)?;
-    let report: Value = serde_json::from_str(&finished.stdout).context(finished.stderr)?;
+    let report = report(pid)?;
     let by_queue = &report["by_queue"];
     let queues = by_queue["queues"].as_array().with_context(|| format!("{report}"))?;
     Ok(Came {

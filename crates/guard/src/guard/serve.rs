@@ -19,8 +19,8 @@ use crate::session::{Role, Session};
 use crate::steering::plain;
 
 /// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
-/// machine: 27 MiB with room for the longest trains.
-const RECEIVE_SLOTS: usize = 256;
+/// machine: 25 MiB.
+const RECEIVE_SLOTS: usize = 4096;
 const TRANSMIT_SLOTS: usize = 128;
 /// How often a process may open a device: their rings are memory of the kernel's.
 const OPENS: usize = 4;

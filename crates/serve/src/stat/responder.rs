@@ -132,6 +132,7 @@ impl Responder {
             addresses: self.addresses.clone(),
             age_ms: u64::try_from(now.since(self.begun).as_millis()).unwrap_or(u64::MAX),
             counts: stack.counters().into(),
+            frames_lost: None,
             by_queue: None,
         }
     }

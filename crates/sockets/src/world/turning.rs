@@ -55,6 +55,13 @@ impl World {
         happened
     }
 
+    /// For who has much to do before he waits, call by call: what comes meanwhile must find room. A thousand connections that
+    /// are accepted one after the other take as long as their requests need to fill any ring.
+    #[inline]
+    pub(crate) fn relieve(&mut self) {
+        self.links().iter_mut().for_each(Link::relieve);
+    }
+
     /// What has come is taken in, and what is to be sent leaves.
     pub(crate) fn turn_links(&mut self, pace: Pace) -> bool {
         let mut told = std::mem::take(&mut self.told);
