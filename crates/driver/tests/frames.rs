@@ -173,7 +173,7 @@ fn thousands_of_frames_of_all_lengths_find_room_while_nobody_receives() {
     }
     let link = Link::new("room");
     let mut here = link.port(Settings::new("eth0"));
-    // Since it was opened packets have become longer than its slots.
+    // As long as slots have no room for.
     for host in [&link.ours, &link.kernels] {
         host.ip("link set eth0 mtu 9000").unwrap();
     }
@@ -393,6 +393,39 @@ fn without_the_privilege_the_error_names_the_capability() {
         .args(["--exact", TEST])
         .output()
         .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// This program again, with CAP_NET_RAW and without CAP_NET_ADMIN.
+#[test]
+fn long_frames_come_whole_where_the_kernel_may_not_keep_many() {
+    const TEST: &str = "long_frames_come_whole_where_the_kernel_may_not_keep_many";
+    const AGAIN: &str = "UNCORK_TEST_AGAIN";
+    if std::env::var_os(AGAIN).is_some() {
+        let mut port = Port::open(&Settings::new("lo"), None).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for number in 0..60 {
+            socket.send_to(&[number; 60_000], "127.0.0.1:9").unwrap();
+        }
+        // Among them comes that nobody listens there.
+        let is_long = |came: &&common::Came| came.bytes.len() > 10_000;
+        let came = receive_until(&mut port, |came| came.iter().filter(is_long).count() >= 60);
+        for (number, came) in (0..).zip(came.iter().filter(is_long)) {
+            assert!(came.bytes.ends_with(&[number; 60_000]), "{number}");
+        }
+        assert_eq!(port.lost(), Some(0));
+        return;
+    }
+    if skipped(TEST) {
+        return;
+    }
+    let link = Link::new("little");
+    link.ours.ip("link set lo up").unwrap();
+    let mut command = link.ours.command("setpriv");
+    let command = command.args(["--bounding-set", "-net_admin"]).env(AGAIN, "1");
+    let again = command.arg(std::env::current_exe().unwrap()).args(["--exact", TEST]);
+    let done = again.output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -3,7 +3,7 @@
 //! To make a socket's two rings the kernel waits for a grace period of RCU each time (packet_set_ring calls
 //! synchronize_net): 5 to 30 ms in which nobody else is served, and in which the new process answers nobody. So where a process
 //! with a stack has ended while others live on, a thread makes a socket for whoever comes next. It takes as much of
-//! the kernel's memory as any (27 MiB), and goes when nobody has come for a while.
+//! the kernel's memory as any (25 MiB), and goes when nobody has come for a while.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};

@@ -96,9 +96,12 @@ pub(crate) enum Bench {
     InlineTrip,
     /// Connections that a client under uncork run --stack opens
     InlineDial,
-    /// A server with a thread for each connection under uncork run --stack
+    /// What --moderation costs clients that ask at a rate of their own
     InlineModeration,
+    /// A server with a thread for each connection under uncork run --stack
     InlineThreads,
+    /// redis with ten thousand clients under uncork run --stack
+    InlineClients,
     /// iperf3 against iperf3 under uncork run --stack
     InlineBulk,
     /// Servers under uncork run --stack with AF_XDP, against packet sockets
@@ -139,6 +142,7 @@ impl Bench {
             Self::InlineDial => "inline-dial",
             Self::InlineModeration => "inline-moderation",
             Self::InlineThreads => "inline-threads",
+            Self::InlineClients => "inline-clients",
             Self::InlineBulk => "inline-bulk",
             Self::InlinePorts => "inline-ports",
             Self::InlineCall => "inline-call",
@@ -182,6 +186,7 @@ impl Bench {
             Self::InlineDial => inline::dial::run(bed),
             Self::InlineModeration => inline::moderation::run(bed),
             Self::InlineThreads => inline::threads::run(bed),
+            Self::InlineClients => inline::clients::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
             Self::InlinePorts => inline::ports::run(bed),
             Self::InlineCall => inline::call::run(bed),

@@ -92,10 +92,15 @@ pub(crate) fn ask(
     rate(&text).with_context(|| format!("understanding redis-benchmark, which says {text:?}"))
 }
 
-/// The second column of the line after the heading.
+/// Requests a second: the second column of the line after the heading.
 pub(crate) fn rate(csv: &str) -> Option<f64> {
+    column(csv, 1)
+}
+
+/// A column of the line after the heading, counted from zero.
+pub(crate) fn column(csv: &str, at: usize) -> Option<f64> {
     let line = csv.lines().find(|line| !line.starts_with("\"test\""))?;
-    line.split(',').nth(1)?.trim_matches('"').parse().ok()
+    line.split(',').nth(at)?.trim_matches('"').parse().ok()
 }
 
 /// GET and SET with one connection, with fifty, and sixteen requests at once.

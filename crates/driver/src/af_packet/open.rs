@@ -21,7 +21,7 @@ pub(super) const LINK_BYTES: usize = 18;
 /// header, an address and room for the link layer, aligned, and the vnet header (tpacket_rcv).
 pub(super) const RECEIVED_AT: usize = 80 + vnet::BYTES;
 
-/// What is no longer comes in a slot, whatever the MTU: with all that stands before it, 4 KiB but for a line of memory.
+/// What is no longer comes in a slot, whatever the MTU is: with all that stands before it, 4 KiB but for a line of memory.
 const SHORT_PACKET: usize = 3900;
 /// So many of those slots take the memory of one with room for the longest train.
 const SHORT_FOR_LONG: usize = 16;
@@ -57,8 +57,8 @@ pub struct Fanout {
 pub struct Settings {
     /// Its name.
     pub device: String,
-    /// Slots to receive into, at least so many, of 4 KiB or the device's MTU. What is longer, trains of segments that is,
-    /// the kernel keeps beside them. Where that takes a privilege that nobody has (CAP_NET_ADMIN), each slot has room for the
+    /// Slots to receive into, at least so many, of 4 KiB. What is longer, trains of segments by and large, the kernel keeps beside
+    /// them. Where that takes a privilege that nobody has (CAP_NET_ADMIN), each slot has room for the
     /// longest train, and there is one for 16 of these.
     pub receive_slots: usize,
     /// Slots to send from.
@@ -247,7 +247,7 @@ fn make_rings(
             .map_err(OpenError::system("have long frames kept (PACKET_COPY_THRESH)"))?;
     }
     let (count, bytes) = if long_beside {
-        (settings.receive_slots, LINK_BYTES + usize::from(device.mtu).max(SHORT_PACKET))
+        (settings.receive_slots, LINK_BYTES + SHORT_PACKET)
     } else {
         (settings.receive_slots.div_ceil(SHORT_FOR_LONG), frame_bytes)
     };
