@@ -4,6 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nix::errno::Errno;
 
@@ -83,8 +85,10 @@ pub(crate) struct Happened {
 }
 
 /// A set.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Set {
+    /// Its own for as long as it is open: its descriptor's number comes again.
+    serial: u64,
     /// Members that may have something to tell.
     ready: VecDeque<Candidate>,
     members: usize,
@@ -92,6 +96,20 @@ pub(crate) struct Set {
     told_by_stack: u32,
     /// How it is shown to the kernel, if somebody waits for it as for a descriptor.
     shown: Option<Shown>,
+}
+
+impl Set {
+    fn new() -> Self {
+        /// How many there were, in all of the process's parts.
+        static SERIALS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            serial: SERIALS.fetch_add(1, Relaxed),
+            ready: VecDeque::new(),
+            members: 0,
+            told_by_stack: 0,
+            shown: None,
+        }
+    }
 }
 
 /// The kernel gives descriptors out, the lowest first: nobody chooses them so that they meet, and each event is looked up
@@ -137,6 +155,11 @@ impl Sets {
         self.all.contains_key(&set)
     }
 
+    /// What tells a set from those that had its number before it.
+    pub(crate) fn serial(&self, set: RawFd) -> Option<u64> {
+        self.all.get(&set).map(|set| set.serial)
+    }
+
     pub(crate) fn add(
         &mut self,
         set: RawFd,
@@ -155,7 +178,7 @@ impl Sets {
         let ticket = ticket(&mut self.tickets);
         let watch = Watch { set, fd, events, data, edge: true, queued: Some(ticket) };
         socket.watches.push(watch);
-        let set = self.all.entry(set).or_default();
+        let set = self.all.entry(set).or_insert_with(Set::new);
         set.members += 1;
         set.ready.push_back(Candidate { slot, fd, ticket });
         Ok(())
@@ -176,7 +199,11 @@ impl Sets {
         if watch.queued.is_none() {
             let ticket = ticket(&mut self.tickets);
             watch.queued = Some(ticket);
-            self.all.entry(set).or_default().ready.push_back(Candidate { slot, fd, ticket });
+            self.all.entry(set).or_insert_with(Set::new).ready.push_back(Candidate {
+                slot,
+                fd,
+                ticket,
+            });
         }
         Ok(())
     }
@@ -280,13 +307,13 @@ impl Sets {
     }
 
     pub(crate) fn show(&mut self, set: RawFd, shown: Shown) {
-        self.all.entry(set).or_default().shown = Some(shown);
+        self.all.entry(set).or_insert_with(Set::new).shown = Some(shown);
         self.shown.push(set);
     }
 
     /// Whoever waits for this set makes turns from now on.
     pub(crate) fn adopt(&mut self, set: RawFd) {
-        self.all.entry(set).or_default();
+        self.all.entry(set).or_insert_with(Set::new);
     }
 
     /// What is to be told of a member if `ready` is what holds of it now. One that is told by level stays

@@ -35,6 +35,7 @@ mod dying;
 mod ending;
 mod epoll;
 pub mod errno;
+mod eye;
 mod fast_open;
 mod given;
 mod handing;

@@ -147,6 +147,11 @@ impl Link {
         }
     }
 
+    /// Its place among the links, of which none is ever taken away.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Whether an instance has its connections, and sees to what becomes of them when this process dies.
     pub(crate) fn is_attached(&self) -> bool {
         matches!(self.side, Side::Attached(_))

@@ -29,6 +29,18 @@ pub trait Outside: Sync {
     /// As the call has them.
     fn poll(&self, fds: &mut [libc::pollfd], limit: Option<Duration>) -> Result<usize, Errno>;
 
+    /// epoll_pwait2(2), made by libc in the same way.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them; ENOSYS where there is none.
+    fn wait(
+        &self,
+        set: RawFd,
+        into: &mut [libc::epoll_event],
+        limit: Option<Duration>,
+    ) -> Result<usize, Errno>;
+
     /// From now on the calling thread has these signals blocked, and no others; gives those that were.
     fn block(&self, signals: &libc::sigset_t) -> libc::sigset_t;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use crate::bell::{self, Bell};
+use crate::eye::{self, What};
 use crate::outside::{Outside, Tried};
 use crate::parts::Parts;
 use crate::sleepers::For;
@@ -295,7 +296,7 @@ impl<O: Outside> Sockets<O> {
             let woken = if self.outside.was_interrupted() {
                 Err(Errno::EINTR)
             } else {
-                self.outside.poll(&mut fds, limit)
+                self.watch(bell, &rest, (&mut fds, kernel), limit)
             };
             if woken.is_err() || fds[kernel].revents != 0 {
                 bell::silence(bell);
@@ -323,6 +324,51 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// Sleeps on these, by the thread's eye if that sees them: the first are the program's, which may be the set that is waited
+    /// for; then comes the bell, and the rest.
+    fn watch(
+        &self,
+        bell: &Bell,
+        rest: &Rest,
+        (fds, kernels): (&mut [libc::pollfd], usize),
+        limit: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        if rest.places != 1 || kernels != usize::from(rest.set.is_some()) {
+            return self.outside.poll(fds, limit);
+        }
+        let kernel = fds[..kernels].iter().map(|one| one.fd).zip(rest.set.map(What::Set));
+        let own = rest.all().map(|(fd, wakes)| (fd, What::Own(wakes)));
+        let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
+        let enter = |set, fd, number| self.outside.enter(set, fd, number);
+        let Some(eye) = bell.eye().and_then(|mut eye| eye.look(wanted, enter)) else {
+            return self.outside.poll(fds, limit);
+        };
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; eye::MOST];
+        let woken = self.outside.wait(eye, &mut events, limit);
+        match woken {
+            Ok(count) => {
+                fds.iter_mut().for_each(|one| one.revents = 0);
+                for event in &events[..count.min(eye::MOST)] {
+                    let (number, events) = (event.u64, event.events);
+                    let one = usize::try_from(number).ok().and_then(|at| fds.get_mut(at));
+                    // The same bits as poll(2) has.
+                    if let (Some(one), Ok(events)) = (one, i16::try_from(events)) {
+                        one.revents = events;
+                    }
+                }
+                woken
+            }
+            Err(Errno::EINTR) => woken,
+            // An old kernel, or a program that closes what is not its own.
+            Err(_) => {
+                if let Some(mut eye) = bell.eye() {
+                    eye.be_blind();
+                }
+                self.outside.poll(fds, limit)
+            }
+        }
+    }
+
     /// Does what is to be done for what has woken somebody, but for the turns.
     fn deal_with(&self, parts: Parts, rest: &Rest, fds: &[libc::pollfd]) {
         for ((_, wakes), one) in rest.all().zip(fds) {
@@ -330,9 +376,9 @@ impl<O: Outside> Sockets<O> {
                 continue;
             }
             match wakes {
-                Wakes::Device => {}
+                Wakes::Device(_) => {}
                 Wakes::Ways => self.in_each(parts, World::hear_ways),
-                Wakes::Host => self.in_each(parts, |world| world.look_at_host(&self.outside)),
+                Wakes::Host(_) => self.in_each(parts, |world| world.look_at_host(&self.outside)),
                 Wakes::Requests => self.outside.answer_children(),
             }
         }

@@ -35,6 +35,10 @@ use crate::tick::Tick;
 /// What a thread needs to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
+    /// How many parts it sleeps on.
+    pub(crate) places: usize,
+    /// The set that it waits for, by the number that tells that one from others of the same descriptor.
+    pub(crate) set: Option<u64>,
     /// What wakes it.
     fds: Vec<(RawFd, Wakes)>,
     /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
@@ -46,12 +50,12 @@ pub(crate) struct Rest {
 /// What is to be done when a descriptor has woken somebody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
-    /// A turn.
-    Device,
+    /// A turn: of the link of this number.
+    Device(usize),
     /// The kernel has news of neighbours: [`World::hear_ways`].
     Ways,
-    /// The privileged half is gone, perhaps: [`World::look_at_host`].
-    Host,
+    /// The privileged half is gone, perhaps: [`World::look_at_host`]. How often it has been.
+    Host(u32),
     /// A child asks for a connection: [`crate::Sockets::answer_children`].
     Requests,
 }
@@ -67,7 +71,7 @@ impl Rest {
     }
 
     /// All that wakes it.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Wakes)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (RawFd, Wakes)> + Clone {
         self.fds.iter().copied()
     }
 }
@@ -114,6 +118,8 @@ pub(crate) struct World {
     pub(crate) mark: u64,
     /// When the process's stack began.
     pub(crate) begun: std::time::Instant,
+    /// How often the privileged half was found gone.
+    pub(crate) hosts_gone: u32,
     /// The instance is gone, and listeners were on its stack.
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
@@ -170,6 +176,7 @@ impl World {
             glances: 0,
             mark,
             begun: std::time::Instant::now(),
+            hosts_gone: 0,
             lost: None,
             shared: Vec::new(),
             fast_open: fast_open::Settings::default(),
@@ -304,6 +311,10 @@ impl World {
         // A handler that has jumped out of an earlier sleep has left it there.
         self.woken(bell);
         let part = self.table.part();
+        rest.places += 1;
+        if let For::Set(set) = &waits_for {
+            rest.set = self.sets.serial(*set);
+        }
         self.sleepers.add(bell, waits_for, part);
         // What these find rings the bell, if there is something for who is about to sleep.
         self.leave_neglected();
@@ -355,7 +366,8 @@ impl World {
         let (mut fds, mut due) = (Vec::new(), None);
         for link in self.links() {
             let (more, limit) = link.wakes();
-            fds.extend(more.into_iter().flatten().map(|fd| (fd, Wakes::Device)));
+            let wakes = Wakes::Device(link.number());
+            fds.extend(more.into_iter().flatten().map(|fd| (fd, wakes)));
             due = [due, limit].into_iter().flatten().min();
         }
         let limits = [
@@ -367,7 +379,7 @@ impl World {
         let others = [
             (self.requests.as_ref().map(Requests::fd), Wakes::Requests),
             (self.ways.as_ref().map(|ways| ways.as_fd().as_raw_fd()), Wakes::Ways),
-            (self.host.wakes(), Wakes::Host),
+            (self.host.wakes(), Wakes::Host(self.hosts_gone)),
         ];
         fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
         (fds, limits.into_iter().flatten().min())
@@ -431,6 +443,7 @@ impl World {
     /// they still can with a reset, and listeners are the kernel's alone.
     pub(crate) fn look_at_host(&mut self, outside: &impl Outside) {
         if self.host.is_gone() {
+            self.hosts_gone += 1;
             self.ports = Ports::default();
             self.abandon_links("the guardian has ended");
         } else if self.host.is_to_be_left() {

@@ -110,6 +110,21 @@ impl Outside for Process {
         usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
     }
 
+    fn wait(
+        &self,
+        set: RawFd,
+        into: &mut [libc::epoll_event],
+        limit: Option<Duration>,
+    ) -> Result<usize, Errno> {
+        let limit = limit.map(linux::timespec);
+        let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
+        let most = libc::c_int::try_from(into.len()).unwrap_or(libc::c_int::MAX);
+        let events = into.as_mut_ptr();
+        // SAFETY: the kernel writes at most as many events as the slice has, and the time lives as long as the call.
+        let ready = unsafe { real::epoll_pwait2()(set, events, most, limit, core::ptr::null()) };
+        usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
+    }
+
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno> {
         // SAFETY: the kernel writes at most as many events as the slice has.
         unsafe { raw!(SYS_epoll_wait, set, into.as_mut_ptr(), into.len(), 0) }.map_err(errno)
