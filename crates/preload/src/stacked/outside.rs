@@ -118,7 +118,7 @@ impl Outside for Process {
     ) -> Result<usize, Errno> {
         let limit = limit.map(linux::timespec);
         let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
-        let most = libc::c_int::try_from(into.len()).unwrap_or(libc::c_int::MAX);
+        let most = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         let events = into.as_mut_ptr();
         // SAFETY: the kernel writes at most as many events as the slice has, and the time lives as long as the call.
         let ready = unsafe { real::epoll_pwait2()(set, events, most, limit, core::ptr::null()) };
