@@ -5,7 +5,7 @@
 //! long as all that the stack does for a request. So those of a thread that has wanted the same ones often are put into a
 //! set of the kernel's, where they stay.
 
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -88,8 +88,14 @@ impl Eye {
         if is_worth_it { self.open(enter) } else { None }
     }
 
-    /// It does not see here.
-    pub(crate) fn be_blind(&mut self) {
+    /// It does not see here. If its descriptor is none any more, somebody has closed it, and its number may be his by now.
+    pub(crate) fn be_blind(&mut self, why: Errno) {
+        if why == Errno::EBADF
+            && let Some(set) = self.set.take()
+        {
+            let _ = set.into_raw_fd();
+            ALL.fetch_sub(1, Relaxed);
+        }
         self.shut();
         self.is_blind = true;
     }

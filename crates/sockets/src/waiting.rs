@@ -360,9 +360,9 @@ impl<O: Outside> Sockets<O> {
             }
             Err(Errno::EINTR) => woken,
             // An old kernel, or a program that closes what is not its own.
-            Err(_) => {
+            Err(why) => {
                 if let Some(mut eye) = bell.eye() {
-                    eye.be_blind();
+                    eye.be_blind(why);
                 }
                 self.outside.poll(fds, limit)
             }
