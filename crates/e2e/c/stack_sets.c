@@ -1,6 +1,7 @@
 /* Sets that a socket is a member of since before it is connected or listens. */
 #include "far.h"
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 
 static struct sockaddr_storage there;
@@ -218,6 +219,37 @@ static void forked(void)
     close(set);
 }
 
+static void *waits_often(void *set)
+{
+    for (int at = 0; at < 40; at++)
+        told((int)(long)set, 2);
+    told((int)(long)set, 5000);
+    return NULL;
+}
+
+/* A thread sleeps on a set as it often has; another one closes that, and then rings. What it is told then is its own affair. */
+static void closed_while_somebody_sleeps(void)
+{
+    int set = epoll_create1(0), bell = eventfd(0, EFD_NONBLOCK);
+    far_listens();
+    int fd = made();
+    printf("closed: entered %s", enters(set, fd, EPOLLIN, 4));
+    printf(" %s, connect %s", enters(set, bell, EPOLLIN, 5), result(connects(fd)));
+    pthread_t thread = start(waits_often, set);
+    sleep_ms(300);
+    close(set);
+    eventfd_write(bell, 1);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 2;
+    int late = pthread_timedjoin_np(thread, NULL, &until);
+    printf(", woken %s\n", late ? "never" : "at once");
+    if (late)
+        pthread_join(thread, NULL);
+    close(bell);
+    over(fd);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -229,5 +261,6 @@ int main(int count, char **arguments)
     several();
     listens();
     forked();
+    closed_while_somebody_sleeps();
     return 0;
 }

@@ -26,6 +26,9 @@ pub use sleep::{Interest, Watch};
 /// Frames that are taken in before the program has its turn: enough to make batches of, few enough
 /// that the oldest does not wait for long (a quarter of a millisecond at two microseconds each).
 const FRAMES_A_TURN: usize = 128;
+/// So often in one turn, if there would soon be no room for more; and in a call that makes no turn.
+const BATCHES_A_TURN: usize = 16;
+const BATCHES_A_CALL: usize = 4;
 /// Without ever sleeping, the program's descriptors are still looked at, once in so many turns.
 const TURNS_BETWEEN_LOOKS: u32 = 64;
 /// When a device took nothing more and may not say when it does again.
@@ -193,14 +196,15 @@ impl<D: Driver> Engine<D> {
     }
 
     fn turn_so(&mut self, program: &mut impl Program, how: Turn) -> io::Result<bool> {
-        let now = (self.clock)();
+        let mut now = (self.clock)();
         self.turned = now;
         let (driver, stack) = (&mut self.driver, &mut self.stack);
         let mut happened = false;
         // Who sleeps on completions is woken by frames, too.
         let may_wait = how != Turn::Whole && !self.full && !stack.awaits_completion();
         if !may_wait || !self.moderation.holds(now) || driver.is_filling() {
-            let came = take_in(driver, stack, now)?;
+            let came = take_in(driver, stack, (&mut self.clock, &mut now), BATCHES_A_TURN)?;
+            self.turned = now;
             happened = came > 0;
             // What was left for the next turn has waited already.
             if happened && came < FRAMES_A_TURN {
@@ -241,7 +245,8 @@ impl<D: Driver> Engine<D> {
             return Ok(());
         }
         self.turned = (self.clock)();
-        take_in(&mut self.driver, &mut self.stack, self.turned).map(drop)
+        let time = (&mut self.clock, &mut self.turned);
+        take_in(&mut self.driver, &mut self.stack, time, BATCHES_A_CALL).map(drop)
     }
 
     /// Hands over what may leave, ahead of a turn, for who has given the stack something that somebody waits for. Not if
@@ -404,14 +409,22 @@ impl<D: Driver> Engine<D> {
     }
 }
 
-/// Takes in frames for one turn, and more of them while what comes meanwhile might find no room; how many they were.
-fn take_in<D: Driver>(driver: &mut D, stack: &mut Stack, now: Instant) -> io::Result<usize> {
+/// Takes in frames, and more of them while what comes meanwhile might find no room; how many they were. Whoever sends without
+/// an end gets no more than so many batches of them taken in: something is to be sent, too.
+fn take_in<D: Driver>(
+    driver: &mut D,
+    stack: &mut Stack,
+    (clock, now): (&mut Clock, &mut Instant),
+    batches: usize,
+) -> io::Result<usize> {
     let mut came = 0;
-    loop {
-        let taken = driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(now, &frame))?;
+    for batch in 1..=batches {
+        let taken = driver.receive(FRAMES_A_TURN, &mut |frame| stack.handle_frame(*now, &frame))?;
         came += taken;
-        if taken < FRAMES_A_TURN || !driver.is_filling() {
-            return Ok(came);
+        if taken < FRAMES_A_TURN || batch == batches || !driver.is_filling() {
+            break;
         }
+        *now = clock();
     }
+    Ok(came)
 }

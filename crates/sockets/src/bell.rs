@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno;
 use uncork_high::Event;
@@ -20,7 +20,7 @@ pub(crate) struct OneBell {
     /// Where its thread sleeps, and makes the turns when something comes.
     asleep: AtomicParts,
     /// Its thread's.
-    eye: Mutex<Eye>,
+    pub(crate) eye: Eye,
 }
 
 /// Every bell of the process.
@@ -49,7 +49,7 @@ pub(crate) fn mine(process: u32) -> Result<Bell, Errno> {
 
 pub(crate) fn make() -> Result<Bell, Errno> {
     let event = Event::new().map_err(errno::of)?;
-    let bell = Arc::new(OneBell { event, asleep: AtomicParts::default(), eye: Mutex::default() });
+    let bell = Arc::new(OneBell { event, asleep: AtomicParts::default(), eye: Eye::new() });
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|bell| bell.strong_count() > 0);
     all.push(Arc::downgrade(&bell));
@@ -59,21 +59,13 @@ pub(crate) fn make() -> Result<Bell, Errno> {
 /// The descriptors of all bells, and of what their threads see by.
 pub(crate) fn descriptors() -> Vec<RawFd> {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let of = |bell: Bell| {
-        let eye = bell.eye.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd();
-        [Some(bell.as_raw_fd()), eye]
-    };
+    let of = |bell: Bell| [Some(bell.as_raw_fd()), bell.eye.as_raw_fd()];
     all.iter().filter_map(Weak::upgrade).flat_map(of).flatten().collect()
 }
 
 impl OneBell {
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.event.as_raw_fd()
-    }
-
-    /// What the thread sees by, unless a handler runs on top of that.
-    pub(crate) fn eye(&self) -> Option<MutexGuard<'_, Eye>> {
-        self.eye.try_lock().ok()
     }
 
     /// Its thread is about to sleep there.

@@ -6,8 +6,9 @@
 //! set of the kernel's, where they stay.
 
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -21,9 +22,10 @@ const OFTEN: u32 = 16;
 const FEWEST: usize = 3;
 /// More are not seen.
 pub(crate) const MOST: usize = 12;
-/// Threads that have one at the most. The kernel bounds the ways in which what wakes one set wakes others (500 from one set to
-/// others: path_limits of fs/eventpoll.c), and the program would be told when it enters something in its own.
-const EYES: usize = 64;
+/// Threads that have one at the most. The kernel bounds the ways in which what wakes one set wakes others (500 from a set to
+/// others, 50 from one that is two sets deep, 10 from there: path_limits of fs/eventpoll.c), and the program would be told when it
+/// enters something in its own.
+const EYES: usize = 10;
 
 /// How many there are.
 static ALL: AtomicUsize = AtomicUsize::new(0);
@@ -42,8 +44,16 @@ pub(crate) enum What {
 }
 
 /// A thread's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Eye {
+    /// Of no use to a handler that runs on top of its thread's look, nor to a child of fork.
+    state: Mutex<State>,
+    /// The set's descriptor, for whoever must not wait for the other one; -1: none.
+    fd: AtomicI32,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// Once it is worth it.
     set: Option<OwnedFd>,
     /// What is in it, each under its place here.
@@ -57,84 +67,103 @@ pub(crate) struct Eye {
 
 impl Drop for Eye {
     fn drop(&mut self) {
-        self.shut();
+        if self.state.get_mut().is_ok_and(|state| state.set.is_some()) {
+            one_less();
+        }
     }
 }
 
+/// In the child of fork, whose threads have none.
+pub(crate) fn forget_all() {
+    ALL.store(0, Relaxed);
+}
+
+fn one_less() {
+    let _ = ALL.fetch_update(Relaxed, Relaxed, |all| all.checked_sub(1));
+}
+
 impl Eye {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::default(), fd: AtomicI32::new(-1) }
+    }
+
     /// What sees all these, if they were wanted often. `enter` is told of the set, and of each that it is to see with the
     /// number that tells of it.
     pub(crate) fn look(
-        &mut self,
+        &self,
         wanted: impl Iterator<Item = Wanted> + Clone,
         enter: impl FnMut(RawFd, RawFd, u64) -> Result<(), Errno>,
     ) -> Option<RawFd> {
-        if self.is_blind {
+        let mut guard = self.state.try_lock().ok()?;
+        let state = &mut *guard;
+        if state.is_blind {
             return None;
         }
-        if let Some(set) = &self.set
-            && self.sees.iter().copied().eq(wanted.clone())
+        if let Some(set) = &state.set
+            && state.sees.iter().copied().eq(wanted.clone())
         {
-            self.times = 0;
+            state.times = 0;
             return Some(set.as_raw_fd());
         }
-        if !self.wanted.iter().copied().eq(wanted.clone()) {
-            self.wanted.clear();
-            self.wanted.extend(wanted);
-            self.times = 0;
+        if !state.wanted.iter().copied().eq(wanted.clone()) {
+            state.wanted.clear();
+            state.wanted.extend(wanted);
+            state.times = 0;
         }
-        self.times += 1;
-        let is_worth_it = self.times >= OFTEN && (FEWEST..=MOST).contains(&self.wanted.len());
-        if is_worth_it { self.open(enter) } else { None }
+        state.times += 1;
+        let is_worth_it = state.times >= OFTEN && (FEWEST..=MOST).contains(&state.wanted.len());
+        if is_worth_it { self.open(state, enter) } else { None }
     }
 
-    /// It does not see here. If its descriptor is none any more, somebody has closed it, and its number may be his by now.
-    pub(crate) fn be_blind(&mut self, why: Errno) {
-        if why == Errno::EBADF
-            && let Some(set) = self.set.take()
-        {
-            let _ = set.into_raw_fd();
-            ALL.fetch_sub(1, Relaxed);
+    /// It does not see here. Unless the kernel has no such call, its descriptor may be none any more: somebody has closed it,
+    /// and its number may be his by now.
+    pub(crate) fn be_blind(&self, why: Errno) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        state.is_blind = true;
+        self.fd.store(-1, SeqCst);
+        if let Some(set) = state.set.take() {
+            one_less();
+            if why != Errno::ENOSYS {
+                let _ = set.into_raw_fd();
+            }
         }
-        self.shut();
-        self.is_blind = true;
     }
 
     pub(crate) fn as_raw_fd(&self) -> Option<RawFd> {
-        self.set.as_ref().map(|set| set.as_raw_fd())
+        Some(self.fd.load(SeqCst)).filter(|fd| *fd >= 0)
     }
 
     fn open(
-        &mut self,
+        &self,
+        state: &mut State,
         mut enter: impl FnMut(RawFd, RawFd, u64) -> Result<(), Errno>,
     ) -> Option<RawFd> {
-        self.shut();
+        self.fd.store(-1, SeqCst);
+        if state.set.take().is_some() {
+            one_less();
+        }
         if ALL.fetch_add(1, Relaxed) >= EYES {
-            ALL.fetch_sub(1, Relaxed);
-            self.is_blind = true;
+            one_less();
+            state.is_blind = true;
             return None;
         }
         let made = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).and_then(|set| {
             let set = high(set.0);
-            for (number, (fd, _)) in (0..).zip(&self.wanted) {
+            self.fd.store(set.as_raw_fd(), SeqCst);
+            for (number, (fd, _)) in (0..).zip(&state.wanted) {
                 enter(set.as_raw_fd(), *fd, number)?;
             }
             Ok(set)
         });
         let Ok(set) = made else {
-            ALL.fetch_sub(1, Relaxed);
-            self.is_blind = true;
+            self.fd.store(-1, SeqCst);
+            one_less();
+            state.is_blind = true;
             return None;
         };
-        self.sees.clone_from(&self.wanted);
-        self.times = 0;
-        Some(self.set.insert(set).as_raw_fd())
-    }
-
-    fn shut(&mut self) {
-        if self.set.take().is_some() {
-            ALL.fetch_sub(1, Relaxed);
-        }
+        state.sees.clone_from(&state.wanted);
+        state.times = 0;
+        Some(state.set.insert(set).as_raw_fd())
     }
 }
 
@@ -146,7 +175,7 @@ mod tests {
         [(5, What::Set(1)), (300, What::Bell), (301, What::Own(Wakes::Device(0)))];
 
     /// What is entered in the kernel's place.
-    fn look(eye: &mut Eye, wanted: &[Wanted], entered: &mut Vec<(RawFd, u64)>) -> bool {
+    fn look(eye: &Eye, wanted: &[Wanted], entered: &mut Vec<(RawFd, u64)>) -> bool {
         let enter = |_, fd, number| {
             entered.push((fd, number));
             Ok(())
@@ -156,40 +185,40 @@ mod tests {
 
     #[test]
     fn what_is_wanted_often_is_seen_and_each_is_told_by_its_place() {
-        let (mut eye, mut entered) = (Eye::default(), Vec::new());
+        let (eye, mut entered) = (Eye::new(), Vec::new());
         for _ in 1..OFTEN {
-            assert!(!look(&mut eye, &THREE, &mut entered));
+            assert!(!look(&eye, &THREE, &mut entered));
         }
-        assert!(look(&mut eye, &THREE, &mut entered));
+        assert!(look(&eye, &THREE, &mut entered));
         assert_eq!(entered, [(5, 0), (300, 1), (301, 2)]);
         for _ in 0..100 {
-            assert!(look(&mut eye, &THREE, &mut entered));
+            assert!(look(&eye, &THREE, &mut entered));
         }
         assert_eq!(entered.len(), 3, "they stay there");
     }
 
     #[test]
     fn another_one_of_the_same_number_is_another() {
-        let (mut eye, mut entered) = (Eye::default(), Vec::new());
-        while !look(&mut eye, &THREE, &mut entered) {}
+        let (eye, mut entered) = (Eye::new(), Vec::new());
+        while !look(&eye, &THREE, &mut entered) {}
         let mut others = [THREE; 3];
         others[0][0].1 = What::Set(2);
         others[1][2].1 = What::Own(Wakes::Device(1));
         others[2][2].1 = What::Own(Wakes::Host(0));
         for other in others {
-            assert!(!look(&mut eye, &other, &mut entered), "{other:?}");
-            assert!(look(&mut eye, &THREE, &mut entered), "what is still wanted now and then");
+            assert!(!look(&eye, &other, &mut entered), "{other:?}");
+            assert!(look(&eye, &THREE, &mut entered), "what is still wanted now and then");
         }
         assert_eq!(entered.len(), 3);
-        while !look(&mut eye, &others[0], &mut entered) {}
+        while !look(&eye, &others[0], &mut entered) {}
         assert_eq!(entered.len(), 6, "all anew");
-        assert!(!look(&mut eye, &THREE, &mut entered), "these are in there no more");
+        assert!(!look(&eye, &THREE, &mut entered), "these are in there no more");
     }
 
     #[test]
     fn few_are_not_worth_it_and_what_the_kernel_refuses_is_not_tried_again() {
-        let (mut eye, mut entered) = (Eye::default(), Vec::new());
-        assert!((0..100).all(|_| !look(&mut eye, &THREE[..2], &mut entered)));
+        let (eye, mut entered) = (Eye::new(), Vec::new());
+        assert!((0..100).all(|_| !look(&eye, &THREE[..2], &mut entered)));
         let mut tried = 0;
         for _ in 0..100 {
             let refuse = |_, _, _| {

@@ -404,6 +404,7 @@ impl<O: Outside> Sockets<O> {
         self.process.store(std::process::id(), Relaxed);
         parts::forget_others();
         self.dying.forget();
+        eye::forget_all();
         for (part, world) in self.all().zip(&mut held.worlds) {
             self.share(part).keeper.forget();
             if let Some(world) = world.as_mut() {

@@ -60,6 +60,7 @@ impl World {
         self.let_go_all(Instant::now() + PATIENCE);
         self.abandon_links(WHY);
         self.host.quit();
+        self.hosts_gone += 1;
     }
 
     /// Handshakes that are under way are ended, as far as their peers answer soon: the kernel cannot go on with one.

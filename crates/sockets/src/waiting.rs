@@ -340,7 +340,7 @@ impl<O: Outside> Sockets<O> {
         let own = rest.all().map(|(fd, wakes)| (fd, What::Own(wakes)));
         let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
         let enter = |set, fd, number| self.outside.enter(set, fd, number);
-        let Some(eye) = bell.eye().and_then(|mut eye| eye.look(wanted, enter)) else {
+        let Some(eye) = bell.eye.look(wanted, enter) else {
             return self.outside.poll(fds, limit);
         };
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; eye::MOST];
@@ -361,9 +361,7 @@ impl<O: Outside> Sockets<O> {
             Err(Errno::EINTR) => woken,
             // An old kernel, or a program that closes what is not its own.
             Err(why) => {
-                if let Some(mut eye) = bell.eye() {
-                    eye.be_blind(why);
-                }
+                bell.eye.be_blind(why);
                 self.outside.poll(fds, limit)
             }
         }

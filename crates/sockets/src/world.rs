@@ -246,6 +246,8 @@ impl World {
 
     /// A set is closed: its number may come again, and mean another one.
     pub(crate) fn forget_set(&mut self, set: RawFd) {
+        // Who sleeps on it looks again: he may be woken by another set of the kernel's, which this one leaves when it is closed.
+        self.wake_set(set);
         if self.sets.forget_set(set) {
             for (_, socket) in self.table.iter() {
                 socket.watches.retain(|watch| !watch.is_of(set));
@@ -313,7 +315,8 @@ impl World {
         let part = self.table.part();
         rest.places += 1;
         if let For::Set(set) = &waits_for {
-            rest.set = self.sets.serial(*set);
+            // Others see through one that is shown already: there are bounds to that.
+            rest.set = self.sets.serial(*set).filter(|_| !self.sets.is_shown(*set));
         }
         self.sleepers.add(bell, waits_for, part);
         // What these find rings the bell, if there is something for who is about to sleep.

@@ -74,11 +74,12 @@ impl Geometry {
         if slot + 1 == self.slots() { 0 } else { slot + 1 }
     }
 
-    /// A slot that is a quarter to three eighths of the ring ahead of this one: the same for an eighth of the ring, so that
-    /// who looks at it often looks at the same line of memory.
-    pub(super) fn ahead(&self, slot: usize) -> usize {
-        let step = (self.slots() / 8).max(1);
-        (slot / step + 3) * step % self.slots()
+    /// Slots ahead of this one, by a quarter to three eighths of the ring, and by 64 to 96 or as far: the same ones for some of
+    /// those behind it, so that who looks at them often looks at the same lines of memory.
+    pub(super) fn ahead(&self, slot: usize) -> (usize, usize) {
+        let far = (self.slots() / 8).max(1);
+        let at = |step: usize| (slot / step + 3) * step % self.slots();
+        (at(far), at(far.min(32)))
     }
 
     /// As the kernel wants to be told; nothing if a number is too large for it.
@@ -118,14 +119,13 @@ mod tests {
         let ring = Geometry::new(512, 65_650).unwrap();
         let slots = ring.slots();
         for slot in 0..slots {
-            let distance = (ring.ahead(slot) + slots - slot) % slots;
-            assert!(
-                (slots / 8..=slots / 2).contains(&distance),
-                "{distance} from {slot} of {slots}"
-            );
+            let (far, near) = ring.ahead(slot);
+            let [far, near] = [far, near].map(|ahead| (ahead + slots - slot) % slots);
+            assert!((slots / 8..=slots / 2).contains(&far), "{far} from {slot} of {slots}");
+            assert!((32..=128).contains(&near), "{near} from {slot} of {slots}");
         }
         let different: std::collections::BTreeSet<_> =
-            (0..slots).map(|at| ring.ahead(at)).collect();
+            (0..slots).map(|at| ring.ahead(at).0).collect();
         assert!(different.len() <= 9, "{different:?}");
     }
 

@@ -1,9 +1,10 @@
 //! Frames that are longer than a slot of the receive ring, which the kernel keeps beside it (PACKET_COPY_THRESH): trains of
 //! segments, by and large. Were each slot to have room for one, there would be few.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use nix::sys::socket::{MsgFlags, recv};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::open::{LINK_BYTES, LONGEST_PACKET};
 use crate::vnet::{self, Arrival};
@@ -16,15 +17,16 @@ pub(super) struct Long {
 }
 
 impl Long {
-    /// The oldest frame that is beside the ring, which the oldest slot that says so is about. None if the kernel does not
-    /// give it, which does not happen as long as nobody else receives from the socket.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> nix::Result<(Arrival, &[u8])> {
+    /// The oldest frame that is beside the ring, which the oldest slot that says so is about. The kernel gives
+    /// it as long as nobody else receives from the socket.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<(Arrival, &[u8]), Errno> {
         self.bytes.resize(vnet::BYTES + LINK_BYTES + LONGEST_PACKET as usize, 0);
         // With this flag it tells of its length if it is longer than the room.
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-        let length = recv(socket.as_raw_fd(), &mut self.bytes, flags)?;
-        let whole = self.bytes.get(..length).ok_or(nix::Error::EMSGSIZE)?;
-        let (header, frame) = whole.split_first_chunk().ok_or(nix::Error::EBADMSG)?;
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        // Not by libc: a thread of a program that knows nothing of it must not be cancelled in here.
+        let (_, length) = recv(socket, &mut self.bytes, flags)?;
+        let whole = self.bytes.get(..length).ok_or(Errno::MSGSIZE)?;
+        let (header, frame) = whole.split_first_chunk().ok_or(Errno::BADMSG)?;
         Ok((vnet::read(header), frame))
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
+use rustix::io::Errno;
 use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
@@ -86,7 +87,7 @@ pub struct Port {
     gone: bool,
     /// It was down when last looked at, and no frame has come since.
     down: bool,
-    /// That it is was told while frames were taken in.
+    /// That it is was told while frames were taken in, and it has not been looked since.
     was_down: bool,
 }
 
@@ -193,8 +194,13 @@ impl Port {
                     return Ok(true);
                 }
                 // That is told once, ahead of the frames; those who sleep would be woken by it.
-                Err(nix::Error::ENETDOWN) => self.was_down = true,
-                _ => return Ok(false),
+                Err(Errno::NETDOWN) => {
+                    self.was_down = true;
+                    self.wakeup.look_later()?;
+                }
+                Ok(_) | Err(Errno::AGAIN | Errno::MSGSIZE | Errno::BADMSG) => return Ok(false),
+                // It is there still, and so is its slot.
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -265,6 +271,7 @@ impl Port {
     /// Down is like a pulled cable: it may be plugged in again. But a device that is being deleted is
     /// down first, and the kernel tells that alone: of the rest nobody hears who does not look again.
     fn look_whether_gone(&mut self) -> io::Result<()> {
+        self.was_down = false;
         self.gone = ioctl::name(&self.opened.socket, self.opened.device.index).is_err();
         self.down = !self.gone;
         if self.down {
@@ -306,10 +313,8 @@ impl Driver for Port {
             received += 1;
         }
         if received > 0 {
-            self.down = std::mem::take(&mut self.was_down);
-            if self.down {
-                self.wakeup.look_later()?;
-            }
+            // Those that were there before it went down say nothing of that.
+            self.down = self.was_down;
             self.idle_turns = 0;
             return Ok(received);
         }
@@ -321,8 +326,10 @@ impl Driver for Port {
     }
 
     fn is_filling(&mut self) -> bool {
-        let slot = self.opened.receive.geometry().ahead(self.next_in);
-        self.opened.receive.filled(slot).is_some()
+        let slots = &mut self.opened.receive;
+        let (far, near) = slots.geometry().ahead(self.next_in);
+        // Of what is beside the ring much fewer find room.
+        slots.filled(far).is_some() || slots.filled(near).is_some_and(|filled| filled.beside)
     }
 
     fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
