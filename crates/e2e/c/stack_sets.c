@@ -241,7 +241,10 @@ static void closed_while_somebody_sleeps(void)
     eventfd_write(bell, 1);
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 2;
+    /* Before anything else wakes it, half a second later. */
+    until.tv_nsec += 300000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
     int late = pthread_timedjoin_np(thread, NULL, &until);
     printf(", woken %s\n", late ? "never" : "at once");
     if (late)
