@@ -21,6 +21,17 @@ fn far_port(link: &Link) -> Port {
     link.kernels.within(open).unwrap()
 }
 
+/// A port at either end, to the first of which come frames that are longer than its slots.
+fn with_long_frames(label: &str) -> (Link, Port, Port) {
+    let link = Link::new(label);
+    let here = link.port(Settings::new("eth0"));
+    for host in [&link.ours, &link.kernels] {
+        host.ip("link set eth0 mtu 9000").unwrap();
+    }
+    let there = far_port(&link);
+    (link, here, there)
+}
+
 #[test]
 fn every_frame_comes_once_in_order_and_is_told_to_have_left() {
     if skipped("every_frame_comes_once_in_order_and_is_told_to_have_left") {
@@ -171,13 +182,7 @@ fn thousands_of_frames_of_all_lengths_find_room_while_nobody_receives() {
     if skipped("thousands_of_frames_of_all_lengths_find_room_while_nobody_receives") {
         return;
     }
-    let link = Link::new("room");
-    let mut here = link.port(Settings::new("eth0"));
-    // As long as slots have no room for.
-    for host in [&link.ours, &link.kernels] {
-        host.ip("link set eth0 mtu 9000").unwrap();
-    }
-    let mut there = far_port(&link);
+    let (_link, mut here, mut there) = with_long_frames("room");
     let long = |number: u32| number % 7 == 3;
     let frame = |number| {
         let bytes = if long(number) { 9000 } else { 60 + number as usize % 1400 };
@@ -395,6 +400,59 @@ fn without_the_privilege_the_error_names_the_capability() {
         .unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn long_frames_fill_what_they_have_before_the_ring_is_full() {
+    if skipped("long_frames_fill_what_they_have_before_the_ring_is_full") {
+        return;
+    }
+    let (link, mut here, mut there) = with_long_frames("longs");
+    let to = mac_of(&link.ours);
+    let mut send_some = |frames: u32, bytes| {
+        for number in 0..frames {
+            while send(&mut there, &numbered(number, bytes, to), OWNER) == Offer::Full {
+                there.flush().unwrap();
+                left(&mut there);
+            }
+        }
+        there.flush().unwrap();
+    };
+    send_some(20, 9000);
+    assert!(!here.is_filling(), "a few");
+    send_some(180, 9000);
+    assert!(here.is_filling());
+    receive_until(&mut here, |came| came.len() >= 200);
+    send_some(200, 1000);
+    assert!(!here.is_filling(), "of as many short ones there is not much in the ring");
+}
+
+#[test]
+fn a_device_that_has_gone_while_long_frames_waited_is_told() {
+    if skipped("a_device_that_has_gone_while_long_frames_waited_is_told") {
+        return;
+    }
+    let (link, mut here, mut there) = with_long_frames("longgone");
+    wakes_within(&here, Duration::ZERO);
+    for number in 0..3 {
+        send(&mut there, &numbered(number, 9000, mac_of(&link.ours)), OWNER);
+    }
+    there.flush().unwrap();
+    wait_until_left(&mut there, 27_000);
+    link.ours.ip("link del eth0").unwrap();
+    // The first of them takes away what the kernel says of the device, and the others come behind it.
+    for _ in 0..3 {
+        assert_eq!(here.receive(1, &mut |_| ()).unwrap(), 1);
+    }
+    let end = Instant::now() + LONG;
+    let error = loop {
+        if let Err(error) = here.complete(&mut |_| ()) {
+            break error;
+        }
+        assert!(Instant::now() < end, "nobody was told");
+        wakes_within(&here, Duration::from_secs(1));
+    };
+    assert_eq!(error.to_string(), "the network device eth0 is gone");
 }
 
 /// This program again, with CAP_NET_RAW and without CAP_NET_ADMIN.
