@@ -124,3 +124,31 @@ fn acks(acks: &Acks) -> String {
 fn micros(micros: u64) -> String {
     time(micros.saturating_mul(1000))
 }
+
+#[cfg(test)]
+mod tests {
+    use uncork_stat::Running;
+
+    use super::*;
+
+    fn shown_with(frames_lost: Option<u64>) -> String {
+        let running = Running {
+            pid: 7,
+            does: "redis-server".to_owned(),
+            device: "eth0".to_owned(),
+            addresses: Vec::new(),
+            age_ms: 12,
+            counts: Counts::default(),
+            frames_lost,
+            by_queue: None,
+        };
+        report(Report { running, connections: Vec::new() }, Width::of_stdout())
+    }
+
+    #[test]
+    fn frames_that_were_lost_are_told_and_none_are_not_mentioned() {
+        assert!(!shown_with(None).contains("lost") && !shown_with(Some(0)).contains("lost"));
+        assert!(shown_with(Some(1)).contains("\n1 frame was lost here: "));
+        assert!(shown_with(Some(12)).contains("\n12 frames were lost here: "));
+    }
+}
