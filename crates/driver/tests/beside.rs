@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, numbered, send, skipped};
@@ -37,10 +37,6 @@ fn open(filter: &OwnedFd) -> anyhow::Result<Opened> {
     Ok(Beside::new(af_packet::Port::open(&settings, Some(filter.as_fd()))?)?)
 }
 
-/// A process that another test starts has copies of what is open here until it becomes another program: a queue's socket would
-/// be closed a little later than here, and take what comes meanwhile.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// Our end has two queues, a kernel with an address, and two engines that share a port of UDP.
 struct Place {
     link: Link,
@@ -49,12 +45,13 @@ struct Place {
     engines: Vec<Opened>,
     /// At the other end.
     remotes: Vec<UdpSocket>,
+    /// A queue's socket that another process has, too, takes what comes after it was closed here.
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Place {
     fn new(label: &str) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = uncork_netns::testing::alone();
         let link = Link::new(label).with_address();
         link.ethtool("-L eth0 rx 2 tx 2");
         link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();

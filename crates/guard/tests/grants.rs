@@ -17,7 +17,7 @@ use common::{
 use socket2::{Domain, Socket, Type};
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
-use uncork_netns::testing::is_skipped;
+use uncork_netns::testing::{alone, is_skipped};
 use uncork_stack::FastOpenKeys;
 
 const PORT: u16 = 7200;
@@ -463,6 +463,7 @@ fn devices_that_will_not_do_are_told_with_what_would_mend_them() {
     if is_skipped("devices_that_will_not_do_are_told_with_what_would_mend_them") {
         return;
     }
+    let _alone = alone();
     let (ours, _theirs) = hosts("devices");
     for kind in ["down", "bare", "link"] {
         ours.ip(&format!("link add {kind}0 type veth peer name {kind}1")).unwrap();

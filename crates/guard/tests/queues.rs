@@ -180,6 +180,7 @@ fn instances_have_the_same_queues_again() {
     }
     let one = Link::with_queues("queuesone", 2, u32::MAX, 1);
     Stack::new(one.instance(0)).has(&[0, 1]);
+    drop(one);
     let two = Link::with_queues("queuestwo", 2, u32::MAX, 2);
     let mut second = Stack::new(two.instance(1));
     second.has(&[1]);
@@ -239,7 +240,8 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     assert_eq!(shown(&link), before, "one is connected");
     drop(other);
     drop(another(&link, 1).unwrap());
-    // Whichever: the other guardian had the first one until just now, and the kernel may not have let go of it.
+    // Whichever: the other guardian had the first one until just now, and the kernel lets go of it in its own time
+    // (xp_release_deferred).
     let mut stack = Stack::new(link.client());
     stack.has_one();
     assert!(shown(&link).contains("prog/xdp"));

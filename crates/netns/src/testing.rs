@@ -1,6 +1,7 @@
 //! What tests that make namespaces begin with.
 
 use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::missing_capabilities;
 
@@ -24,4 +25,12 @@ pub fn is_skipped(test: &str) -> bool {
         "skipped: {test}: it needs root to make network namespaces (it lacks {missing})"
     );
     true
+}
+
+/// No other test of this program that asks for it goes on meanwhile. Tests of one program are threads of one process: a
+/// process that one of them starts has copies of all that the others have open until it becomes another program, so that a
+/// name, a port or a queue that was closed here is taken for a moment yet.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use uncork_driver::af_packet::Port;
 use uncork_guard::{Guard, Plan, devices};
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
+use uncork_netns::testing::alone;
 
 pub(crate) const OURS: &str = "10.93.0.1";
 pub(crate) const THEIRS: &str = "10.93.0.2";
@@ -27,7 +28,8 @@ pub(crate) const THEIR_V6: &str = "fd93::2";
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A host with a guardian, and one beside it.
+/// A host with a guardian, and one beside it; one at a time, as a guardian's names, ports and queues are free when it has
+/// closed them.
 pub(crate) struct Link {
     pub(crate) ours: Namespace,
     pub(crate) theirs: Namespace,
@@ -37,6 +39,7 @@ pub(crate) struct Link {
     pub(crate) tokens: Vec<String>,
     /// What the guardian takes for the first process.
     first: Child,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Drop for Link {
@@ -79,20 +82,22 @@ impl Link {
 
     /// Programs attach to so many instances.
     pub(crate) fn with_instances(label: &str, ports: &[u16], instances: u32) -> Self {
-        Self::begin(hosts(label), ports, instances, None)
+        Self::begin(label, ports, instances, (1, None))
     }
 
     /// The device has so many queues, of which each program gets so many, or instances have all.
     pub(crate) fn with_queues(label: &str, queues: u32, each: u32, instances: u32) -> Self {
-        Self::begin(hosts_with(label, queues), &[], instances, NonZeroU32::new(each))
+        Self::begin(label, &[], instances, (queues, NonZeroU32::new(each)))
     }
 
     fn begin(
-        (ours, theirs): (Namespace, Namespace),
+        label: &str,
         ports: &[u16],
         instances: u32,
-        queues: Option<NonZeroU32>,
+        (all, queues): (u32, Option<NonZeroU32>),
     ) -> Self {
+        let alone = alone();
+        let (ours, theirs) = hosts_with(label, all);
         let first = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (told, tells) = mpsc::channel();
         let (program, ports, name) = (first.id(), ports.to_vec(), ours.name().to_owned());
@@ -107,7 +112,7 @@ impl Link {
             guard.run().unwrap();
         });
         let (place, tokens) = tells.recv_timeout(LONG).expect("there is no guardian");
-        Self { ours, theirs, place, tokens, first }
+        Self { ours, theirs, place, tokens, first, _alone: alone }
     }
 
     /// Nobody is left but who is connected.
