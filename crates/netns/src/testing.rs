@@ -29,7 +29,7 @@ pub fn is_skipped(test: &str) -> bool {
 
 /// No other test of this program that asks for it goes on meanwhile. Tests of one program are threads of one process: a
 /// process that one of them starts has copies of all that the others have open until it becomes another program, so that a
-/// name, a port or a queue that was closed here is taken for a moment yet.
+/// name, a port or a queue that was closed here is taken for a moment yet. Not twice in one test.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
