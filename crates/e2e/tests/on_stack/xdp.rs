@@ -1,13 +1,17 @@
 //! `--driver=xdp`: queues of AF_XDP beside the packet sockets. Whatever comes by which, nothing is lost or mixed up, and
 //! with the processes the program goes that hands frames over.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use uncork_e2e::hosts::OURS;
+use socket2::{Domain, Socket, Type};
+use uncork_e2e::hosts::{OURS, THEIRS};
 use uncork_e2e::http::Answer;
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
@@ -231,6 +235,64 @@ fn instances_leave_a_queue_unused() -> Result<()> {
     redis_benchmark(&hosts)?;
     ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
     hosts.check_nothing_left(REDIS_PORT)
+}
+
+/// A device's own program, which drops what comes from this port.
+fn first(scratch: &Scratch, drops: u16) -> Result<PathBuf> {
+    let object = scratch.path("first.bpf.o");
+    let mut compiler = Command::new("clang");
+    compiler.args(["-target", "bpf", "-O2", "-g", "-I"]);
+    // Where Debian has what differs from machine to machine.
+    compiler.arg(format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+    compiler.arg(format!("-DFROM={drops}")).arg("-o").arg(&object);
+    run(compiler.arg("-c").arg(artifact::source("c/first.bpf.c")), LONG)?.successful()?;
+    Ok(object)
+}
+
+/// How it ends to connect from this port of the other host.
+fn connected_from(hosts: &Hosts, port: u16) -> Result<Result<(), ErrorKind>> {
+    let (from, to): (SocketAddr, SocketAddr) =
+        (format!("{THEIRS}:{port}").parse()?, format!("{OURS}:{PORT}").parse()?);
+    let connect = move || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&from.into())?;
+        Ok(socket.connect_timeout(&to.into(), Duration::from_secs(1)).map_err(|e| e.kind()))
+    };
+    Ok(hosts.theirs.within(connect)?)
+}
+
+/// By packet sockets a stack comes behind the program that a device has, which AF_XDP would have to take away.
+#[test]
+fn what_a_device_s_own_program_drops_comes_to_the_stack() -> Result<()> {
+    const DROPPED: u16 = 5555;
+    if lacks(&[("nginx", "nginx-light"), ("clang", "clang")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("xdpbehind")?;
+    let scratch = Scratch::new()?;
+    scratch.file("small", 602)?;
+    scratch.file("big", 1 << 20)?;
+    let object = first(&scratch, DROPPED)?;
+    hosts.ours.ip(&format!("link set dev eth0 xdpdrv obj {} sec xdp", object.display()))?;
+    let shown = || -> Result<bool> {
+        let shown = hosts.ours.command("ip").args(["link", "show", "dev", "eth0"]).output()?;
+        Ok(String::from_utf8_lossy(&shown.stdout).contains("name first"))
+    };
+    let mut by_xdp = hosts.ours.command(artifact::uncork()?.to_str().context("no UTF-8")?);
+    by_xdp.env("UNCORK_LIBRARY", artifact::library()?);
+    by_xdp.args("run --stack --driver=xdp --dev eth0 -- true".split_whitespace());
+    let finished = run(&mut by_xdp, LONG)?;
+    ensure!(finished.status.code() == Some(125), "{}", finished.status);
+    ensure!(finished.stderr.contains("leave out --driver=xdp"), "{}", finished.stderr);
+    let server = serving(&hosts, &scratch, 2, "on")?;
+    is_served(&hosts, &scratch)?;
+    ensure!(connected_from(&hosts, DROPPED)? == Err(ErrorKind::TimedOut), "it is not dropped");
+    ensure!(connected_from(&hosts, DROPPED + 1)? == Ok(()), "all are dropped");
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    ensure!(shown()?, "the device has lost its program");
+    hosts.ours.ip("link set dev eth0 xdpdrv off")?;
+    hosts.check_nothing_left(PORT)
 }
 
 #[test]
