@@ -52,3 +52,30 @@ fn without_completions_the_queue_is_as_long_as_slow_start_makes_it() {
     let (wait, _) = bulk(config, false);
     assert!(wait >= Duration::from_millis(5), "{wait:?}");
 }
+
+/// Whoever has sent single segments has had their ACKs late, each by a delayed ACK's 40 ms: the smoothed round trip is that.
+#[test]
+fn what_follows_late_acks_is_not_paced_as_if_the_path_were_slow() {
+    let near = Conditions { delay: Duration::from_micros(25), ..Conditions::default() };
+    let device = Capabilities {
+        max_train_bytes: 65_000,
+        completes_checksums: true,
+        reports_completions: true,
+        ..Capabilities::plain(Medium::Ip, 1500)
+    };
+    let setup = Setup { devices: [device; 2], ways: [near; 2], ..Setup::default() };
+    let (mut pair, client, server, _) = connected(&setup);
+    let patience = Duration::from_secs(1);
+    // Nobody reads, which would acknowledge.
+    for _ in 0..40 {
+        let now = pair.now;
+        assert_eq!(pair.hosts[0].stack.send(now, client, &[0; 100], false), Ok(100));
+        pair.run_for(Duration::from_millis(60));
+    }
+    let now = pair.now;
+    assert_eq!(pair.hosts[1].stack.recv(now, server, &mut [0; 8192]), Ok(4000));
+    let info = pair.hosts[0].stack.info(pair.now, client).unwrap();
+    assert!(info.round_trip > Some(Duration::from_millis(30)), "{:?}", info.round_trip);
+    let took = transfer(&mut pair, (0, client), (1, server), 300_000, patience).unwrap();
+    assert!(took < Duration::from_millis(2), "{took:?}");
+}

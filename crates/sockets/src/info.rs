@@ -6,6 +6,8 @@ use uncork_stack::{Info, Phase, State};
 
 /// Its length, in octets.
 const BYTES: usize = 280;
+/// Where tcpi_unacked is, which of a listener is how many connections wait to be accepted.
+const UNACKED_AT: usize = 24;
 
 /// TCPOLEN_TSTAMP_ALIGNED.
 const TIME_STAMP_BYTES: u32 = 12;
@@ -51,6 +53,15 @@ fn low(count: u64) -> u32 {
     count as u32
 }
 
+/// Two bit fields in an octet, each with its width, as the machine's compiler lays them out.
+fn bits((first, width): (u8, u32), (second, next): (u8, u32)) -> u8 {
+    if cfg!(target_endian = "little") {
+        first | second << width
+    } else {
+        first << (8 - width) | second << (8 - width - next)
+    }
+}
+
 /// Fields one after the other.
 struct Writer(Vec<u8>);
 
@@ -76,6 +87,13 @@ pub fn of_none() -> Vec<u8> {
     bytes
 }
 
+/// So many more connections wait to be accepted than the kernel's structure for a listener says.
+pub fn add_waiting(told: &mut [u8], waiting: u32) {
+    if let Some(octets) = told.get_mut(UNACKED_AT..).and_then(<[u8]>::first_chunk_mut) {
+        *octets = u32::from_ne_bytes(*octets).saturating_add(waiting).to_ne_bytes();
+    }
+}
+
 /// The structure for a connection.
 #[must_use]
 pub fn of(info: &Info) -> Vec<u8> {
@@ -83,6 +101,7 @@ pub fn of(info: &Info) -> Vec<u8> {
     // The last is TCPI_OPT_SYN_DATA; bit 4 is TCPI_OPT_ECN_SEEN.
     let options = [stamps, sacks, scales, ecn, false, info.syn_data];
     let options = options.iter().enumerate().map(|(bit, &on)| u8::from(on) << bit).sum();
+    let (send_scale, receive_scale) = info.window_scales;
     let mut out = Writer(vec![
         state_number(info.state),
         phase_number(info.phase),
@@ -90,9 +109,9 @@ pub fn of(info: &Info) -> Vec<u8> {
         info.probes,
         info.backoff,
         options,
-        0,
-        // Behind tcpi_delivery_rate_app_limited.
-        (info.fast_open_failure as u8) << 1,
+        bits((send_scale, 4), (receive_scale, 4)),
+        // tcpi_delivery_rate_app_limited is not known.
+        bits((0, 1), (info.fast_open_failure as u8, 2)),
     ]);
     out.words([
         micros(info.timeout),
@@ -107,7 +126,7 @@ pub fn of(info: &Info) -> Vec<u8> {
         millis(info.since_sent),
         0,
         millis(info.since_received),
-        0,
+        millis(info.since_heard),
         info.path_mtu.into(),
         info.receive_window_bytes,
         micros(info.round_trip.unwrap_or_default()),
@@ -118,7 +137,7 @@ pub fn of(info: &Info) -> Vec<u8> {
         info.announced_segment_bytes - if stamps { TIME_STAMP_BYTES } else { 0 },
         info.reordering_segments.into(),
         0,
-        0,
+        info.receive_space_bytes,
         low(info.all_retransmitted_segments),
     ]);
     out.doubles([
@@ -136,12 +155,21 @@ pub fn of(info: &Info) -> Vec<u8> {
         low(info.data_segments.1),
     ]);
     let limited = [info.busy, info.window_limited, info.buffer_limited];
-    out.doubles([0]);
+    out.doubles([info.delivery_rate.unwrap_or(0)]);
     out.doubles(limited.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)));
     out.words([low(info.delivered_segments), 0]);
-    out.doubles([info.bytes_sent, 0]);
-    out.words([0, info.reorderings.into(), 0, info.send_window_bytes, info.receive_window_bytes]);
-    // From tcpi_rehash on there is nothing that the stack has.
+    out.doubles([info.bytes_sent, info.bytes_retransmitted]);
+    out.words([
+        info.duplicates_reported,
+        info.reorderings.into(),
+        info.out_of_order_segments,
+        info.send_window_bytes,
+        info.receive_window_bytes,
+        0,
+    ]);
+    let (timeouts, recoveries) = info.all_timeouts;
+    out.0.extend([timeouts, recoveries].iter().flat_map(|count| count.to_ne_bytes()));
+    // From tcpi_total_rto_time on there is nothing that the stack has.
     out.0.resize(BYTES, 0);
     out.0
 }

@@ -134,6 +134,22 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// Connections that wait to be accepted, beside those of the kernel's listener; none if it is no listener.
+    pub fn waiting(&self, fd: RawFd) -> Option<u32> {
+        let waiting = self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            let Kind::Listener(listener) = &socket.kind else { return Err(Errno::EINVAL) };
+            let (passed, on) = (listener.passed.len(), listener.on.clone());
+            // What has come since.
+            world.turn_if_due();
+            let on_stack = on.into_iter().filter_map(|(link, listener)| {
+                Some(world.links().get_mut(link)?.stack().accept_waiting(listener))
+            });
+            Ok(passed + on_stack.sum::<usize>())
+        });
+        waiting.ok().map(|waiting| u32::try_from(waiting).unwrap_or(u32::MAX))
+    }
+
     /// shutdown(2) of a listener has succeeded on the kernel's: the stack listens no more either, until
     /// listen(2) is called again.
     pub fn shut_listener(&self, fd: RawFd) {

@@ -8,9 +8,10 @@ use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_s
 use uncork_e2e::{alone, instance};
 
 /// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 12] = [
+const IN_EVERY_WAY: [&str; 13] = [
     "stack_names",
     "stack_options",
+    "stack_info",
     "stack_chosen",
     "stack_octets",
     "stack_ends",
@@ -51,6 +52,12 @@ fn names_connect_or_listen_tell_something_else() -> Result<()> {
 fn options_or_flags_read_back_differently() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_options")
+}
+
+#[test]
+fn what_tcp_info_tells_is_another_thing() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_info")
 }
 
 #[test]

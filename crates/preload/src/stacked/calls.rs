@@ -11,7 +11,7 @@ use uncork_posix::Call;
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 use uncork_posix::whereabouts::OnStack;
-use uncork_sockets::{Accepted, Asked, ListeningEnd, name};
+use uncork_sockets::{Accepted, Asked, ListeningEnd, info, name};
 
 use super::{
     SOCKETS, accepting, aliases, chosen, done, fail, faults, handlers, has, is_on, mark, places,
@@ -442,6 +442,16 @@ fn is_in_force(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> bool {
         && option_of(fd, level, name, value.len()).is_some_and(|told| told == value)
 }
 
+/// TCP_INFO of a listener: the kernel's, and what waits on the stack. None: it is no listener.
+fn listener_info(fd: c_int) -> Option<Vec<u8>> {
+    /// More than a kernel has.
+    const ROOM: usize = 512;
+    let waiting = SOCKETS.waiting(fd)?;
+    let mut told = option_of(fd, libc::SOL_TCP, libc::TCP_INFO, ROOM)?;
+    info::add_waiting(&mut told, waiting);
+    Some(told)
+}
+
 /// getsockopt(2). None: the kernel's descriptor answers.
 ///
 /// # Safety
@@ -459,20 +469,19 @@ pub(crate) unsafe fn option(
         let error = if faults::is_nowhere(len) { Errno::EFAULT } else { Errno::EINVAL };
         return Some(fail(error) as c_int);
     }
-    match SOCKETS.option(fd, level, name) {
-        Ok(None) => None,
-        Ok(Some(answer)) => {
-            // SAFETY: as promised: `*len` bytes of room.
-            unsafe {
-                let room = (*len as usize).min(answer.len());
-                if room > 0 && faults::is_nowhere(value) {
-                    return Some(fail(Errno::EFAULT) as c_int);
-                }
-                core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), room);
-                *len = room as socklen_t;
-            }
-            Some(0)
+    let answer = match SOCKETS.option(fd, level, name) {
+        Ok(None) if (level, name) == (libc::SOL_TCP, libc::TCP_INFO) => listener_info(fd)?,
+        Ok(answer) => answer?,
+        Err(error) => return Some(fail(error) as c_int),
+    };
+    // SAFETY: as promised: `*len` bytes of room.
+    unsafe {
+        let room = (*len as usize).min(answer.len());
+        if room > 0 && faults::is_nowhere(value) {
+            return Some(fail(Errno::EFAULT) as c_int);
         }
-        Err(error) => Some(fail(error) as c_int),
+        core::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), room);
+        *len = room as socklen_t;
     }
+    Some(0)
 }

@@ -109,6 +109,9 @@ pub struct Info {
     pub all_timeouts: (u16, u16),
     /// Bytes a second that get through (tcpi_delivery_rate).
     pub delivery_rate: Option<u64>,
+    /// Shifts of the peer's windows and of ours (tcpi_snd_wscale, tcpi_rcv_wscale).
+    #[serde(default)]
+    pub window_scales: (u8, u8),
     /// Octets that the user has read in the best round trip (tcpi_rcv_space).
     pub receive_space_bytes: u32,
     /// Time since an acceptable segment came (tcpi_last_ack_recv).
@@ -189,6 +192,7 @@ impl Connection {
             out_of_order_segments: self.counts.out_of_order,
             all_timeouts: (self.counts.timeouts, self.counts.timeout_recoveries),
             delivery_rate: self.pacer.through(),
+            window_scales: (self.peer.send_shift, self.peer.receive_shift),
             receive_space_bytes: self.receiver.tuning.best_bytes(),
             since_heard: cx.now.since(self.counts.last_heard),
             busy,

@@ -312,7 +312,7 @@ impl Connection {
             self.adjust_window(cx, news, arrived, newly_lost);
         }
         let out = self.sender.flight.out_segments();
-        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
+        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.arm_after_ack(cx, news, wait);
     }
 

@@ -81,7 +81,7 @@ impl Connection {
             paced: cx.config.pacing,
         });
         self.congestion.on_ack(segments, cx.now, &self.rtt);
-        self.pacer.update(&self.congestion, 0, mss, self.rtt.smoothed());
+        self.pacer.update(&self.congestion, 0, mss, self.rtt.for_pacing());
         self.timers.stop(Timer::Loss);
     }
 }

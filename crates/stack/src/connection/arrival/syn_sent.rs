@@ -137,7 +137,7 @@ impl Connection {
         self.owed.clear(Owed::SYN | Owed::SYN_ACK);
         self.ack.begin(self.segment_bytes(), self.receiver.window, cx.now);
         let out = self.sender.flight.out_segments();
-        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.smoothed());
+        self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
         self.arm_idle_timer(cx);
     }

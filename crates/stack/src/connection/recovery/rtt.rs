@@ -37,13 +37,21 @@ pub(crate) struct Rtt {
     deviation: Micros,
     /// Shortest ever measured.
     shortest: Micros,
+    /// Measured last.
+    latest: Micros,
     /// How often the timeout has been doubled since something was acknowledged (rule 5.5).
     pub(crate) backoff: u8,
 }
 
 impl Default for Rtt {
     fn default() -> Self {
-        Self { smoothed: Micros::ZERO, deviation: Micros::ZERO, shortest: Micros::MAX, backoff: 0 }
+        Self {
+            smoothed: Micros::ZERO,
+            deviation: Micros::ZERO,
+            shortest: Micros::MAX,
+            latest: Micros::ZERO,
+            backoff: 0,
+        }
     }
 }
 
@@ -53,6 +61,7 @@ impl Rtt {
     pub(crate) fn sample(&mut self, measured: Micros) {
         let measured = measured.max(Micros(1));
         self.shortest = self.shortest.min(measured);
+        self.latest = measured;
         let smoothed = self.smoothed;
         if smoothed == Micros::ZERO {
             self.smoothed = measured;
@@ -74,6 +83,14 @@ impl Rtt {
     #[inline(always)]
     pub(crate) fn smoothed(&self) -> Option<Micros> {
         (self.smoothed != Micros::ZERO).then_some(self.smoothed)
+    }
+
+    /// What a window of segments is spread over: the smoothed round trip, or the last one if that was shorter. A peer that has
+    /// delayed an ACK, or whose window was shut, has been slow once and not the path: the smoothed one tells
+    /// of it for many round trips more.
+    #[inline(always)]
+    pub(crate) fn for_pacing(&self) -> Option<Micros> {
+        self.smoothed().map(|smoothed| smoothed.min(self.latest))
     }
 
     /// Mean deviation.

@@ -1,0 +1,98 @@
+/* TCP_INFO: what a connection has counted and measured, and of a listener, how many wait. */
+#include "far.h"
+
+/* Those behind what libc knows of, by their places in struct tcp_info of linux/tcp.h (6.18). */
+enum {
+    LAST_ACK_RECV = 52, RCV_SPACE = 96, DELIVERY_RATE = 160, BYTES_SENT = 200, BYTES_RETRANS = 208, DSACK_DUPS = 216,
+    RCV_OOOPACK = 224, TOTAL_RTO = 240
+};
+
+static unsigned char info[280];
+
+static socklen_t ask(int fd)
+{
+    socklen_t length = sizeof info;
+    memset(info, 0, sizeof info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length))
+        fail("TCP_INFO");
+    return length;
+}
+
+static unsigned word(int at)
+{
+    unsigned value;
+    memcpy(&value, info + at, sizeof value);
+    return value;
+}
+
+static unsigned long long wide(int at)
+{
+    unsigned long long value;
+    memcpy(&value, info + at, sizeof value);
+    return value;
+}
+
+/* Octets went to the other host, and then to this one, as slowly as they were read. */
+static void connection(int fd, int at)
+{
+    static char bytes[300000];
+    far_pattern(bytes, 0, sizeof bytes);
+    if (write(fd, bytes, sizeof bytes) != sizeof bytes)
+        fail("write");
+    far_ok(far("take %d %zu", at, sizeof bytes));
+    sleep_ms(60);
+    ask(fd);
+    const struct tcp_info *known = (const struct tcp_info *)info;
+    /* How large our buffers may become is what differs; and what a probe of the tail sends again, who has had it tells. */
+    printf("sent: scales %d %s, once %llu, more than a segment again %s, timeouts %u, rate known %s, in reason %s",
+           known->tcpi_snd_wscale, yes(known->tcpi_rcv_wscale > 0), wide(BYTES_SENT) - wide(BYTES_RETRANS),
+           yes(wide(BYTES_RETRANS) > 1448 || word(DSACK_DUPS) > 1), word(TOTAL_RTO), yes(wide(DELIVERY_RATE) > 0),
+           yes(wide(DELIVERY_RATE) < 100000000000ull));
+    printf(", heard %s\n", yes(word(LAST_ACK_RECV) >= 50 && word(LAST_ACK_RECV) < 5000));
+    far_ok(far("later 20 send %d 200000", at));
+    printf("came: %s", near_takes(fd, 0, 100000));
+    sleep_ms(20);
+    printf(", %s", near_takes(fd, 100000, 100000));
+    ask(fd);
+    printf(", heard %s, space %s, ahead %u\n", yes(word(LAST_ACK_RECV) < 5000), yes(word(RCV_SPACE) > 10000),
+           word(RCV_OOOPACK));
+}
+
+static void waiting(void)
+{
+    int port, listener = near_listener(near_address, &port);
+    const struct tcp_info *known = (const struct tcp_info *)info;
+    unsigned char cut[26];
+    socklen_t length = sizeof cut;
+    for (int at = 0; at <= 3; at++) {
+        ask(listener);
+        printf("%d have come: state %d, %u wait of %u\n", at, known->tcpi_state, known->tcpi_unacked, known->tcpi_sacked);
+        if (at == 3)
+            break;
+        far("connect %d %s %d", at, near_address, port);
+        /* The last of a handshake may be on the way. */
+        poll(&(struct pollfd){listener, POLLIN, 0}, 1, 1000);
+        sleep_ms(50);
+    }
+    memset(cut, 9, sizeof cut);
+    printf("cut: %s", result(getsockopt(listener, IPPROTO_TCP, TCP_INFO, cut, &length)));
+    printf(" of %d, %d", (int)length, cut[24]);
+    length = sizeof info;
+    printf(", nowhere %s\n", result(getsockopt(listener, IPPROTO_TCP, TCP_INFO, NULL, &length)));
+    close(accept(listener, NULL, NULL));
+    ask(listener);
+    printf("one is accepted: %u\n", known->tcpi_unacked);
+    close(listener);
+}
+
+int main(int count, char **arguments)
+{
+    far_begin(count, arguments);
+    for (int at = 0; at < 2; at++) {
+        int fd = at ? near_connected(at) : near_accepted(at);
+        connection(fd, at);
+        close(fd);
+    }
+    waiting();
+    return 0;
+}
