@@ -140,9 +140,15 @@ impl<O: Outside> Sockets<O> {
         })
     }
 
-    /// vfork(2) is about to happen: each connection gets a socket of the kernel's of its own behind its descriptors, for
+    /// A program is about to be started that may inherit listeners.
+    pub fn share_listeners(&self) {
+        self.with_all(World::share_listeners);
+    }
+
+    /// vfork(2) is about to happen: listeners are both's from then on, and each connection gets a socket of the kernel's of its own behind its descriptors, for
     /// whoever may go on with it, and somebody looks whether the child asks for that ([`Sockets::ask_keeper`]).
     pub fn before_vfork(&self) {
+        self.share_listeners();
         let some = self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));
         if some.contains(&true) {
             self.all().for_each(|part| self.keeper_must_expect(part));

@@ -78,8 +78,12 @@ impl<O: Outside> Sockets<O> {
             self.need_keeper(part);
         }
         let mut asked = kernel.clone();
-        // One of another part of the same number may wake it for nothing.
-        let waits_for = For::Sockets(ours.iter().map(|(_, _, slot)| *slot).collect());
+        // One of another part of the same number may wake it for nothing. Who asks for nothing of a listener waits for nobody
+        // there (xinetd, while a service has it).
+        let awaited = ours
+            .iter()
+            .filter(|(at, ..)| kernel[*at].fd < 0 || kernel[*at].events & libc::POLLIN != 0);
+        let waits_for = For::Sockets(awaited.map(|(_, _, slot)| *slot).collect());
         let has_kernel = kernel.iter().any(|one| one.fd >= 0);
         let wait = Wait {
             waits_for,

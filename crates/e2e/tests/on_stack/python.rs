@@ -5,12 +5,14 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::fcntl::OFlag;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
@@ -300,6 +302,39 @@ fn a_connection_that_a_program_gets_as_its_standard_input_is_lost() -> Result<()
         server.stop(Signal::SIGTERM)?;
     }
     hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pygiven")?;
+    let scratch = Scratch::new()?;
+    for how in ["poll", "vfork", "spawn"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/given.py")).args([&PORT.to_string(), how]);
+        let server = Daemon::start(command, &scratch.path(how))?;
+        wait_until("the listener is the child's", || Ok(server.said().contains("given")))?;
+        // It may come to it later than those who come.
+        std::thread::sleep(Duration::from_millis(300));
+        for at in 0..24 {
+            let mut stream = hosts.connect(PORT)?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            let mut heard = String::new();
+            let read = stream.read_to_string(&mut heard);
+            read.with_context(|| format!("{how}, connection {at}: {}", server.said()))?;
+            ensure!(heard == "hi", "{how}, connection {at}: {heard:?}");
+        }
+        // The child first, for whom nobody waits.
+        let output = Command::new("pgrep").args(["-P", &server.pid().to_string()]).output()?;
+        for child in String::from_utf8_lossy(&output.stdout).split_whitespace() {
+            kill(Pid::from_raw(child.parse()?), Signal::SIGKILL)?;
+        }
+        server.signal(Signal::SIGKILL)?;
+        hosts.check_nothing_left(PORT)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -61,6 +61,12 @@ fn what_tcp_info_tells_is_another_thing() -> Result<()> {
 }
 
 #[test]
+fn what_an_event_loop_enters_by_an_io_uring_is_not_heard_of() -> Result<()> {
+    let _alone = alone();
+    same_on_the_stack("stack_ring")
+}
+
+#[test]
 fn what_is_chosen_before_there_is_a_connection_is_lost() -> Result<()> {
     let _alone = alone();
     same_on_the_stack("stack_chosen")

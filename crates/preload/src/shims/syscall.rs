@@ -3,8 +3,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_long, c_void, pid_t, sigset_t};
-use uncork_posix::Call;
+use uncork_posix::{Call, Errno};
 
+use crate::raw::fail;
 use crate::{POSIX, keeper, real, report, spin, stacked};
 
 /// _Fork(3): fork without the handlers that fork itself runs.
@@ -295,6 +296,9 @@ unsafe fn by_name_of_kernels(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Op
     let result = unsafe {
         match number {
             libc::SYS_epoll_wait => poll::epoll_wait(fd, b as _, c as c_int, d as c_int).into(),
+            // libuv enters descriptors into sets by one, if it can have one, and the kernel would look for nothing there: it does
+            // without where rings are forbidden (kernel.io_uring_disabled, and in most containers).
+            libc::SYS_io_uring_setup if stacked::is_on() => fail(Errno(libc::EPERM)) as c_long,
             libc::SYS_unshare => credentials::unshare(fd).into(),
             libc::SYS_setns => credentials::setns(fd, b as c_int).into(),
             libc::SYS_pidfd_getfd => sockets::pidfd_getfd(fd, b as c_int, c as u32).into(),

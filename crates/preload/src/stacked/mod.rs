@@ -147,6 +147,7 @@ pub(crate) fn before_exec() {
 /// A program is about to be started by libc, with the descriptors that it inherits.
 pub(crate) fn before_spawn() {
     if is_on() && !POSIX.is_other_process() {
+        SOCKETS.share_listeners();
         give_to_program("a program that was started has it, too (posix_spawn, system, popen)");
     }
 }
