@@ -317,7 +317,7 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
         let server = Daemon::start(command, &scratch.path(how))?;
         wait_until("the listener is the child's", || Ok(server.said().contains("given")))?;
         // It may come to it later than those who come.
-        std::thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         for at in 0..24 {
             let mut stream = hosts.connect(PORT)?;
             stream.set_read_timeout(Some(Duration::from_secs(2)))?;

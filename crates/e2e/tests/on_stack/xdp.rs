@@ -259,7 +259,7 @@ fn connected_from(hosts: &Hosts, port: u16) -> Result<Result<(), ErrorKind>> {
         socket.bind(&from.into())?;
         Ok(socket.connect_timeout(&to.into(), Duration::from_secs(1)).map_err(|e| e.kind()))
     };
-    Ok(hosts.theirs.within(connect)?)
+    hosts.theirs.within(connect)
 }
 
 /// By packet sockets a stack comes behind the program that a device has, which AF_XDP would have to take away.
