@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-    sockopt,
 };
 use rustix::process::geteuid;
 
@@ -69,8 +70,9 @@ fn is_a_guardian_s(place: SocketAddr) -> bool {
     let asked = || -> Result<bool, Errno> {
         let socket = socket()?;
         connect(&socket, &name(place)?)?;
-        let uid = sockopt::socket_peercred(&socket)?.uid;
-        Ok(uid.is_root() || uid == geteuid())
+        let peer = getsockopt(&socket, PeerCredentials);
+        let uid = peer.map_err(|error| Errno::from_raw_os_error(error as i32))?.uid();
+        Ok(uid == 0 || uid == geteuid().as_raw())
     };
     asked().unwrap_or(true)
 }

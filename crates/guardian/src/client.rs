@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -411,9 +413,10 @@ fn connect_to(name: &str) -> Result<OwnedFd, Error> {
         Err(error) => return Err(Error::system("connect to the guardian")(error)),
     }
     // Whoever takes the name of a guardian that is gone would hear the token and pass us descriptors.
-    let peer = sockopt::socket_peercred(&socket).map_err(Error::system(setting_up))?;
-    if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-        return Err(Error::Stranger(peer.uid.as_raw()));
+    let peer = getsockopt(&socket, PeerCredentials)
+        .map_err(|error| Error::system(setting_up)(Errno::from_raw_os_error(error as i32)))?;
+    if peer.uid() != 0 && peer.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::Stranger(peer.uid()));
     }
     Ok(socket)
 }

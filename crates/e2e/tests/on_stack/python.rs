@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
+use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
 use crate::{Scratch, lacks, noise, wait_until};
@@ -119,6 +120,25 @@ fn python_server_answers_otherwise() -> Result<()> {
         hosts.check_nothing_left(PORT)?;
     }
     Ok(())
+}
+
+/// As in a container: the guardian has no number there.
+#[test]
+fn a_program_in_a_pid_namespace_of_its_own_is_not_on_the_stack() -> Result<()> {
+    if lacks(&[NEEDED[0], ("unshare", "util-linux")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pypid")?;
+    let scratch = Scratch::new()?;
+    let mut command = hosts.on_stack(find("unshare").context("no unshare")?)?;
+    command.args(["--pid", "--fork", "--kill-child"]).arg(python());
+    command.arg(artifact::source("py/serve.py")).args(["selectors", &PORT.to_string()]);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let before = hosts.counted()?;
+    talk(hosts.connect_to(end(OURS, PORT)?)?, 100_000, &format!("::ffff:{THEIRS}"))?;
+    hosts.check_all_on_stack(before)?;
+    server.signal(Signal::SIGKILL)?;
+    hosts.check_nothing_left(PORT)
 }
 
 #[test]
