@@ -10,6 +10,9 @@ const INITIAL_RTO: Micros = Micros::from_millis(1000);
 /// The timeout's clock does not tick finer than this (G in RFC 6298 §2).
 const GRANULARITY: Micros = Micros::from_millis(1);
 
+/// No round trip that a peer's delay would change much, in microseconds.
+const LONG: u16 = u16::MAX;
+
 /// Bounds of the timeout, in the unit in which it is reckoned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -37,8 +40,8 @@ pub(crate) struct Rtt {
     deviation: Micros,
     /// Shortest ever measured.
     shortest: Micros,
-    /// Measured last.
-    latest: Micros,
+    /// Measured last, in microseconds; one that is longer than can be told counts as [`LONG`].
+    latest: u16,
     /// How often the timeout has been doubled since something was acknowledged (rule 5.5).
     pub(crate) backoff: u8,
 }
@@ -49,7 +52,7 @@ impl Default for Rtt {
             smoothed: Micros::ZERO,
             deviation: Micros::ZERO,
             shortest: Micros::MAX,
-            latest: Micros::ZERO,
+            latest: LONG,
             backoff: 0,
         }
     }
@@ -61,7 +64,7 @@ impl Rtt {
     pub(crate) fn sample(&mut self, measured: Micros) {
         let measured = measured.max(Micros(1));
         self.shortest = self.shortest.min(measured);
-        self.latest = measured;
+        self.latest = u16::try_from(measured.0).unwrap_or(LONG);
         let smoothed = self.smoothed;
         if smoothed == Micros::ZERO {
             self.smoothed = measured;
@@ -87,10 +90,11 @@ impl Rtt {
 
     /// What a window of segments is spread over: the smoothed round trip, or the last one if that was shorter. A peer that has
     /// delayed an ACK, or whose window was shut, has been slow once and not the path: the smoothed one tells
-    /// of it for many round trips more.
+    /// of it for many round trips more. On a path of 65 ms and more that makes little difference, and is not looked at.
     #[inline(always)]
     pub(crate) fn for_pacing(&self) -> Option<Micros> {
-        self.smoothed().map(|smoothed| smoothed.min(self.latest))
+        let latest = if self.latest == LONG { Micros::MAX } else { Micros(self.latest.into()) };
+        self.smoothed().map(|smoothed| smoothed.min(latest))
     }
 
     /// Mean deviation.
@@ -175,5 +179,21 @@ mod tests {
         assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(8000));
         rtt.backoff = 200;
         assert_eq!(rtt.timeout(BOUNDS), Micros::from_millis(120_000));
+    }
+
+    #[test]
+    fn pacing_follows_a_shorter_round_trip_at_once_and_a_longer_one_slowly() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.for_pacing(), None);
+        rtt.sample(millis(40));
+        assert_eq!(rtt.for_pacing(), Some(millis(40)));
+        rtt.sample(Micros(50));
+        assert_eq!(rtt.for_pacing(), Some(Micros(50)));
+        rtt.sample(millis(40));
+        assert_eq!(rtt.for_pacing(), rtt.smoothed());
+        // One that cannot be told.
+        rtt.sample(millis(100));
+        assert_eq!(rtt.for_pacing(), rtt.smoothed());
+        assert!(rtt.smoothed() < Some(millis(60)));
     }
 }
