@@ -30,7 +30,8 @@ if how == "poll":
         serve(listener)
     poll.modify(listener, 0)
 elif how == "vfork":
-    subprocess.Popen(program, close_fds=False)
+    # By posix_spawn, if it had nothing to close.
+    subprocess.Popen(program, pass_fds=[listener.fileno()])
     poll.unregister(listener)
 else:
     os.posix_spawn(program[0], program, os.environ)

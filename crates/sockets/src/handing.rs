@@ -145,8 +145,9 @@ impl<O: Outside> Sockets<O> {
         self.with_all(World::share_listeners);
     }
 
-    /// vfork(2) is about to happen: listeners are both's from then on, and each connection gets a socket of the kernel's of its own behind its descriptors, for
-    /// whoever may go on with it, and somebody looks whether the child asks for that ([`Sockets::ask_keeper`]).
+    /// vfork(2) is about to happen: listeners are both's from then on. Each connection gets a socket of the kernel's of its
+    /// own behind its descriptors, for whoever may go on with it, and somebody looks whether the child asks for that
+    /// ([`Sockets::ask_keeper`]).
     pub fn before_vfork(&self) {
         self.share_listeners();
         let some = self.with_all(|world| world.give_each_its_own(&self.outside, |_| {}));

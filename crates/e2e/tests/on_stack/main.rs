@@ -29,6 +29,7 @@ mod xdp;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -95,6 +96,13 @@ fn lacks(programs: &[(&str, &str)]) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Processes that this one has started.
+fn children(pid: u32) -> Result<Vec<u32>> {
+    let output = Command::new("pgrep").args(["-P", &pid.to_string()]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
 }
 
 /// nginx on the other host, on kernel sockets, with the files of a directory.

@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
-use crate::{Scratch, lacks, noise, wait_until};
+use crate::{Scratch, children, lacks, noise, wait_until};
 
 const PORT: u16 = 7070;
 const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
@@ -347,9 +346,8 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
             ensure!(heard == "hi", "{how}, connection {at}: {heard:?}");
         }
         // The child first, for whom nobody waits.
-        let output = Command::new("pgrep").args(["-P", &server.pid().to_string()]).output()?;
-        for child in String::from_utf8_lossy(&output.stdout).split_whitespace() {
-            kill(Pid::from_raw(child.parse()?), Signal::SIGKILL)?;
+        for child in children(server.pid())? {
+            kill(Pid::from_raw(i32::try_from(child)?), Signal::SIGKILL)?;
         }
         server.signal(Signal::SIGKILL)?;
         hosts.check_nothing_left(PORT)?;

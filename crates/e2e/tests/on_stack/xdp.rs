@@ -18,7 +18,7 @@ use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
 
 use crate::nginx::{configuration, serving};
 use crate::stat::report;
-use crate::{Scratch, lacks, wait_until};
+use crate::{Scratch, children, lacks, wait_until};
 
 const PORT: u16 = 8080;
 const REDIS_PORT: u16 = 6379;
@@ -44,12 +44,6 @@ fn came(pid: u32) -> Result<Came> {
         by_queue: by_queue["frames_in"].as_u64().context("no frames")?,
         in_all: report["counts"]["frames_in"].as_u64().context("no frames")?,
     })
-}
-
-fn children(pid: u32) -> Result<Vec<u32>> {
-    let output = Command::new("pgrep").args(["-P", &pid.to_string()]).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.split_whitespace().map(|pid| Ok(pid.parse()?)).collect()
 }
 
 /// Bodies of all lengths, by connections that come by both queues.
