@@ -1,6 +1,6 @@
 """given.py PORT HOW: waits at its listener once, and then gives it to a child that accepts, and waits there no more: a child of
-fork (poll) while it asks poll(2) for nothing of it, or a program that it starts by vfork or posix_spawn, as its
-descriptor number."""
+fork (poll) while it asks poll(2) for nothing of it, or a program that it starts by fork and exec, vfork or posix_spawn,
+as its descriptor number; with its own environment, with none (bare-...), or by execv(3) when its own is empty (empty)."""
 import os
 import select
 import socket
@@ -25,17 +25,33 @@ poll.register(listener, select.POLLIN)
 poll.poll(500)
 os.set_inheritable(listener.fileno(), True)
 program = [sys.executable, __file__, str(listener.fileno()), "child"]
-if how == "poll":
+environment = {} if how.startswith("bare-") else os.environ
+way = how.removeprefix("bare-")
+if way == "poll":
     if os.fork() == 0:
         serve(listener)
     poll.modify(listener, 0)
-elif how == "vfork":
-    # By posix_spawn, if it had nothing to close.
-    subprocess.Popen(program, pass_fds=[listener.fileno()])
-    poll.unregister(listener)
 else:
-    os.posix_spawn(program[0], program, os.environ)
     poll.unregister(listener)
+if way == "exec" and os.fork() == 0:
+    os.execve(program[0], program, environment)
+if way == "empty":
+    os.environ.clear()
+    if os.fork() == 0:
+        os.execv(program[0], program)
+if way == "vfork":
+    # By posix_spawn, if it had nothing to close.
+    subprocess.Popen(program, pass_fds=[listener.fileno()], env=environment)
+if way == "spawn":
+    os.posix_spawn(program[0], program, environment)
+if way == "input":
+    # As inetd gives it.
+    program[2] = "0"
+    os.set_inheritable(listener.fileno(), False)
+    os.posix_spawn(program[0], program, environment, file_actions=[(os.POSIX_SPAWN_DUP2, listener.fileno(), 0)])
+if way == "input":
+    # Who gets no listener has the environment that it is given.
+    assert subprocess.run(["/usr/bin/env"], env={}, capture_output=True).stdout == b""
 print("given", flush=True)
 ended, _ = os.pipe()
 poll.register(ended, select.POLLIN)

@@ -167,6 +167,83 @@ macro_rules! passing_shim {
 }
 pub(crate) use passing_shim;
 
+/// The arguments of a call as the shim has found them: in registers, then on the stack.
+#[repr(C)]
+pub(crate) struct Registers {
+    /// The sixth argument to the first.
+    arguments: [usize; 6],
+    /// How many vector registers a variadic function has to save.
+    _rax: usize,
+    _return: usize,
+}
+
+impl Registers {
+    /// An argument, counted from zero. A variadic function has as many as its caller says.
+    pub(crate) fn argument(&mut self, position: usize) -> &mut usize {
+        if let Some(at) = 5_usize.checked_sub(position) {
+            return &mut self.arguments[at];
+        }
+        // SAFETY: arguments behind the sixth are on the stack behind the return address (System V ABI, 3.2.3). The caller
+        // asks for one that the program has given.
+        unsafe { &mut *(&raw mut *self).add(1).cast::<usize>().add(position - 6) }
+    }
+}
+
+/// `changing_shim!(name => prepare)`: as `passing_shim`, but `prepare(&mut Registers)` may change the arguments, and
+/// give another function to go on to.
+macro_rules! changing_shim {
+    ($($name:ident => $prepare:expr;)+) => { $(
+        #[allow(non_snake_case)]
+        mod $name {
+            #[allow(non_upper_case_globals)]
+            static slot: core::sync::atomic::AtomicPtr<libc::c_void> =
+                core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+
+            /// Prepares, and finds the function to go on to.
+            extern "C" fn before(call: &mut $crate::jump::Registers) -> *mut libc::c_void {
+                #[allow(unused_imports)]
+                use super::*;
+                let prepare: fn(&mut $crate::jump::Registers) -> Option<*mut libc::c_void> = $prepare;
+                if let Some(other) = prepare(call) {
+                    return other;
+                }
+                let found = slot.load(core::sync::atomic::Ordering::Relaxed);
+                if found.is_null() {
+                    $crate::real::resolve(&slot, $crate::real::name!($name))
+                } else {
+                    found
+                }
+            }
+
+            /// See `prepare`.
+            ///
+            /// # Safety
+            /// As the libc function of this name.
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C-unwind" fn $name() {
+                // As Registers has them. With the return address the stack is aligned for the call.
+                core::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "push rax", "push rdi", "push rsi", "push rdx",
+                    "push rcx", "push r8", "push r9",
+                    ".cfi_adjust_cfa_offset 56",
+                    "mov rdi, rsp",
+                    "call {before}",
+                    "mov r11, rax",
+                    "pop r9", "pop r8", "pop rcx",
+                    "pop rdx", "pop rsi", "pop rdi", "pop rax",
+                    ".cfi_adjust_cfa_offset -56",
+                    "jmp r11",
+                    ".cfi_endproc",
+                    before = sym before,
+                )
+            }
+        }
+    )+ };
+}
+pub(crate) use changing_shim;
+
 /// `also_named!(name => other)`: a second name under which libc has a function, for those who call it by that.
 macro_rules! also_named {
     ($($name:ident => $shim:path;)+) => { $(

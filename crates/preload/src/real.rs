@@ -137,6 +137,8 @@ real! {
     sigset(c_int, usize) -> usize;
     siginterrupt(c_int, c_int) -> c_int;
     pidfd_getfd(c_int, c_int, c_uint) -> c_int;
+    execve(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+    execvpe(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
     fdopen(c_int, *const c_char) -> *mut c_void;
     fclose(*mut c_void) -> c_int;
     freopen(*const c_char, *const c_char, *mut c_void) -> *mut c_void;

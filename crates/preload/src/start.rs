@@ -141,23 +141,25 @@ unsafe extern "C" fn us_or_libc(
     }
 }
 
-/// Whether this library was loaded under its second name.
-fn loaded_as_autocork() -> bool {
+/// The path of this library, as it was given to the loader.
+pub(crate) fn own_path() -> Option<&'static CStr> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     let address = &raw const uncork_published;
     // SAFETY: dladdr fills `info` in if it returns non-zero; dli_fname is a C string that lives
     // as long as this library.
-    let path = unsafe {
+    unsafe {
         if libc::dladdr(address.cast(), info.as_mut_ptr()) == 0 {
-            return false;
+            return None;
         }
         let name = info.assume_init().dli_fname;
-        if name.is_null() {
-            return false;
-        }
-        CStr::from_ptr(name).to_bytes()
-    };
-    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b"libautocork"))
+        (!name.is_null()).then(|| CStr::from_ptr(name))
+    }
+}
+
+/// Whether this library was loaded under its second name.
+fn loaded_as_autocork() -> bool {
+    let name = own_path().and_then(|path| path.to_bytes().rsplit(|byte| *byte == b'/').next());
+    name.is_some_and(|name| name.starts_with(b"libautocork"))
 }
 
 /// Calls `look` for each descriptor that is open now.

@@ -245,6 +245,15 @@ impl<O: Outside> Sockets<O> {
         self.with_all(World::connected_descriptors).concat()
     }
 
+    /// The descriptors of all listeners.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<RawFd> {
+        let all = |world: &mut World| {
+            world.table.descriptors_where(|kind| matches!(kind, Kind::Listener(_)))
+        };
+        self.with_all(all).concat()
+    }
+
     /// Whether a child may have this connection, too, and closing `fd` would end this process's part.
     #[must_use]
     pub fn is_last_of_shared(&self, fd: RawFd) -> bool {

@@ -330,7 +330,10 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
     }
     let hosts = Hosts::new("pygiven")?;
     let scratch = Scratch::new()?;
-    for how in ["poll", "vfork", "spawn"] {
+    let with_own = ["poll", "exec", "vfork", "spawn"];
+    for how in
+        with_own.into_iter().chain(["bare-exec", "empty", "bare-vfork", "bare-spawn", "bare-input"])
+    {
         let mut command = hosts.on_stack(python())?;
         command.arg(artifact::source("py/given.py")).args([&PORT.to_string(), how]);
         let server = Daemon::start(command, &scratch.path(how))?;

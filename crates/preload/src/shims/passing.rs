@@ -3,11 +3,11 @@
 
 #![allow(non_snake_case)]
 
-use libc::c_int;
+use libc::{c_int, c_void};
 use uncork_posix::Call;
 
-use crate::jump::passing_shim;
-use crate::{POSIX, keeper, report, stacked};
+use crate::jump::{Registers, changing_shim, passing_shim};
+use crate::{POSIX, keeper, real, report, stacked};
 
 /// Arguments of the program's call.
 type Args = [usize; 6];
@@ -64,9 +64,16 @@ waits! {
 }
 
 /// A new process, or another program in this one's place, must not find anything held.
-fn before_spawn(_: Args) {
+fn before_spawn(call: &mut Registers) -> Option<*mut c_void> {
+    /// The environment's place.
+    const ENVIRONMENT: usize = 5;
+    let gives_listener = stacked::gives_listener();
     stacked::before_spawn();
     POSIX.before_spawn(Call::Spawn);
+    if gives_listener {
+        stacked::add_to_spawn(call, ENVIRONMENT);
+    }
+    None
 }
 
 fn before_system(_: Args) {
@@ -86,31 +93,69 @@ fn before_vfork(_: Args) {
 
 /// The program that is started gets this descriptor as another one.
 fn before_spawn_dup([_, fd, ..]: Args) {
+    stacked::gives_duplicate(fd as c_int);
     stacked::hand_over_if_ours(fd as c_int, "a program that was started has it, too (posix_spawn)");
 }
 
-fn before_exec(_: Args) {
+/// The process becomes another program. If that gets a listener of the stack's, `add` adds to its environment, and says
+/// which function is called instead, if another one is.
+fn before_exec(
+    call: &mut Registers,
+    add: impl FnOnce(&mut Registers) -> Option<*mut c_void>,
+) -> Option<*mut c_void> {
+    let gives_listener = stacked::gives_listener();
     stacked::before_exec();
     POSIX.ending(Call::Exec);
     report::emit_before_exec();
+    if gives_listener { add(call) } else { None }
+}
+
+/// The environment is this argument.
+fn before_exec_with<const ENVIRONMENT: usize>(call: &mut Registers) -> Option<*mut c_void> {
+    before_exec(call, |call| {
+        stacked::add_to_exec(call, ENVIRONMENT);
+        None
+    })
+}
+
+/// The environment is the process's, which the other function has as its third argument.
+fn before_exec_of_own(call: &mut Registers, other: fn() -> *mut c_void) -> Option<*mut c_void> {
+    before_exec(call, |call| stacked::add_as_argument(call, 2).then(other))
+}
+
+fn before_exec_of_list(call: &mut Registers) -> Option<*mut c_void> {
+    before_exec(call, |_| {
+        stacked::add_to_own();
+        None
+    })
+}
+
+fn before_exec_of_list_and_environment(call: &mut Registers) -> Option<*mut c_void> {
+    before_exec(call, |call| {
+        stacked::add_behind_arguments(call);
+        None
+    })
+}
+
+changing_shim! {
+    posix_spawn => before_spawn;
+    posix_spawnp => before_spawn;
+    execve => before_exec_with::<2>;
+    execvpe => before_exec_with::<2>;
+    fexecve => before_exec_with::<2>;
+    execveat => before_exec_with::<3>;
+    execv => |call| before_exec_of_own(call, || real::execve() as *mut c_void);
+    execvp => |call| before_exec_of_own(call, || real::execvpe() as *mut c_void);
+    execl => before_exec_of_list;
+    execlp => before_exec_of_list;
+    execle => before_exec_of_list_and_environment;
 }
 
 passing_shim! {
-    posix_spawn => before_spawn;
-    posix_spawnp => before_spawn;
     posix_spawn_file_actions_adddup2 => before_spawn_dup;
     system => before_system;
     popen => before_popen;
     vfork => before_vfork;
-    execve => before_exec;
-    execv => before_exec;
-    execvp => before_exec;
-    execvpe => before_exec;
-    execl => before_exec;
-    execlp => before_exec;
-    execle => before_exec;
-    fexecve => before_exec;
-    execveat => before_exec;
 }
 
 /// stdio writes inside of libc, where no shim sees it.

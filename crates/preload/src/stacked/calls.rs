@@ -166,7 +166,7 @@ pub(crate) fn inherited(fd: c_int) {
     }
 }
 
-fn is_listening(fd: c_int) -> bool {
+pub(super) fn is_listening(fd: c_int) -> bool {
     option_of(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, size_of::<c_int>())
         .is_some_and(|listens| listens.iter().any(|octet| *octet != 0))
 }

@@ -8,6 +8,7 @@ use uncork_posix::kernel::state;
 use uncork_sockets::{HandedOver, Setting, Watched};
 
 use super::calls::is_unconnected;
+use super::heritage::gives_duplicate;
 use super::{SOCKETS, calls, chosen, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
@@ -87,6 +88,7 @@ pub(crate) fn duplicating(fd: c_int) {
         Some(state::STACK) if super::is_vfork_child() && is_unconnected(fd) => {
             give_by_keeper(&[fd]);
         }
+        Some(state::STACK) if super::is_vfork_child() => gives_duplicate(fd),
         _ => {}
     }
 }

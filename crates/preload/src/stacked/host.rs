@@ -10,6 +10,7 @@ use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Host, Opened, Past, Reason, Setting};
 use uncork_stack::{Cidr, Detached, FastOpen, FastOpenKeys, Mac};
 
+use super::heritage::value_of;
 use crate::POSIX;
 use crate::raw::raw;
 
@@ -36,9 +37,9 @@ fn reason(error: &Error) -> Reason {
 }
 
 impl Guardian {
-    /// The one that the environment names.
+    /// The one that the environment named at the start.
     pub(crate) fn of_environment() -> Option<Self> {
-        Some(Self::at(std::env::var(VARIABLE).ok()?))
+        Some(Self::at(value_of(VARIABLE)?.to_owned()))
     }
 
     fn at(place: String) -> Self {
@@ -118,12 +119,12 @@ impl Guardian {
 
 /// The stack is an instance's: that which the environment names, or any.
 fn attach(client: &mut Client) -> Result<Attachment, Reason> {
-    let wanted = match std::env::var(INSTANCE_VARIABLE) {
-        Ok(number) => {
+    let wanted = match value_of(INSTANCE_VARIABLE) {
+        Some(number) => {
             let number = number.parse();
             Some(number.map_err(|_| format!("{INSTANCE_VARIABLE} is no number of an instance"))?)
         }
-        Err(_) => None,
+        None => None,
     };
     let (_, control) = client.attach(wanted).map_err(|error| reason(&error))?;
     let end = uncork_attach::accept(control).map_err(|error| error.to_string())?;

@@ -12,6 +12,7 @@ mod connecting;
 mod faults;
 mod handing;
 pub(crate) mod handlers;
+mod heritage;
 mod host;
 mod many;
 mod outside;
@@ -34,6 +35,10 @@ pub(crate) use calls::*;
 pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;
+pub(crate) use heritage::{
+    add_as_argument, add_behind_arguments, add_to_exec, add_to_own, add_to_spawn, gives_duplicate,
+    gives_listener,
+};
 pub(crate) use many::*;
 pub(crate) use outside::{Process, is_own, own_descriptors};
 pub(crate) use transfer::*;
@@ -89,9 +94,10 @@ fn mark(fd: c_int, what: u8) {
 
 /// Begins, if `uncork run --stack` has said where the privileged half is.
 pub(crate) fn start() {
+    heritage::remember();
     if let Some(host) = host::Guardian::of_environment() {
         places::publish(host.place());
-        let apart = std::env::var(THREADS_VARIABLE).is_ok_and(|value| value == "1");
+        let apart = heritage::value_of(THREADS_VARIABLE) == Some("1");
         SOCKETS.start(Box::new(host), seed, places::tell, apart);
         ON.store(true, SeqCst);
         handlers::stand_in();

@@ -1,0 +1,235 @@
+//! What makes a program one of ours is in its environment: LD_PRELOAD and the variables of `uncork run`. Servers empty
+//! theirs, for themselves or for the programs that they start (Postfix, Dovecot, `systemd-socket-activate`). So it is
+//! remembered as it was at the start; and a program that gets a listener of the stack's gets these variables, too:
+//! without the library it would wait for ever for those who come to the stack. Other programs have the environment
+//! that they are given.
+
+use core::cell::{Cell, RefCell};
+use core::ffi::CStr;
+use core::ptr;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::OnceLock;
+
+use libc::{c_char, c_int};
+use uncork_guardian::VARIABLE;
+
+use super::calls::{closes_on_exec, is_listening};
+use super::{SOCKETS, is_on, is_vfork_child};
+use crate::jump::Registers;
+use crate::{POSIX, start};
+
+const PRELOAD: &str = "LD_PRELOAD";
+/// What the variables of `uncork run` begin with.
+const OURS: &str = "UNCORK_";
+
+/// An environment as execve(2) has it: pointers to strings, and a null pointer behind the last.
+type Environment = *const *const c_char;
+
+/// What the environment said at the start.
+struct Heritage {
+    /// The path of this library, if it was preloaded by its name.
+    library: Option<CString>,
+    /// `NAME=value`.
+    variables: Vec<CString>,
+}
+
+static HERITAGE: OnceLock<Heritage> = OnceLock::new();
+
+/// An environment that was made, for as long as the program that gets it is being started.
+#[derive(Default)]
+struct Made {
+    entries: Vec<*const c_char>,
+    preload: CString,
+}
+
+thread_local! {
+    /// Whether a listener was duplicated for the program that this thread is about to start.
+    static GIVES_DUPLICATE: Cell<bool> = const { Cell::new(false) };
+    /// What the program is started with that this thread, or its child of vfork(2), starts in its memory.
+    static MADE: RefCell<Made> = RefCell::default();
+}
+
+/// The environment is as `uncork run` has made it, if it has.
+pub(super) fn remember() {
+    if std::env::var_os(VARIABLE).is_some() {
+        HERITAGE.get_or_init(|| Heritage { library: preloaded(), variables: variables() });
+    }
+}
+
+fn preloaded() -> Option<CString> {
+    let list = std::env::var_os(PRELOAD)?;
+    let path = start::own_path()?;
+    let is_listed = entries(list.as_bytes()).any(|entry| entry == path.to_bytes());
+    (is_listed && path.to_bytes().starts_with(b"/")).then(|| path.to_owned())
+}
+
+/// The loader splits the list at these (ld.so(8)).
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|octet| matches!(octet, b' ' | b':'))
+}
+
+fn variables() -> Vec<CString> {
+    let ours = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(OURS.as_bytes()));
+    ours.filter_map(|(name, value)| {
+        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+    })
+    .collect()
+}
+
+/// The value that a variable of ours had at the start.
+pub(super) fn value_of(name: &str) -> Option<&'static str> {
+    let all = &HERITAGE.get()?.variables;
+    let value =
+        |entry: &'static CString| entry.to_str().ok()?.strip_prefix(name)?.strip_prefix('=');
+    all.iter().find_map(value)
+}
+
+/// A descriptor is duplicated for a program that is about to be started: by a child of vfork(2), or by posix_spawn(3).
+pub(crate) fn gives_duplicate(fd: c_int) {
+    if SOCKETS.is_listener(fd) {
+        GIVES_DUPLICATE.set(true);
+    }
+}
+
+/// Whether the program that is about to be started gets a listener of the stack's.
+pub(crate) fn gives_listener() -> bool {
+    let is_ours = is_vfork_child() || is_on() && !POSIX.is_other_process();
+    let is_given = |fd: c_int| !closes_on_exec(fd) && is_listening(fd);
+    is_ours && (GIVES_DUPLICATE.take() || SOCKETS.listeners().into_iter().any(is_given))
+}
+
+/// posix_spawn(3): a program is started with the environment that is this argument of the call.
+pub(crate) fn add_to_spawn(call: &mut Registers, position: usize) {
+    add_at(call, position, till_next);
+}
+
+/// This process becomes a program with the environment that is this argument of the call.
+pub(crate) fn add_to_exec(call: &mut Registers, position: usize) {
+    add_at(call, position, till_exec);
+}
+
+fn add_at(call: &mut Registers, position: usize, keep: fn(Made) -> Environment) {
+    let argument = call.argument(position);
+    // SAFETY: the program's own environment, for which it has called a function that reads it.
+    if let Some(made) = unsafe { completed(*argument as Environment) } {
+        *argument = keep(made) as usize;
+    }
+}
+
+/// The same of an environment that follows the program's arguments (execle(3)).
+pub(crate) fn add_behind_arguments(call: &mut Registers) {
+    let end = (1..).find(|&position| *call.argument(position) == 0);
+    if let Some(end) = end {
+        add_to_exec(call, end + 1);
+    }
+}
+
+/// The same of this process's own environment, for a function that has none as its argument (execv(3)). Whether the one
+/// that takes it there is to be called instead.
+pub(crate) fn add_as_argument(call: &mut Registers, position: usize) -> bool {
+    // SAFETY: the program is about to have it read.
+    let made = unsafe { completed(environ) };
+    let is_made = made.is_some();
+    if let Some(made) = made {
+        *call.argument(position) = till_exec(made) as usize;
+    }
+    is_made
+}
+
+/// The same for a function whose arguments have no end that is known (execl(3)). A child of vfork(2) has its environment
+/// in its parent's memory, and leaves it as it is.
+pub(crate) fn add_to_own() {
+    if is_vfork_child() {
+        return;
+    }
+    // SAFETY: the program is about to have it read.
+    unsafe {
+        if let Some(made) = completed(environ) {
+            environ = till_exec(made);
+        }
+    }
+}
+
+unsafe extern "C" {
+    static mut environ: Environment;
+}
+
+/// An environment with what makes a program one of ours, if something of that is not in this one.
+///
+/// # Safety
+/// An environment, or null, which the kernel takes for an empty one.
+unsafe fn completed(given: Environment) -> Option<Made> {
+    let heritage = HERITAGE.get()?;
+    // SAFETY: up to the caller.
+    let given = unsafe { strings_of(given) };
+    let lacking: Vec<_> =
+        heritage.variables.iter().filter(|one| !has_variable(&given, name_of(one))).collect();
+    let preload = heritage.library.as_deref().and_then(|library| preload_with(library, &given));
+    if lacking.is_empty() && preload.is_none() {
+        return None;
+    }
+    let mut made = Made::default();
+    // Of two entries of a name the first counts for some, the last for others.
+    let is_kept = |one: &&&CStr| preload.is_none() || name_of(one) != PRELOAD.as_bytes();
+    made.entries.extend(given.iter().filter(is_kept).map(|one| one.as_ptr()));
+    made.entries.extend(lacking.iter().map(|one| one.as_ptr()));
+    if let Some(preload) = preload {
+        made.preload = preload;
+        made.entries.push(made.preload.as_ptr());
+    }
+    made.entries.push(ptr::null());
+    Some(made)
+}
+
+/// What a thread starts in this process's memory is started, at the latest, when it starts the next.
+fn till_next(made: Made) -> Environment {
+    let entries = made.entries.as_ptr();
+    MADE.set(made);
+    entries
+}
+
+/// A process that becomes another program needs to give nothing back; and a child of fork(2) is not to ask for locks that
+/// another thread of its parent's may have had.
+fn till_exec(made: Made) -> Environment {
+    if is_vfork_child() {
+        return till_next(made);
+    }
+    let entries = made.entries.as_ptr();
+    core::mem::forget(made);
+    entries
+}
+
+/// # Safety
+/// Pointers to strings, and a null pointer behind the last; or null.
+unsafe fn strings_of<'a>(given: Environment) -> Vec<&'a CStr> {
+    let mut all = Vec::new();
+    let mut next = given;
+    // SAFETY: up to the caller.
+    unsafe {
+        while !next.is_null() && !(*next).is_null() {
+            all.push(CStr::from_ptr(*next));
+            next = next.add(1);
+        }
+    }
+    all
+}
+
+fn name_of(entry: &CStr) -> &[u8] {
+    entry.to_bytes().split(|octet| *octet == b'=').next().unwrap_or_default()
+}
+
+fn has_variable(all: &[&CStr], name: &[u8]) -> bool {
+    all.iter().any(|one| name_of(one) == name)
+}
+
+/// The list with this library in front, unless it is there.
+fn preload_with(library: &CStr, given: &[&CStr]) -> Option<CString> {
+    let entry = given.iter().find(|one| name_of(one) == PRELOAD.as_bytes());
+    let list = entry.map_or(&b""[..], |entry| &entry.to_bytes()[PRELOAD.len() + 1..]);
+    if entries(list).any(|one| one == library.to_bytes()) {
+        return None;
+    }
+    let between: &[u8] = if list.is_empty() { b"" } else { b":" };
+    CString::new([PRELOAD.as_bytes(), b"=", library.to_bytes(), between, list].concat()).ok()
+}
