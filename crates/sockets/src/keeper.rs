@@ -1,10 +1,10 @@
 //! What goes on while the program does something else: timers, acknowledgments, and what it has written
 //! and not turned away from.
 //!
-//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. Two things
-//! let it sleep: that threads of the program's sleep in calls of ours, which make the turns then, until the first
-//! of them goes on, or another one gives the stack something; and that nothing has happened for a while, until a frame comes, a timer is due or somebody
-//! gives the stack something to send. Each part (`parts`) has a keeper of its own. It also does what children ask for,
+//! A thread of its own looks when nobody has made a turn for a while ([`crate::tick`]), and makes one. From then on it
+//! sleeps on the devices as the program would, until a frame comes, a timer is due or somebody gives the stack something to send: what has to
+//! wait for ACKs leaves when they come. It sleeps on nothing at all while threads of the program's sleep in calls of ours, which make the turns
+//! then, until the first of them goes on, or another one gives the stack something. Each part (`parts`) has a keeper of its own. It also does what children ask for,
 //! of fork and of vfork ([`crate::Sockets::ask_keeper`]).
 
 use std::fs;
@@ -17,13 +17,13 @@ use crate::bell::{self, Bell};
 use crate::dying;
 use crate::outside::Outside;
 use crate::parts::Part;
-use crate::tick::{PERIOD, Tick};
+use crate::tick::{MOVES, PERIOD, Tick};
 use crate::waiting::readable;
 use crate::world::{Rest, World};
 use crate::{InUse, Sockets, has_given};
 
-/// Looks that find somebody asleep in a call of ours, or nothing that has happened, behind which it sleeps.
-const LOOKS_BEFORE_REST: u32 = 20;
+/// Looks in a row that find somebody asleep in a call of ours, behind which it sleeps until it is told.
+const LOOKS_BEFORE_REST: u32 = 3;
 
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
@@ -59,9 +59,21 @@ pub(crate) struct State {
 enum Found {
     /// Threads of the program's sleep, and make the turns.
     Asleep,
-    /// Nothing has happened since the last look.
-    Quiet,
+    /// Nobody makes any.
+    Nobody,
+    /// Somebody does, in between.
     Busy,
+}
+
+/// What the keeper remembers from one look to the next.
+#[derive(Debug)]
+struct Looks {
+    /// The turns that had been made.
+    seen: u64,
+    found: Found,
+    /// How often in a row.
+    same: u32,
+    tick: Option<Arc<Tick>>,
 }
 
 impl State {
@@ -187,18 +199,12 @@ impl<O: Outside> Sockets<O> {
     /// The life of the keeper's thread.
     pub fn keep(&self, part: Part) {
         dying::i_keep();
-        let (mut seen, mut same, mut before) = (0, 0, Found::Busy);
+        let mut looks = Looks { seen: 0, found: Found::Busy, same: 0, tick: None };
         let mut host_looked = Instant::now();
         let process = self.process();
-        let mut tick = None;
         while self.process() == process {
             self.end_if_asked(part);
-            tick = self.ticking(part, tick);
-            let (mut fds, limit) = match &tick {
-                Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),
-                None => (Vec::new(), PERIOD),
-            };
-            let _ = self.outside.poll(&mut fds, Some(limit));
+            self.wait_as_keeper(part, &mut looks);
             let host_too = host_looked.elapsed() >= LOOKS_AT_HOST;
             if host_too {
                 host_looked = Instant::now();
@@ -207,7 +213,7 @@ impl<O: Outside> Sockets<O> {
                 if host_too {
                     world.look_at_host(&self.outside);
                 }
-                let found = world.look_after(&mut seen, &self.share(part).unsent);
+                let found = world.look_after(&mut looks.seen, &self.share(part).unsent);
                 (found, world.has_requests(), world.has_neglected())
             });
             if host_too {
@@ -230,27 +236,38 @@ impl<O: Outside> Sockets<O> {
                 // Somebody is at it.
                 Err(InUse) => Found::Busy,
             };
-            same = if found == before { same + 1 } else { 0 };
-            before = found;
-            if found == Found::Busy || same < LOOKS_BEFORE_REST {
-                continue;
-            }
-            same = 0;
-            set_going(tick.as_deref(), false);
-            if found == Found::Asleep {
-                self.rest_keeper(part);
-            } else {
-                self.watch_devices(part);
-            }
-            set_going(tick.as_deref(), true);
+            looks.same = if found == looks.found { looks.same + 1 } else { 0 };
+            looks.found = found;
         }
+    }
+
+    /// Waits for the next look, by what the last ones have found.
+    fn wait_as_keeper(&self, part: Part, looks: &mut Looks) {
+        if looks.found == Found::Nobody {
+            set_going(looks.tick.as_deref(), false);
+            let turns = self.watch_devices(part);
+            looks.seen = looks.seen.wrapping_add(turns);
+            return;
+        }
+        if looks.found == Found::Asleep && looks.same >= LOOKS_BEFORE_REST {
+            looks.same = 0;
+            set_going(looks.tick.as_deref(), false);
+            self.rest_keeper(part);
+        }
+        set_going(looks.tick.as_deref(), true);
+        looks.tick = self.ticking(part, looks.tick.take());
+        let (mut fds, limit) = match &looks.tick {
+            Some(tick) => (vec![readable(tick.fd())], LOOKS_AT_HOST),
+            None => (Vec::new(), PERIOD),
+        };
+        let _ = self.outside.poll(&mut fds, Some(limit));
     }
 
     /// The timer, moved on; another, if there is none yet or the program has closed it; none, if there is no descriptor
     /// left for one.
     fn ticking(&self, part: Part, tick: Option<Arc<Tick>>) -> Option<Arc<Tick>> {
         if let Some(tick) = tick {
-            if tick.move_on() {
+            if tick.begin() {
                 return Some(tick);
             }
             // Its number may be another's by now: nobody is to close that.
@@ -258,7 +275,7 @@ impl<O: Outside> Sockets<O> {
         }
         let tick = Tick::new().ok().map(Arc::new);
         self.with(part, |world| world.tick.clone_from(&tick));
-        tick.filter(|tick| tick.move_on())
+        tick.filter(|tick| tick.begin())
     }
 
     /// Sleeps until a thread of the program's goes on.
@@ -275,10 +292,10 @@ impl<O: Outside> Sockets<O> {
         keeper.rests.store(false, SeqCst);
     }
 
-    /// Sleeps until there is something to be done.
-    fn watch_devices(&self, part: Part) {
+    /// Sleeps until there is something to be done. Gives how many turns it has made.
+    fn watch_devices(&self, part: Part) -> u64 {
         let keeper = &self.share(part).keeper;
-        let Ok(bell) = bell::mine(self.process()) else { return };
+        let Ok(bell) = bell::mine(self.process()) else { return 0 };
         *keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
         keeper.watches.store(true, SeqCst);
         // What was given before that could be seen leaves now.
@@ -308,6 +325,7 @@ impl<O: Outside> Sockets<O> {
         self.with(part, World::hear_ways);
         self.with(part, |world| world.look_at_host(&self.outside));
         self.answer_askers(part);
+        u64::from(rests.is_some())
     }
 }
 
@@ -342,16 +360,22 @@ impl World {
         let asleep = self.is_anybody_asleep();
         // Of those who are awake somebody may have heard of one in the middle of an answer.
         self.take_passed();
-        let mut found = if asleep { Found::Asleep } else { Found::Quiet };
-        // Whoever has made turns is busy, be there others who sleep.
-        if self.turns != *seen {
-            found = if asleep { Found::Asleep } else { Found::Busy };
-        } else if unsent.swap(false, SeqCst) {
-            self.turn();
-            found = Found::Busy;
-        } else if !asleep && self.turn() {
-            found = Found::Busy;
-        }
+        // Whoever has made turns is busy, be there others who sleep; and he may do something else by now.
+        let is_busy = self.turns != *seen && (asleep || self.now().since(self.turned) < MOVES);
+        let found = match asleep {
+            true if is_busy => Found::Asleep,
+            false if is_busy => Found::Busy,
+            true if unsent.swap(false, SeqCst) => {
+                self.turn();
+                Found::Busy
+            }
+            true => Found::Asleep,
+            false => {
+                unsent.store(false, SeqCst);
+                self.turn();
+                Found::Nobody
+            }
+        };
         *seen = self.turns;
         found
     }

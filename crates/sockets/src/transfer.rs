@@ -323,6 +323,7 @@ impl World {
         }
         if self.given.add(place, given) {
             self.turn_between();
+            self.look_soon_if_much_is_left(place);
         }
         result
     }

@@ -103,10 +103,12 @@ pub(crate) struct World {
     /// Turns made so far, for whoever looks whether somebody makes any.
     pub(crate) turns: u64,
     /// When the last was made.
-    turned: Instant,
+    pub(crate) turned: Instant,
     /// What wakes the keeper, and when it was moved on.
     pub(crate) tick: Option<Arc<Tick>>,
     moved: Instant,
+    /// When it was last brought forward.
+    brought_forward: Instant,
     /// Questions that found nothing since the last turn.
     asked: u32,
     /// What was given to the stack since.
@@ -171,6 +173,7 @@ impl World {
             turned: Instant::ZERO,
             tick: None,
             moved: Instant::ZERO,
+            brought_forward: Instant::ZERO,
             given: Given::nothing(),
             asked: 0,
             glances: 0,

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::fcntl::OFlag;
@@ -356,6 +356,44 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
         hosts.check_nothing_left(PORT)?;
     }
     Ok(())
+}
+
+/// What is to follow ACKs waited for a look of the library's every two milliseconds: 37 to 43 ms, and 18 where the peer
+/// had not read for a moment. On kernel sockets it is 0.6, on the stack about one by now.
+#[test]
+fn what_a_program_wrote_before_it_turned_away_comes_by_and_by() -> Result<()> {
+    const OCTETS: usize = 300_000;
+    const ROUNDS: usize = 9;
+    const AT_MOST: Duration = Duration::from_millis(10);
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyaway")?;
+    let scratch = Scratch::new()?;
+    for how in ["sleep", "pipe", "compute"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/away.py")).args([&PORT.to_string(), how]);
+        let server = Daemon::on_stack(command, &scratch.path(how), &hosts, PORT)?;
+        for pause in [Duration::ZERO, Duration::from_millis(30)] {
+            let mut times = Vec::new();
+            for _ in 0..ROUNDS {
+                let mut stream = hosts.connect(PORT)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                // With a shut window behind it, the whole does not fit in.
+                thread::sleep(pause);
+                let begin = Instant::now();
+                let mut heard = vec![0; OCTETS];
+                stream.read_exact(&mut heard).with_context(|| how.to_owned())?;
+                times.push(begin.elapsed());
+                ensure!(stream.read(&mut heard)? == 0, "{how}: more came");
+            }
+            times.sort();
+            let median = times[ROUNDS / 2];
+            ensure!(median < AT_MOST, "{how}, behind {pause:?}: {times:?}");
+        }
+        server.stop(Signal::SIGTERM)?;
+    }
+    hosts.check_nothing_left(PORT)
 }
 
 #[test]

@@ -7,6 +7,7 @@ use uncork_engine::Instant;
 use super::World;
 use crate::link::{self, Link, Pace, Told};
 use crate::lost::Lost;
+use crate::table::Place;
 use crate::tick;
 
 /// Who asks without waiting is answered from what was there, for so long or so often: a program that has
@@ -119,6 +120,21 @@ impl World {
         self.asked += 1;
         if self.asked >= ASKED_OFTEN || self.now().since(self.turned) >= DUE_AFTER {
             self.turn();
+        }
+    }
+
+    /// Somebody has written much to this connection. Unless a thread sleeps in a call of ours, the keeper looks soon
+    /// whether anybody sends what had to wait for ACKs.
+    pub(crate) fn look_soon_if_much_is_left(&mut self, place: Place) {
+        if self.turned.since(self.brought_forward) < tick::BETWEEN_SOON || self.is_anybody_asleep()
+        {
+            return;
+        }
+        let Some(tick) = self.tick.clone() else { return };
+        let Ok((link, now)) = self.link(place) else { return };
+        if link.stack().info(now, place.id).is_some_and(|info| info.unsent_bytes > 0) {
+            tick.bring_forward();
+            (self.brought_forward, self.moved) = (self.turned, self.turned);
         }
     }
 
