@@ -253,6 +253,11 @@ impl<O: Outside> Sockets<O> {
             looks.same = 0;
             set_going(looks.tick.as_deref(), false);
             self.rest_keeper(part);
+            if self.share(part).unsent.load(SeqCst)
+                && let Some(tick) = &looks.tick
+            {
+                tick.look_soon();
+            }
         }
         set_going(looks.tick.as_deref(), true);
         looks.tick = self.ticking(part, looks.tick.take());

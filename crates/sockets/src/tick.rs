@@ -58,6 +58,11 @@ impl Tick {
         }
     }
 
+    /// The keeper, when it begins to wait for it, does so for a moment only.
+    pub(crate) fn look_soon(&self) {
+        self.soon.store(1, Relaxed);
+    }
+
     /// The keeper begins to wait for it.
     pub(crate) fn begin(&self) -> bool {
         let left = self.soon.load(Relaxed);

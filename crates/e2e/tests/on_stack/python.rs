@@ -396,6 +396,41 @@ fn what_a_program_wrote_before_it_turned_away_comes_by_and_by() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
+/// What was given to one kind of socket leaves when the program turns to waiting, be it for the other kind or for something
+/// that is none. A relay held its requests for the bound of a millisecond; a thread's answers waited for the library's
+/// second look, 4 ms.
+#[test]
+fn answers_by_other_ways_than_the_stack_alone_take_no_longer() -> Result<()> {
+    const ROUNDS: usize = 60;
+    const AT_MOST: Duration = Duration::from_micros(800);
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyanswers")?;
+    let scratch = Scratch::new()?;
+    for how in ["relay", "futex"] {
+        let mut command = hosts.on_stack(python())?;
+        command.arg(artifact::source("py/answers.py")).args([&PORT.to_string(), how]);
+        let server = Daemon::on_stack(command, &scratch.path(how), &hosts, PORT)?;
+        let mut stream = hosts.connect(PORT)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut times = Vec::new();
+        for round in 0..ROUNDS {
+            let (sent, mut heard) = (noise(100 + round), vec![0; 100 + round]);
+            let begin = Instant::now();
+            stream.write_all(&sent)?;
+            stream.read_exact(&mut heard).with_context(|| how.to_owned())?;
+            times.push(begin.elapsed());
+            ensure!(heard == sent, "{how}: something else came back");
+        }
+        times.sort();
+        ensure!(times[ROUNDS / 2] < AT_MOST, "{how}: {times:?}");
+        server.stop(Signal::SIGTERM)?;
+    }
+    hosts.check_nothing_left(PORT)
+}
+
 #[test]
 fn who_passes_a_connection_to_a_program_that_it_starts_loses_that_and_the_others() -> Result<()> {
     if lacks(&NEEDED)? {

@@ -57,10 +57,10 @@ pub(crate) unsafe extern "C-unwind" fn poll(
 ) -> c_int {
     // SAFETY: the program's own call.
     unsafe {
+        before_poll(fds, number, Call::Poll);
         if stacked::polls(fds, number) {
             return stacked::poll(fds, number, milliseconds(timeout), core::ptr::null());
         }
-        before_poll(fds, number, Call::Poll);
         spin::wait(
             (milliseconds(timeout), 0),
             || libc_result(raw!(SYS_poll, fds, number, 0)) as c_int,

@@ -123,6 +123,12 @@ unsafe fn shares_memory(number: c_long, argument: usize) -> bool {
     flags & libc::CLONE_VM as u64 != 0
 }
 
+/// The thread waits for something that is not ours to see.
+fn before_wait(by: Call) {
+    POSIX.before_wait(by);
+    stacked::flush();
+}
+
 /// What a call through its number means, where nothing but a preparation is due.
 fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
     const FUTEX_WAITS: [c_int; 4] =
@@ -131,17 +137,17 @@ fn prepare(number: c_long, [a, b, c, ..]: [usize; 6]) {
         libc::SYS_futex => {
             let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
             if FUTEX_WAITS.contains(&operation) {
-                POSIX.before_wait(Call::Futex);
+                before_wait(Call::Futex);
             }
         }
-        libc::SYS_futex_waitv => POSIX.before_wait(Call::Futex),
-        libc::SYS_nanosleep => POSIX.before_wait(Call::Nanosleep),
-        libc::SYS_clock_nanosleep => POSIX.before_wait(Call::ClockNanosleep),
-        libc::SYS_sched_yield => POSIX.before_wait(Call::SchedYield),
-        libc::SYS_wait4 => POSIX.before_wait(Call::Wait4),
-        libc::SYS_waitid => POSIX.before_wait(Call::Waitid),
-        libc::SYS_rt_sigtimedwait => POSIX.before_wait(Call::Sigtimedwait),
-        libc::SYS_pselect6 => POSIX.before_wait(Call::Pselect),
+        libc::SYS_futex_waitv => before_wait(Call::Futex),
+        libc::SYS_nanosleep => before_wait(Call::Nanosleep),
+        libc::SYS_clock_nanosleep => before_wait(Call::ClockNanosleep),
+        libc::SYS_sched_yield => before_wait(Call::SchedYield),
+        libc::SYS_wait4 => before_wait(Call::Wait4),
+        libc::SYS_waitid => before_wait(Call::Waitid),
+        libc::SYS_rt_sigtimedwait => before_wait(Call::Sigtimedwait),
+        libc::SYS_pselect6 => before_wait(Call::Pselect),
         libc::SYS_seccomp => keeper::stand_aside(),
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => keeper::stand_aside(),
         libc::SYS_io_uring_setup => POSIX.uses_io_uring(),

@@ -169,13 +169,14 @@ fn give_to_program(why: &str) {
     }
 }
 
-/// `on_stack!(fd => call)`: on the stack the call means this. A signal handler that has interrupted the stack
-/// itself is told to try again later.
+/// `on_stack!(fd => call)`: on the stack the call means this, and what the thread has written to a socket of the kernel's before
+/// is complete. A signal handler that has interrupted the stack itself is told to try again later.
 macro_rules! on_stack {
     ($fd:expr => $call:expr) => {
         if $crate::stacked::has($fd) {
             if $crate::stacked::is_on() {
                 $crate::stacked::handlers::begin();
+                $crate::POSIX.before_wait(uncork_posix::Call::Turn);
                 let result = $call;
                 if result != -1 || !$crate::stacked::went_over() {
                     return result;
