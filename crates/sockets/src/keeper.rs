@@ -25,6 +25,10 @@ use crate::{InUse, Sockets, has_given};
 /// Looks in a row that find somebody asleep in a call of ours, behind which it sleeps until it is told.
 const LOOKS_BEFORE_REST: u32 = 3;
 
+/// Looks in a row that find nothing to be done, behind which it waits a while before the next: a descriptor that is
+/// always readable, or that the program has closed, is not to keep a processor busy.
+const LOOKS_FOR_NOTHING: u32 = 16;
+
 /// How often it looks at the privileged half, for a program that never sleeps in a call of ours.
 const LOOKS_AT_HOST: Duration = Duration::from_millis(50);
 
@@ -59,8 +63,10 @@ pub(crate) struct State {
 enum Found {
     /// Threads of the program's sleep, and make the turns.
     Asleep,
-    /// Nobody makes any.
+    /// Nobody else makes any, and there was something to be done.
     Nobody,
+    /// Nobody makes any, and nothing was to be done.
+    Quiet,
     /// Somebody does, in between.
     Busy,
 }
@@ -243,14 +249,18 @@ impl<O: Outside> Sockets<O> {
 
     /// Waits for the next look, by what the last ones have found.
     fn wait_as_keeper(&self, part: Part, looks: &mut Looks) {
-        if looks.found == Found::Nobody {
+        let is_quiet = looks.found == Found::Quiet && looks.same < LOOKS_FOR_NOTHING;
+        if is_quiet || looks.found == Found::Nobody {
             set_going(looks.tick.as_deref(), false);
             let turns = self.watch_devices(part);
             looks.seen = looks.seen.wrapping_add(turns);
             return;
         }
-        if looks.found == Found::Asleep && looks.same >= LOOKS_BEFORE_REST {
+        let rests = looks.found == Found::Asleep && looks.same >= LOOKS_BEFORE_REST;
+        if rests || looks.found == Found::Quiet {
             looks.same = 0;
+        }
+        if rests {
             set_going(looks.tick.as_deref(), false);
             self.rest_keeper(part);
             if self.share(part).unsent.load(SeqCst)
@@ -377,8 +387,7 @@ impl World {
             true => Found::Asleep,
             false => {
                 unsent.store(false, SeqCst);
-                self.turn();
-                Found::Nobody
+                if self.turn() { Found::Nobody } else { Found::Quiet }
             }
         };
         *seen = self.turns;

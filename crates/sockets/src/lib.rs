@@ -232,6 +232,7 @@ impl<O: Outside> Sockets<O> {
     pub fn start(&self, host: Box<dyn Host>, seed: fn() -> [u8; 32], tell: Tell, apart: bool) {
         self.process.store(std::process::id(), Relaxed);
         self.apart.store(apart, Relaxed);
+        telling::remember_name();
         *self.share(Part::FIRST).lock() = Some(World::new(host, seed, tell));
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use uncork_stack::SocketId;
@@ -118,12 +119,20 @@ impl World {
     }
 }
 
-/// Of the program; in a root directory without /proc, as nginx and others make theirs, of the thread
-/// that answers.
-fn name() -> String {
-    if let Ok(name) = fs::read_to_string("/proc/self/comm") {
-        return name.trim_end().to_owned();
+/// What the program was called at its start: in a root directory without /proc, as nginx and others make theirs, nothing
+/// else is known than what the thread that answers is called.
+static STARTED_AS: OnceLock<String> = OnceLock::new();
+
+/// The program's first thread begins.
+pub(crate) fn remember_name() {
+    if let Ok(name) = nix::sys::prctl::get_name() {
+        STARTED_AS.get_or_init(|| name.to_string_lossy().into_owned());
     }
-    nix::sys::prctl::get_name()
-        .map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn name() -> String {
+    match fs::read_to_string("/proc/self/comm") {
+        Ok(name) => name.trim_end().to_owned(),
+        Err(_) => STARTED_AS.get().map_or("?", String::as_str).to_owned(),
+    }
 }
