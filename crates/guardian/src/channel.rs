@@ -57,11 +57,10 @@ pub fn send(
 ///
 /// What the kernel says; [`io::ErrorKind::InvalidData`] for a message that is too long.
 pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram> {
-    if flags.contains(RecvFlags::DONTWAIT) {
-        // Mostly there is nothing, and somebody looks a thousand times a second: no need for so much memory then.
-        let _ = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK)?;
-    }
-    let mut bytes = vec![0; MESSAGE_BYTES];
+    // Mostly there is nothing, and somebody looks a thousand times a second; and what comes is short. No need for so much
+    // memory then.
+    let (_, long) = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    let mut bytes = vec![0; long.clamp(1, MESSAGE_BYTES)];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;

@@ -12,6 +12,8 @@ use crate::world::World;
 
 /// So long somebody may wait for a process that does something else.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
+/// And so long where nobody else was there to take him, until that is asked again: twice as long each time, up to this.
+const PATIENCE_ALONE: Duration = Duration::from_millis(640);
 
 /// A listener that other processes have, too.
 #[derive(Debug)]
@@ -19,14 +21,27 @@ pub(crate) struct Shared {
     slot: Slot,
     /// Since when somebody waits whom nobody here is about to accept.
     neglected: Option<Instant>,
+    /// For how long he may.
+    patience: Duration,
+}
+
+impl Shared {
+    fn of(slot: Slot) -> Self {
+        Self { slot, neglected: None, patience: PATIENCE }
+    }
+
+    fn is_due(&self) -> bool {
+        self.neglected.is_some_and(|since| since.elapsed() >= self.patience)
+    }
 }
 
 impl World {
     /// fork(2) is about to happen: listeners are both's from then on.
     pub(crate) fn share_listeners(&mut self) {
         for slot in self.table.slots_where(Socket::is_listener) {
-            if !self.shared.iter().any(|one| one.slot == slot) {
-                self.shared.push(Shared { slot, neglected: None });
+            match self.shared.iter_mut().find(|one| one.slot == slot) {
+                Some(one) => one.patience = PATIENCE,
+                None => self.shared.push(Shared::of(slot)),
             }
         }
     }
@@ -42,21 +57,24 @@ impl World {
                 return false;
             }
             let waits = !self.is_left(one.slot) && self.is_neglected(one.slot);
-            one.neglected =
-                if waits { one.neglected.or_else(|| Some(Instant::now())) } else { None };
+            if waits {
+                one.neglected.get_or_insert_with(Instant::now);
+            } else {
+                *one = Shared::of(one.slot);
+            }
             true
         });
         self.shared = all;
     }
 
-    /// Whether somebody may soon have waited for too long.
-    pub(crate) fn is_neglecting(&self) -> bool {
-        self.shared.iter().any(|one| one.neglected.is_some())
+    /// After how long somebody may have waited for too long.
+    pub(crate) fn neglects_after(&self) -> Option<Duration> {
+        self.shared.iter().filter(|one| one.neglected.is_some()).map(|one| one.patience).min()
     }
 
     /// Whether somebody has.
     pub(crate) fn has_neglected(&self) -> bool {
-        self.shared.iter().filter_map(|one| one.neglected).any(|since| since.elapsed() >= PATIENCE)
+        self.shared.iter().any(Shared::is_due)
     }
 
     /// Leaves those to the others for whom nobody here comes, as each thread sleeps on something else.
@@ -65,10 +83,10 @@ impl World {
             return;
         }
         let mut all = std::mem::take(&mut self.shared);
-        for one in &mut all {
-            // Where it cannot be left, that is asked again when it has taken as long once more.
-            let since = one.neglected.take_if(|since| since.elapsed() >= PATIENCE);
-            if since.is_some() && self.is_neglected(one.slot) {
+        for one in all.iter_mut().filter(|one| one.is_due()) {
+            one.neglected = None;
+            one.patience = (one.patience * 2).min(PATIENCE_ALONE);
+            if self.is_neglected(one.slot) {
                 self.leave_for_now(one.slot);
             }
         }

@@ -24,7 +24,7 @@ use crate::host::{Host, Opened, Reason, Tell};
 use crate::leaving::Leaving;
 use crate::link::{Link, Told};
 use crate::lost::Lost;
-use crate::neglect::{self, Shared};
+use crate::neglect::Shared;
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::ports::{self, Ports};
@@ -378,7 +378,7 @@ impl World {
         }
         let limits = [
             due,
-            self.is_neglecting().then_some(neglect::PATIENCE),
+            self.neglects_after(),
             self.ports.have_something().then_some(ports::IDLE),
             self.lost.is_some().then_some(Lost::PERIOD),
         ];

@@ -15,7 +15,7 @@ use crate::raw::raw;
 
 /// How long a child waits for its parent to let a connection go, at most, and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(2);
-const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// Makes the connection of a descriptor the kernel's, and says why.
 pub(super) fn hand_over(fd: c_int, why: &str) -> Result<(), Errno> {
