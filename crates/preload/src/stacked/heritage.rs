@@ -15,7 +15,7 @@ use libc::{c_char, c_int};
 use uncork_guardian::VARIABLE;
 
 use super::calls::{closes_on_exec, is_listening};
-use super::{SOCKETS, is_on, is_vfork_child};
+use super::{SOCKETS, is_bad, is_on, is_vfork_child};
 use crate::jump::Registers;
 use crate::{POSIX, start};
 
@@ -161,6 +161,10 @@ unsafe extern "C" {
 /// An environment, or null, which the kernel takes for an empty one.
 unsafe fn completed(given: Environment) -> Option<Made> {
     let heritage = HERITAGE.get()?;
+    if is_bad(given) {
+        // The kernel says so.
+        return None;
+    }
     // SAFETY: up to the caller.
     let given = unsafe { strings_of(given) };
     let lacking: Vec<_> =
@@ -226,7 +230,7 @@ fn has_variable(all: &[&CStr], name: &[u8]) -> bool {
 /// The list with this library in front, unless it is there.
 fn preload_with(library: &CStr, given: &[&CStr]) -> Option<CString> {
     let entry = given.iter().find(|one| name_of(one) == PRELOAD.as_bytes());
-    let list = entry.map_or(&b""[..], |entry| &entry.to_bytes()[PRELOAD.len() + 1..]);
+    let list = entry.and_then(|entry| entry.to_bytes().get(PRELOAD.len() + 1..)).unwrap_or(b"");
     if entries(list).any(|one| one == library.to_bytes()) {
         return None;
     }
