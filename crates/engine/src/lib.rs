@@ -284,6 +284,12 @@ impl<D: Driver> Engine<D> {
             && self.stack.poll_timeout().is_none_or(|due| due > (self.clock)())
     }
 
+    /// Whether the stack has something to send.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        self.stack.has_output()
+    }
+
     /// Whether frames have come, as far as that can be said without a system call: the one question of
     /// [`Engine::is_idle`] that is worth asking many times in a row.
     pub fn has_frames(&mut self) -> bool {

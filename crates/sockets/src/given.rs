@@ -1,6 +1,8 @@
 //! What a program has given the stack since the last turn, and when that is enough for one: it has not waited yet, and
 //! may have more to say.
 
+use std::time::Duration;
+
 use crate::table::Place;
 
 /// Octets that may be given before they are sent without being asked for: about what keeps a device busy while the
@@ -25,13 +27,34 @@ pub(crate) struct Given {
     writes: u32,
     sockets: u32,
     last: Option<Place>,
+    /// Who was, and may have more to send than could leave.
+    recent: Option<Place>,
     /// A turn costs a system call: so it is twice as many each time, until the program waits.
     sockets_at_once: u32,
+    /// How many writes leave without being asked for: fewer, if the program has turned to something that cannot be seen behind
+    /// so many, and others had to send them.
+    writes_at_once: u32,
+    /// How often in a row it has come back at once since.
+    returns: u8,
 }
+
+/// How often in a row a program comes back to waiting at once until it is believed to.
+const RETURNS: u8 = 8;
+/// What is at once.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
 
 impl Given {
     pub(crate) fn nothing() -> Self {
-        Self { bytes: 0, writes: 0, sockets: 0, last: None, sockets_at_once: FIRST_SOCKETS }
+        Self {
+            bytes: 0,
+            writes: 0,
+            sockets: 0,
+            last: None,
+            recent: None,
+            sockets_at_once: FIRST_SOCKETS,
+            writes_at_once: WRITES,
+            returns: 0,
+        }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -40,7 +63,31 @@ impl Given {
 
     /// A turn has sent it.
     pub(crate) fn leave(&mut self) {
-        *self = Self { sockets_at_once: self.sockets_at_once, ..Self::nothing() };
+        (self.bytes, self.writes, self.sockets, self.last) = (0, 0, 0, None);
+    }
+
+    /// Who was given something last, be it that it has left; told once.
+    pub(crate) fn take_recent(&mut self) -> Option<Place> {
+        self.recent.take()
+    }
+
+    /// The program has not waited, and somebody else has to send this.
+    pub(crate) fn was_left(&mut self) {
+        self.writes_at_once = self.writes.clamp(1, WRITES);
+        self.returns = 0;
+    }
+
+    /// Whether the program turns away unseen.
+    pub(crate) fn is_hasty(&self) -> bool {
+        self.writes_at_once < WRITES
+    }
+
+    /// It waits, so long behind the last turn.
+    pub(crate) fn came_back(&mut self, behind: Duration) {
+        self.returns = if behind < AT_ONCE { self.returns + 1 } else { 0 };
+        if self.returns >= RETURNS {
+            (self.writes_at_once, self.returns) = (WRITES, 0);
+        }
     }
 
     /// The program waits: what it gives next is of a new round.
@@ -69,8 +116,9 @@ impl Given {
     pub(crate) fn add(&mut self, place: Place, bytes: usize) -> bool {
         self.bytes += bytes;
         self.writes += 1;
+        self.recent = Some(place);
         self.sockets += u32::from(self.last.replace(place) != Some(place));
-        self.bytes >= BYTES || self.writes >= WRITES
+        self.bytes >= BYTES || self.writes >= self.writes_at_once
     }
 }
 

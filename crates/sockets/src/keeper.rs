@@ -53,6 +53,8 @@ pub(crate) struct State {
     wake: Condvar,
     /// It sleeps on the devices, as nothing happens.
     watches: AtomicBool,
+    /// The program has turned to something else, and has left something behind.
+    must_watch: AtomicBool,
     /// How often it is still to look for what a child of vfork asks, who has nothing to wake it from there.
     expects: AtomicU32,
     bell: Mutex<Option<Bell>>,
@@ -90,6 +92,7 @@ impl State {
             lock: Mutex::new(()),
             wake: Condvar::new(),
             watches: AtomicBool::new(false),
+            must_watch: AtomicBool::new(false),
             expects: AtomicU32::new(0),
             bell: Mutex::new(None),
         }
@@ -139,11 +142,18 @@ impl State {
         }
     }
 
+    /// It watches the devices from now on, as the program turns to something else.
+    fn watch(&self) {
+        self.must_watch.store(true, SeqCst);
+        self.wake_from_sleep();
+    }
+
     /// In the child of fork there is none.
     pub(crate) fn forget(&self) {
         self.exists.store(false, SeqCst);
         self.rests.store(false, SeqCst);
         self.watches.store(false, SeqCst);
+        self.must_watch.store(false, SeqCst);
         self.expects.store(0, SeqCst);
     }
 }
@@ -202,6 +212,12 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// Something is left that is to be sent when ACKs come, and nobody is there to see them.
+    pub(crate) fn keeper_must_watch(&self, part: Part) {
+        self.share(part).keeper.watch();
+        let _ = self.try_with(part, World::look_now);
+    }
+
     /// The life of the keeper's thread.
     pub fn keep(&self, part: Part) {
         dying::i_keep();
@@ -219,7 +235,9 @@ impl<O: Outside> Sockets<O> {
                 if host_too {
                     world.look_at_host(&self.outside);
                 }
-                let found = world.look_after(&mut looks.seen, &self.share(part).unsent);
+                let share = self.share(part);
+                let alone = share.keeper.must_watch.swap(false, SeqCst);
+                let found = world.look_after(&mut looks.seen, &share.unsent, alone);
                 (found, world.has_requests(), world.has_neglected())
             });
             if host_too {
@@ -263,7 +281,12 @@ impl<O: Outside> Sockets<O> {
         if rests {
             set_going(looks.tick.as_deref(), false);
             self.rest_keeper(part);
-            if self.share(part).unsent.load(SeqCst)
+            let share = self.share(part);
+            if share.keeper.must_watch.load(SeqCst) {
+                // The look is due.
+                return;
+            }
+            if share.unsent.load(SeqCst)
                 && let Some(tick) = &looks.tick
             {
                 tick.look_soon();
@@ -369,28 +392,40 @@ fn set_going(tick: Option<&Tick>, goes: bool) {
 }
 
 impl World {
-    fn look_after(&mut self, seen: &mut u64, unsent: &AtomicBool) -> Found {
+    /// `alone`: the program has said that it makes no turns for now.
+    fn look_after(&mut self, seen: &mut u64, unsent: &AtomicBool, alone: bool) -> Found {
         // Whoever has watched the devices may run a signal's handler for long.
         self.pass_watch();
         let asleep = self.is_anybody_asleep();
         // Of those who are awake somebody may have heard of one in the middle of an answer.
         self.take_passed();
         // Whoever has made turns is busy, be there others who sleep; and he may do something else by now.
-        let is_busy = self.turns != *seen && (asleep || self.now().since(self.turned) < MOVES);
+        let is_busy =
+            self.turns != *seen && (asleep || !alone && self.now().since(self.turned) < MOVES);
         let found = match asleep {
             true if is_busy => Found::Asleep,
             false if is_busy => Found::Busy,
             true if unsent.swap(false, SeqCst) => {
+                self.note_what_was_left();
                 self.turn();
                 Found::Busy
             }
             true => Found::Asleep,
             false => {
-                unsent.store(false, SeqCst);
+                if unsent.swap(false, SeqCst) {
+                    self.note_what_was_left();
+                }
                 if self.turn() { Found::Nobody } else { Found::Quiet }
             }
         };
         *seen = self.turns;
         found
+    }
+
+    /// The program has given something and turned to what cannot be seen: it is not waited for the next time.
+    fn note_what_was_left(&mut self) {
+        if self.has_to_send() {
+            self.given.was_left();
+        }
     }
 }

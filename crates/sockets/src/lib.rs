@@ -350,10 +350,14 @@ impl<O: Outside> Sockets<O> {
             return;
         }
         for part in HAS_GIVEN.replace(Parts::NONE).iter() {
-            if self.try_with(part, World::turn).is_err() {
-                self.share(part).turned_away.store(true, SeqCst);
-                // It may have left by now.
-                self.enter(part, || ());
+            match self.try_with(part, World::turn_away) {
+                Ok(Some(true)) => self.keeper_must_watch(part),
+                Ok(_) => {}
+                Err(InUse) => {
+                    self.share(part).turned_away.store(true, SeqCst);
+                    // It may have left by now.
+                    self.enter(part, || ());
+                }
             }
         }
     }
@@ -430,6 +434,7 @@ impl<O: Outside> Sockets<O> {
             }
             // Who waits with this descriptor waits for nothing.
             world.wake(slot);
+            world.turn_if_hasty();
             Ok(())
         })?;
         self.keeper_must_send(part);

@@ -349,6 +349,11 @@ impl Link {
             }
     }
 
+    /// Whether the stack has something to send, such as the news of a window that has opened.
+    pub(crate) fn has_output(&self) -> bool {
+        self.gone.is_none() && matches!(&self.side, Side::Own(engine) if engine.has_output())
+    }
+
     /// Whether something has come: what of [`Link::is_idle`] others change at any moment.
     pub(crate) fn has_come(&mut self) -> bool {
         self.gone.is_none()

@@ -58,6 +58,12 @@ impl Tick {
         }
     }
 
+    /// It wakes the keeper now.
+    pub(crate) fn look_now(&self) {
+        // If it cannot be, the keeper sees to that.
+        let _ = self.timer.set(Duration::from_nanos(1));
+    }
+
     /// The keeper, when it begins to wait for it, does so for a moment only.
     pub(crate) fn look_soon(&self) {
         self.soon.store(1, Relaxed);

@@ -323,7 +323,7 @@ impl World {
         }
         if self.given.add(place, given) {
             self.turn_between();
-            self.look_soon_if_much_is_left(place);
+            self.look_soon_if_some_is_left(place);
         }
         result
     }

@@ -104,6 +104,10 @@ impl<O: Outside> Drop for Masked<'_, O> {
     }
 }
 
+/// Attempts in a row that have given the stack something to send, or made room for more to come: that leaves in another turn
+/// before the sleep. Where it does not, the device is full, and wakes who sleeps.
+const HURRIES: u32 = 256;
+
 impl<O: Outside> Sockets<O> {
     /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
     pub(crate) fn wait<T>(
@@ -240,6 +244,7 @@ impl<O: Outside> Sockets<O> {
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
         let mut once_more = false;
+        let mut hurried = 0;
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -256,6 +261,7 @@ impl<O: Outside> Sockets<O> {
                 world.come_back(&wait.waits_for);
                 world.begin_sleep(left);
                 let found = attempt(world, look);
+                hurried = if world.has_to_send() { hurried + 1 } else { 0 };
                 if found.is_none() {
                     world.rest(bell, wait.waits_for.clone(), once_more, &mut rest);
                 } else if once_more {
@@ -288,7 +294,10 @@ impl<O: Outside> Sockets<O> {
             fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(rest.all().map(|(fd, _)| readable(fd)));
-            let limit = [left, rest.limit].into_iter().flatten().min();
+            let mut limit = [left, rest.limit].into_iter().flatten().min();
+            if (1..HURRIES).contains(&hurried) {
+                limit = Some(Duration::ZERO);
+            }
             // A thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));

@@ -61,6 +61,7 @@ pub(crate) unsafe extern "C-unwind" fn poll(
         if stacked::polls(fds, number) {
             return stacked::poll(fds, number, milliseconds(timeout), core::ptr::null());
         }
+        stacked::flush();
         spin::wait(
             (milliseconds(timeout), 0),
             || libc_result(raw!(SYS_poll, fds, number, 0)) as c_int,
@@ -106,6 +107,7 @@ pub(crate) unsafe extern "C-unwind" fn ppoll(
         if stacked::polls(fds, number) {
             return stacked::poll(fds, number, limit, mask);
         }
+        stacked::flush();
         let none = linux::timespec(Duration::ZERO);
         spin::wait(
             (limit, spin::kept_out(mask)),
@@ -266,6 +268,7 @@ pub(crate) unsafe extern "C-unwind" fn select(
             }
             return ready;
         }
+        stacked::flush();
         if !Sets::fit(number, sets) {
             return call();
         }
@@ -323,6 +326,7 @@ pub(crate) unsafe extern "C-unwind" fn pselect(
         if stacked::selects(number, sets) {
             return stacked::select(number, sets, limit, mask);
         }
+        stacked::flush();
         if !Sets::fit(number, sets) {
             return call(timeout);
         }

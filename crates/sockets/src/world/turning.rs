@@ -78,15 +78,48 @@ impl World {
     /// A turn, for who begins to wait, and sleeps for so long at the most if there is nothing. Who has no time left looks for the
     /// last time.
     pub(crate) fn begin_sleep(&mut self, left: Option<Duration>) {
-        self.given.begin_round();
+        self.begin_round();
         let is_last = left == Some(Duration::ZERO);
         let _ = self.turn_at(if is_last { Pace::Whole } else { Pace::Moderated });
     }
 
     /// The same for who looks again before he sleeps, or does not wait at all.
     pub(crate) fn begin_look(&mut self) {
-        self.given.begin_round();
+        self.begin_round();
         let _ = self.turn();
+    }
+
+    fn begin_round(&mut self) {
+        self.given.begin_round();
+        if self.given.is_hasty() {
+            let behind = self.now().since(self.turned);
+            self.given.came_back(behind);
+        }
+    }
+
+    /// Whether something waits for a turn: what was given, or the news of a window that has opened.
+    pub(crate) fn has_to_send(&mut self) -> bool {
+        !self.given.is_nothing() || self.links().iter().any(Link::has_output)
+    }
+
+    /// A turn, for who turns to something else. Whether something of what he has given last stays behind that nobody sends:
+    /// no thread sleeps in a call of ours.
+    pub(crate) fn turn_away(&mut self) -> bool {
+        let recent = self.given.take_recent();
+        self.turn();
+        recent.is_some_and(|place| self.is_some_left(place)) && !self.is_anybody_asleep()
+    }
+
+    fn is_some_left(&mut self, place: Place) -> bool {
+        let Ok((link, now)) = self.link(place) else { return false };
+        link.stack().info(now, place.id).is_some_and(|info| info.unsent_bytes > 0)
+    }
+
+    /// What was closed leaves, if the program turns away unseen.
+    pub(crate) fn turn_if_hasty(&mut self) {
+        if self.given.is_hasty() {
+            self.turn_between();
+        }
     }
 
     /// The same for who will try for a while before he sleeps: what the other end waits for leaves before the rest of it.
@@ -123,18 +156,25 @@ impl World {
         }
     }
 
-    /// Somebody has written much to this connection. Unless a thread sleeps in a call of ours, the keeper looks soon
+    /// Somebody has written to this connection, and that has left as far as it could. Unless a thread sleeps in a call of ours, the keeper looks soon
     /// whether anybody sends what had to wait for ACKs.
-    pub(crate) fn look_soon_if_much_is_left(&mut self, place: Place) {
-        if self.turned.since(self.brought_forward) < tick::BETWEEN_SOON || self.is_anybody_asleep()
-        {
+    pub(crate) fn look_soon_if_some_is_left(&mut self, place: Place) {
+        let again =
+            self.given.is_hasty() || self.turned.since(self.brought_forward) >= tick::BETWEEN_SOON;
+        if !again || self.is_anybody_asleep() {
             return;
         }
         let Some(tick) = self.tick.clone() else { return };
-        let Ok((link, now)) = self.link(place) else { return };
-        if link.stack().info(now, place.id).is_some_and(|info| info.unsent_bytes > 0) {
+        if self.is_some_left(place) {
             tick.bring_forward();
             (self.brought_forward, self.moved) = (self.turned, self.turned);
+        }
+    }
+
+    /// The keeper looks now.
+    pub(crate) fn look_now(&mut self) {
+        if let Some(tick) = self.tick.as_ref().filter(|tick| tick.goes()) {
+            tick.look_now();
         }
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct User {
     pub(crate) in_news: bool,
     /// In the queue of those with something to send.
     pub(crate) in_ready: bool,
+    /// What leaves is the rest of what began to leave when the device had nothing of this connection.
+    pub(crate) goes_on: bool,
 }
 
 impl User {

@@ -108,6 +108,7 @@ impl Stack {
                 continue;
             };
             let cx = self.shared.at(now);
+            connection.user.goes_on |= !connection.is_in_device();
             let outcome = connection.transmit(cx, link_bytes, slot);
             match outcome {
                 Ok(transmit) => {
@@ -120,6 +121,7 @@ impl Stack {
                     } else {
                         connection.note_blocked(cx, Blocked::Application);
                         connection.user.in_ready = false;
+                        connection.user.goes_on = false;
                     }
                     self.settle_sent(place);
                     return Some(transmit);
@@ -144,6 +146,7 @@ impl Stack {
             self.ready.pop_front().and_then(|place| self.connections.get_quietly(place))
         {
             connection.user.in_ready = false;
+            connection.user.goes_on = false;
         }
     }
 

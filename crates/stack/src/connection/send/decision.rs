@@ -250,8 +250,14 @@ impl Connection {
         if !self.options.no_delay && small_out {
             return Some(Blocked::Nagle);
         }
-        let waits = cx.config.autocork && self.device.bytes() > 0 && !sender.flight.is_empty();
+        // The end of what was given at once leaves with its beginning, as Linux has both in one buffer (tcp_should_autocork).
+        let waits = cx.config.autocork && !self.user.goes_on && self.is_in_device();
         waits.then_some(Blocked::Autocork)
+    }
+
+    /// Whether the device still has something of what is not acknowledged.
+    pub(crate) fn is_in_device(&self) -> bool {
+        self.device.bytes() > 0 && !self.sender.flight.is_empty()
     }
 
     /// A probe repeats the last segment, or sends a new one if there is any (RFC 8985 §7.3).
