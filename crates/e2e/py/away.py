@@ -1,25 +1,28 @@
-"""away.py PORT HOW: writes more than may leave at once to who comes, and then does something that is no call on a socket for a
-tenth of a second: it sleeps, reads a pipe, or computes."""
+"""away.py PORT HOW: writes as much as it is asked for to who comes, and then does something that is no call on a socket of
+the stack's for a tenth of a second: it sleeps, reads a pipe, polls nothing, or computes."""
 import os
+import select
 import socket
 import sys
 import threading
 import time
 
-OCTETS = 300_000
 AWAY = 0.1
 how = sys.argv[2]
 listener = socket.create_server(("", int(sys.argv[1])), backlog=64)
 readable, writable = os.pipe()
 while True:
     connection, _ = listener.accept()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * OCTETS)
-    connection.sendall(b"x" * OCTETS)
+    octets = int(connection.recv(16) or 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(2 * octets, 65536))
+    connection.sendall(b"x" * octets)
     if how == "sleep":
         time.sleep(AWAY)
     elif how == "pipe":
         threading.Timer(AWAY, os.write, (writable, b".")).start()
         os.read(readable, 1)
+    elif how == "poll":
+        select.poll().poll(1000 * AWAY)
     else:
         end = time.monotonic() + AWAY
         while time.monotonic() < end:

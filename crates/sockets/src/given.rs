@@ -34,7 +34,9 @@ pub(crate) struct Given {
     /// How many writes leave without being asked for: fewer, if the program has turned to something that cannot be seen behind
     /// so many, and others had to send them.
     writes_at_once: u32,
-    /// How often in a row it has come back at once since.
+    /// Whether some have since it has waited.
+    hastened: bool,
+    /// How often in a row it has come back at once behind such.
     returns: u8,
 }
 
@@ -53,6 +55,7 @@ impl Given {
             recent: None,
             sockets_at_once: FIRST_SOCKETS,
             writes_at_once: WRITES,
+            hastened: false,
             returns: 0,
         }
     }
@@ -84,6 +87,9 @@ impl Given {
 
     /// It waits, so long behind the last turn.
     pub(crate) fn came_back(&mut self, behind: Duration) {
+        if !std::mem::take(&mut self.hastened) {
+            return;
+        }
         self.returns = if behind < AT_ONCE { self.returns + 1 } else { 0 };
         if self.returns >= RETURNS {
             (self.writes_at_once, self.returns) = (WRITES, 0);
@@ -118,7 +124,9 @@ impl Given {
         self.writes += 1;
         self.recent = Some(place);
         self.sockets += u32::from(self.last.replace(place) != Some(place));
-        self.bytes >= BYTES || self.writes >= self.writes_at_once
+        let is_enough = self.bytes >= BYTES || self.writes >= self.writes_at_once;
+        self.hastened |= is_enough;
+        is_enough
     }
 }
 
@@ -183,6 +191,35 @@ mod tests {
     fn an_answer_leaves_whole() {
         let mut given = Given::nothing();
         assert_eq!(answered(&mut given, 7, 3), [2, 4]);
+    }
+
+    #[test]
+    fn who_turns_away_unseen_is_not_waited_for_until_it_comes_back_often() {
+        let mut given = Given::nothing();
+        assert!(!given.add(place(1), 100) && !given.add(place(1), 100));
+        given.was_left();
+        given.leave();
+        assert!(given.is_hasty());
+        let answer = |given: &mut Given, behind: Duration| {
+            assert!(
+                !given.add(place(1), 100) && given.add(place(1), 100),
+                "it leaves with the second"
+            );
+            given.leave();
+            given.came_back(behind);
+            // Who waits for what he has not answered tells nothing.
+            given.came_back(Duration::ZERO);
+        };
+        for _ in 1..RETURNS {
+            answer(&mut given, Duration::ZERO);
+        }
+        answer(&mut given, AT_ONCE);
+        for _ in 1..RETURNS {
+            answer(&mut given, Duration::ZERO);
+            assert!(given.is_hasty());
+        }
+        answer(&mut given, Duration::ZERO);
+        assert!(!given.is_hasty());
     }
 
     #[test]

@@ -260,8 +260,9 @@ impl<O: Outside> Sockets<O> {
                 is_there = true;
                 world.come_back(&wait.waits_for);
                 world.begin_sleep(left);
+                let had = world.has_to_send();
                 let found = attempt(world, look);
-                hurried = if world.has_to_send() { hurried + 1 } else { 0 };
+                hurried = if !had && world.has_to_send() { hurried + 1 } else { 0 };
                 if found.is_none() {
                     world.rest(bell, wait.waits_for.clone(), once_more, &mut rest);
                 } else if once_more {
