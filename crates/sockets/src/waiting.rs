@@ -233,6 +233,14 @@ impl<O: Outside> Sockets<O> {
         !wait.restarts.get() || self.outside.ends_calls(wait.limit.is_some())
     }
 
+    /// What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
+    fn kernels_asked(&self, wait: &Wait<'_>, left: Option<Duration>) -> Kernel {
+        let asks = left == Some(Duration::ZERO)
+            || wait.kernel.iter().any(|one| one.revents != 0)
+            || self.outside.was_interrupted();
+        if asks { Kernel::Ask } else { Kernel::Leave }
+    }
+
     fn sleep<T>(
         &self,
         wait: Wait<'_>,
@@ -248,11 +256,7 @@ impl<O: Outside> Sockets<O> {
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            // What the kernel's have shows when it is slept on them, unless that has shown it already, or will not come.
-            let asks = left == Some(Duration::ZERO)
-                || wait.kernel.iter().any(|one| one.revents != 0)
-                || self.outside.was_interrupted();
-            let kernels = if asks { Kernel::Ask } else { Kernel::Leave };
+            let kernels = self.kernels_asked(&wait, left);
             let parts = self.parts_waited_for(&wait);
             let (mut rest, mut is_there) = (Rest::default(), false);
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
@@ -295,10 +299,8 @@ impl<O: Outside> Sockets<O> {
             fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(rest.all().map(|(fd, _)| readable(fd)));
-            let mut limit = [left, rest.limit].into_iter().flatten().min();
-            if (1..HURRIES).contains(&hurried) {
-                limit = Some(Duration::ZERO);
-            }
+            let hurry = (1..HURRIES).contains(&hurried).then_some(Duration::ZERO);
+            let limit = [left, rest.limit, hurry].into_iter().flatten().min();
             // A thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));
