@@ -1,5 +1,5 @@
 """away.py PORT HOW: writes as much as it is asked for to who comes, and then does something that is no call on a socket of
-the stack's for a tenth of a second: it sleeps, reads a pipe, polls nothing, or computes."""
+the stack's for a twentieth of a second: it sleeps, reads a pipe, polls nothing, or computes."""
 import os
 import select
 import socket
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-AWAY = 0.1
+AWAY = 0.05
 how = sys.argv[2]
 listener = socket.create_server(("", int(sys.argv[1])), backlog=64)
 readable, writable = os.pipe()

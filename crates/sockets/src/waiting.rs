@@ -251,8 +251,7 @@ impl<O: Outside> Sockets<O> {
         // One that is too long to be told lasts for ever.
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
-        let mut once_more = false;
-        let mut hurried = 0;
+        let (mut once_more, mut hurried) = (false, 0);
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
