@@ -4,12 +4,9 @@ import socket
 import sys
 
 OCTETS = 100_000
-listener = socket.socket()
-listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener = socket.create_server(("", int(sys.argv[1])))
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-listener.bind(("", int(sys.argv[1])))
-listener.listen(16)
 while True:
     connection, _ = listener.accept()
     data = connection.recv(OCTETS, socket.MSG_WAITALL)

@@ -114,59 +114,6 @@ macro_rules! set_shim {
 }
 pub(crate) use set_shim;
 
-/// `passing_shim!(name, prepare)`: calls `prepare(first six arguments)`, then goes on to the real
-/// function with everything as it was.
-macro_rules! passing_shim {
-    ($($name:ident => $prepare:path;)+) => { $(
-        #[allow(non_snake_case)]
-        mod $name {
-            #[allow(non_upper_case_globals)]
-            static slot: core::sync::atomic::AtomicPtr<libc::c_void> =
-                core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
-
-            /// Prepares, and finds the real function.
-            extern "C" fn before(
-                a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
-            ) -> *mut libc::c_void {
-                #[allow(unused_imports)]
-                use super::*;
-                $prepare([a, b, c, d, e, f]);
-                let found = slot.load(core::sync::atomic::Ordering::Relaxed);
-                if found.is_null() {
-                    $crate::real::resolve(&slot, $crate::real::name!($name))
-                } else {
-                    found
-                }
-            }
-
-            /// See `prepare`.
-            ///
-            /// # Safety
-            /// As the libc function of this name.
-            #[unsafe(naked)]
-            #[unsafe(no_mangle)]
-            pub(crate) unsafe extern "C-unwind" fn $name() {
-                // Seven registers and the return address: the stack is aligned for the call.
-                core::arch::naked_asm!(
-                    ".cfi_startproc",
-                    "push rax", "push rdi", "push rsi", "push rdx",
-                    "push rcx", "push r8", "push r9",
-                    ".cfi_adjust_cfa_offset 56",
-                    "call {before}",
-                    "mov r11, rax",
-                    "pop r9", "pop r8", "pop rcx",
-                    "pop rdx", "pop rsi", "pop rdi", "pop rax",
-                    ".cfi_adjust_cfa_offset -56",
-                    "jmp r11",
-                    ".cfi_endproc",
-                    before = sym before,
-                )
-            }
-        }
-    )+ };
-}
-pub(crate) use passing_shim;
-
 /// The arguments of a call as the shim has found them: in registers, then on the stack.
 #[repr(C)]
 pub(crate) struct Registers {
@@ -178,6 +125,12 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
+    /// The arguments in their order, as many as registers hold.
+    pub(crate) fn first_six(&self) -> [usize; 6] {
+        let [f, e, d, c, b, a] = self.arguments;
+        [a, b, c, d, e, f]
+    }
+
     /// An argument, counted from zero. A variadic function has as many as its caller says.
     pub(crate) fn argument(&mut self, position: usize) -> &mut usize {
         if let Some(at) = 5_usize.checked_sub(position) {
@@ -189,8 +142,8 @@ impl Registers {
     }
 }
 
-/// `changing_shim!(name => prepare)`: as `passing_shim`, but `prepare(&mut Registers)` may change the arguments, and
-/// give another function to go on to.
+/// `changing_shim!(name => prepare)`: calls `prepare(&mut Registers)`, which may change the arguments, then goes on to the
+/// function that it gives, or to the real one.
 macro_rules! changing_shim {
     ($($name:ident => $prepare:expr;)+) => { $(
         #[allow(non_snake_case)]
@@ -243,6 +196,20 @@ macro_rules! changing_shim {
     )+ };
 }
 pub(crate) use changing_shim;
+
+/// `passing_shim!(name => prepare)`: calls `prepare(first six arguments)`, then goes on to the real function with
+/// everything as it was.
+macro_rules! passing_shim {
+    ($($name:ident => $prepare:path;)+) => {
+        $crate::jump::changing_shim! { $(
+            $name => |call: &mut $crate::jump::Registers| {
+                $prepare(call.first_six());
+                None
+            };
+        )+ }
+    };
+}
+pub(crate) use passing_shim;
 
 /// `also_named!(name => other)`: a second name under which libc has a function, for those who call it by that.
 macro_rules! also_named {

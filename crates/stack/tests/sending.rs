@@ -146,6 +146,23 @@ fn autocork_joins_small_writes_while_the_device_has_the_last_one() {
 }
 
 #[test]
+fn autocork_lets_the_end_of_a_write_leave_with_its_beginning() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.completes = false;
+    lab.write(socket, 2010);
+    let whole = [". 1:1001(1000) ack 1", ". 1001:2001(1000) ack 1", "P. 2001:2011(10) ack 1"];
+    assert_eq!(lab.take(), whole);
+    // What is written while the device has that waits, and so does its end.
+    lab.stack.set_option(lab.now, socket, SocketOption::NoDelay(true));
+    lab.write(socket, 1010);
+    assert_eq!(lab.take(), [". 2011:3011(1000) ack 1"]);
+    assert_eq!(why(&mut lab, socket), Some(Blocked::Autocork));
+    lab.complete();
+    assert_eq!(lab.take(), ["P. 3011:3021(10) ack 1"]);
+}
+
+#[test]
 fn without_completions_there_is_no_autocork_to_wait_for() {
     let device =
         Capabilities { reports_completions: false, ..Capabilities::plain(Medium::Ip, 1500) };

@@ -95,7 +95,7 @@ pub(super) fn map(
     }
     let begin = NonNull::new(begin.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
     let mapping = Arc::new(Mapping { begin, bytes, process: std::process::id() });
-    // All of its pages are there at once, and fork(2) would go through them, and the end of the child again: a third of a
+    // All of its pages are there at once, and fork(2) would go through them, and the end of the child again: a fifth of a
     // millisecond for 25 MiB. Where it cannot be said, it does.
     // SAFETY: exactly what mmap gave.
     unsafe { libc::madvise(begin.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };

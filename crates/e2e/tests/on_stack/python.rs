@@ -358,6 +358,18 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
     Ok(())
 }
 
+/// One of the programs, which is told its port first, on the stack.
+fn serving(hosts: &Hosts, scratch: &Scratch, name: &str, arguments: &[&str]) -> Result<Daemon> {
+    let mut command = hosts.on_stack(python())?;
+    command.arg(artifact::source(&format!("py/{name}.py"))).arg(PORT.to_string()).args(arguments);
+    Daemon::on_stack(command, &scratch.path(&[&[name], arguments].concat().join("-")), hosts, PORT)
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
 /// What was written, or had to wait for ACKs, waited for a look of the library's every two milliseconds: a few octets 2.2 ms,
 /// 300,000 of them 37 to 43 ms. On kernel sockets it is 0.1 and 0.6 ms, on the stack 0.25 and one by now.
 #[test]
@@ -369,9 +381,7 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
     let hosts = Hosts::new("pyaway")?;
     let scratch = Scratch::new()?;
     for how in ["sleep", "pipe", "poll", "compute"] {
-        let mut command = hosts.on_stack(python())?;
-        command.arg(artifact::source("py/away.py")).args([&PORT.to_string(), how]);
-        let server = Daemon::on_stack(command, &scratch.path(how), &hosts, PORT)?;
+        let server = serving(&hosts, &scratch, "away", &[how])?;
         // With a shut window behind it, the last does not fit in.
         for (octets, pause, at_most) in
             [(100, 0, 1_300), (7_000, 0, 1_300), (300_000, 0, 10_000), (300_000, 30, 10_000)]
@@ -391,8 +401,7 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
                 times.push(begin.elapsed());
                 ensure!(stream.read(&mut heard)? == 0, "{how}: more came");
             }
-            times.sort();
-            let median = times[ROUNDS / 2];
+            let median = median(&mut times);
             let told = || format!("{octets} octets, {how}, behind {pause} ms: {times:?}");
             ensure!(median < Duration::from_micros(at_most), "{}", told());
         }
@@ -412,9 +421,7 @@ fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
     }
     let hosts = Hosts::new("pynarrow")?;
     let scratch = Scratch::new()?;
-    let mut command = hosts.on_stack(python())?;
-    command.arg(artifact::source("py/narrow.py")).arg(PORT.to_string());
-    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let server = serving(&hosts, &scratch, "narrow", &[])?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         let mut stream = hosts.connect(PORT)?;
@@ -426,8 +433,7 @@ fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
         times.push(begin.elapsed());
         ensure!(heard == sent, "round {round}: {} octets came back", heard.len());
     }
-    times.sort();
-    ensure!(times[ROUNDS / 2] < AT_MOST, "{times:?}");
+    ensure!(median(&mut times) < AT_MOST, "{times:?}");
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }
@@ -445,9 +451,7 @@ fn answers_by_other_ways_than_the_stack_alone_take_no_longer() -> Result<()> {
     let hosts = Hosts::new("pyanswers")?;
     let scratch = Scratch::new()?;
     for how in ["relay", "futex"] {
-        let mut command = hosts.on_stack(python())?;
-        command.arg(artifact::source("py/answers.py")).args([&PORT.to_string(), how]);
-        let server = Daemon::on_stack(command, &scratch.path(how), &hosts, PORT)?;
+        let server = serving(&hosts, &scratch, "answers", &[how])?;
         let mut stream = hosts.connect(PORT)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -460,8 +464,7 @@ fn answers_by_other_ways_than_the_stack_alone_take_no_longer() -> Result<()> {
             times.push(begin.elapsed());
             ensure!(heard == sent, "{how}: something else came back");
         }
-        times.sort();
-        ensure!(times[ROUNDS / 2] < AT_MOST, "{how}: {times:?}");
+        ensure!(median(&mut times) < AT_MOST, "{how}: {times:?}");
         server.stop(Signal::SIGTERM)?;
     }
     hosts.check_nothing_left(PORT)

@@ -29,7 +29,7 @@ type Environment = *const *const c_char;
 /// What the environment said at the start.
 struct Heritage {
     /// The path of this library, if it was preloaded by its name.
-    library: Option<CString>,
+    own_path: Option<CString>,
     /// `NAME=value`.
     variables: Vec<CString>,
 }
@@ -53,7 +53,7 @@ thread_local! {
 /// The environment is as `uncork run` has made it, if it has.
 pub(super) fn remember() {
     if std::env::var_os(VARIABLE).is_some() {
-        HERITAGE.get_or_init(|| Heritage { library: preloaded(), variables: variables() });
+        HERITAGE.get_or_init(|| Heritage { own_path: preloaded(), variables: variables() });
     }
 }
 
@@ -169,7 +169,7 @@ unsafe fn completed(given: Environment) -> Option<Made> {
     let given = unsafe { strings_of(given) };
     let lacking: Vec<_> =
         heritage.variables.iter().filter(|one| !has_variable(&given, name_of(one))).collect();
-    let preload = heritage.library.as_deref().and_then(|library| preload_with(library, &given));
+    let preload = heritage.own_path.as_deref().and_then(|path| preload_with(path, &given));
     if lacking.is_empty() && preload.is_none() {
         return None;
     }
@@ -228,12 +228,12 @@ fn has_variable(all: &[&CStr], name: &[u8]) -> bool {
 }
 
 /// The list with this library in front, unless it is there.
-fn preload_with(library: &CStr, given: &[&CStr]) -> Option<CString> {
+fn preload_with(path: &CStr, given: &[&CStr]) -> Option<CString> {
     let entry = given.iter().find(|one| name_of(one) == PRELOAD.as_bytes());
     let list = entry.and_then(|entry| entry.to_bytes().get(PRELOAD.len() + 1..)).unwrap_or(b"");
-    if entries(list).any(|one| one == library.to_bytes()) {
+    if entries(list).any(|one| one == path.to_bytes()) {
         return None;
     }
     let between: &[u8] = if list.is_empty() { b"" } else { b":" };
-    CString::new([PRELOAD.as_bytes(), b"=", library.to_bytes(), between, list].concat()).ok()
+    CString::new([PRELOAD.as_bytes(), b"=", path.to_bytes(), between, list].concat()).ok()
 }
