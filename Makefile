@@ -104,7 +104,7 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(BENCH_ARGS)
 
 # What of the figures of the user-space stack needs devices, and so root; said of each where it is not to be had.
-BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-redis,inline-trip,inline-dial,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports
+BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports
 
 bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, over devices against the kernel's (as root)
 	@$(MAKE) --no-print-directory build

@@ -95,6 +95,8 @@ kinds! {
         AskCaught = 16,
         /// What a listener does with TCP Fast Open: [`FastOpen`].
         ListenerFastOpen = 17,
+        /// What was sent until now is a whole message (`Stack::complete`).
+        Complete = 18,
     }
 }
 

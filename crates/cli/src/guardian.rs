@@ -179,7 +179,8 @@ fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {
 
 fn let_go_of_streams() -> io::Result<()> {
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&nothing)?;
+    // Who has started it waits for the end of its output: then it has nothing of theirs.
     rustix::stdio::dup2_stderr(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
     Ok(())
 }

@@ -190,7 +190,8 @@ impl Direction {
     /// Whether something that was sent again, or was sent before that, is not acknowledged yet.
     pub(crate) fn is_recovering(&self) -> bool {
         let both = self.recovering_until.zip(self.una);
-        both.is_some_and(|(until, una)| until.after(una))
+        // One of long ago may seem to be one to come.
+        both.is_some_and(|(until, una)| until.after(una) && !until.after(self.nxt))
     }
 
     /// A segment was acknowledged after `delay`, sent with so much in flight; `least` is the path. What takes
@@ -271,6 +272,24 @@ impl Direction {
             (false, true) => InForce::Off,
             (true, true) => InForce::Changed,
             (false, false) => InForce::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_of_gigabytes_ago_is_over() {
+        let (una, nxt) = (Some(SeqNumber(1000)), SeqNumber(9000));
+        let recovering_until = Some(SeqNumber(5000));
+        let mut direction = Direction { una, nxt, recovering_until, ..Direction::default() };
+        assert!(direction.is_recovering());
+        for gib in 1..4 {
+            (direction.una, direction.nxt) =
+                (Some(SeqNumber(1000 + (gib << 30))), SeqNumber(9000 + (gib << 30)));
+            assert!(!direction.is_recovering(), "{gib} GiB");
         }
     }
 }

@@ -62,7 +62,7 @@ impl Place {
             let mut redirect = owned.redirect_by_queue(Queues { count: queues, marks })?;
             let mut engines = Vec::new();
             for number in 1..=2 {
-                engines.push(open(&owned.filter_for(engine(number))?)?);
+                engines.push(open(&owned.programs().filter_for(engine(number))?)?);
             }
             owned.attach(index)?;
             redirect.attach(index)?;
@@ -203,7 +203,7 @@ fn what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go() {
     // Sockets are closed, and nobody has said so: the packet sockets have it all.
     let by_queues = place.send();
     for number in 1..=2 {
-        let filter = place.owned.filter_for(engine(number)).unwrap();
+        let filter = place.owned.programs().filter_for(engine(number)).unwrap();
         let opened = place.link.ours.within(move || open(&filter)).unwrap();
         place.engines[number as usize - 1] = opened;
     }

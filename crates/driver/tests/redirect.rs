@@ -168,7 +168,7 @@ fn what_is_another_engines_comes_to_its_packet_socket() {
     let other = Engine(2.try_into().unwrap());
     let opened = link.ours.within(move || {
         let mut hold = hold;
-        let filter = hold.owned.filter_for(other)?;
+        let filter = hold.owned.programs().filter_for(other)?;
         let settings = af_packet::Settings::new("eth0");
         let socket = af_packet::Port::open(&settings, Some(filter.as_fd()))?;
         hold.owned.attach(socket.index())?;

@@ -34,7 +34,7 @@ fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
         let mut owned = Owned::load(Settings { ethernet: true, neighbours: false })?;
         let mut ports = Vec::new();
         for number in 1..=engines {
-            let filter = owned.filter_for(engine(number))?;
+            let filter = owned.programs().filter_for(engine(number))?;
             let settings = af_packet::Settings::new("eth0");
             ports.push(Port::open(&settings, Some(filter.as_fd()))?);
         }

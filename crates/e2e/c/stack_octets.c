@@ -1,5 +1,6 @@
 /* Octets: every call that sends or receives some, with its flags. */
 #include "far.h"
+#include <sys/epoll.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 #include <linux/sockios.h>
@@ -241,6 +242,36 @@ static void files(int fd, int at)
     close(file);
 }
 
+/* Who does not wait is told each time that there is room again, by edges as well. */
+static void file_by_edges(int fd, int at)
+{
+    enum { ALL = 8 << 20 };
+    static char bytes[ALL];
+    char name[] = "/tmp/uncork-e2e-XXXXXX";
+    int file = mkstemp(name), set = epoll_create1(0), told = 1;
+    unlink(name);
+    far_pattern(bytes, 0, ALL);
+    pwrite(file, bytes, ALL, 0);
+    struct epoll_event event = {.events = EPOLLOUT | EPOLLET};
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    far_ok(far("later 100 take %d %d", at, ALL));
+    long sent = 0, refused = 0;
+    while (sent < ALL && told == 1) {
+        ssize_t taken = sendfile(fd, file, NULL, ALL - sent);
+        if (taken > 0) {
+            sent += taken;
+            continue;
+        }
+        refused += errno == EAGAIN;
+        told = epoll_wait(set, &event, 1, 5000);
+    }
+    printf("a file by edges: %ld, refused %s, told %d, there %s\n", sent, yes(refused > 0), told,
+           far("take %d 0", at));
+    close(file);
+    close(set);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -258,6 +289,9 @@ int main(int count, char **arguments)
         fd = pair(at + 4);
         files(fd, at + 4);
         timeouts(fd, at + 4);
+        close(fd);
+        fd = pair(at + 6);
+        file_by_edges(fd, at + 6);
         close(fd);
     }
     return 0;

@@ -75,7 +75,8 @@ static void sets(int fd, const char *what)
 {
     printf("setting on %s:\n", what);
     const int values[] = {-1, 0, 1, 7, 100, 70000};
-    const int names[][2] = {{IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK}, {IPPROTO_TCP, TCP_KEEPIDLE},
+    const int names[][2] = {{SOL_SOCKET, SO_ZEROCOPY}, {IPPROTO_TCP, TCP_INQ}, {IPPROTO_IP, IP_RECVERR},
+        {IPPROTO_IPV6, IPV6_RECVERR}, {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK}, {IPPROTO_TCP, TCP_KEEPIDLE},
         {IPPROTO_TCP, TCP_KEEPINTVL}, {IPPROTO_TCP, TCP_KEEPCNT}, {IPPROTO_TCP, TCP_SYNCNT}, {IPPROTO_TCP, TCP_LINGER2},
         {IPPROTO_TCP, TCP_USER_TIMEOUT}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT}, {IPPROTO_TCP, 777},
         {SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_SNDBUF}, {SOL_SOCKET, SO_RCVBUF}, {SOL_SOCKET, SO_RCVLOWAT},
@@ -147,6 +148,35 @@ static void low_water(int fd, int at)
     printf("\n");
 }
 
+/* recvmsg(2) tells how much is left, as far as there is room for that. */
+static void left(int fd, int at)
+{
+    char bytes[4];
+    struct iovec iov = {bytes, 2};
+    printf("TCP_INQ: %s", result(setsockopt(fd, IPPROTO_TCP, TCP_INQ, &(int){1}, 4)));
+    far_ok(far("put %d abcdefgh", at));
+    while (recv(fd, bytes, 4, MSG_PEEK | MSG_WAITALL) < 4)
+        sleep_ms(1);
+    const size_t rooms[] = {256, CMSG_LEN(4), CMSG_LEN(4) - 1, CMSG_LEN(0) - 1, 256};
+    for (int each = 0; each < 5; each++) {
+        union {
+            struct cmsghdr first;
+            char room[256];
+        } control = {0};
+        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = rooms[each]};
+        if (each == 4) {
+            far_ok(far("shut %d 1", at));
+            sleep_ms(50);
+        }
+        printf("; read %s", result(recvmsg(fd, &message, 0)));
+        printf(" with %d, %x", (int)message.msg_controllen, message.msg_flags);
+        const struct cmsghdr *told = CMSG_FIRSTHDR(&message);
+        if (told)
+            printf(", %d %d/%d: %d", (int)told->cmsg_len, told->cmsg_level, told->cmsg_type, *(const unsigned char *)CMSG_DATA(told));
+    }
+    printf("\n");
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -159,6 +189,9 @@ int main(int count, char **arguments)
         close(fd);
         fd = pair(at);
         low_water(fd, at);
+        close(fd);
+        fd = pair(at);
+        left(fd, at);
         close(fd);
     }
     return 0;

@@ -85,6 +85,72 @@ static void started(void)
     close(fd);
 }
 
+/* Whoever has a small piece under way sends no other before that is acknowledged (Nagle): what was held back here of
+ * that must not be lost when the connection becomes the kernel's. */
+static void small_pieces(void)
+{
+    char bytes[4];
+    int fd = near_accepted(0), late = 0;
+    close(fd);
+    for (int each = 0; each < 8; each++) {
+        fd = near_accepted(0);
+        far_ok(far("put 0 a"));
+        if (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000) != 1)
+            fail("nothing comes");
+        if (setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &(int){1}, 4))
+            fail("SO_PRIORITY");
+        far_ok(far("put 0 b"));
+        double begin = now_ms();
+        if (recv(fd, bytes, 2, MSG_WAITALL) != 2)
+            fail("recv");
+        late += now_ms() - begin > 100;
+        close(fd);
+        far_ok(far("close 0"));
+    }
+    printf("small pieces: most are late %s\n", yes(late > 4));
+}
+
+/* What is sent without a copy tells when it is free again, which the kernel does. */
+static void without_a_copy(void)
+{
+    int fd = near_accepted(0);
+    printf("without a copy: %s", result(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, 4)));
+    printf(" %s", result(send(fd, "", 1, MSG_ZEROCOPY)));
+    printf(" %s", far("take 0 1"));
+    struct pollfd one = {fd, 0, 0};
+    printf(" poll %d", poll(&one, 1, 1000));
+    printf(" %x\n", one.revents);
+    close(fd);
+    far_ok(far("close 0"));
+}
+
+/* daemon(3) forks inside of libc, and ends the process that had the connection there. */
+static void left_to_a_daemon(void)
+{
+    int told[2];
+    char line[64];
+    if (pipe(told))
+        fail("pipe");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        char byte = '-';
+        int fd = near_accepted(0);
+        if (daemon(1, 1))
+            fail("daemon");
+        far_ok(far("put 0 y"));
+        ssize_t got = read(fd, &byte, 1), put = write(fd, "", 1);
+        dprintf(told[1], "%zd %c, %zd, %s\n", got, byte, put, far("take 0 1"));
+        _exit(0);
+    }
+    close(told[1]);
+    waitpid(child, NULL, 0);
+    ssize_t length = read(told[0], line, sizeof line);
+    printf("a daemon: %.*s", length > 0 ? (int)length : 0, line);
+    far_ok(far("close 0"));
+    close(told[0]);
+}
+
 static volatile int handled;
 static void on_alarm(int signal UNUSED) { handled++; }
 
@@ -123,6 +189,9 @@ int main(int count, char **arguments)
     alarm(0);
     standard_streams();
     started();
+    small_pieces();
+    without_a_copy();
+    left_to_a_daemon();
     partial();
     return 0;
 }

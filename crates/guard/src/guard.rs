@@ -1,6 +1,7 @@
 //! The guardian itself: one loop over whoever is connected.
 
 mod instances;
+mod opening;
 mod parting;
 mod passing;
 mod queueing;
@@ -30,11 +31,12 @@ use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::queues::Queues;
 use crate::reset::{Left, Prober};
-use crate::session::{Role, Session};
-use crate::spares::Spares;
+use crate::rings::Rings;
+use crate::session::{Loading, Role, Session};
 use crate::steering::Steering;
 use crate::turns::Turns;
 use crate::watch::Watch;
+use crate::work::Bell;
 
 /// Connections that may wait to be taken, and those that have not said who they are.
 const STRANGERS: usize = 64;
@@ -72,7 +74,12 @@ pub struct Guard {
     claims: Claims,
     turns: Turns,
     queues: Option<Queues>,
-    spares: Spares,
+    /// Rung when a thread is done with something for an opening.
+    bell: Bell,
+    rings: Rings,
+    opening: Vec<opening::Opening>,
+    /// Of the engine that comes next.
+    next_filter: Option<Loading>,
     prober: Prober,
     heir: Option<Heir>,
     /// What each instance says to be taken for it, in the order of their numbers; none where programs have stacks of
@@ -128,6 +135,7 @@ impl Guard {
         let listener = listen_at(&place).map_err(Error::system("wait for the program"))?;
         let pid = i32::try_from(plan.program).ok().and_then(Pid::from_raw);
         let program = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let bell = Bell::new().map_err(Error::system("make an eventfd"))?;
         Ok(Self {
             plan,
             place,
@@ -137,7 +145,10 @@ impl Guard {
             claims: Claims::default(),
             turns: Turns::default(),
             queues,
-            spares: Spares::default(),
+            rings: Rings::new(bell.clone()),
+            bell,
+            opening: Vec::new(),
+            next_filter: None,
             prober,
             heir: None,
             tokens: Vec::new(),
@@ -185,8 +196,10 @@ impl Guard {
         if let Some(heir) = &mut self.heir {
             heir.begin(&[]);
         }
+        self.expect_first();
         let served = self.serve_all();
         self.prober.settle();
+        self.relieve_heir();
         served
     }
 
@@ -226,8 +239,9 @@ impl Guard {
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         self.prober.go_on();
+        self.relieve_heir();
         let Some(ready) = ready else { return Ok(()) };
-        let Ready { told_to_end, strangers, program_ended, heir_ended, peers } = ready;
+        let Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers } = ready;
         if told_to_end {
             self.parting = Some(parting::Parting::now());
         }
@@ -242,6 +256,9 @@ impl Guard {
             if is_gone {
                 self.bury(at);
             }
+        }
+        if is_rung {
+            self.go_on_opening();
         }
         if strangers {
             self.take_in();
@@ -264,7 +281,7 @@ impl Guard {
             || self.parting.is_some()
             || !self.kept.is_empty()
             || self.prober.rests().is_some()
-            || !self.spares.is_empty();
+            || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
             _ if self.parting.is_some() => parting::ROUND,
@@ -288,6 +305,7 @@ impl Guard {
         // Once is enough.
         let end = self.end.as_ref().filter(|_| self.parting.is_none());
         asked.extend(end.map(|end| PollFd::new(end, PollFlags::IN)));
+        asked.push(PollFd::new(&self.bell, PollFlags::IN));
         let hears = self.prober.hears();
         asked.extend(hears.map(|hears| PollFd::from_borrowed_fd(hears, PollFlags::IN)));
         match poll(&mut asked, waits.then_some(&round)) {
@@ -310,7 +328,8 @@ impl Guard {
         let peers = peers.collect();
         let heir_ended = heir.is_some() && !next().is_empty();
         let told_to_end = end.is_some() && !next().is_empty();
-        Ok(Some(Ready { told_to_end, strangers, program_ended, heir_ended, peers }))
+        let is_rung = !next().is_empty();
+        Ok(Some(Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers }))
     }
 
     fn has_strangers(&self) -> bool {
@@ -341,18 +360,18 @@ impl Guard {
         // What cannot be taken out now can be the next time.
         let _ = self.steering.tidy(&sessions(&self.peers));
         self.tidy_claims();
-        self.spares.tidy();
+        self.rings.tidy();
         self.looked = Instant::now();
         self.rests = ROUND.max(begun.elapsed() * SHARE);
     }
 
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
-        let Some(session) = self.peers.remove(at).session else { return };
+        let Some(mut session) = self.peers.remove(at).session else { return };
         match session.role {
             Role::Program => {
                 self.bury_stack(&session);
-                self.make_spares(&session);
+                self.expect_more(&session);
             }
             Role::Guest(instance) => self.bury_guest(&session, instance),
             Role::Instance(_) => {
@@ -361,9 +380,19 @@ impl Guard {
             }
         }
         self.tidy_claims();
+        session.take_sockets().for_each(|socket| self.rings.unmake(socket));
         // Not before: should this process end in between, it is the heir's.
+        let rests = self.prober.rests();
         if let Some(heir) = &mut self.heir {
-            heir.went(session.engine);
+            heir.went(&session, rests);
+        }
+        self.relieve_heir();
+    }
+
+    /// The heir has nothing to do any more for those of the dead whose peers have all heard of it.
+    fn relieve_heir(&mut self) {
+        if let Some(heir) = &mut self.heir {
+            heir.release(&self.prober);
         }
     }
 
@@ -404,6 +433,7 @@ fn sessions(peers: &[Peer]) -> Vec<&Session> {
 
 /// Who has something to say.
 struct Ready {
+    is_rung: bool,
     told_to_end: bool,
     strangers: bool,
     program_ended: bool,

@@ -50,6 +50,8 @@ pub(crate) struct Heir {
     begin: Begin,
     addresses: Vec<(IpAddr, u32)>,
     living: Option<Living>,
+    /// Programs that are dead, with their tables, and until when the last of their peers is waited for at the most.
+    departed: Vec<(Engine, Option<OwnedFd>, Instant)>,
 }
 
 struct Living {
@@ -68,7 +70,7 @@ impl Drop for Living {
 
 impl Heir {
     pub(crate) fn new(begin: Begin, addresses: Vec<(IpAddr, u32)>) -> Self {
-        Self { begin, addresses, living: None }
+        Self { begin, addresses, living: None, departed: Vec::new() }
     }
 
     /// Readable when it is gone: it never says anything.
@@ -83,6 +85,11 @@ impl Heir {
         let Ok(own) = pidfd_open(getpid(), PidfdFlags::empty()) else { return };
         self.tell(&News::Devices { addresses: self.addresses.clone() }, Some(own.as_fd()));
         all.iter().for_each(|session| self.came(session));
+        for (engine, table, _) in &self.departed {
+            if let Some(table) = table {
+                self.tell(&News::Table { engine: engine.0.get() }, Some(table.as_fd()));
+            }
+        }
     }
 
     /// It is gone.
@@ -97,12 +104,26 @@ impl Heir {
         self.tell(&News::Table { engine: session.engine.0.get() }, Some(session.table.as_fd()));
     }
 
-    pub(crate) fn went(&mut self, engine: Engine) {
-        self.tell(&News::Over { engine: engine.0.get() }, None);
+    /// A program is dead. Its peers may have to say their numbers to the guardian still, which takes this long: should the
+    /// guardian end in between, they are the heir's.
+    pub(crate) fn went(&mut self, session: &Session, rests: Option<Duration>) {
+        // Without a copy another heir does not know it.
+        let table = rests.and_then(|_| session.table.try_clone().ok());
+        self.departed.push((session.engine, table, Instant::now() + rests.unwrap_or_default()));
+    }
+
+    /// Of those who are dead, whose peers all have been looked after are the heir's no more.
+    pub(crate) fn release(&mut self, prober: &Prober) {
+        let (now, all_are) = (Instant::now(), prober.hears().is_none());
+        let over: Vec<_> =
+            self.departed.extract_if(.., |(_, _, until)| all_are || *until <= now).collect();
+        for (engine, ..) in over {
+            self.tell(&News::Over { engine: engine.0.get() }, None);
+        }
     }
 
     /// Who does not listen is no heir, which shows at its end.
-    fn tell(&mut self, news: &News, descriptor: Option<BorrowedFd<'_>>) {
+    fn tell(&self, news: &News, descriptor: Option<BorrowedFd<'_>>) {
         if let Some(living) = &self.living {
             let _ = channel::send(living.socket.as_fd(), news, descriptor, SendFlags::DONTWAIT);
         }

@@ -26,12 +26,13 @@ mod peer;
 mod proof;
 mod queues;
 mod reset;
+mod rings;
 mod seclusion;
 mod session;
-mod spares;
 mod steering;
 mod turns;
 mod watch;
+mod work;
 
 pub use error::Error;
 pub use guard::{Guard, Plan, permitted};

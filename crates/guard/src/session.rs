@@ -4,8 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use uncork_bpf::owned::Engine;
+use uncork_bpf::owned::{Engine, Error};
 pub(crate) use uncork_guardian::Ends;
+
+use crate::work::Work;
+
+/// The filter of an engine's packet socket on its way.
+pub(crate) type Loading = Work<Result<OwnedFd, Error>>;
 
 /// What somebody who is served is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +59,16 @@ pub(crate) struct Session {
     reserved: HashMap<Ends, Reserved>,
     /// Of a guest: those that its instance has given it, to make them the kernel's.
     given: HashSet<Ends>,
+    /// Of its next packet socket, if it was begun.
+    pub(crate) filter: Option<Loading>,
     /// Devices, each as often as it was opened.
     devices: Vec<i32>,
+    /// Copies of the sockets that it has of them, so that it does not wait for the end of the last one.
+    sockets: HashMap<i32, OwnedFd>,
 }
 
 impl Session {
-    pub(crate) fn new(engine: Engine, table: OwnedFd, role: Role) -> Self {
+    pub(crate) fn new(engine: Engine, table: OwnedFd, role: Role, filter: Option<Loading>) -> Self {
         Self {
             engine,
             table,
@@ -69,7 +78,9 @@ impl Session {
             connections: HashSet::new(),
             reserved: HashMap::new(),
             given: HashSet::new(),
+            filter,
             devices: Vec::new(),
+            sockets: HashMap::new(),
         }
     }
 
@@ -78,8 +89,18 @@ impl Session {
         self.devices.iter().filter(|other| **other == device).count()
     }
 
-    pub(crate) fn note_open(&mut self, device: i32) {
+    /// Keeps a copy of the socket by which it has opened a device, if there is one. Gives the copy of the one before, which
+    /// it has no more.
+    pub(crate) fn note_open(&mut self, device: i32, copy: Option<OwnedFd>) -> Option<OwnedFd> {
         self.devices.push(device);
+        let before = self.sockets.remove(&device);
+        self.sockets.extend(copy.map(|copy| (device, copy)));
+        before
+    }
+
+    /// All such copies, of who has ended.
+    pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = OwnedFd> + use<> {
+        std::mem::take(&mut self.sockets).into_values()
     }
 
     /// Notes a port that somebody has asked for, and gives those of its places that are new.
@@ -222,7 +243,7 @@ mod tests {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let memory = uncork_guardian::table::create().unwrap();
         let memory = memory.as_fd().try_clone_to_owned().unwrap();
-        let mut session = Session::new(Engine::ONLY, memory, Role::Program);
+        let mut session = Session::new(Engine::ONLY, memory, Role::Program, None);
         let own = Engine::ONLY;
         let (any, one, other) = (end("0.0.0.0:80"), end("10.0.0.1:80"), end("10.0.1.1:80"));
         assert_eq!(session.grant(own, any, vec![one, other]), [one, other]);
@@ -239,7 +260,7 @@ mod tests {
     fn each_program_of_an_instance_lets_go_of_what_it_has_asked_for_itself() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let memory = uncork_guardian::table::create().unwrap();
-        let mut session = Session::new(Engine::ONLY, memory, Role::Instance(0));
+        let mut session = Session::new(Engine::ONLY, memory, Role::Instance(0), None);
         let (first, second) = (Engine::ONLY, Engine(2.try_into().unwrap()));
         let (any, four, six) = (end("[::]:80"), end("10.0.0.1:80"), end("[fd00::1]:80"));
         // The second's socket is of IPv6 alone.
@@ -254,7 +275,7 @@ mod tests {
     fn a_guest_has_nothing_but_what_it_was_given() {
         let end = |text: &str| text.parse::<SocketAddr>().unwrap();
         let memory = uncork_guardian::table::create().unwrap();
-        let mut session = Session::new(Engine::ONLY, memory, Role::Guest(Engine::ONLY));
+        let mut session = Session::new(Engine::ONLY, memory, Role::Guest(Engine::ONLY), None);
         let ends = (end("10.0.0.1:80"), end("10.0.0.2:4711"));
         session.grant(Engine::ONLY, ends.0, vec![ends.0]);
         session.add(ends);

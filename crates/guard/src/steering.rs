@@ -8,11 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use uncork_bpf::owned::{
-    self, Answering, Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Sharing,
+    self, Answering, Engine, Ours, Owned, Programs, Protocol, Queues, RedirectByQueue, Sharing,
 };
 use uncork_guardian::Device;
 use uncork_sockdiag::{Name, SockDiag};
@@ -76,9 +75,14 @@ impl Steering {
         Ok(Self { owned, addresses, kernel, members, kept, pinned, settling })
     }
 
-    /// The filter of an engine's packet sockets.
-    pub(crate) fn filter(&self, engine: Engine) -> Result<OwnedFd, owned::Error> {
-        self.owned.filter_for(engine)
+    /// Whether what keeps the kernel from a stack's packets is still on this device.
+    pub(crate) fn is_attached(&self, device: i32) -> bool {
+        self.owned.is_attached(device)
+    }
+
+    /// What loads the filters of engines' packet sockets.
+    pub(crate) fn programs(&self) -> Programs {
+        self.owned.programs()
     }
 
     /// As long as this thread lives, or has this ([`Owned::answer_for`]).

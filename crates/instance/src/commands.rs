@@ -54,6 +54,10 @@ impl Floor {
                 let now = link.now();
                 link.stack().abort(now, id);
             }),
+            Command::Complete => self.with(at, number, |link, id| {
+                let now = link.now();
+                link.stack().complete(now, id);
+            }),
             Command::Option => {
                 let option = parse(bytes)?;
                 self.with(at, number, |link, id| {

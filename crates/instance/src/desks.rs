@@ -72,6 +72,8 @@ pub(crate) struct Kept {
     waiting: Vec<Seat>,
     users: Vec<Option<u32>>,
     until: Instant,
+    /// Data is waited for no longer (TCP_DEFER_ACCEPT).
+    opened: bool,
 }
 
 impl Floor {
@@ -235,11 +237,10 @@ impl Floor {
                 continue;
             }
             for &(link, id) in &on {
-                let (link, now) = self.link(link);
-                link.stack().leave_listener(now, id);
+                self.links[link].stack().leave_listener(id);
             }
             let until = Instant::now() + KEPT;
-            self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until });
+            self.kept.push(Kept { spot, on, waiting: Vec::new(), users, until, opened: false });
         }
     }
 
@@ -247,7 +248,19 @@ impl Floor {
     pub(crate) fn close_kept(&mut self) {
         let now = Instant::now();
         let over: Vec<_> = self.kept.extract_if(.., |kept| kept.until <= now).collect();
-        for kept in over {
+        for mut kept in over {
+            // Who listens there by now has had the others.
+            if !kept.opened && self.heir_of(&kept).is_some() {
+                for &(link, id) in &kept.on {
+                    let (link, now) = self.link(link);
+                    link.stack().open_deferred(now, id);
+                }
+                kept.opened = true;
+                kept.until = now + KEPT;
+                self.kept.push(kept);
+                self.serve_kept();
+                continue;
+            }
             self.close_all(kept.on);
             for (link, id) in kept.waiting.into_iter().filter_map(|seat| seat.at) {
                 self.reset(link, id);
@@ -285,11 +298,7 @@ impl Floor {
     /// What others of the same users' have left is for who is there now.
     fn serve_kept(&mut self) {
         for at in 0..self.kept.len() {
-            let Kept { spot, users, .. } = &self.kept[at];
-            let is_heir = |desk: &Desk| {
-                desk.spot == *spot && desk.users.iter().any(|user| users.contains(user))
-            };
-            let Some(desk) = self.desks.iter().position(is_heir) else { continue };
+            let Some(desk) = self.heir_of(&self.kept[at]) else { continue };
             for seat in std::mem::take(&mut self.kept[at].waiting) {
                 match self.freest(desk) {
                     Some(member) => self.assign(member, seat),
@@ -298,6 +307,13 @@ impl Floor {
             }
             self.take_in(desk, &self.kept[at].on.clone());
         }
+    }
+
+    /// Where the same users listen at the same place.
+    fn heir_of(&self, Kept { spot, users, .. }: &Kept) -> Option<usize> {
+        self.desks.iter().position(|desk| {
+            desk.spot == *spot && desk.users.iter().any(|user| users.contains(user))
+        })
     }
 
     /// What waits at these listeners of the stack's is for members of a desk.

@@ -10,7 +10,7 @@ use uncork_attach::record::Ends;
 use uncork_attach::{Damaged, Error};
 use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
-use uncork_stack::{Change, Event, FastOpen, Found, SocketId};
+use uncork_stack::{Change, Event, FastOpen, Found, Mac, SocketId};
 
 use crate::desks::{Desk, Kept};
 use crate::guest::Guest;
@@ -142,6 +142,13 @@ impl Floor {
         let link = &mut self.links[device];
         let now = link.now();
         link.stack().set_neighbour(now, remote, found);
+    }
+
+    /// A device has this address now.
+    pub fn set_mac(&mut self, device: u32, mac: Mac) {
+        for link in self.links.iter_mut().filter(|link| link.device == device) {
+            link.stack().set_mac(mac);
+        }
     }
 
     /// Something has happened to a connection: its guest is told of it.

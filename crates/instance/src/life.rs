@@ -132,6 +132,7 @@ fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
     let (mut links, mut queues) = (Vec::new(), Vec::new());
     for device in client.devices().to_vec() {
         let handed = client.open(device.index)?;
+        let mac = Mac(handed.description.mac());
         let name = device.name;
         let failed = |error| Error::Device { device: name.clone(), error: io::Error::other(error) };
         let (driver, its) = driver(handed, client.has_queues()).map_err(failed)?;
@@ -140,7 +141,7 @@ fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
         let addresses =
             addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
         let index = device.index.unsigned_abs();
-        links.push(Link::new((name, index), driver, Mac(device.mac), addresses, seed()?));
+        links.push(Link::new((name, index), driver, mac, addresses, seed()?));
     }
     Ok((links, queues))
 }
@@ -255,6 +256,9 @@ impl Life {
                 };
                 self.floor.set_neighbour(at, remote, found);
             }
+        }
+        for (device, mac) in self.ways.take_devices() {
+            self.floor.set_mac(device, Mac(mac));
         }
     }
 

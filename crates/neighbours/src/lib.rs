@@ -10,6 +10,7 @@
 //! What the kernel does to packets beyond its routes, such as IPsec, is not in these tables.
 #![forbid(unsafe_code)]
 
+mod device;
 mod entry;
 mod prompt;
 mod way;
@@ -33,6 +34,7 @@ pub const MOST: usize = 65_536;
 const REVIEWS: usize = 64;
 
 // linux/rtnetlink.h
+const RTM_NEWLINK: u16 = 16;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
 const RTNLGRP_LINK: u32 = 1;
@@ -86,6 +88,8 @@ struct Asked {
 pub struct Neighbours {
     kernel: Line,
     news: News,
+    /// Of neighbours and routes, too: somebody has asked for some.
+    hears_all: bool,
     prompter: Prompter,
     asked: BTreeMap<IpAddr, Asked>,
     /// Who is reached through a next hop.
@@ -93,6 +97,8 @@ pub struct Neighbours {
     answers: VecDeque<Answer>,
     /// Those that are to be looked up again.
     stale: VecDeque<IpAddr>,
+    /// Devices that were heard of, with their own addresses.
+    devices: Vec<device::Address>,
 }
 
 impl Neighbours {
@@ -102,16 +108,17 @@ impl Neighbours {
     ///
     /// What the kernel says.
     pub fn open() -> io::Result<Self> {
-        let groups: Vec<u32> =
-            [RTNLGRP_LINK, RTNLGRP_NEIGH].into_iter().chain(RTNLGRP_ROUTES).collect();
         Ok(Self {
             kernel: Line::open()?,
-            news: News::of(&groups)?,
+            // More is none of his business who never asks, and there may be many routes.
+            news: News::of(&[RTNLGRP_LINK])?,
+            hears_all: false,
             prompter: Prompter::open()?,
             asked: BTreeMap::new(),
             behind: BTreeMap::new(),
             answers: VecDeque::new(),
             stale: VecDeque::new(),
+            devices: Vec::new(),
         })
     }
 
@@ -140,6 +147,12 @@ impl Neighbours {
             self.forget(other);
         }
         self.forget(remote);
+        if !self.hears_all {
+            // Before it is looked up, or a change in between would be lost.
+            let all = [RTNLGRP_LINK, RTNLGRP_NEIGH].into_iter().chain(RTNLGRP_ROUTES);
+            self.news.subscribe(&all.collect::<Vec<_>>())?;
+            self.hears_all = true;
+        }
         let asked = Asked { source, hop: None, mtu: None, told: None, stale: false };
         self.asked.insert(remote, asked);
         self.look_up(remote)
@@ -163,6 +176,11 @@ impl Neighbours {
             self.review()?;
         }
         Ok(self.answers.pop_front())
+    }
+
+    /// Devices of which [`Neighbours::poll`] has heard, by their numbers, with the hardware addresses that they have now.
+    pub fn take_devices(&mut self) -> Vec<(u32, [u8; 6])> {
+        std::mem::take(&mut self.devices)
     }
 
     /// Whether [`Neighbours::poll`] has more to do although its descriptor is not readable: look again
@@ -240,22 +258,31 @@ impl Neighbours {
 
     /// Takes in what the kernel has told meanwhile.
     fn hear(&mut self) -> io::Result<()> {
-        let (mut entries, mut routes) = (Vec::new(), false);
+        let (mut entries, mut routes, mut lost) = (Vec::new(), false, false);
+        let devices = &mut self.devices;
         loop {
             let heard = self.news.receive(|kind, body| match kind {
                 RTM_NEWNEIGH | RTM_DELNEIGH => {
                     let gone = kind == RTM_DELNEIGH;
                     entries.extend(Entry::read(body).map(|(hop, entry)| (hop, entry, gone)));
                 }
-                _ => routes = true,
+                _ => {
+                    devices.extend((kind == RTM_NEWLINK).then(|| device::read(body)).flatten());
+                    routes = true;
+                }
             });
             match heard {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Some were lost: all have to be looked up.
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => routes = true,
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                    (routes, lost) = (true, true);
+                }
                 Err(error) => return Err(error),
             }
+        }
+        if lost {
+            self.devices = device::all(&mut self.kernel)?;
         }
         for (hop, entry, gone) in entries {
             self.hear_of(hop, if gone { Entry::Unknown } else { entry });

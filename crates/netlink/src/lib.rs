@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
-    socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
+    recv, sendto, socket,
 };
 use uncork_high::high;
 
@@ -155,9 +155,18 @@ impl News {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let route = SockProtocol::NetlinkRoute;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, route)?;
-        let mask = groups.iter().fold(0, |mask, group| mask | 1_u32 << (group - 1));
-        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, mask))?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, mask(groups)))?;
         Ok(Self { fd: high(fd), buffer: vec![0; ANSWER_BYTES] })
+    }
+
+    /// Subscribes to these groups from now on, and to no others.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn subscribe(&self, groups: &[u32]) -> io::Result<()> {
+        let port = getsockname::<NetlinkAddr>(self.fd.as_raw_fd())?.pid();
+        Ok(bind(self.fd.as_raw_fd(), &NetlinkAddr::new(port, mask(groups)))?)
     }
 
     /// Gives the messages of one datagram to `tell`, by their types; whether there was one.
@@ -178,6 +187,10 @@ impl News {
         }
         Ok(true)
     }
+}
+
+fn mask(groups: &[u32]) -> u32 {
+    groups.iter().fold(0, |mask, group| mask | 1 << (group - 1))
 }
 
 impl AsFd for Line {

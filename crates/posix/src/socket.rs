@@ -106,6 +106,14 @@ pub mod chosen {
     pub const FAST_OPEN: u32 = 1 << 7;
     /// TCP_FASTOPEN_NO_COOKIE.
     pub const NO_COOKIE: u32 = 1 << 8;
+    /// SO_ZEROCOPY.
+    pub const ZERO_COPY: u32 = 1 << 9;
+    /// TCP_INQ.
+    pub const INQ: u32 = 1 << 10;
+    /// IP_RECVERR.
+    pub const HARD_ERRORS: u32 = 1 << 11;
+    /// IPV6_RECVERR.
+    pub const HARD_ERRORS_V6: u32 = 1 << 12;
 }
 
 /// Where held bytes are ([`Socket::held`]).

@@ -206,3 +206,13 @@ fn a_device_whose_mtu_becomes_smaller_costs_no_timeout_and_one_that_becomes_larg
     transfer(&mut pair, (0, client), (1, server), 1 << 20, MINUTES).unwrap();
     assert_eq!(longest.get(), 9000);
 }
+
+#[test]
+fn an_octet_that_has_the_number_of_the_syn() {
+    // Four GiB later, and acknowledged up to there; by IPv6, which has no short ways.
+    let setup = Setup { ipv6: true, ..Setup::both(Conditions::default()) };
+    let (mut pair, client, server, _) = connected(&setup);
+    for octets in [usize::try_from(u32::MAX).unwrap(), 1, 1000, 100_000] {
+        transfer(&mut pair, (0, client), (1, server), octets, MINUTES).unwrap();
+    }
+}

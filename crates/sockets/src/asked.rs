@@ -35,6 +35,8 @@ pub type Setting = (i32, i32, Vec<u8>);
 /// linux/tcp.h: those that libc does not have.
 pub(crate) const TCP_FASTOPEN_KEY: i32 = 33;
 pub(crate) const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+/// Of libc's names this is one of few targets'.
+pub const TCP_INQ: i32 = 36;
 
 /// What a program wants of TCP Fast Open.
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,6 +76,12 @@ pub struct Asked {
     pub(crate) send_timeout: Option<Duration>,
     /// SO_RCVLOWAT.
     pub(crate) receive_low_water: u32,
+    /// MSG_ZEROCOPY is to tell when the octets are free again (SO_ZEROCOPY), which only the kernel does.
+    pub(crate) zero_copy: bool,
+    /// recvmsg(2) is to tell how much is left (TCP_INQ).
+    pub(crate) tells_what_is_left: bool,
+    /// ICMP errors end a connection at once (IP_RECVERR, IPV6_RECVERR): kept to be read back, and for the kernel.
+    hard_errors: (bool, bool),
     /// What the stack is to be told when there is a connection.
     options: Vec<SocketOption>,
     /// All that was set and is known here, as it was set.
@@ -190,6 +198,11 @@ fn of_time(time: Option<Duration>) -> Vec<u8> {
 }
 
 impl Asked {
+    /// Whether Nagle's algorithm may hold back what is written (no TCP_NODELAY).
+    pub(crate) fn may_delay(&self) -> bool {
+        !self.no_delay
+    }
+
     /// What a connection is to be told when there is one, oldest first.
     #[must_use]
     pub fn options(&self) -> &[SocketOption] {
@@ -229,6 +242,14 @@ impl Asked {
                 let class = short.map_or_else(|| int(value), |class| Ok(class.into()))?;
                 // What does not fit is cut off (ip_setsockopt).
                 self.set_class(class.to_le_bytes()[0])
+            }
+            libc::SOL_IP if name == libc::IP_RECVERR => {
+                self.hard_errors.0 = value.iter().take(4).any(|octet| *octet != 0);
+                Ok(Meaning::Kept)
+            }
+            libc::SOL_IPV6 if name == libc::IPV6_RECVERR => {
+                self.hard_errors.1 = int(value)? != 0;
+                Ok(Meaning::Kept)
             }
             libc::SOL_IPV6 if name == libc::IPV6_TCLASS => match int(value)? {
                 // By default.
@@ -295,6 +316,10 @@ impl Asked {
                 self.receive_low_water = bytes.min(most).max(1);
                 return Ok(Meaning::Kept);
             }
+            libc::SO_ZEROCOPY => {
+                self.zero_copy = flag(value)?;
+                return Ok(Meaning::Kept);
+            }
             _ => return Ok(Meaning::Other),
         };
         Ok(Meaning::Told(option))
@@ -341,6 +366,10 @@ impl Asked {
             | TCP_FASTOPEN_KEY
             | TCP_FASTOPEN_NO_COOKIE => {
                 return self.set_fast_open(name, value).map(|()| Meaning::Kept);
+            }
+            TCP_INQ => {
+                self.tells_what_is_left = flag(value)?;
+                return Ok(Meaning::Kept);
             }
             libc::TCP_DEFER_ACCEPT => {
                 self.defer_accept = deferral::timeouts(int(value)?);
@@ -410,6 +439,10 @@ impl Asked {
             (libc::SOL_IP, libc::IP_TOS) | (libc::SOL_IPV6, libc::IPV6_TCLASS) => {
                 self.traffic_class.into()
             }
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => self.zero_copy.into(),
+            (libc::SOL_IP, libc::IP_RECVERR) => self.hard_errors.0.into(),
+            (libc::SOL_IPV6, libc::IPV6_RECVERR) => self.hard_errors.1.into(),
+            (libc::SOL_TCP, TCP_INQ) => self.tells_what_is_left.into(),
             (libc::SOL_TCP, libc::TCP_NODELAY) => self.no_delay.into(),
             (libc::SOL_TCP, libc::TCP_CORK) => self.cork.into(),
             (libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT) => self.not_sent_low_water,

@@ -427,5 +427,6 @@ impl World {
         if self.has_to_send() {
             self.given.was_left();
         }
+        self.complete_all();
     }
 }

@@ -15,7 +15,8 @@ use crate::asked::Asked;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
 
-/// How long handshakes may still be under way: a SYN-ACK is sent again after a second.
+/// How long handshakes may still be under way, and data be waited for (TCP_DEFER_ACCEPT): a SYN-ACK is sent again after
+/// a second.
 const HANDSHAKES: Duration = Duration::from_millis(1500);
 
 /// A listener of the stack's that its program has closed, or left to others.
@@ -45,9 +46,8 @@ impl World {
         }
         for &(link, id) in &on {
             if let Some(link) = self.links().get_mut(link) {
-                let now = link.now();
                 link.unbind_listener(id);
-                link.stack().leave_listener(now, id);
+                link.stack().leave_listener(id);
             }
         }
         let until = Instant::now() + HANDSHAKES;
@@ -74,7 +74,8 @@ impl World {
             if !link.is_attached() {
                 let now = link.now();
                 link.unbind_listener(id);
-                link.stack().leave_listener(now, id);
+                link.stack().leave_listener(id);
+                link.stack().open_deferred(now, id);
             }
         }
         let until = Instant::now() + HANDSHAKES;
@@ -96,6 +97,31 @@ impl World {
         for (listener, ipv6, asked) in all {
             self.leave(listener, ipv6, asked);
         }
+        self.open_all_deferred();
+    }
+
+    /// Those who wait at listeners that were left are the others' at once, with data or without.
+    pub(crate) fn open_all_deferred(&mut self) {
+        let leaving = std::mem::take(&mut self.leaving);
+        leaving.iter().for_each(|one| self.open_deferred(&one.on));
+        self.leaving = leaving;
+        self.pass_waiting();
+    }
+
+    /// When something is to be done about listeners that were left.
+    pub(crate) fn leaves_after(&self) -> Option<Duration> {
+        let until = self.leaving.iter().map(|one| one.until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whose data these have waited for can be accepted without.
+    fn open_deferred(&mut self, on: &[(usize, ListenerId)]) {
+        for &(link, id) in on {
+            if let Some(link) = self.links().get_mut(link) {
+                let now = link.now();
+                link.stack().open_deferred(now, id);
+            }
+        }
     }
 
     /// Passes on what has come to listeners that were closed, and closes those that have had their time.
@@ -105,10 +131,15 @@ impl World {
         }
         let now = Instant::now();
         for one in std::mem::take(&mut self.leaving) {
+            let is_over = one.until <= now;
+            if is_over {
+                // Others may take them. Until then they wait for data: who is silent is not told of a listener that is closed.
+                self.open_deferred(&one.on);
+            }
             for &(link, id) in &one.on {
                 self.pass_all(link, id, &one);
             }
-            if now < one.until {
+            if !is_over {
                 self.leaving.push(one);
             } else {
                 self.close_listeners(one.on);

@@ -31,12 +31,14 @@
 mod asked;
 mod bell;
 mod connecting;
+mod drafts;
 mod dying;
 mod ending;
 mod epoll;
 pub mod errno;
 mod eye;
 mod fast_open;
+mod file;
 mod given;
 mod handing;
 mod host;
@@ -73,7 +75,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use nix::errno::Errno;
 
-pub use asked::{Asked, Meaning, Setting};
+pub use asked::{Asked, Meaning, Setting, TCP_INQ};
 pub use connecting::{Begun, End};
 pub use handing::{HANDED_OVER, HandedOver, Watched};
 pub use host::{Attachment, Device, Ends, Host, Opened, Past, Reason, Tell};
@@ -371,7 +373,7 @@ impl<O: Outside> Sockets<O> {
         while share.turned_away.load(Relaxed) {
             let Some(world) = share.try_lock() else { return };
             share.turned_away.store(false, SeqCst);
-            at_it(world, World::turn);
+            at_it(world, World::turn_for_others);
             fence(SeqCst);
         }
     }
@@ -381,7 +383,7 @@ impl<O: Outside> Sockets<O> {
         let hold = |part| {
             let mut held = self.share(part).lock();
             if let Some(world) = held.as_mut() {
-                world.turn();
+                world.turn_for_others();
                 world.share_with_child(&self.outside);
                 // By what the child asks for.
                 world.watch_on();

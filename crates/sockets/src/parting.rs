@@ -50,6 +50,7 @@ impl World {
         for slot in self.table.slots_where(Socket::is_listener) {
             self.bequeath(slot);
         }
+        self.open_all_deferred();
         self.end_handshakes(outside, Instant::now() + HANDSHAKES);
         for slot in self.table.slots_where(Socket::is_connection) {
             // One that is not yet connected, or that the kernel does not take, ends below.

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use uncork_stack::Ready;
 
 use crate::asked::{Meaning, TCP_FASTOPEN_KEY, is_of_handshakes};
 use crate::outside::Outside;
@@ -155,6 +156,31 @@ impl<O: Outside> Sockets<O> {
             };
             Ok(Some(value.to_ne_bytes().to_vec()))
         })
+    }
+
+    /// Whether sending with MSG_ZEROCOPY is to tell when the octets are free again (SO_ZEROCOPY).
+    #[must_use]
+    pub fn has_zero_copy(&self, fd: RawFd) -> bool {
+        self.call(fd, |world| Ok(world.table.find(fd)?.1.asked.zero_copy)).unwrap_or(false)
+    }
+
+    /// What recvmsg(2) tells beside the octets, if it is to (TCP_INQ): how many are left, and behind the peer's end one more than
+    /// none (tcp_inq_hint).
+    #[must_use]
+    pub fn left_to_tell(&self, fd: RawFd) -> Option<i32> {
+        let left = self.call(fd, |world| {
+            let (_, socket) = world.table.find(fd)?;
+            if !socket.asked.tells_what_is_left {
+                return Ok(None);
+            }
+            let (_, place) = connected(world, fd)?;
+            let (link, now) = world.link(place)?;
+            let left = link.stack().readable_bytes(place.id);
+            let over = link.stack().readiness(now, place.id).has(Ready::PEER_CLOSED);
+            let left = if left == 0 { u32::from(over) } else { left };
+            Ok(Some(i32::try_from(left).unwrap_or(i32::MAX)))
+        });
+        left.ok().flatten()
     }
 
     /// FIONREAD, SIOCOUTQ and SIOCOUTQNSD (tcp(7)); `Ok(None)` for what is none of these.

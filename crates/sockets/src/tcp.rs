@@ -7,8 +7,8 @@ use std::time::Duration;
 use uncork_attach::Attached;
 use uncork_stack::{
     Config, ConnectError, ConnectionError, Counters, Detached, FastConnect, FastOpenKeys,
-    FastOpenListen, Found, Info, Instant, ListenError, ListenerId, Listening, Ready, RecvError,
-    SendError, Shutdown, SocketId, SocketOption, Stack, State,
+    FastOpenListen, Found, Info, Instant, ListenError, ListenerId, Listening, Mac, Ready,
+    RecvError, SendError, Shutdown, SocketId, SocketOption, Stack, State,
 };
 
 /// `same! { … }`: what both have under the same name.
@@ -29,11 +29,21 @@ macro_rules! same {
             /// See [`Stack::quiet_until`].
             fn quiet_until(&mut self, port: u16, until: Instant);
 
+            /// See [`Stack::open_deferred`].
+            fn open_deferred(&mut self, now: Instant, id: ListenerId);
+
             /// See [`Stack::set_neighbour`].
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found);
 
+            /// See [`Stack::set_mac`].
+            fn set_mac(&mut self, mac: Mac);
+
             /// See [`Stack::take_caught`].
             fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>>;
+
+            /// Whether something of a connection can leave only when ACKs have come, and this process has turned to
+            /// them.
+            fn waits_for_a_turn(&mut self, now: Instant, id: SocketId) -> bool;
         }
 
         impl Tcp for Stack {
@@ -52,12 +62,24 @@ macro_rules! same {
                 self.quiet_until(port, until);
             }
 
+            fn open_deferred(&mut self, now: Instant, id: ListenerId) {
+                self.open_deferred(now, id);
+            }
+
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
                 self.set_neighbour(now, remote, found);
             }
 
+            fn set_mac(&mut self, mac: Mac) {
+                self.set_mac(mac);
+            }
+
             fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
                 self.take_caught(local, remote)
+            }
+
+            fn waits_for_a_turn(&mut self, now: Instant, id: SocketId) -> bool {
+                self.info(now, id).is_some_and(|info| info.unsent_bytes > 0)
             }
         }
 
@@ -76,11 +98,22 @@ macro_rules! same {
             /// The instance does that.
             fn quiet_until(&mut self, _: u16, _: Instant) {}
 
+            /// It knows whose data is waited for, and for how long.
+            fn open_deferred(&mut self, _: Instant, _: ListenerId) {}
+
             /// The instance asks for itself.
             fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}
 
+            /// It hears of that, too.
+            fn set_mac(&mut self, _: Mac) {}
+
             fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
                 self.take_caught(local, remote)
+            }
+
+            /// The instance takes them in, and sends. To ask it would be a round trip for each write.
+            fn waits_for_a_turn(&mut self, _: Instant, _: SocketId) -> bool {
+                false
             }
         }
     };
@@ -124,7 +157,7 @@ same! {
     );
     fn accept_waiting(&mut self, id: ListenerId) -> usize;
     fn accept(&mut self, id: ListenerId) -> Option<SocketId>;
-    fn leave_listener(&mut self, now: Instant, id: ListenerId);
+    fn leave_listener(&mut self, id: ListenerId);
     fn close_listener(&mut self, now: Instant, id: ListenerId);
     fn send(
         &mut self,
@@ -133,7 +166,9 @@ same! {
         bytes: &[u8],
         more: bool
     ) -> Result<usize, SendError>;
+    fn sendable_bytes(&mut self, now: Instant, id: SocketId) -> u32;
     fn end_record(&mut self, id: SocketId);
+    fn complete(&mut self, now: Instant, id: SocketId);
     fn recv(&mut self, now: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError>;
     fn peek(&mut self, now: Instant, id: SocketId, into: &mut [u8]) -> Result<usize, RecvError>;
     fn readiness(&mut self, now: Instant, id: SocketId) -> Ready;

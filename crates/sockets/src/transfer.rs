@@ -1,13 +1,12 @@
-//! Octets in and out: send(2), recv(2) and their kin, sendfile(2).
+//! Octets in and out: send(2), recv(2) and their kin.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::uio::pread;
-use uncork_stack::State;
+use uncork_stack::{SendError, State};
 
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
@@ -18,8 +17,8 @@ use crate::waiting::Wait;
 use crate::world::World;
 use crate::{Sockets, connection, errno, has_given};
 
-/// What is read of a file at a time.
-const FILE_BYTES: usize = 64 << 10;
+/// In how many turns what is written leaves, at the most, before others may have theirs.
+const TURNS_A_WRITE: usize = 4;
 
 /// More than a SYN has room for.
 const MOST_SYN_BYTES: usize = 64 << 10;
@@ -39,6 +38,8 @@ struct Course {
     slot: Slot,
     place: Place,
     waits: bool,
+    /// Nagle's algorithm may hold back what is written.
+    may_delay: bool,
     limit: Option<Duration>,
     /// SO_RCVLOWAT: how many octets one who waits waits for.
     low_water_bytes: usize,
@@ -78,7 +79,11 @@ impl<O: Outside> Sockets<O> {
         }
         let (mut sent, restarts) = (0, Cell::new(true));
         let done = self.transfer(fd, flags, (Way::Out, &restarts), &mut |world, course| {
+            let before = sent;
             let done = world.send(course.place, pieces, &mut sent, flags);
+            if course.may_delay && sent > before {
+                world.note_draft(course.place);
+            }
             restarts.set(sent == 0);
             if done == Err(Errno::EAGAIN) { None } else { Some(done) }
         });
@@ -203,45 +208,6 @@ impl<O: Outside> Sockets<O> {
             _ => Ok(received),
         }
     }
-
-    /// sendfile(2): as much of `count` octets of a file from `offset` on as the socket takes.
-    ///
-    /// # Errors
-    ///
-    /// As the call has them.
-    pub fn send_file(
-        &self,
-        fd: RawFd,
-        file: BorrowedFd<'_>,
-        offset: i64,
-        count: usize,
-    ) -> Result<usize, Errno> {
-        let mut sent = 0;
-        let mut piece = vec![0; FILE_BYTES.min(count)];
-        while sent < count {
-            let long = piece.len().min(count - sent);
-            let at = offset + i64::try_from(sent).map_err(|_| Errno::EINVAL)?;
-            let read = match pread(file, &mut piece[..long], at) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
-            };
-            // More is coming, so that a piece need not end with a short segment.
-            let more = if sent + read < count { libc::MSG_MORE } else { 0 };
-            match self.send(fd, &[IoSlice::new(&piece[..read])], more) {
-                Ok(taken) => {
-                    sent += taken;
-                    if taken < read {
-                        break;
-                    }
-                }
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(sent)
-    }
 }
 
 /// A SYN has left that had waited for data. The kernel says it to nobody who writes.
@@ -253,6 +219,16 @@ fn not_open(error: Errno) -> Errno {
 }
 
 impl World {
+    /// Octets that the socket would take now; of one who waits, any number.
+    pub(crate) fn room(&mut self, fd: RawFd) -> Result<usize, Errno> {
+        let course = self.course(fd, 0, Way::Out)?;
+        if course.waits {
+            return Ok(usize::MAX);
+        }
+        let (link, now) = self.link_as_turned(course.place)?;
+        Ok(link.stack().sendable_bytes(now, course.place.id) as usize)
+    }
+
     fn course(&mut self, fd: RawFd, flags: i32, way: Way) -> Result<Course, Errno> {
         let (slot, socket) = self.table.find(fd)?;
         let place = connection(socket)?;
@@ -263,7 +239,8 @@ impl World {
         };
         let low = socket.asked.receive_low_water.max(1);
         let low_water_bytes = usize::try_from(low).unwrap_or(usize::MAX);
-        Ok(Course { slot, place, waits, limit, low_water_bytes })
+        let may_delay = socket.asked.may_delay();
+        Ok(Course { slot, place, waits, may_delay, limit, low_water_bytes })
     }
 
     /// Gives the stack what is left of `pieces` behind the first `sent` octets. `Ok`: all was taken.
@@ -278,8 +255,7 @@ impl World {
         if self.given.turns_to(place) {
             self.turn_between();
         }
-        // When it leaves the clock is read: what is only given needs no time of its own.
-        let (link, now) = self.link_as_turned(place)?;
+        let (link, _) = self.link_as_turned(place)?;
         if link.stack().state(place.id) == Some(State::SynSent) {
             // Not before there is a connection (sk_stream_wait_connect), unless its SYN takes it along.
             let deferred = link.stack().is_deferred(place.id);
@@ -289,43 +265,76 @@ impl World {
                 Err(Errno::EAGAIN)
             };
         }
+        for turns in 0.. {
+            let before = *sent;
+            let result = self.give(place, pieces, sent, more);
+            if flags & libc::MSG_EOR != 0 && result.is_ok() {
+                self.link_as_turned(place)?.0.stack().end_record(place.id);
+            }
+            // Who was given nothing has nothing to send, and who waits for room would look again and again.
+            let given = *sent - before;
+            if given == 0 || !self.given.add(place, given) {
+                return result;
+            }
+            let goes_on = result == Err(Errno::EAGAIN);
+            if goes_on && turns >= TURNS_A_WRITE {
+                // It leaves before who waits sleeps.
+                return result;
+            }
+            self.turn_between();
+            self.look_soon_if_some_is_left(place);
+            if !goes_on {
+                return result;
+            }
+            // The turn may have made room: nobody would be told who does not sleep yet.
+        }
+        Ok(())
+    }
+
+    /// Gives the stack as much of that as it takes now.
+    fn give(
+        &mut self,
+        place: Place,
+        pieces: &[IoSlice<'_>],
+        sent: &mut usize,
+        more: bool,
+    ) -> Result<(), Errno> {
+        // When it leaves the clock is read: what is only given needs no time of its own.
+        let (link, now) = self.link_as_turned(place)?;
+        // Behind it come empty ones, or none: it is the end of the write.
+        let Some(last) = pieces.iter().rposition(|piece| !piece.is_empty()) else {
+            // Of a connection that has failed even that says so.
+            link.stack().send(now, place.id, &[], more).map_err(errno::of_send)?;
+            return Ok(());
+        };
         let mut behind = *sent;
-        let mut given = 0;
-        let last = pieces.len().saturating_sub(1);
-        let mut result = Ok(());
         for (at, piece) in pieces.iter().enumerate() {
             let Some(rest) = piece.get(behind..).filter(|_| behind < piece.len()) else {
                 behind -= piece.len();
                 continue;
             };
             behind = 0;
-            match link.stack().send(now, place.id, rest, more || at < last) {
-                Ok(taken) => {
-                    given += taken;
-                    if taken < rest.len() {
-                        result = Err(Errno::EAGAIN);
-                        break;
-                    }
+            let taken = match link.stack().send(now, place.id, rest, more || at < last) {
+                Err(SendError::Failed(error)) if *sent > 0 => {
+                    // What was taken is told now, and that at the next call.
+                    link.stack().put_back_error(place.id, error);
+                    return Err(errno::of_send(error.into()));
                 }
-                Err(error) => {
-                    result = Err(errno::of_send(error));
-                    break;
-                }
+                taken => taken.map_err(errno::of_send)?,
+            };
+            *sent += taken;
+            if taken < rest.len() {
+                return Err(Errno::EAGAIN);
             }
         }
-        if pieces.iter().all(|piece| piece.is_empty()) {
-            // Of a connection that has failed even that says so.
-            link.stack().send(now, place.id, &[], more).map_err(errno::of_send)?;
+        Ok(())
+    }
+
+    /// What was written may be a part of a message.
+    fn note_draft(&mut self, place: Place) {
+        if let Some(whole) = self.drafts.note(place) {
+            self.complete(whole);
         }
-        *sent += given;
-        if flags & libc::MSG_EOR != 0 && result.is_ok() {
-            link.stack().end_record(place.id);
-        }
-        if self.given.add(place, given) {
-            self.turn_between();
-            self.look_soon_if_some_is_left(place);
-        }
-        result
     }
 
     /// Gives the SYN as much as it has room for, be it nothing, and lets it go.

@@ -105,8 +105,22 @@ impl<O: Outside> Drop for Masked<'_, O> {
 }
 
 /// Attempts in a row that have given the stack something to send, or made room for more to come: that leaves in another turn
-/// before the sleep. Where it does not, the device is full, and wakes who sleeps.
+/// before the sleep; behind so many the thread takes a breath.
 const HURRIES: u32 = 256;
+/// How long is slept behind so many, at the most: what the last has given leaves behind that.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// How long may be slept at most, behind so many.
+fn hurry(hurried: &mut u32) -> Option<Duration> {
+    match *hurried {
+        0 => None,
+        1..HURRIES => Some(Duration::ZERO),
+        _ => {
+            *hurried = 0;
+            Some(BREATH)
+        }
+    }
+}
 
 impl<O: Outside> Sockets<O> {
     /// Calls `attempt` behind each turn until it gives something. `Ok(None)`: time ran out.
@@ -298,8 +312,7 @@ impl<O: Outside> Sockets<O> {
             fds.extend_from_slice(wait.kernel);
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(rest.all().map(|(fd, _)| readable(fd)));
-            let hurry = (1..HURRIES).contains(&hurried).then_some(Duration::ZERO);
-            let limit = [left, rest.limit, hurry].into_iter().flatten().min();
+            let limit = [left, rest.limit, hurry(&mut hurried)].into_iter().flatten().min();
             // A thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));

@@ -33,6 +33,11 @@ impl World {
         while let Ok(Some(answer)) = ways.poll() {
             answers.push(answer);
         }
+        for (device, mac) in ways.take_devices() {
+            for link in self.links().iter_mut().filter(|link| link.has_device(device)) {
+                link.stack().set_mac(Mac(mac));
+            }
+        }
         for Answer { remote, found } in answers {
             for link in self.links() {
                 let found = match found {

@@ -15,6 +15,7 @@ use uncork_neighbours::Neighbours;
 use uncork_stack::{ListenerId, Ready, State};
 
 use crate::bell::{self, Bell};
+use crate::drafts::Drafts;
 use crate::epoll::Sets;
 use crate::errno;
 use crate::fast_open;
@@ -113,6 +114,10 @@ pub(crate) struct World {
     asked: u32,
     /// What was given to the stack since.
     pub(crate) given: Given,
+    /// What may be a part of a message only.
+    pub(crate) drafts: Drafts,
+    /// Room for a piece of a file, for whoever sends one.
+    pub(crate) piece: Vec<u8>,
     /// Looks of those who try before they sleep.
     glances: u32,
     /// What the kernel tells of the bells in sets that are shown; nobody else's, as it is by chance. All parts have the
@@ -175,7 +180,9 @@ impl World {
             moved: Instant::ZERO,
             brought_forward: Instant::ZERO,
             given: Given::nothing(),
+            drafts: Drafts::default(),
             asked: 0,
+            piece: Vec::new(),
             glances: 0,
             mark,
             begun: std::time::Instant::now(),
@@ -193,6 +200,10 @@ impl World {
         if self.links.is_none() {
             let seed = self.seed;
             let opened = self.host.open();
+            if matches!(opened, Ok(Opened::Own(_))) {
+                // What the devices' own addresses are is news from now on.
+                self.ways();
+            }
             self.links = Some(opened.map(|opened| match opened {
                 Opened::Own(devices) => {
                     let links = devices.into_iter().enumerate();
@@ -379,6 +390,7 @@ impl World {
         let limits = [
             due,
             self.neglects_after(),
+            self.leaves_after(),
             self.ports.have_something().then_some(ports::IDLE),
             self.lost.is_some().then_some(Lost::PERIOD),
         ];
@@ -490,6 +502,7 @@ impl World {
         self.begun = std::time::Instant::now();
         self.ways = None;
         self.opened.clear();
+        self.drafts = Drafts::default();
         self.ports = Ports::default();
         self.leaving.clear();
         self.asked_early.clear();

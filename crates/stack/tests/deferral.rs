@@ -132,13 +132,24 @@ fn who_listens_no_more_leaves_them_to_others_without_data() {
     lab.peer_port = 50_000;
     lab.send("S 0:0(0) win 65535 <mss 1460>");
     lab.take();
-    lab.stack.leave_listener(lab.now, listener);
+    lab.stack.leave_listener(listener);
+    assert_eq!((lab.take(), lab.stack.accept_waiting(listener)), (Vec::new(), 0));
+    lab.stack.open_deferred(lab.now, listener);
     assert_eq!(lab.stack.accept_waiting(listener), 1);
     // And one whose ACK comes behind that.
     lab.send(". 1:1(0) ack 1 win 5000");
     assert_eq!(lab.stack.accept_waiting(listener), 2);
     let socket = accepted(&mut lab, listener);
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().send_window_bytes, 5000);
+}
+
+#[test]
+fn who_listens_no_more_resets_them_when_they_speak() {
+    let (mut lab, listener) = silent(3);
+    lab.stack.close_listener(lab.now, listener);
+    assert_eq!((lab.take(), lab.stack.sockets().count()), (Vec::new(), 0));
+    lab.send("P. 1:11(10) ack 1 win 5000");
+    assert_eq!(lab.take(), ["R 1:1(0)"]);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Lab, byte};
 use uncork_stack::{Config, Detached, Shutdown, SnapshotState, SocketId};
 
@@ -42,6 +44,29 @@ fn what_comes_while_a_connection_changes_hands_is_there_for_who_takes_it() {
     // From now on they come to who has it.
     lab.send("P. 11:21(10) ack 1 win 500 <ts 300 0>");
     assert!(lab.stack.take_caught(local, remote).is_empty());
+    assert_eq!(lab.take(), [""; 0]);
+}
+
+/// Whoever has a small piece under way sends no other before it is acknowledged (Nagle), and who goes on
+/// knows nothing of an ACK that was owed.
+#[test]
+fn what_has_come_is_acknowledged_before_a_connection_changes_hands() {
+    let config = Config { answer_patience: Duration::from_millis(1), ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted(SYN);
+    lab.take();
+    lab.send("P. 1:11(10) ack 1 win 500 <ts 300 0>");
+    assert_eq!(lab.take(), [""; 0], "it was not held back");
+    let detached = lab.stack.detach(lab.now, socket).unwrap();
+    let said = lab.take();
+    assert!(said.len() == 1 && said[0].starts_with(". 1:1(0) ack 11 "), "{said:?}");
+    let one = &detached.snapshot;
+    assert_eq!(one.acknowledged, one.receive_first.wrapping_add(10));
+    // No more than once.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.accepted(SYN);
+    lab.take();
+    assert!(lab.stack.detach(lab.now, socket).is_some());
     assert_eq!(lab.take(), [""; 0]);
 }
 

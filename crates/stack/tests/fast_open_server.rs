@@ -277,7 +277,7 @@ fn who_listens_no_more_leaves_to_others_what_is_open_when_its_handshake_is_over(
     let cookie = given(&mut lab, 1);
     assert_eq!(dash_in(&mut lab, 2, &cookie), [TAKEN]);
     assert_eq!(lab.stack.accept_waiting(listener), 1);
-    lab.stack.leave_listener(lab.now, listener);
+    lab.stack.leave_listener(listener);
     assert_eq!(lab.stack.accept_waiting(listener), 0);
     lab.send(". 11:11(0) ack 1 win 65535");
     let socket = lab.stack.accept(listener).unwrap();

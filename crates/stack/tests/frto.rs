@@ -96,3 +96,33 @@ fn where_there_is_nothing_new_to_send_the_old_goes_out() {
     lab.send(". 1:1(0) ack 1001 win 9000");
     assert_eq!(lab.take(), NOTHING);
 }
+
+#[test]
+fn a_doubt_that_the_timeout_leaves_behind_does_not_hold_up_the_next_recovery() {
+    let mut lab =
+        Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 1500);
+    assert_eq!(lab.take(), [segment(0), "P. 1001:1501(500) ack 1".into()]);
+    // Nagle's algorithm holds it: new, and yet it does not go out.
+    lab.write(socket, 300);
+    assert_eq!(lab.take(), NOTHING);
+    assert_eq!(lab.until_something().1, [segment(0)]);
+    lab.send(". 1:1(0) ack 1001 win 65535");
+    assert_eq!(lab.take(), [". 1001:1501(500) ack 1"]);
+    lab.send(". 1:1(0) ack 1501 win 65535");
+    assert_eq!(lab.take(), ["P. 1501:1801(300) ack 1"]);
+    lab.send(". 1:1(0) ack 1801 win 65535");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().phase, Phase::Open);
+    // However long after that: three duplicates, and more to send than the window has room for.
+    lab.write(socket, 60_000);
+    let mut sent = lab.take();
+    for _ in 0..6 {
+        lab.wait(1);
+        lab.send(". 1:1(0) ack 1801 win 65535");
+        sent.extend(lab.take());
+    }
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().phase, Phase::Recovery);
+    let times = sent.iter().filter(|sent| sent.contains(" 1801:2801(")).count();
+    assert_eq!(times, 2, "{sent:?}");
+}

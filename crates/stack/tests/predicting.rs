@@ -127,3 +127,31 @@ fn a_request_is_what_comes_with_the_acknowledgment_of_an_answer() {
         assert_eq!(hear(&mut lab, "P. 201:0(100) ack 101", 10), (0, None), "data alone");
     }
 }
+
+#[test]
+fn a_loss_ends_the_short_ways_for_a_while_only() {
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1012,sackOK,ts 100 0");
+    lab.write(socket, 5000);
+    assert_eq!(lab.take().len(), 5);
+    lab.wait(10);
+    for right in [2001, 3001, 4001] {
+        lab.send(&format!(". 1:1(0) ack 1 win 65535 <ts 210 1,sack 1001:{right}>"));
+    }
+    lab.take();
+    lab.wait(10);
+    lab.send(". 1:1(0) ack 5001 win 65535 <ts 220 20>");
+    assert_eq!(lab.stack.counters().retransmitted, 1);
+    let mut ours = 5001;
+    let mut peers = 1;
+    let before = lab.stack.counters().predicted;
+    for n in 0..5 {
+        lab.wait(10);
+        lab.send(&format!("P. {peers}:0(100) ack {ours} win 65535 <ts {} 30>", 230 + n));
+        assert_eq!(lab.read(socket), Ok(100));
+        lab.write(socket, 50);
+        lab.take();
+        (peers, ours) = (peers + 100, ours + 50);
+    }
+    assert!(lab.stack.counters().predicted > before, "nothing is predicted any more");
+}

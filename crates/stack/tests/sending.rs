@@ -52,6 +52,26 @@ fn nagle_holds_a_second_small_segment_until_the_first_is_acknowledged() {
 }
 
 #[test]
+fn nagle_does_not_hold_a_whole_message() {
+    let mut lab = lab();
+    let socket = lab.accepted("mss 1000");
+    lab.write(socket, 10);
+    assert_eq!(lab.take(), ["P. 1:11(10) ack 1"]);
+    lab.write(socket, 10);
+    lab.write(socket, 5);
+    assert_eq!(lab.take(), NOTHING);
+    lab.stack.complete(lab.now, socket);
+    assert_eq!(lab.take(), ["P. 11:26(15) ack 1"]);
+    // Of what is written later nobody has said that.
+    lab.write(socket, 10);
+    assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Nagle)));
+    // A cork stays.
+    lab.stack.set_option(lab.now, socket, SocketOption::Cork(true));
+    lab.stack.complete(lab.now, socket);
+    assert_eq!((lab.take(), why(&mut lab, socket)), (vec![], Some(Blocked::Cork)));
+}
+
+#[test]
 fn behind_a_full_segment_a_small_one_leaves_at_once() {
     // Minshall's variant, as Linux has it.
     let mut lab = lab();
@@ -425,6 +445,21 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
     // The train that is begun may still be filled, but nobody is told to.
     assert!(!lab.stack.is_writable(lab.now, socket));
     assert_eq!(lab.write(socket, 50_000), 8900);
+}
+
+#[test]
+fn who_says_more_with_a_full_buffer_that_is_shorter_than_a_segment_does_not_wait() {
+    let mut lab = Lab::with_device(Config::default(), Capabilities::plain(Medium::Ip, 9000));
+    let socket = lab.accepted("mss 8960");
+    lab.stack.set_option(lab.now, socket, SocketOption::SendBuffer(5000));
+    assert_eq!(lab.stack.send(lab.now, socket, &[0; 1000], true), Ok(1000));
+    assert_eq!(lab.take(), NOTHING);
+    assert_eq!(lab.stack.send(lab.now, socket, &[0; 8000], true), Ok(4000));
+    assert_eq!(lab.take(), ["P. 1:5001(5000) ack 1"]);
+    // The next is not held by itself any more.
+    lab.send(". 1:1(0) ack 5001 win 65535");
+    assert_eq!(lab.stack.send(lab.now, socket, &[0; 4999], true), Ok(4999));
+    assert_eq!(lab.take(), NOTHING);
 }
 
 #[test]

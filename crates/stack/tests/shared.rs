@@ -213,7 +213,7 @@ fn only_a_port_with_a_listener_resets_and_not_while_it_was_just_taken_over() {
     let sent = host.take();
     assert_eq!((sent.len(), sent[0].flags, sent[0].to), (1, Flags::RST, ROUTER));
     // While nobody is there but who leaves, it may be the kernel's again.
-    host.stack.leave_listener(host.now, listener);
+    host.stack.leave_listener(listener);
     host.segment(PORT, Flags::ACK, PEER_ISS, SeqNumber(7));
     assert!(host.take().is_empty(), "it may be the kernel's");
     // A port that the stack connects from is not its alone.
@@ -412,7 +412,7 @@ fn several_listeners_share_what_comes_and_who_leaves_ends_what_has_come() {
         let answer = host.take().into_iter().find(|sent| sent.flags.has(Flags::SYN)).unwrap();
         under_way.push((port, answer.seq + 1));
     }
-    host.stack.leave_listener(host.now, one);
+    host.stack.leave_listener(one);
     for (port, ack) in under_way {
         host.segment_from((port, PORT), Flags::ACK, PEER_ISS + 1, ack);
     }

@@ -94,7 +94,7 @@ impl Attached {
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
-        let ring = if self.queue.is_empty() { self.end.commands.room().unwrap_or(0) } else { 0 };
+        let ring = self.ring_room();
         let Some((number, mirror)) = self.get_mut(id) else { return Err(SendError::NoSocket) };
         if let Some(error) = mirror.error.take() {
             return Err(error.into());
@@ -148,6 +148,26 @@ impl Attached {
         let Some(number) = self.number(id) else { return };
         let flags = record::END_OF_RECORD;
         self.order(Command::Send.of_number(number).flagged(flags), &[]);
+    }
+
+    /// What was given is a whole message ([`uncork_stack::Stack::complete`]).
+    pub fn complete(&mut self, _: Instant, id: SocketId) {
+        let Some(number) = self.number(id) else { return };
+        self.order(Command::Complete.of_number(number), &[]);
+    }
+
+    /// Octets that may be given now.
+    #[must_use]
+    pub fn sendable_bytes(&mut self, _: Instant, id: SocketId) -> u32 {
+        let ring = self.ring_room();
+        let takes = |mirror: &&Mirror| !mirror.closed_writing && mirror.state.may_send();
+        let room = self.get(id).filter(takes).map_or(0, Mirror::room);
+        u32::try_from(room.min(ring)).unwrap_or(u32::MAX)
+    }
+
+    /// Octets that a command can have now.
+    fn ring_room(&mut self) -> usize {
+        if self.queue.is_empty() { self.end.commands.room().unwrap_or(0) } else { 0 }
     }
 
     /// Receives octets; zero when the peer has sent its last.
@@ -332,7 +352,7 @@ impl Attached {
     }
 
     /// Listens no more. Those that wait are for others who listen there; without any they are reset.
-    pub fn leave_listener(&mut self, _: Instant, id: ListenerId) {
+    pub fn leave_listener(&mut self, id: ListenerId) {
         let is_it = |one: &Listener| u64::from(one.number) == id.as_u64();
         let Some(at) = self.listeners.iter().position(is_it) else { return };
         let listener = self.listeners.swap_remove(at);
@@ -340,9 +360,9 @@ impl Attached {
         self.leaving.push(listener);
     }
 
-    /// The same.
-    pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
-        self.leave_listener(now, id);
+    /// As [`Attached::leave_listener`].
+    pub fn close_listener(&mut self, _: Instant, id: ListenerId) {
+        self.leave_listener(id);
     }
 
     fn listener(&mut self, id: ListenerId) -> Option<&mut Listener> {

@@ -1,10 +1,12 @@
-//! Connections one after the other: whoever accepts says a word and hangs up, and the client times connect(2).
+//! Connections one after the other: whoever accepts says a word and hangs up, and the client times connect(2), or
+//! its whole life where each is a process of its own.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::ping::listening;
@@ -63,5 +65,44 @@ pub(crate) fn dial(args: &Args) -> Result<()> {
     samples.sort_by(f64::total_cmp);
     let [p50_us, p99_us] = [0.5, 0.99].map(|q| quantile(&samples, q));
     println!("{}", serde_json::to_string(&Dials { p50_us, p99_us, rate })?);
+    Ok(())
+}
+
+/// Who dials, and how often.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Callers {
+    /// Whom to connect to
+    to: SocketAddr,
+    /// Processes that are timed
+    #[arg(long, default_value_t = 50)]
+    count: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Lives {
+    /// From the start of the first process to its end, in milliseconds.
+    pub(crate) first_ms: f64,
+    /// Median of the others.
+    pub(crate) p50_ms: f64,
+}
+
+/// Starts a process for each connection, one after the other, as a script does, and prints [`Lives`] as JSON.
+pub(crate) fn call(args: &Callers) -> Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut lives = Vec::with_capacity(args.count);
+    for _ in 0..=args.count {
+        let mut caller = Command::new(&program);
+        let to = args.to.to_string();
+        caller.args(["role", "dial", &to, "--count", "1", "--warm-up", "0"]).stdout(Stdio::null());
+        let start = Instant::now();
+        let ended = caller.status().context("starting who dials")?;
+        lives.push(start.elapsed().as_secs_f64() * 1e3);
+        ensure!(ended.success(), "who dials: {ended}");
+    }
+    let (first_ms, others) = lives.split_first_mut().context("nobody has dialled")?;
+    others.sort_by(f64::total_cmp);
+    let lives = Lives { first_ms: *first_ms, p50_ms: quantile(others, 0.5) };
+    println!("{}", serde_json::to_string(&lives)?);
     Ok(())
 }

@@ -22,7 +22,7 @@ mod zero;
 
 pub(crate) use busy::Message;
 pub(crate) use costs::Costs;
-pub(crate) use dial::Dials;
+pub(crate) use dial::{Dials, Lives};
 pub(crate) use exchange::{Packet, Record};
 pub(crate) use memcache::Load;
 pub(crate) use paced::Paced;
@@ -56,6 +56,8 @@ pub(crate) enum Role {
     },
     /// Measures connections to `hang-up`
     Dial(dial::Args),
+    /// Measures processes that open one connection each to `hang-up`
+    Call(dial::Callers),
     /// Echoes what comes, with a thread for each connection; says the port first
     Answer {
         /// Where to listen
@@ -96,6 +98,7 @@ impl Role {
             Self::Ping(args) => ping::ping(&args),
             Self::HangUp { at } => dial::hang_up(at),
             Self::Dial(args) => dial::dial(&args),
+            Self::Call(args) => dial::call(&args),
             Self::Answer { at } => throng::answer(at),
             Self::Ask(args) => throng::ask(&args),
             Self::Pace(args) => paced::pace(&args),

@@ -90,12 +90,16 @@ pub(crate) enum Bench {
     StackPorts,
     /// wrk against nginx under uncork run --stack
     InlineNginx,
+    /// Files that nginx sends under uncork run --stack
+    InlineFiles,
     /// redis-benchmark against redis under uncork run --stack
     InlineRedis,
     /// Round trips of 64 bytes to an echo under uncork run --stack
     InlineTrip,
     /// Connections that a client under uncork run --stack opens
     InlineDial,
+    /// Processes under uncork run --stack that open one connection each
+    InlineProcesses,
     /// What --moderation costs clients that ask at a rate of their own
     InlineModeration,
     /// A server with a thread for each connection under uncork run --stack
@@ -137,9 +141,11 @@ impl Bench {
             Self::StackPing => "stack-ping",
             Self::StackPorts => "stack-ports",
             Self::InlineNginx => "inline-nginx",
+            Self::InlineFiles => "inline-files",
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
             Self::InlineDial => "inline-dial",
+            Self::InlineProcesses => "inline-processes",
             Self::InlineModeration => "inline-moderation",
             Self::InlineThreads => "inline-threads",
             Self::InlineClients => "inline-clients",
@@ -181,9 +187,11 @@ impl Bench {
             Self::StackPing => stack::ping::run(bed),
             Self::StackPorts => stack::ports::run(bed),
             Self::InlineNginx => inline::nginx::run(bed),
+            Self::InlineFiles => inline::files::run(bed),
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),
             Self::InlineDial => inline::dial::run(bed),
+            Self::InlineProcesses => inline::dial::run_processes(bed),
             Self::InlineModeration => inline::moderation::run(bed),
             Self::InlineThreads => inline::threads::run(bed),
             Self::InlineClients => inline::clients::run(bed),

@@ -20,6 +20,8 @@ use crate::toolbox::program;
 const BENCH: &str = "nginx";
 /// Bytes of the page that is served.
 const BODY_BYTES: usize = 602;
+/// Other files, and their bytes.
+pub(crate) const FILES: [(&str, usize); 2] = [("100k", 100_000), ("1m", 1_000_000)];
 
 /// An nginx with one worker, on a port of its own.
 pub(crate) struct Nginx {
@@ -58,7 +60,9 @@ impl Nginx {
 /// What starts one that serves at this address, and the directory that it has for itself.
 fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
     let dir = bed.scratch.dir("nginx")?;
-    fs::write(dir.join("index.html"), "x".repeat(BODY_BYTES))?;
+    for (name, bytes) in [("index.html", BODY_BYTES)].iter().chain(&FILES) {
+        fs::write(dir.join(name), "x".repeat(*bytes))?;
+    }
     let conf = dir.join("nginx.conf");
     fs::write(&conf, configuration(&dir, at))?;
     let job = Job::new(program("nginx")?)

@@ -4,6 +4,7 @@
 //! The one file of this crate with `unsafe`: libbpf-rs has no calls for it.
 #![allow(unsafe_code)]
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -29,6 +30,13 @@ pub(super) fn attach_ingress(program: BorrowedFd<'_>, device: i32) -> io::Result
         )
     };
     owned(fd)
+}
+
+/// The number of the device that a link of [`attach_ingress`] is attached to, 0 if that is gone (tcx_link_fdinfo); None if the
+/// kernel does not tell.
+pub(super) fn device_of(link: BorrowedFd<'_>) -> Option<i32> {
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", link.as_raw_fd())).ok()?;
+    told.lines().find_map(|line| line.strip_prefix("ifindex:"))?.trim().parse().ok()
 }
 
 /// Has the device's driver run `program` for each frame that comes: its own XDP, never the kernel's stand-in for

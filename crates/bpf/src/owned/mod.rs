@@ -26,6 +26,7 @@
 mod counts;
 mod layout;
 mod link;
+mod programs;
 mod redirect;
 
 use std::collections::hash_map::RandomState;
@@ -35,13 +36,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use self::counts::{COUNTS, Counts};
-use self::layout::{connection_key, constants, mapped, members, port_key, standing_key};
-use crate::tracer::is_section;
+use self::layout::{connection_key, mapped, members, port_key, standing_key};
+use self::programs::open;
 
 pub use self::link::Answering;
+pub use self::programs::Programs;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
@@ -181,17 +183,14 @@ impl From<libbpf_rs::Error> for Error {
 
 /// The filters, and what is the stack's. All of it is gone when this is dropped or the process ends.
 pub struct Owned {
-    settings: Settings,
-    /// By which connections are shared out.
-    seed: u32,
+    programs: Programs,
     /// What drops what the kernel must not see.
     dropping: OwnedFd,
     /// What takes in what the packet socket of the only engine is to see.
     taking: OwnedFd,
-    /// In the order of [`MAPS`].
-    maps: [MapHandle; 8],
     counts: Counts,
-    links: Vec<OwnedFd>,
+    /// Each with the number of its device.
+    links: Vec<(i32, OwnedFd)>,
 }
 
 impl std::fmt::Debug for Owned {
@@ -215,14 +214,14 @@ impl Owned {
         let [addresses, listeners, connections, dropped, begun, standing, life, counts] =
             MAPS.map(|name| map(&object, name));
         let (life, counts) = (life?, counts?);
+        let maps =
+            [addresses?, listeners?, connections?, dropped?, begun?, standing?, life, counts];
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
-            settings,
-            seed,
+            programs: Programs::new(settings, seed, maps),
             dropping: program(&object, DROP)?,
             taking: program(&object, TAKE)?,
             counts: Counts::in_map(map(&object, COUNTS)?),
-            maps: [addresses?, listeners?, connections?, dropped?, begun?, standing?, life, counts],
             links: Vec::new(),
         })
     }
@@ -244,8 +243,15 @@ impl Owned {
                 _ => Error::System(error),
             }
         })?;
-        self.links.push(link);
+        self.links.push((device, link));
         Ok(())
+    }
+
+    /// Whether this is still attached to that device. It is not if that was deleted, be it that another one has its number by now.
+    #[must_use]
+    pub fn is_attached(&self, device: i32) -> bool {
+        let link = self.links.iter().rev().find(|(other, _)| *other == device);
+        link.is_none_or(|(_, link)| link::device_of(link.as_fd()).is_none_or(|of| of == device))
     }
 
     /// This thread answers for what is entered here. Should it end before it gives that back, all is the kernel's at
@@ -257,7 +263,7 @@ impl Owned {
     ///
     /// What the kernel says.
     pub fn answer_for(&self) -> io::Result<Answering> {
-        Answering::by(self.maps[6].as_fd())
+        Answering::by(self.programs.maps()[6].as_fd())
     }
 
     /// The program for the packet socket (SO_ATTACH_BPF): it lets in what is the stack's, errors of
@@ -267,18 +273,10 @@ impl Owned {
         self.taking.as_fd()
     }
 
-    /// The same for one of several engines. It lives as long as its descriptor, or a socket that it is
-    /// attached to.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] says what is missing.
-    pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        let mut object = self.open_another(OBJECT, engine, false)?;
-        for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
-            program.set_autoload(false);
-        }
-        program(&object.load()?, TAKE)
+    /// What loads such programs for further engines, in any thread: they are verified, which takes its time.
+    #[must_use]
+    pub fn programs(&self) -> Programs {
+        self.programs.clone()
     }
 
     /// An engine is, or is no more, one of a port's whose engines change ([`Owned::share`]): while they do, a SYN that
@@ -296,25 +294,9 @@ impl Owned {
     ) -> Result<(), Error> {
         let key = standing_key(protocol, local, engine);
         if stands {
-            return self.maps[5].update(&key, &[0; 4], MapFlags::ANY).map_err(full);
+            return self.programs.maps()[5].update(&key, &[0; 4], MapFlags::ANY).map_err(full);
         }
-        unless_absent(self.maps[5].delete(&key))
-    }
-
-    /// Programs for another engine, over the same maps.
-    fn open_another(
-        &self,
-        programs: &[u8],
-        engine: Engine,
-        marks: bool,
-    ) -> Result<OpenObject, Error> {
-        let mut object = open(programs, self.settings, engine, self.seed, marks)?;
-        for mut map in object.maps_mut() {
-            if let Some(at) = MAPS.iter().position(|name| map.name() == *name) {
-                map.reuse_fd(self.maps[at].as_fd())?;
-            }
-        }
-        Ok(object)
+        unless_absent(self.programs.maps()[5].delete(&key))
     }
 
     /// From now on this is the only stack's.
@@ -405,7 +387,7 @@ impl Owned {
     ///
     /// What the kernel says.
     pub fn dropped(&self) -> Result<u64, Error> {
-        let counts = self.maps[3].lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
+        let counts = self.programs.maps()[3].lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
         let number =
             |octets: Vec<u8>| octets.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
         Ok(counts.into_iter().flatten().map(number).sum())
@@ -413,10 +395,12 @@ impl Owned {
 
     fn entry(&self, what: Ours) -> (&MapHandle, Vec<u8>) {
         match what {
-            Ours::Address(address) => (&self.maps[0], mapped(address).to_vec()),
-            Ours::Port(protocol, local) => (&self.maps[1], port_key(protocol, local).to_vec()),
+            Ours::Address(address) => (&self.programs.maps()[0], mapped(address).to_vec()),
+            Ours::Port(protocol, local) => {
+                (&self.programs.maps()[1], port_key(protocol, local).to_vec())
+            }
             Ours::Connection(protocol, local, remote) => {
-                (&self.maps[2], connection_key(protocol, local, remote).to_vec())
+                (&self.programs.maps()[2], connection_key(protocol, local, remote).to_vec())
             }
         }
     }
@@ -452,30 +436,13 @@ fn absent(name: &str) -> Error {
     Error::System(io::Error::new(io::ErrorKind::NotFound, format!("the object has no {name}")))
 }
 
-/// Programs with what they have to know.
-fn open(
-    programs: &[u8],
-    settings: Settings,
-    engine: Engine,
-    seed: u32,
-    marks: bool,
-) -> Result<OpenObject, Error> {
-    let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(programs)?;
-    let values = constants(settings, engine, seed, marks);
-    for mut map in object.maps_mut() {
-        if is_section(map.name(), ".rodata")
-            && let Some(values_there) = map.initial_value_mut()
-            && let Some(place) = values_there.get_mut(..values.len())
-        {
-            place.copy_from_slice(&values);
-        }
-    }
-    Ok(object)
-}
-
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::ObjectBuilder;
+
+    use super::layout::constants;
     use super::*;
+    use crate::tracer::is_section;
 
     #[test]
     fn the_structures_are_as_the_compiler_laid_them_out() {

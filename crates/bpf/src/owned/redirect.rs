@@ -73,7 +73,7 @@ impl Owned {
     ///
     /// [`Error`] says what is missing.
     pub fn redirect_for(&self, engine: Engine, queues: Queues) -> Result<Redirect, Error> {
-        let mut object = self.open_another(OBJECT, engine, queues.marks)?;
+        let mut object = self.programs.open(OBJECT, engine, queues.marks)?;
         only(&mut object, REDIRECT, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT)?, map(&object, SOCKETS)?);
@@ -87,7 +87,7 @@ impl Owned {
     /// [`Error`] says what is missing.
     pub fn redirect_by_queue(&self, queues: Queues) -> Result<RedirectByQueue, Error> {
         // Which engine it is for is said of each queue.
-        let mut object = self.open_another(OBJECT, Engine::ONLY, queues.marks)?;
+        let mut object = self.programs.open(OBJECT, Engine::ONLY, queues.marks)?;
         only(&mut object, REDIRECT_BY_QUEUE, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT_BY_QUEUE)?, map(&object, SOCKETS)?);

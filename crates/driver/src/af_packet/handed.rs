@@ -29,6 +29,14 @@ pub struct Description {
     pub(super) rings: Rings,
 }
 
+impl Description {
+    /// The device's hardware address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; ioctl::MAC_BYTES] {
+        self.device.mac
+    }
+}
+
 /// A device as it is when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Device {

@@ -134,6 +134,12 @@ impl Prepared {
         look_at(self.socket.as_fd(), settings).is_ok_and(|device| device == self.device)
     }
 
+    /// Number of the device.
+    #[must_use]
+    pub fn index(&self) -> i32 {
+        self.device.index
+    }
+
     /// Frames come from now on. The settings are those that it was made with.
     ///
     /// # Errors
@@ -160,6 +166,12 @@ impl Prepared {
             join(fd, fanout)?;
         }
         Ok(Handed { socket, description: Description { device, rings } })
+    }
+}
+
+impl From<Prepared> for OwnedFd {
+    fn from(prepared: Prepared) -> Self {
+        prepared.socket
     }
 }
 

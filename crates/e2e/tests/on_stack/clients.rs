@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{THEIR_V6, THEIRS, end};
 use uncork_e2e::skip::find;
@@ -78,6 +78,71 @@ fn wrk_counts_errors() -> Result<()> {
     }
     hosts.check_all_on_stack(before)?;
     server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+/// The kernel needs some 70 ms to make a stack's device and to take it away again, for which no script waits (crate guard,
+/// `rings`).
+#[test]
+fn a_script_waits_for_the_device_of_each_of_its_programs() -> Result<()> {
+    if lacks(&[("curl", "curl"), ("nginx", "nginx-light")])? {
+        return Ok(());
+    }
+    const PROGRAMS: u32 = 20;
+    const EACH: Duration = Duration::from_millis(50);
+    let (hosts, _scratch, server) = pages("script")?;
+    let before = hosts.counted()?;
+    let fetch = format!("curl -sSf -o /dev/null http://{THEIRS}:{PORT}/small");
+    let script = format!(
+        "{fetch}; date +%s%N; for each in $(seq {PROGRAMS}); do {fetch} || exit; done; date +%s%N"
+    );
+    uncork_calm::measured("a script of clients on the stack", || {
+        let mut command = hosts.on_stack(Path::new("/bin/sh"))?;
+        let said = run(command.args(["-c", &script]), LONG)?.successful()?.stdout;
+        let times: Vec<u64> = said.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let &[begun, ended] = &times[..] else { bail!("not two times: {said}") };
+        let each = Duration::from_nanos(ended - begun) / PROGRAMS;
+        ensure!(each < EACH, "each of the programs has taken {each:?}");
+        Ok(())
+    })?;
+    hosts.check_all_on_stack(before)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+/// The kernel makes the devices of many at once in the time that it needs for a few, and the guardian answers others
+/// meanwhile.
+#[test]
+fn processes_that_begin_at_once_wait_for_each_other_and_others_for_them() -> Result<()> {
+    if lacks(&[("python3", "python3")])? {
+        return Ok(());
+    }
+    const PROCESSES: u32 = 30;
+    // Who waits for two seconds for the guardian does without it. Others wait for nothing.
+    const SOON: [u128; 2] = [200, 1900];
+    let hosts = Hosts::new("crowd")?;
+    let at = end(THEIRS, PORT)?;
+    let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
+    thread::spawn(move || echo(&listener));
+    uncork_calm::measured("processes that begin at once", || {
+        let before = hosts.counted()?;
+        let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
+        let arguments = [THEIRS.to_owned(), PORT.to_string(), PROCESSES.to_string()];
+        command.arg(artifact::source("py/crowd.py")).args(arguments);
+        let said = run(&mut command, LONG)?.successful()?.stdout;
+        let late: Vec<u128> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(late.len() == 2, "not two times: {said}");
+        let are_soon = late.iter().zip(SOON).all(|(late, soon)| *late < soon);
+        ensure!(
+            are_soon,
+            "who was there has waited for {} ms, the others for {}",
+            late[0],
+            late[1]
+        );
+        let kernels = hosts.opened_since(before)?;
+        ensure!(kernels == 0, "{kernels} connections were the kernel's");
+        Ok(())
+    })?;
     hosts.check_nothing_left(PORT)
 }
 

@@ -1,6 +1,7 @@
 //! Real programs from Debian's packages on the user-space stack, by `uncork run --stack`, with real programs on the
 //! kernel's stack at the other end of a cable. A test is named after what a user would see go wrong.
 
+mod address;
 mod clients;
 mod cpython;
 mod examples;
@@ -11,6 +12,7 @@ mod iperf;
 mod kills;
 mod many_connections;
 mod memcached;
+mod messages;
 mod mtu;
 mod nginx;
 mod node;

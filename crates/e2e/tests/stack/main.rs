@@ -5,10 +5,10 @@ mod rig;
 
 use anyhow::Result;
 use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
-use uncork_e2e::{alone, instance};
+use uncork_e2e::instance;
 
 /// Programs that take what addresses they are told, and are run in every mode.
-const IN_EVERY_WAY: [&str; 13] = [
+const IN_EVERY_WAY: [&str; 12] = [
     "stack_names",
     "stack_options",
     "stack_info",
@@ -21,129 +21,111 @@ const IN_EVERY_WAY: [&str; 13] = [
     "stack_aliases",
     "stack_sets",
     "stack_faults",
-    "stack_deferred",
 ];
 
 #[test]
 fn poll_select_or_epoll_tell_something_else() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_waits")
 }
 
 #[test]
 fn octets_are_lost_or_a_flag_is_ignored() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_octets")
 }
 
 #[test]
 fn a_connection_ends_in_another_way() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_ends")
 }
 
 #[test]
 fn names_connect_or_listen_tell_something_else() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_names")
 }
 
 #[test]
 fn options_or_flags_read_back_differently() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_options")
 }
 
 #[test]
 fn what_tcp_info_tells_is_another_thing() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_info")
 }
 
 #[test]
 fn what_an_event_loop_enters_by_an_io_uring_is_not_heard_of() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_ring")
 }
 
 #[test]
 fn what_is_chosen_before_there_is_a_connection_is_lost() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_chosen")
 }
 
 #[test]
 fn calls_by_their_numbers_find_nothing_behind_a_descriptor() -> Result<()> {
-    let _alone = alone();
     let all = ["octets", "options", "waits", "ends"];
     all.iter().try_for_each(|name| same_on_the_stack_by(V4, &format!("stack_{name}_by_number")))
 }
 
 #[test]
 fn threads_signals_or_copies_are_in_each_others_way() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_threads")
 }
 
 #[test]
 fn stdio_or_programs_that_are_started_find_nothing_behind_a_number() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_passing")
 }
 
 #[test]
 fn a_number_that_the_program_chooses_is_taken() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_numbers")?;
     same_on_the_stacks_of_threads("stack_numbers")
 }
 
 #[test]
 fn an_allocator_with_a_thread_hangs() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_allocator")
 }
 
 #[test]
 fn what_another_thread_has_made_is_not_there() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_thread_sockets")?;
     same_on_the_stacks_of_threads("stack_thread_sockets")
 }
 
 #[test]
 fn threads_with_stacks_of_their_own_are_in_each_others_way() -> Result<()> {
-    let _alone = alone();
     IN_EVERY_WAY.into_iter().chain(["stack_allocator"]).try_for_each(same_on_the_stacks_of_threads)
 }
 
 #[test]
 fn a_copy_made_before_connect_or_listen_is_another_socket() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_aliases")
 }
 
 #[test]
 fn a_set_does_not_tell_of_what_was_entered_before_it_was_connected() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_sets")
 }
 
 #[test]
 fn a_bad_address_ends_the_program() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_faults")
 }
 
 #[test]
 fn a_deferred_connection_is_accepted_at_another_time() -> Result<()> {
-    let _alone = alone();
-    same_on_the_stack("stack_deferred")
+    same_on_the_stack("stack_deferred")?;
+    same_on_the_stack_by(V6, "stack_deferred")?;
+    same_on_the_stack_by(MAPPED, "stack_deferred")?;
+    same_on_the_stacks_of_threads("stack_deferred")
 }
 
 #[test]
 fn data_of_a_syn_comes_late_or_twice_or_from_anybody() -> Result<()> {
-    let _alone = alone();
     same_on_the_stack("stack_fast_server")?;
     same_on_the_stack_by(V6, "stack_fast_server")
 }
@@ -154,7 +136,6 @@ fn a_connection_is_not_opened_with_its_first_data() -> Result<()> {
     if instance::are_wanted() {
         return Ok(());
     }
-    let _alone = alone();
     same_on_the_stack("stack_fast_client")?;
     same_on_the_stack_by(V6, "stack_fast_client")?;
     same_on_the_stack_by(MAPPED, "stack_fast_client")
@@ -162,12 +143,10 @@ fn a_connection_is_not_opened_with_its_first_data() -> Result<()> {
 
 #[test]
 fn ipv6_is_otherwise() -> Result<()> {
-    let _alone = alone();
     IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(V6, name))
 }
 
 #[test]
 fn ipv4_by_sockets_of_ipv6_is_otherwise() -> Result<()> {
-    let _alone = alone();
     IN_EVERY_WAY.into_iter().try_for_each(|name| same_on_the_stack_by(MAPPED, name))
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -35,6 +37,9 @@ struct Hosts {
 
 impl Hosts {
     fn new(label: &str) -> Result<Self> {
+        // Several may run the same program, by other addresses.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let label = format!("{label}{}", COUNT.fetch_add(1, Relaxed));
         let near = Namespace::new(&format!("{label}-n"))?;
         let far = Namespace::new(&format!("{label}-f"))?;
         near.ip(&format!("link add eth0 type veth peer name eth0 netns {}", far.name()))?;
@@ -106,14 +111,19 @@ fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> 
 
 /// The same on kernel sockets: run once, and compared with by all tests of that program.
 fn plain(hosts: &Hosts, (name, ends): (&str, Ends)) -> Result<Told> {
-    static KNOWN: Mutex<BTreeMap<(String, Ends), Told>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(told) = known.get(&(name.to_owned(), ends)) {
+    type Known = BTreeMap<(String, Ends), Arc<Mutex<Option<Told>>>>;
+    static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
+    let this = {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry((name.to_owned(), ends)).or_default())
+    };
+    // Who wants the same waits, and nobody else.
+    let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(told) = &*this {
         return Ok(told.clone());
     }
     let plain = told(hosts, (name, ends), &Mode::plain()).context("plain")?;
-    known.insert((name.to_owned(), ends), plain.clone());
-    Ok(plain)
+    Ok(this.insert(plain).clone())
 }
 
 /// Ended whatever happens.

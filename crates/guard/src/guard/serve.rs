@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use uncork_bpf::owned::Engine;
-use uncork_driver::af_packet::Settings;
 use uncork_guardian::{Octets, Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::{FastOpenKeys, Snapshot};
@@ -18,25 +17,10 @@ use crate::proof;
 use crate::session::{Role, Session};
 use crate::steering::plain;
 
-/// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
-/// machine: 25 MiB.
-const RECEIVE_SLOTS: usize = 4096;
-const TRANSMIT_SLOTS: usize = 128;
-/// How often a process may open a device: their rings are memory of the kernel's.
-const OPENS: usize = 4;
-
 /// Who may ask everybody.
 const ROOT: u32 = 0;
 
 /// A packet socket of a stack's on this device.
-fn packet_socket(device: &str) -> Settings {
-    Settings {
-        receive_slots: RECEIVE_SLOTS,
-        transmit_slots: TRANSMIT_SLOTS,
-        ..Settings::new(device)
-    }
-}
-
 /// What is said to who has not introduced himself.
 pub(super) const UNKNOWN: &str =
     "the guardian serves only programs of its own: the token is not the right one";
@@ -58,12 +42,14 @@ impl Guard {
                 self.look(at, (version, &token), &pids, descriptor.as_ref())
             }
             ref request if let Err(why) = self.may_ask(at, request) => Err(why),
-            Request::Open { device } => {
-                let done = self.open(at, device);
-                self.conclude(at, question.id, done)?;
-                self.hand_out_queues();
-                return Ok(());
-            }
+            Request::Open { device } => match self.open(at, question.id, device) {
+                // It is answered when there is one.
+                Ok(()) => {
+                    self.go_on_opening();
+                    return Ok(());
+                }
+                Err(why) => Err(why),
+            },
             Request::Attach { wanted } => {
                 let done = self.attach(at, wanted);
                 return self.conclude(at, question.id, done);
@@ -140,12 +126,13 @@ impl Guard {
         if self.peers[at].session.is_some() {
             return Err("this connection has been introduced already".to_owned());
         }
-        let memory = |error: io::Error| format!("there is no memory for a table: {error}");
+        let memory = |error: io::Error| format!("the guardian cannot make a table for it: {error}");
         let table = table::create().map_err(memory)?;
         let theirs = table.try_clone().map_err(memory)?;
         let engine = Engine(self.engines);
         self.engines = self.engines.checked_add(1).ok_or("too many processes were served")?;
-        let session = self.peers[at].session.insert(Session::new(engine, table, role));
+        let filter = self.next_filter.take();
+        let session = self.peers[at].session.insert(Session::new(engine, table, role, filter));
         if let Some(heir) = &mut self.heir {
             heir.came(session);
         }
@@ -204,44 +191,6 @@ impl Guard {
             .map_err(|error| format!("the host's key of TCP Fast Open cannot be read: {error}"))?;
         let keys = FastOpenKeys::of_sysctl(&host).ok_or("the host has no key of TCP Fast Open")?;
         Ok(keys.of_user(uid))
-    }
-
-    fn open(&mut self, at: usize, device: i32) -> Result<(Reply, Option<OwnedFd>), String> {
-        let session = self.session(at)?;
-        let engine = session.engine;
-        if session.opens(device) >= OPENS {
-            return Err(format!(
-                "one process has opened that device {OPENS} times, which is all it may"
-            ));
-        }
-        let number = device;
-        let device = self.plan.devices.iter().find(|other| other.index == device);
-        let device = device.ok_or("the stack may not use a device of that number")?;
-        let filter = self.steering.filter(engine).map_err(|error| error.to_string())?;
-        let settings = packet_socket(&device.name);
-        let opened = self.spares.take(&settings);
-        let (made, was_ahead) = opened.map_err(|error| error.to_string())?;
-        let handed = made.finish(&settings, Some(filter.as_fd()));
-        let handed = handed.map_err(|error| error.to_string())?;
-        if was_ahead {
-            // Where one has come behind another one's end the next may.
-            self.spares.make(settings);
-        }
-        if let Some(session) = &mut self.peers[at].session {
-            session.note_open(number);
-        }
-        Ok((Reply::Opened { socket: handed.description }, Some(handed.socket)))
-    }
-
-    /// A program's process has ended. Where others live on, another is likely to come in its place.
-    pub(super) fn make_spares(&mut self, ended: &Session) {
-        let lives = |peer: &Peer| peer.session.as_ref().is_some_and(|it| it.role == Role::Program);
-        if self.parting.is_some() || !self.peers.iter().any(lives) {
-            return;
-        }
-        for device in self.plan.devices.iter().filter(|one| ended.opens(one.index) > 0) {
-            self.spares.make(packet_socket(&device.name));
-        }
     }
 
     fn own(

@@ -45,7 +45,7 @@ fn listeners_share_and_what_one_has_not_accepted_is_for_others() {
         rig.peer_sends(id, &[at as u8; 100]);
     }
     rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     rig.go(&mut [&mut one, &mut two]);
     assert_eq!(two.accept_waiting(second), 6);
     for &id in &theirs {
@@ -78,7 +78,7 @@ fn the_end_of_a_connection_that_is_passed_on_is_seen_behind_its_octets() {
     rig.go(&mut [&mut one]);
     let second = listen(&mut two);
     rig.go(&mut [&mut one, &mut two]);
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     rig.go(&mut [&mut one, &mut two]);
     let id = two.accept(second).unwrap();
     assert_eq!(gets(&mut two, id).unwrap(), b"all");
@@ -98,7 +98,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
         // He hears nothing of it yet.
         rig.go(&mut [&mut two]);
     }
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     assert!(!one.is_quiet(), "it has not been given everything back");
     let second = listen(&mut two);
     rig.go(&mut [&mut one, &mut two]);
@@ -115,7 +115,7 @@ fn what_is_on_its_way_to_who_leaves_comes_back() {
 fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"one ");
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     one.turn().unwrap();
     // Until what was said before is acknowledged: nobody answers that.
     thread::sleep(Duration::from_millis(1));
@@ -133,10 +133,39 @@ fn what_comes_behind_who_has_left_is_told_to_the_next_only() {
 }
 
 #[test]
+fn who_waits_for_his_data_is_for_who_comes_next_and_hears_of_nothing_if_nobody_does() {
+    for comes in [true, false] {
+        let (mut rig, mut one, mut two, first) = one_listens(SAME);
+        one.set_listener_option(first, SocketOption::DeferAccept(30));
+        rig.go(&mut [&mut one]);
+        let silent = rig.connect();
+        let speaks = rig.connect();
+        rig.go(&mut [&mut one]);
+        assert_eq!(one.accept_waiting(first), 0);
+        one.leave_listener(first);
+        rig.go(&mut [&mut one]);
+        let second = comes.then(|| listen(&mut two));
+        rig.peer_sends(speaks, b"hello");
+        rig.go(&mut [&mut one, &mut two]);
+        if let Some(second) = second {
+            assert_eq!(two.accept_waiting(second), 1);
+        }
+        pass_time(&rig);
+        rig.go(&mut [&mut one, &mut two]);
+        if let Some(second) = second {
+            assert_eq!(two.accept_waiting(second), 2);
+        }
+        assert_eq!(rig.peer_state(silent), Some(State::Established));
+        let there = rig.peer_state(speaks) == Some(State::Established);
+        assert_eq!(there, comes);
+    }
+}
+
+#[test]
 fn what_one_user_has_left_is_for_no_other() {
     let (mut rig, mut one, mut two, first) = one_listens([1000, 1001]);
     let early = waiting(&mut rig, &mut one, b"a secret");
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     // He is slow to give it back.
     one.turn().unwrap();
     rig.floor.turn().unwrap();
@@ -159,7 +188,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
     one.set_listener_option(first, SocketOption::Cork(true));
     let theirs = waiting(&mut rig, &mut one, b"hello");
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     rig.go(&mut [&mut one]);
     drop(one);
     rig.go(&mut [&mut two]);
@@ -181,7 +210,7 @@ fn what_the_last_who_leaves_has_not_accepted_is_for_who_comes_next() {
 fn what_is_kept_for_nobody_is_reset_in_the_end() {
     let (mut rig, mut one, _, first) = one_listens(SAME);
     let theirs = waiting(&mut rig, &mut one, b"hello");
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     rig.go(&mut [&mut one]);
     // Its SYN came before the filters knew.
     let late = rig.connect();
@@ -200,13 +229,13 @@ fn what_is_kept_for_nobody_is_reset_in_the_end() {
 #[test]
 fn who_comes_to_a_place_that_was_left_twice_waits_as_long_as_at_the_second() {
     let (mut rig, mut one, mut two, first) = one_listens(SAME);
-    one.leave_listener(one.now(), first);
+    one.leave_listener(first);
     rig.go(&mut [&mut one]);
     thread::sleep(Duration::from_millis(100));
     let second = listen(&mut two);
     rig.go(&mut [&mut two]);
     let given_back = waiting(&mut rig, &mut two, b"hello");
-    two.leave_listener(two.now(), second);
+    two.leave_listener(second);
     rig.go(&mut [&mut two]);
     let mut theirs: Vec<_> = (0..8).map(|_| rig.connect()).collect();
     theirs.push(given_back);

@@ -193,7 +193,13 @@ fn before_abort(_: Args) {
     POSIX.release_all(Call::Abort);
 }
 
+/// It forks inside of libc, and ends this process without a word: the child goes on with what there is.
+fn before_daemon(_: Args) {
+    stacked::before_daemon();
+}
+
 passing_shim! {
+    daemon => before_daemon;
     exit => before_exit;
     _exit => before_immediate_exit;
     _Exit => before_immediate_exit;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_void, socklen_t};
 use uncork_posix::socket::{Socket, chosen};
-use uncork_sockets::{Asked, Meaning, Setting};
+use uncork_sockets::{Asked, Meaning, Setting, TCP_INQ};
 
 use super::calls::{OPTIONS, option_of};
 use super::faults;
@@ -18,7 +18,7 @@ const NAME_BYTES: usize = 16;
 
 /// Options that are told with what the kernel's descriptor says of them: level, name, octets, and the bit that says that
 /// somebody has chosen it.
-const NOTED: [(c_int, c_int, usize, u32); 9] = [
+const NOTED: [(c_int, c_int, usize, u32); 13] = [
     (libc::SOL_SOCKET, libc::SO_SNDBUF, 4, chosen::SEND_BUFFER),
     (libc::SOL_SOCKET, libc::SO_RCVBUF, 4, chosen::RECEIVE_BUFFER),
     (libc::SOL_TCP, libc::TCP_MAXSEG, 4, chosen::MAX_SEGMENT),
@@ -28,6 +28,10 @@ const NOTED: [(c_int, c_int, usize, u32); 9] = [
     (libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, 4, chosen::DEFER_ACCEPT),
     (libc::SOL_TCP, libc::TCP_FASTOPEN_CONNECT, 4, chosen::FAST_OPEN),
     (libc::SOL_TCP, TCP_FASTOPEN_NO_COOKIE, 4, chosen::NO_COOKIE),
+    (libc::SOL_SOCKET, libc::SO_ZEROCOPY, 4, chosen::ZERO_COPY),
+    (libc::SOL_TCP, TCP_INQ, 4, chosen::INQ),
+    (libc::SOL_IP, libc::IP_RECVERR, 4, chosen::HARD_ERRORS),
+    (libc::SOL_IPV6, libc::IPV6_RECVERR, 4, chosen::HARD_ERRORS_V6),
 ];
 
 /// Those of listeners, which are told whoever has set them: it may have been another program (systemd), or the host's

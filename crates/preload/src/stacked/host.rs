@@ -60,18 +60,19 @@ impl Guardian {
     }
 
     /// The driver of a device.
-    fn driver(&mut self, device: i32) -> Result<Box<dyn Driver + Send>, Reason> {
+    fn driver(&mut self, device: i32) -> Result<(Box<dyn Driver + Send>, Mac), Reason> {
         let client = self.client()?;
         let handed = client.open(device).map_err(|error| reason(&error))?;
         let has_queues = client.has_queues();
+        let mac = Mac(handed.description.mac());
         let port = af_packet::Port::adopt(handed).map_err(|error| error.to_string())?;
         debug_assert!(port.capabilities().completes_checksums);
         if !has_queues {
-            return Ok(Box::new(port));
+            return Ok((Box::new(port), mac));
         }
         let (driver, queues) = Beside::new(port).map_err(|error| error.to_string())?;
         self.queues.push((device, queues));
-        Ok(Box::new(driver))
+        Ok((Box::new(driver), mac))
     }
 
     /// Passes on queues that have come. The socket of one that cannot be used is closed: all comes by packet sockets then.
@@ -182,13 +183,13 @@ impl Host for Guardian {
         let known = client.devices().to_vec();
         let mut devices = Vec::new();
         for device in known {
-            let driver = self.driver(device.index)?;
+            let (driver, mac) = self.driver(device.index)?;
             let addresses = device.addresses.iter();
             devices.push(Device {
                 name: device.name,
                 index: device.index.unsigned_abs(),
                 driver,
-                mac: Mac(device.mac),
+                mac,
                 addresses: addresses
                     .map(|address| Cidr { address: address.ip, prefix: address.prefix })
                     .collect(),

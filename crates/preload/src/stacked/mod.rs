@@ -158,6 +158,15 @@ pub(crate) fn before_spawn() {
     }
 }
 
+/// A child takes this process's place, which ends unseen (daemon(3)).
+pub(crate) fn before_daemon() {
+    if is_on() && !POSIX.is_other_process() {
+        for fd in SOCKETS.connections() {
+            let _ = hand_over(fd, "a child of daemon(3) goes on with it");
+        }
+    }
+}
+
 /// What another program inherits is the kernel's: it knows nothing of a stack.
 fn give_to_program(why: &str) {
     let inherited = |fd: &c_int| !closes_on_exec(*fd);

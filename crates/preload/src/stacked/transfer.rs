@@ -114,6 +114,12 @@ pub(crate) fn needs_kernel(fd: c_int, flags: c_int) {
     const KNOWN: c_int = uncork_sockets::SENT_FLAGS | libc::MSG_FASTOPEN;
     if flags & !KNOWN != 0 {
         super::hand_over_if_ours(fd, "it sends with a flag that only the kernel knows (MSG_OOB)");
+    } else if flags & libc::MSG_ZEROCOPY != 0
+        && super::has(fd)
+        && super::is_on()
+        && SOCKETS.has_zero_copy(fd)
+    {
+        super::hand_over_if_ours(fd, "it sends without a copy (SO_ZEROCOPY, MSG_ZEROCOPY)");
     }
 }
 
@@ -315,11 +321,47 @@ pub(crate) unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_i
         let received = receive_vectors(fd, (*message).msg_iov, (*message).msg_iovlen, flags);
         if received >= 0 {
             (*message).msg_namelen = 0;
-            (*message).msg_controllen = 0;
             (*message).msg_flags = 0;
+            let left = if (*message).msg_controllen > 0 { SOCKETS.left_to_tell(fd) } else { None };
+            match left {
+                Some(left) => tell_left(&mut *message, left),
+                None => (*message).msg_controllen = 0,
+            }
         }
         received
     }
+}
+
+/// Tells beside the octets how many are left, as far as there is room for it (put_cmsg).
+///
+/// # Safety
+/// As for recvmsg(2).
+unsafe fn tell_left(message: &mut msghdr, left: c_int) {
+    const HEAD_BYTES: usize = size_of::<libc::cmsghdr>();
+    const BYTES: usize = HEAD_BYTES + size_of::<c_int>();
+    let room = message.msg_controllen;
+    if room < BYTES {
+        message.msg_flags |= libc::MSG_CTRUNC;
+    }
+    if faults::is_nowhere(message.msg_control) || room < HEAD_BYTES {
+        message.msg_controllen = 0;
+        return;
+    }
+    let bytes = BYTES.min(room);
+    let header = libc::cmsghdr {
+        cmsg_len: bytes,
+        cmsg_level: libc::SOL_TCP,
+        cmsg_type: uncork_sockets::TCP_INQ,
+    };
+    let left = left.to_ne_bytes();
+    // SAFETY: there is room for the header and so much of the number, as was looked at; nothing says that it is aligned.
+    unsafe {
+        let to = message.msg_control.cast::<u8>();
+        to.cast::<libc::cmsghdr>().write_unaligned(header);
+        core::ptr::copy_nonoverlapping(left.as_ptr(), to.add(HEAD_BYTES), bytes - HEAD_BYTES);
+    }
+    // With what follows the number up to the next header (CMSG_SPACE).
+    message.msg_controllen = room.min(BYTES.next_multiple_of(align_of::<libc::cmsghdr>()));
 }
 
 /// recvmmsg(2): waits for each message, or for the first and takes what else is there (MSG_WAITFORONE). The time limit is

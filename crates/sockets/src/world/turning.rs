@@ -52,6 +52,8 @@ impl World {
             // If it cannot be, the keeper sees to that.
             let _ = tick.move_on();
             self.moved = self.turned;
+            // Who has written may have turned to what is not seen: that is the keeper's to find, who does not look now.
+            self.complete_all();
         }
         happened
     }
@@ -89,7 +91,38 @@ impl World {
         let _ = self.turn();
     }
 
+    /// What the calling thread has written are whole messages: it turns to something else.
+    #[inline]
+    pub(crate) fn complete_mine(&mut self) {
+        if let Some(place) = self.drafts.take_only() {
+            return self.complete(place);
+        }
+        for place in self.drafts.take_mine() {
+            self.complete(place);
+        }
+    }
+
+    /// All that was written is as whole as it gets.
+    pub(crate) fn complete_all(&mut self) {
+        for place in self.drafts.take_all() {
+            self.complete(place);
+        }
+    }
+
+    pub(crate) fn complete(&mut self, place: Place) {
+        if let Ok((link, now)) = self.link_as_turned(place) {
+            link.stack().complete(now, place.id);
+        }
+    }
+
+    /// For who has turned to something else while this thread had the lock.
+    pub(crate) fn turn_for_others(&mut self) {
+        self.complete_all();
+        self.turn();
+    }
+
     fn begin_round(&mut self) {
+        self.complete_mine();
         self.given.begin_round();
         if self.given.is_hasty() {
             let behind = self.now().since(self.turned);
@@ -106,13 +139,14 @@ impl World {
     /// no thread sleeps in a call of ours.
     pub(crate) fn turn_away(&mut self) -> bool {
         let recent = self.given.take_recent();
+        self.complete_mine();
         self.turn();
         recent.is_some_and(|place| self.is_some_left(place)) && !self.is_anybody_asleep()
     }
 
     fn is_some_left(&mut self, place: Place) -> bool {
         let Ok((link, now)) = self.link(place) else { return false };
-        link.stack().info(now, place.id).is_some_and(|info| info.unsent_bytes > 0)
+        link.stack().waits_for_a_turn(now, place.id)
     }
 
     /// What was closed leaves, if the program turns away unseen.
@@ -127,6 +161,7 @@ impl World {
     /// nginx with a connection for each request takes a tenth more otherwise.
     pub(crate) fn begin_trying(&mut self) {
         if !self.given.is_nothing() {
+            self.complete_mine();
             self.links().iter_mut().for_each(Link::send_ahead);
         }
         self.begin_look();
@@ -151,6 +186,7 @@ impl World {
     /// A turn, if the last one was a while ago: for who asks again and again without waiting.
     pub(crate) fn turn_if_due(&mut self) {
         self.asked += 1;
+        self.complete_mine();
         if self.asked >= ASKED_OFTEN || self.now().since(self.turned) >= DUE_AFTER {
             self.turn();
         }

@@ -32,7 +32,7 @@ impl Connection {
                 Timer::Idle => self.on_idle_timer(cx),
                 // What was held has been held long enough.
                 Timer::Cork => {
-                    self.sender.hurried = self.sender.end;
+                    self.sender.hurry();
                     self.sender.pushed = self.sender.end;
                 }
                 // The next decision finds that the time has come.

@@ -105,7 +105,7 @@ impl Connection {
                 options.no_delay = on;
                 if on {
                     // Linux pushes what waits, through a cork too (tcp(7)).
-                    self.sender.hurried = self.sender.end;
+                    self.sender.hurry();
                 }
             }
             SocketOption::Cork(on) => {
@@ -113,7 +113,7 @@ impl Connection {
                 if !on {
                     self.sender.more = false;
                     if options.no_delay {
-                        self.sender.hurried = self.sender.end;
+                        self.sender.hurry();
                     }
                 }
             }

@@ -8,8 +8,9 @@ use super::receive::window::LARGEST_SHIFT;
 /// Segment size of a peer that has said nothing (RFC 9293 §3.7.1, MUST-15), IPv4 and IPv6.
 const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
 
-/// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5).
-const STALE_STAMP: u32 = ((24 * 24 * 3600 * 1_000_000_000_u64) >> COARSE) as u32;
+/// A timestamp older than this proves nothing: the clock may have turned (RFC 7323 §5.5, for one of microseconds, as
+/// Linux's TCP_PAWS_WRAP).
+const STALE_STAMP: u32 = ((2147 * 1_000_000_000_u64) >> COARSE) as u32;
 
 /// Nanoseconds of a unit for that, as a power of two: about a second, without a division.
 const COARSE: u32 = 30;
@@ -98,7 +99,7 @@ impl Peer {
     }
 }
 
-/// For a comparison of days; 146 years of them.
+/// For a comparison of minutes and more; 146 years of them.
 #[expect(clippy::cast_possible_truncation, reason = "see above")]
 #[inline]
 fn coarse(now: Instant) -> u32 {
@@ -121,11 +122,21 @@ mod tests {
     }
 
     #[test]
-    fn stamps_are_compared_across_the_wrap_and_forgotten_after_24_days() {
+    fn stamps_are_compared_across_the_wrap_and_forgotten() {
         let mut peer = Peer::new(0);
         peer.note_stamp(5, Instant::ZERO);
         assert!(peer.is_old_stamp(u32::MAX, Instant::ZERO));
         assert!(!peer.is_old_stamp(5, Instant::ZERO));
         assert!(!peer.is_old_stamp(u32::MAX, Instant::from_millis(24 * 86_400_000)));
+    }
+
+    /// Linux has stamps in microseconds where a route says so (`features tcp_usec_ts`).
+    #[test]
+    fn a_clock_of_microseconds_may_have_turned_after_36_minutes() {
+        let mut peer = Peer::new(0);
+        peer.note_stamp(5, Instant::ZERO);
+        let minutes = 40;
+        let stamp = 5 + minutes * 60_000_000;
+        assert!(!peer.is_old_stamp(stamp, Instant::from_millis(u64::from(minutes) * 60_000)));
     }
 }

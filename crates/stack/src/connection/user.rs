@@ -157,6 +157,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether nothing can be given to it now, and can be later.
+    pub(crate) fn has_no_room(&self, cx: &Context) -> bool {
+        let goes_on = self.state.is_synchronised() && self.state.may_send();
+        let may_give = goes_on && !self.sender.fin_queued && self.user.error().is_none();
+        may_give && self.send_room(cx) == 0
+    }
+
     fn check_sending(&mut self) -> Result<(), SendError> {
         if let Some(error) = self.user.take_error() {
             return Err(error.into());
@@ -170,7 +177,15 @@ impl Connection {
         if self.sender.is_long(long) && self.state.is_synchronised() {
             self.sender.mark_pushes(long, self.course(cx));
         }
+        let more = more && !self.is_full_below_a_segment(cx, long);
         self.sender.push(bytes, more, &mut cx.pool);
+    }
+
+    /// Whether `more` octets fill the send buffer, and nothing would leave of it: who waits for the rest of a segment would wait
+    /// for room first (tcp_sendmsg pushes without MSG_MORE before it does).
+    fn is_full_below_a_segment(&self, cx: &Context, more: u32) -> bool {
+        let all = self.sender.queued_bytes().saturating_add(more);
+        self.sender.flight.is_empty() && all < self.segment_bytes() && self.free_bytes(cx) <= more
     }
 
     /// What of the send buffer is free.
@@ -311,7 +326,7 @@ impl Connection {
         if self.change_state(Cause::Close) || self.state == State::SynReceived {
             self.sender.fin_queued = true;
             self.sender.more = false;
-            self.sender.hurried = self.sender.end;
+            self.sender.hurry();
         }
     }
 
@@ -365,6 +380,11 @@ impl Connection {
         if tells {
             self.owed.add(Owed::RESET);
         }
+        self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
+    }
+
+    /// It ends, and its peer is not told of it.
+    pub(crate) fn forget(&mut self, cx: &mut Context) {
         self.finish(Cause::Abort, Some(ConnectionError::Aborted), cx);
     }
 

@@ -265,13 +265,13 @@ impl Stack {
     }
 
     fn reply(&mut self, fields: Fields, options: OptionSet, incoming: &Incoming<'_>) {
-        let reply = Reply::Tcp {
-            link: incoming.back.link(self.interface.mac),
-            source: incoming.destination.ip(),
-            destination: incoming.source.ip(),
-            fields,
-            options,
-        };
+        let link = incoming.back.link(self.interface.mac);
+        let (source, destination) = (incoming.destination.ip(), incoming.source.ip());
+        self.say(Reply::Tcp { link, source, destination, fields, options });
+    }
+
+    /// Sends a segment that is no connection's.
+    pub(super) fn say(&mut self, reply: Reply) {
         if self.interface.replies.push(reply) {
             self.shared.counters.segments_out += 1;
         } else {

@@ -10,6 +10,7 @@ use uncork_wire::SeqNumber;
 use super::Stack;
 use crate::connection::{Cause, Connection, Fast, State};
 use crate::handle::SocketId;
+use crate::interface::reply::Reply;
 
 /// In which state a connection is given away. Before it is open there is nothing to give, and when both have
 /// ended there is nothing left.
@@ -144,7 +145,8 @@ impl Stack {
     /// Gives a connection away, and forgets it: nothing more is sent of it, and segments that still come for it
     /// are not answered for ten seconds, in which somebody else should have begun to get them. Nothing, and
     /// nothing has changed, if it is not in one of the states that can be given away, or was not accepted.
-    /// One whose user has closed it can be given away as long as there is something left to be done.
+    /// One whose user has closed it can be given away as long as there is something left to be done. All that has come is
+    /// acknowledged, by a segment that leaves with the next turn.
     ///
     /// What is lost: the congestion window and all that was measured of the path; ECN (`TCP_REPAIR` has no word for
     /// it); which octets the peer has reported by SACK. Options that the user has set are his to set again.
@@ -159,13 +161,21 @@ impl Stack {
         if connection.listener.is_some() && !connection.fast.has(Fast::ACCEPTED) {
             return None;
         }
+        let link = self.link_of(socket.place, now);
+        let connection = self.connections.get_mut(socket.place)?;
+        let cx = self.shared.at(now);
+        // Who goes on knows nothing of one that was held back, and the peer may send no more until it comes (Nagle).
+        let owed = link.and_then(|link| Some((link, connection.take_owed_ack(cx)?)));
         let detached = connection.snapshot(now, state);
         let tuple = connection.tuple;
-        let cx = self.shared.at(now);
         connection.user.attached = false;
         connection.finish(Cause::Abort, None, cx);
         self.quiet.add_connection(&tuple, now);
         self.settle(socket.place);
+        if let Some((link, (fields, options))) = owed {
+            let (source, destination) = (tuple.local().ip(), tuple.remote().ip());
+            self.say(Reply::Tcp { link, source, destination, fields, options });
+        }
         Some(detached)
     }
 }

@@ -197,6 +197,8 @@ impl Stack {
         listener.fast_open.handshake_over(None);
         connection.fast.clear(Fast::CHILD);
         connection.user.attached = false;
+        // It could have been accepted before.
+        connection.deferral.set(0);
     }
 
     /// A connection that was its user's before its handshake was over: is that over now?

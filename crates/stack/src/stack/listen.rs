@@ -41,15 +41,24 @@ impl Stack {
     }
 
     /// Nothing new comes to a listener if others are at its place; handshakes that are under way are still ended, and can be accepted.
-    /// Data is waited for no longer (TCP_DEFER_ACCEPT), and the end of a handshake is (TCP Fast Open).
-    pub fn leave_listener(&mut self, now: Instant, listener: ListenerId) {
+    /// The end of a handshake is waited for (TCP Fast Open), and so is data still (TCP_DEFER_ACCEPT, [`Stack::open_deferred`]).
+    pub fn leave_listener(&mut self, listener: ListenerId) {
         self.listeners.leave(listener);
         if let Some(listener) = self.listeners.get(listener) {
-            listener.options.retain(|option| !matches!(option, SocketOption::DeferAccept(_)));
             listener.fast_open.listen = FastOpenListen::default();
         }
+        self.under_way(listener).into_iter().for_each(|place| self.slow_down(place));
+    }
+
+    /// Data is waited for no longer (TCP_DEFER_ACCEPT): who has acknowledged can be accepted.
+    pub fn open_deferred(&mut self, now: Instant, listener: ListenerId) {
+        let Some(its) = self.listeners.get(listener) else { return };
+        let before = its.options.len();
+        its.options.retain(|option| !matches!(option, SocketOption::DeferAccept(_)));
+        if its.options.len() == before {
+            return;
+        }
         for place in self.under_way(listener) {
-            self.slow_down(place);
             if let Some(connection) = self.connections.get_mut(place) {
                 let cx = self.shared.at(now);
                 connection.open_deferred(cx);
@@ -101,8 +110,8 @@ impl Stack {
         self.listeners.get(listener).map_or(0, |listener| listener.waiting())
     }
 
-    /// Listens no more. Connections that have come and were not accepted are reset; so are handshakes
-    /// under way, when they go on.
+    /// Listens no more. Connections that have come and were not accepted are reset. Handshakes that are under way are
+    /// forgotten, and reset when they go on, as nobody knows of them (inet_csk_listen_stop).
     pub fn close_listener(&mut self, now: Instant, listener: ListenerId) {
         let waiting = self.listeners.remove(listener).unwrap_or_default();
         self.shared.fast_open.forget_listener(listener);
@@ -117,7 +126,12 @@ impl Stack {
                     continue;
                 }
                 let cx = self.shared.at(now);
-                connection.abort(cx);
+                if connection.receiver.readable_bytes() > 0 {
+                    // Data of a SYN, which was acknowledged (TCP Fast Open).
+                    connection.abort(cx);
+                } else {
+                    connection.forget(cx);
+                }
                 connection.listener = None;
                 self.settle(place);
             }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use uncork_packet::{Instant, Medium};
+use uncork_wire::ethernet::Mac;
 
 use super::Stack;
 use crate::connection::arrival::Segment;
@@ -121,6 +122,14 @@ impl Stack {
     /// taker has not seen: they came after that, and before he got what comes. Nothing is kept from now on.
     pub fn take_caught(&mut self, local: SocketAddr, remote: SocketAddr) -> Vec<Vec<u8>> {
         self.quiet.take(&Tuple::new(local, remote))
+    }
+
+    /// The device has this address from now on.
+    pub fn set_mac(&mut self, mac: Mac) {
+        if mac != self.interface.mac {
+            self.finish_joining();
+            self.interface.mac = mac;
+        }
     }
 
     /// Answers [`Event::Neighbour`](crate::Event), or tells that the answer has changed. An address that

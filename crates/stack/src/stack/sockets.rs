@@ -149,8 +149,27 @@ impl Stack {
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
+        if self.has_no_room(now, socket) && !bytes.is_empty() {
+            return Err(SendError::WouldBlock);
+        }
         self.with(now, socket, |connection, cx| connection.send(cx, bytes, more))
             .unwrap_or(Err(SendError::NoSocket))
+    }
+
+    /// Whether a connection that goes on takes nothing now; it says so when it does again. Nothing follows from that: whoever
+    /// waits would go on finding something to be done.
+    fn has_no_room(&mut self, now: Instant, socket: SocketId) -> bool {
+        self.finish_joining();
+        let connection = self.connections.get_quietly(socket.place);
+        let open = |one: &&mut Connection| one.id == socket && one.user.attached;
+        let Some(connection) = connection.filter(open) else { return false };
+        let has_none = connection.has_no_room(self.shared.at(now));
+        if has_none {
+            // Who waits for room is told of it, which is out of the ordinary.
+            connection.disturb();
+            connection.user.wants_room = true;
+        }
+        has_none
     }
 
     /// The same for who was told before how much would be taken ([`Stack::sendable_bytes`]) and has given no more since:
@@ -308,6 +327,24 @@ impl Stack {
             && connection.id == socket
         {
             connection.sender.end_record();
+        }
+    }
+
+    /// What was given is a whole message: it leaves whether or not a small segment before it was acknowledged (Nagle's
+    /// algorithm). A cork stays.
+    pub fn complete(&mut self, now: Instant, socket: SocketId) {
+        let connection = self.connections.get_quietly(socket.place);
+        let Some(connection) = connection.filter(|connection| connection.id == socket) else {
+            return;
+        };
+        let sender = &mut connection.sender;
+        if sender.unsent_bytes() == 0 {
+            return;
+        }
+        sender.complete();
+        // What does not wait for that leaves in any case.
+        if sender.is_small_out() {
+            self.with(now, socket, |_, _| ());
         }
     }
 

@@ -5,6 +5,7 @@ use uncork_wire::ethernet::{self, EtherType};
 
 use super::Stack;
 use crate::connection::Blocked;
+use crate::frame::Link;
 
 impl Stack {
     /// Writes the next frame into `slot` and says what it is, or that there is none.
@@ -153,9 +154,19 @@ impl Stack {
     /// Writes what stands in front of the packets of a connection, and gives its length. If that is not
     /// known yet, the connection waits for the answer.
     fn begin_frame(&mut self, place: u32, now: Instant, slot: &mut [u8]) -> Option<usize> {
+        let link = self.link_of(place, now)?;
+        if link == Link::Bare {
+            return Some(0);
+        }
+        let ipv6 = self.connections.get_quietly(place)?.tuple.is_ipv6();
+        Some(link.emit(slot, if ipv6 { EtherType::IPV6 } else { EtherType::IPV4 }))
+    }
+
+    /// What that is.
+    pub(super) fn link_of(&mut self, place: u32, now: Instant) -> Option<Link> {
         let interface = &mut self.interface;
         if interface.device.medium == Medium::Ip {
-            return Some(0);
+            return Some(Link::Bare);
         }
         let connection = self.connections.get_quietly(place)?;
         let known = connection.path.neighbour.filter(|&id| interface.neighbours.is_current(id));
@@ -165,10 +176,7 @@ impl Stack {
             interface.neighbours.wait(id, place);
             return None;
         };
-        let ipv6 = connection.tuple.is_ipv6();
-        let ethertype = if ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        ethernet::Header { destination, source: interface.mac, ethertype }.emit(slot);
-        Some(ethernet::HEADER_BYTES)
+        Some(Link::Ethernet { source: interface.mac, destination })
     }
 
     /// A neighbour was found: who has waited for him goes on.

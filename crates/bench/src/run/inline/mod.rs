@@ -5,6 +5,7 @@ pub(super) mod bulk;
 pub(super) mod call;
 pub(super) mod clients;
 pub(super) mod dial;
+pub(super) mod files;
 pub(super) mod moderation;
 pub(super) mod nginx;
 pub(super) mod ports;

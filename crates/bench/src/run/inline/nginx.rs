@@ -96,7 +96,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
             let label = format!("{}, {}: {name}", load.name, load.reception.name());
             cases.push(Case::new(label, move || {
                 load.reception.set((near, far), cores)?;
-                ask(bed, far, (server, load.arguments), cores)
+                ask(bed, far, (server, "", load.arguments), cores)
             }));
         }
     }
@@ -128,14 +128,14 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
 pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
-    (server, arguments): (Server, &[&str]),
+    (server, file, arguments): (Server, &str, &[&str]),
     cores: Cores,
 ) -> Result<Vec<f64>> {
     let seconds = format!("-d{}s", if bed.quick { 1 } else { 2 });
     let job = Job::new(program("wrk")?)
         .args(["-t1", &seconds])
         .args(arguments)
-        .arg(format!("http://{}/", server.at))
+        .arg(format!("http://{}/{file}", server.at))
         .core(cores.client);
     let command = within(from, &job.command(bed.tools)?)?;
     server.observe(cores, || {

@@ -57,7 +57,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         let (page, body) = (&pages[at], &bodies[at]);
         let server = Server::new(page.server.running.pid(), HTTP);
         cases.push(Case::new(format!("wrk -c64: {name}"), move || {
-            nginx::ask(bed, &page.far, (server, &["-c64"]), cores)
+            nginx::ask(bed, &page.far, (server, "", &["-c64"]), cores)
         }));
         for (direction, arguments) in bulk::DIRECTIONS {
             let server = (body.server.pid(), bulk);

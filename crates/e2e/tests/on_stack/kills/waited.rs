@@ -1,48 +1,77 @@
 //! Whose ends the kernel has in TIME-WAIT hears of a kill as well.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OUR_V6, OURS, end};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Daemon, Hosts, artifact, run};
 
 use super::remains::{Process, processes};
 use crate::instances::end_by;
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 7094;
-/// The peers' first port.
+/// The peers' first port, and how many each case may have.
 const FIRST: u16 = 21_000;
+const CASE: u16 = 100;
 /// By both versions of IP.
-const PEERS: u16 = 16;
+const PEERS: usize = 16;
+/// How often there may be others for those whose old ends a busy kernel has lost: one acknowledgement of an end too many,
+/// and the peer's reset ends TIME-WAIT (RFC 1337).
+const TRIES: usize = 3;
 /// How long the guardian goes on leaving segments of a connection to the kernel that had it, and a little more.
 const STAYS: Duration = Duration::from_secs(4);
 /// So long peers may take to hear of it.
 const SOON: Duration = Duration::from_millis(100);
+/// When a guardian that hears of a program's end has asked its peers for their numbers, and waits for them still.
+const ASKED: Duration = Duration::from_millis(100);
 
 #[test]
 fn peers_whose_ends_the_kernel_has_in_time_wait_hang_behind_a_kill() -> Result<()> {
+    // The guardian resets them, or its heir.
+    each_case(
+        "waited",
+        &[&|hosts| kill(hosts, Process::is_programs), &|hosts| kill(hosts, |one| !one.is_heir())],
+    )
+}
+
+/// The guardian has asked them and has no answer when it is killed: its heir asks again.
+#[test]
+fn peers_hang_whose_guardian_dies_before_they_have_answered() -> Result<()> {
+    each_case(
+        "unanswered",
+        &[&|hosts| {
+            are_heard(hosts, false)?;
+            kill(hosts, Process::is_programs)?;
+            thread::sleep(ASKED);
+            are_heard(hosts, true)?;
+            kill(hosts, Process::is_guardian)
+        }],
+    )
+}
+
+/// Kills processes, and says when it has begun to.
+type Killer<'a> = &'a dyn Fn(&Hosts) -> Result<Instant>;
+
+/// Peers of a server whose processes are killed so hear of it.
+fn each_case(label: &str, cases: &[Killer<'_>]) -> Result<()> {
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
-    let hosts = Hosts::new("waited")?;
-    // The guardian resets them, or its heir.
-    let program: fn(&Process) -> bool = Process::is_programs;
-    for (from, victims) in [(FIRST, program), (FIRST + PEERS, |one| !one.is_heir())] {
+    let hosts = Hosts::new(label)?;
+    for (from, ends) in (FIRST..).step_by(CASE.into()).zip(cases) {
         let scratch = Scratch::new()?;
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         command.arg(artifact::source("py/end_first.py")).arg(PORT.to_string());
         let _server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
         let peers = peers_who_come_again(&hosts, from)?;
-        let killed = Instant::now();
-        for one in processes(&hosts)?.iter().filter(|one| victims(one)) {
-            end_by(Signal::SIGKILL, one.pid)?;
-        }
+        let killed = ends(&hosts)?;
         for mut peer in peers {
             let heard = peer.read(&mut [0]).map_err(|error| error.kind());
             let is_reset = heard == Err(ErrorKind::ConnectionReset);
@@ -55,25 +84,62 @@ fn peers_whose_ends_the_kernel_has_in_time_wait_hang_behind_a_kill() -> Result<(
     hosts.check_nothing_left(PORT)
 }
 
+/// When it was begun.
+fn kill(hosts: &Hosts, victims: impl Fn(&Process) -> bool) -> Result<Instant> {
+    let begun = Instant::now();
+    for one in processes(hosts)?.iter().filter(|one| victims(one)) {
+        end_by(Signal::SIGKILL, one.pid)?;
+    }
+    Ok(begun)
+}
+
+/// Whether the other host has a way for what it says to ours.
+fn are_heard(hosts: &Hosts, are: bool) -> Result<()> {
+    for to in [OURS, OUR_V6] {
+        let mut command = Command::new("ip");
+        command.args(["-n", hosts.theirs.name(), "route"]);
+        run(command.args([if are { "del" } else { "add" }, "blackhole", to]), SOON * 100)?
+            .successful()?;
+    }
+    Ok(())
+}
+
 /// On the stack, from ports that the kernel's connections had before, whose end was ours.
 fn peers_who_come_again(hosts: &Hosts, from: u16) -> Result<Vec<TcpStream>> {
-    let ends: Vec<(u16, SocketAddr)> = (0..PEERS)
-        .map(|at| Ok((from + at, end(if at % 2 == 0 { OURS } else { OUR_V6 }, PORT)?)))
-        .collect::<Result<_>>()?;
-    for (port, to) in &ends {
-        let mut first = hosts.connect_from(*port, *to)?;
+    let (mut peers, mut ports) = (Vec::new(), from..from + CASE);
+    for _ in 0..TRIES {
+        let lacking: Vec<u16> = ports.by_ref().take(PEERS - peers.len()).collect();
+        come_and_end(hosts, &lacking)?;
+        thread::sleep(STAYS);
+        for port in lacking {
+            peers.extend(comes_again(hosts, port)?);
+        }
+        if peers.len() == PEERS {
+            return Ok(peers);
+        }
+    }
+    bail!("the kernel has nothing in TIME-WAIT, so this tests nothing")
+}
+
+fn come_and_end(hosts: &Hosts, ports: &[u16]) -> Result<()> {
+    for port in ports {
+        let mut first = connect_from(hosts, *port)?;
         first.write_all(b"end")?;
         ensure!(first.read(&mut [0])? == 0, "more than the end");
     }
-    thread::sleep(STAYS);
-    let again = ends.into_iter().map(|(port, to)| {
-        let mut peer = hosts.connect_from(port, to)?;
-        peer.write_all(b"?")?;
-        peer.read_exact(&mut [0])?;
-        hosts.check_on_stack(&peer)?;
-        let waits = hosts.kernel_waits(peer.local_addr()?)?;
-        ensure!(waits, "the kernel has nothing in TIME-WAIT, so this tests nothing");
-        Ok(peer)
-    });
-    again.collect()
+    Ok(())
+}
+
+/// None if the kernel has nothing in TIME-WAIT.
+fn comes_again(hosts: &Hosts, port: u16) -> Result<Option<TcpStream>> {
+    let mut peer = connect_from(hosts, port)?;
+    peer.write_all(b"?")?;
+    peer.read_exact(&mut [0])?;
+    hosts.check_on_stack(&peer)?;
+    Ok(hosts.kernel_waits(peer.local_addr()?)?.then_some(peer))
+}
+
+fn connect_from(hosts: &Hosts, port: u16) -> Result<TcpStream> {
+    let to = if port.is_multiple_of(2) { OURS } else { OUR_V6 };
+    hosts.connect_from(port, end(to, PORT)?)
 }

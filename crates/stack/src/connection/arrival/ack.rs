@@ -270,7 +270,7 @@ impl Connection {
 
     /// Acts on it: phases, what is lost, window, rate, timers.
     fn respond(&mut self, cx: &mut Context, news: &News) {
-        let una = self.sender.una;
+        let (una, next) = (self.sender.una, self.sender.nxt);
         let mut arrived = news.delivered.segments;
         let lossy = self.recovery.phase == Phase::Loss;
         let spurious = lossy && self.recovery.judge_timeout(self.evidence(news));
@@ -279,7 +279,7 @@ impl Connection {
         // the window is growing already.
         let recovered = !spurious
             && news.progress
-            && self.recovery.on_progress(una, self.peer.sacks, &mut self.congestion)
+            && self.recovery.on_progress((una, next), self.peer.sacks, &mut self.congestion)
             && !lossy;
         self.judge_tail_probe(news);
         if self.proves_unnecessary(news) || spurious {
@@ -287,6 +287,7 @@ impl Connection {
             self.recovery.undo(&mut self.congestion);
             self.sender.flight.forget_losses();
         }
+        self.recovery.forget(una);
         let lost_before = self.sender.flight.lost_segments();
         let wait = if self.peer.sacks {
             let recovering = self.recovery.is_recovering();

@@ -71,7 +71,8 @@ impl HyStart {
 
     fn judge(&mut self, took: Micros, round: Round) -> bool {
         let shortest = self.shortest;
-        if !self.measures || round.una.after(self.end) {
+        // One of long ago may seem to end in the future.
+        if !self.measures || round.una.after(self.end) || self.end.after(round.nxt) {
             self.begin(round);
         }
         self.found = self.is_train_long(shortest, round) || self.is_delay_long(shortest, took);
@@ -141,6 +142,20 @@ mod tests {
         assert!(ack(&mut hystart, 130, 46, 109, 300));
         // Once is enough.
         assert!(!ack(&mut hystart, 131, 60, 110, 300));
+    }
+
+    #[test]
+    fn a_round_of_long_ago_is_over() {
+        let mut hystart = HyStart::default();
+        for n in 0..20 {
+            assert!(!ack(&mut hystart, u64::from(n) * 3, 40, n, 100));
+        }
+        // Three GiB in between, in which nobody asked: the window was too small, or there was no slow start.
+        let begin = 3 << 30;
+        for n in 0..8 {
+            assert!(!ack(&mut hystart, 9_000_000 + u64::from(n) * 3, 46, begin + n, begin + 100));
+        }
+        assert!(ack(&mut hystart, 9_000_030, 46, begin + 9, begin + 100));
     }
 
     #[test]

@@ -282,6 +282,12 @@ impl Flight {
                 }
             }
         }
+        // So that it never gets so old that it would seem to be one to come.
+        if let Some(first) = self.records.front()
+            && self.hint.before(first.seq)
+        {
+            self.hint = first.seq;
+        }
     }
 
     fn uncount(&mut self, record: &Record) {
@@ -625,6 +631,28 @@ mod tests {
                     prop_assert_eq!(first.seq, una);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_lost_is_all_found_two_gib_after_the_flight_was_empty_last() {
+        let mut pool = Pool::new(0);
+        let mut flight = Flight::default();
+        let half = 1_u32 << 31;
+        let ends = [0, MSS, half - MSS, half, half + MSS].map(SeqNumber);
+        for (&seq, &end) in ends.iter().zip(&ends[1..]) {
+            flight.push((seq, end), 1, (Instant::ZERO, Instant::ZERO), &mut pool);
+            // Two segments stay out, at last on both sides of 2 GiB behind the first of all.
+            let una = if end == ends[1] || end == ends[2] { seq } else { ends[2] };
+            flight.acknowledge(una, MSS, &mut Delivered::default(), |_| ());
+        }
+        assert_eq!(flight.out_segments(), 2);
+        flight.judge(|_| Judgement::Lost);
+        flight.check();
+        for begin in [half - MSS, half] {
+            let lost = flight.next_lost().map(|record| record.seq);
+            assert_eq!(lost, Some(SeqNumber(begin)));
+            flight.retransmitted(SeqNumber(begin), 1, MSS, Instant::ZERO);
         }
     }
 

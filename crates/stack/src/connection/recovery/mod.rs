@@ -70,7 +70,7 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// Whether the timeout was right.
     doubt: Doubt,
-    /// SND.NXT when the phase began: it ends when that is acknowledged (RecoveryPoint).
+    /// SND.NXT when the phase began: it ends when that is acknowledged (RecoveryPoint). Behind the end of one, SND.NXT then.
     point: SeqNumber,
     pub(crate) rack: Rack,
     prr: Prr,
@@ -217,10 +217,18 @@ impl Recovery {
         self.timeouts = 0;
     }
 
-    /// SND.UNA is `una` now. Whether the phase has ended with it.
+    /// Something has arrived that left behind all that was sent again: nobody will report any of that twice.
+    pub(crate) fn forget(&mut self, una: SeqNumber) {
+        let over = matches!(self.phase, Phase::Open | Phase::Disorder);
+        if self.before.is_some() && over && una.after(self.point) {
+            self.before = None;
+        }
+    }
+
+    /// SND.UNA and SND.NXT are these now. Whether the phase has ended with it.
     pub(crate) fn on_progress(
         &mut self,
-        una: SeqNumber,
+        (una, next): (SeqNumber, SeqNumber),
         sacks: bool,
         congestion: &mut Congestion,
     ) -> bool {
@@ -242,7 +250,9 @@ impl Recovery {
                 self.rack.recovered();
             }
             self.phase = Phase::Open;
+            self.doubt = Doubt::None;
             self.duplicates = 0;
+            self.point = next;
             self.before = self.before.filter(|before| before.unexplained > 0);
         }
         over

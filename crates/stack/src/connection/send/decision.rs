@@ -238,7 +238,7 @@ impl Connection {
     /// What holds back the last octets that do not fill a segment.
     fn holds_tail(&self, cx: &Context) -> Option<Blocked> {
         let sender = &self.sender;
-        if !sender.hurried.before(sender.end) {
+        if sender.is_hurried() {
             return None;
         }
         if self.options.cork || sender.more {
@@ -246,8 +246,7 @@ impl Connection {
         }
         // RFC 9293 §3.7.4, in the variant of Minshall and Mogul (and Linux): only an outstanding
         // *small* segment holds the next one back.
-        let small_out = sender.small_end.after(sender.una);
-        if !self.options.no_delay && small_out {
+        if !self.options.no_delay && sender.is_small_out() && !sender.is_whole() {
             return Some(Blocked::Nagle);
         }
         // The end of what was given at once leaves with its beginning, as Linux has both in one buffer (tcp_should_autocork).

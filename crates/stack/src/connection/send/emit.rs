@@ -70,18 +70,10 @@ impl Connection {
         let tuple = &self.tuple;
         let mut packet = Packet::new(tuple.local_address, tuple.remote_address, Protocol::TCP);
         packet.tos = self.options.tos & !3 | if segment.capable { ECT0 } else { 0 };
-        let has_ack = segment.flags.has(Flags::ACK);
         let mss = self.segment_bytes();
         TcpFrame {
             packet,
-            fields: Fields {
-                source_port: tuple.local_port,
-                destination_port: tuple.remote_port,
-                seq: segment.seq,
-                ack: if has_ack { self.receiver.nxt } else { SeqNumber(0) },
-                flags: segment.flags,
-                window: segment.window,
-            },
+            fields: self.fields(segment),
             options: &segment.options,
             data: if segment.bytes > 0 {
                 let syn = u32::from(segment.flags.has(Flags::SYN));
@@ -93,6 +85,30 @@ impl Connection {
             owner: (segment.bytes > 0).then(|| Owner(self.id.as_u64())),
         }
         .emit_behind(slot, link_bytes, &cx.device)
+    }
+
+    #[inline]
+    fn fields(&self, segment: &Segment) -> Fields {
+        let has_ack = segment.flags.has(Flags::ACK);
+        Fields {
+            source_port: self.tuple.local_port,
+            destination_port: self.tuple.remote_port,
+            seq: segment.seq,
+            ack: if has_ack { self.receiver.nxt } else { SeqNumber(0) },
+            flags: segment.flags,
+            window: segment.window,
+        }
+    }
+
+    /// The ACK that is owed, if one is, of a connection that will send nothing more itself.
+    pub(crate) fn take_owed_ack(&mut self, cx: &Context) -> Option<(Fields, OptionSet)> {
+        if self.receiver.acknowledged == self.receiver.nxt {
+            return None;
+        }
+        let segment = self.make_ack(cx);
+        self.counts.segments_out += 1;
+        self.on_ack_sent(cx, 1);
+        Some((self.fields(&segment), segment.options))
     }
 
     fn make_reset(&mut self, now: Instant) -> Segment {

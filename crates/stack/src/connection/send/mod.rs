@@ -34,9 +34,10 @@ pub(crate) struct Sender {
     pub(crate) end: SeqNumber,
     /// Where the latest write ended that had no MSG_MORE: there a segment says PSH.
     pub(crate) pushed: SeqNumber,
-    /// Octets before this are held back by neither Nagle's algorithm nor a cork: somebody has asked
-    /// for them to leave.
-    pub(crate) hurried: SeqNumber,
+    /// What ends here is a whole message, which Nagle's algorithm does not hold back.
+    whole: SeqNumber,
+    /// Nor does a cork: somebody has asked for it to leave.
+    hurried: bool,
     /// Where the latest segment below full size ended (Minshall's variant of Nagle's algorithm).
     pub(crate) small_end: SeqNumber,
     /// The latest write said that more is to come (MSG_MORE).
@@ -64,7 +65,8 @@ impl Sender {
             max_window: 0,
             end: first,
             pushed: first,
-            hurried: first,
+            whole: first,
+            hurried: false,
             small_end: iss,
             more: false,
             fin_queued: false,
@@ -75,12 +77,41 @@ impl Sender {
         }
     }
 
+    /// Nothing that was given until now is held back.
+    pub(crate) fn hurry(&mut self) {
+        (self.whole, self.hurried) = (self.end, true);
+    }
+
+    /// Nothing that was given until now is held back by Nagle's algorithm.
+    pub(crate) fn complete(&mut self) {
+        self.hurried &= self.whole == self.end;
+        self.whole = self.end;
+    }
+
+    /// Whether all that was given is a whole message. Not one that ends somewhere behind it: a number that is long past
+    /// would look like one to come.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole == self.end
+    }
+
+    /// Whether all of it is to leave.
+    #[inline]
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurried && self.is_whole()
+    }
+
+    /// Whether a segment below full size is not acknowledged. Where it ended may be so long ago that its number seems to be
+    /// one to come.
+    #[inline]
+    pub(crate) fn is_small_out(&self) -> bool {
+        self.small_end.after(self.una) && !self.small_end.after(self.nxt)
+    }
+
     /// Octets that were never sent.
     pub(crate) fn unsent_bytes(&self) -> u32 {
-        if self.nxt == self.iss {
-            return self.buffer.len();
-        }
-        u32::try_from(self.end - self.nxt).unwrap_or(0)
+        // Before the SYN there is one number more than there are octets.
+        u32::try_from(self.end - self.nxt).unwrap_or(0).min(self.buffer.len())
     }
 
     /// The latest octet given ends a record.
@@ -138,9 +169,10 @@ impl Sender {
         self.buffer.len()
     }
 
-    /// Number of the first octet in the buffer.
+    /// Number of the first octet in the buffer. Not told by `una` and `iss`: after 4 GiB an octet has the number that the SYN
+    /// had.
     pub(crate) fn buffer_start(&self) -> SeqNumber {
-        if self.una == self.iss { self.iss + 1 } else { self.una }
+        self.end - self.buffer.len()
     }
 
     /// What the peer's window has left for what was not sent, in octets.
@@ -199,5 +231,47 @@ impl Sender {
         self.end = self.nxt;
         self.ends = None;
         self.fin_queued = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_octet_may_have_the_number_that_the_syn_had() {
+        let mut pool = Pool::new(1 << 20);
+        let mut sender = Sender::new(SeqNumber(7));
+        sender.push(b"abc", false, &mut pool);
+        assert_eq!((sender.buffer_start(), sender.unsent_bytes()), (SeqNumber(8), 3));
+        sender.release(&mut pool);
+        // 4 GiB later.
+        (sender.una, sender.nxt, sender.end) = (SeqNumber(5), SeqNumber(5), SeqNumber(5));
+        sender.push(b"abcdef", false, &mut pool);
+        sender.nxt = SeqNumber(7);
+        assert_eq!(sender.unsent_bytes(), 4, "two are under way");
+        sender.acknowledge(SeqNumber(7), &mut pool);
+        assert_eq!((sender.buffer_start(), sender.unsent_bytes()), (SeqNumber(7), 4));
+        assert_eq!(sender.bytes(SeqNumber(7), 3).0, b"cde");
+        sender.nxt = SeqNumber(10);
+        sender.acknowledge(SeqNumber(9), &mut pool);
+        assert_eq!((sender.bytes(SeqNumber(9), 2).0, sender.queued_bytes()), (&b"ef"[..], 2));
+    }
+
+    #[test]
+    fn a_small_segment_of_long_ago_is_not_out() {
+        let mut sender = Sender::new(SeqNumber(1));
+        sender.nxt = SeqNumber(1002);
+        sender.small_end = SeqNumber(1002);
+        assert!(sender.is_small_out());
+        // Nothing but full segments since.
+        for gib in 1..9_u32 {
+            sender.una = SeqNumber(1002_u32.wrapping_add(gib << 30));
+            for under_way in [0, 1, 1448, 1 << 20] {
+                sender.nxt = sender.una + under_way;
+                let is_there_again = gib.is_multiple_of(4);
+                assert!(is_there_again || !sender.is_small_out(), "{gib} GiB, {under_way}");
+            }
+        }
     }
 }

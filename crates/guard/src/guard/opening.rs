@@ -1,0 +1,174 @@
+//! Devices that programs open: what takes the kernel long is done by threads, ahead where it can be, and the program
+//! is answered when it is done. Nobody else waits for that.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Instant;
+
+use uncork_bpf::owned::Engine;
+use uncork_driver::OpenError;
+use uncork_driver::af_packet::{Handed, Prepared, Settings};
+use uncork_guardian::Reply;
+
+use super::Guard;
+use crate::session::{Loading, Role, Session};
+use crate::work::Work;
+
+/// Slots of the rings that each process gets on each device, a half of what a stack has that is alone on a
+/// machine: 25 MiB.
+const RECEIVE_SLOTS: usize = 4096;
+const TRANSMIT_SLOTS: usize = 128;
+/// How often a process may open a device: their rings are memory of the kernel's.
+const OPENS: usize = 4;
+/// How many devices are opened before anybody has asked, at the most.
+const EXPECTED: usize = 2;
+
+/// A device that a program waits for.
+#[derive(Debug)]
+pub(super) struct Opening {
+    engine: Engine,
+    question: u32,
+    device: i32,
+    settings: Settings,
+    asked: Instant,
+}
+
+fn packet_socket(device: &str) -> Settings {
+    Settings {
+        receive_slots: RECEIVE_SLOTS,
+        transmit_slots: TRANSMIT_SLOTS,
+        ..Settings::new(device)
+    }
+}
+
+impl Guard {
+    /// A program opens a device; it is answered by [`Guard::go_on_opening`].
+    pub(super) fn open(&mut self, at: usize, question: u32, device: i32) -> Result<(), String> {
+        let session = self.session(at)?;
+        let (engine, opened) = (session.engine, session.opens(device));
+        let is_same = |one: &&Opening| one.engine == engine && one.device == device;
+        if opened + self.opening.iter().filter(is_same).count() >= OPENS {
+            return Err(format!(
+                "one process has opened that device {OPENS} times, which is all it may"
+            ));
+        }
+        let there = self.plan.devices.iter().find(|other| other.index == device);
+        let there = there.ok_or("the stack may not use a device of that number")?;
+        let settings = packet_socket(&there.name);
+        if self.session(at)?.filter.is_none() {
+            let filter = self.begin_filter(engine);
+            self.session_mut(at)?.filter = filter;
+        }
+        let asked = Instant::now();
+        self.opening.push(Opening { engine, question, device, settings, asked });
+        Ok(())
+    }
+
+    /// Answers those whose device is there, and begins what the others wait for.
+    pub(super) fn go_on_opening(&mut self) {
+        self.bell.silence();
+        self.await_rings();
+        for one in std::mem::take(&mut self.opening) {
+            // Who has ended, or given up, waits no more.
+            let is_it = |session: &Session| session.engine == one.engine;
+            let found = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_it));
+            let Some(at) = found else { continue };
+            let filter = self.peers[at].session.as_ref().and_then(|it| it.filter.as_ref());
+            let waits = filter.is_some_and(|filter| !filter.is_over());
+            let made = if waits { None } else { self.rings.take(&one.settings, one.asked) };
+            let Some(made) = made else {
+                self.opening.push(one);
+                continue;
+            };
+            let done = self.hand_over_device(at, &one, made);
+            // Who does not take it is about to be buried.
+            let _ = self.conclude(at, one.question, done);
+            self.hand_out_queues();
+        }
+        self.await_rings();
+    }
+
+    /// As many sockets are made as are waited for.
+    fn await_rings(&mut self) {
+        for device in &self.plan.devices {
+            let waits = self.opening.iter().filter(|one| one.settings.device == device.name);
+            let waits = waits.count();
+            if waits > 0 || self.rings.are_awaited(&device.name) {
+                self.rings.await_some(packet_socket(&device.name), waits);
+            }
+        }
+    }
+
+    fn hand_over_device(
+        &mut self,
+        at: usize,
+        one: &Opening,
+        made: Result<Prepared, OpenError>,
+    ) -> Result<(Reply, Option<OwnedFd>), String> {
+        let made = made.map_err(|error| error.to_string())?;
+        if made.index() != one.device || !self.steering.is_attached(one.device) {
+            self.rings.unmake(made.into());
+            return Err(format!(
+                "the device {} was deleted, and another one has its name: start the guardian again",
+                one.settings.device
+            ));
+        }
+        let filter = self.session_mut(at)?.filter.take().and_then(Work::done);
+        let filter = match filter {
+            Some(Ok(filter)) => filter,
+            // What has failed may have been the moment's.
+            Some(Err(_)) | None => {
+                let programs = self.steering.programs();
+                programs.filter_for(one.engine).map_err(|error| error.to_string())?
+            }
+        };
+        let handed = made.finish(&one.settings, Some(filter.as_fd()));
+        let Handed { socket, description } = handed.map_err(|error| error.to_string())?;
+        let before = self.session_mut(at)?.note_open(one.device, socket.try_clone().ok());
+        before.into_iter().for_each(|before| self.rings.unmake(before));
+        let is_first = self.peers[at].pid == Some(self.plan.program);
+        if !is_first && self.session(at)?.role == Role::Program {
+            // One of several, or of many that come one after the other.
+            self.rings.expect(one.settings.clone());
+            self.expect_engine();
+        }
+        Ok((Reply::Opened { socket: description }, Some(socket)))
+    }
+
+    /// The first process is about to begin. Where there are many devices it is likely to use only some.
+    pub(super) fn expect_first(&mut self) {
+        self.expect_engine();
+        if self.plan.devices.len() <= EXPECTED {
+            for device in &self.plan.devices {
+                self.rings.expect(packet_socket(&device.name));
+            }
+        }
+    }
+
+    /// A process with a stack has ended. Where others live on, or the one that starts them, another is likely to come in its
+    /// place.
+    pub(super) fn expect_more(&mut self, ended: &Session) {
+        let lives = |session: &Session| session.role == Role::Program;
+        let goes_on = self.program.is_some()
+            || self.peers.iter().any(|peer| peer.session.as_ref().is_some_and(lives));
+        if self.parting.is_some() || !goes_on {
+            return;
+        }
+        for device in self.plan.devices.iter().filter(|one| ended.opens(one.index) > 0) {
+            self.rings.expect_more(packet_socket(&device.name));
+        }
+        self.expect_engine();
+    }
+
+    /// The filter of the next engine is loaded from now on.
+    fn expect_engine(&mut self) {
+        if self.next_filter.is_none() {
+            self.next_filter = self.begin_filter(Engine(self.engines));
+        }
+    }
+
+    /// The kernel verifies it for two milliseconds. None without a thread: it can be loaded when it is wanted.
+    fn begin_filter(&self, engine: Engine) -> Option<Loading> {
+        let programs = self.steering.programs();
+        Work::begin("filter", &self.bell, move || programs.filter_for(engine)).ok()
+    }
+}
