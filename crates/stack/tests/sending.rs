@@ -448,6 +448,43 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_takes_as_much_off_its_writers_hands_as_from_linux() {
+    // tcp_sndbuf_expand: for 1000 octets 2048 + 256, twice, for each segment of the largest window.
+    let of = |segments: usize| segments * 2 * (2048 + 256);
+    let mut lab = Lab::new(Config { pacing: false, ..Config::default() });
+    let socket = lab.accepted("mss 1000,sackOK");
+    let info = |lab: &mut Lab| lab.stack.info(lab.now, socket).unwrap();
+    // What no window is too small for.
+    assert_eq!(lab.write(socket, 1 << 20), 65_536);
+    for _ in 0..30 {
+        lab.take();
+        let sent = info(&mut lab).bytes_sent;
+        lab.send(&format!(". 1:1(0) ack {} win 65535", sent + 1));
+    }
+    let largest = info(&mut lab).window_segments as usize;
+    let shut = info(&mut lab).bytes_sent + 1;
+    lab.send(&format!(". 1:1(0) ack {shut} win 0"));
+    let mut written = 0;
+    while lab.stack.is_writable(lab.now, socket) {
+        written += lab.write(socket, 1 << 20);
+    }
+    assert!(largest > 50 && written == of(largest), "{largest}, {written}");
+    // Idleness makes the window smaller, and not the buffer.
+    lab.send(&format!(". 1:1(0) ack {shut} win 65535"));
+    while info(&mut lab).bytes_sent < shut + written as u64 - 1 {
+        lab.take();
+        let sent = info(&mut lab).bytes_sent;
+        lab.send(&format!(". 1:1(0) ack {} win 65535", sent + 1));
+    }
+    let largest = info(&mut lab).window_segments as usize;
+    lab.wait(60_000);
+    lab.write(socket, 1000);
+    assert_eq!(lab.take().len(), 1);
+    let window = info(&mut lab).window_segments as usize;
+    assert!(window <= 10 && lab.write(socket, 1 << 20) == of(largest) - 1000, "{window}");
+}
+
+#[test]
 fn who_says_more_with_a_full_buffer_that_is_shorter_than_a_segment_does_not_wait() {
     let mut lab = Lab::with_device(Config::default(), Capabilities::plain(Medium::Ip, 9000));
     let socket = lab.accepted("mss 8960");

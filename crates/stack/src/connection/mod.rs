@@ -66,6 +66,10 @@ use crate::units::MaybeInstant;
 /// How long a cork holds at most (tcp(7), TCP_CORK).
 pub(crate) const CORK_CEILING: Duration = Duration::from_millis(200);
 
+/// What Linux reckons for a segment's headers, shared info and sk_buff (tcp_sndbuf_expand).
+const HEADROOM_BYTES: u32 = 576;
+const SKB_BYTES: u32 = 256;
+
 /// The way that its packets go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
@@ -299,15 +303,16 @@ impl Connection {
         self.options.receive_buffer_bytes.unwrap_or(cx.config.receive_buffer_bytes.1)
     }
 
-    /// How many bytes the send buffer may hold: twice the window, so that a full one can be refilled
-    /// while it is acknowledged.
+    /// How many bytes the send buffer may hold: twice the largest window there was, so that a full one can be refilled while it is
+    /// acknowledged, each segment counted with what it takes of Linux's memory. Who writes to a peer that does not read yet gets
+    /// rid of as much as there (tcp_sndbuf_expand, which takes nothing back either).
     pub(crate) fn send_limit(&self, cx: &Context) -> u32 {
         if let Some(bytes) = self.options.send_buffer_bytes {
             return bytes;
         }
         let (least, most) = cx.config.send_buffer_bytes;
-        let window = self.congestion.window.saturating_mul(self.segment_bytes());
-        window.saturating_mul(2).clamp(least, most)
+        let segment = (self.segment_bytes() + HEADROOM_BYTES).next_power_of_two() + SKB_BYTES;
+        self.congestion.largest().saturating_mul(2 * segment).clamp(least, most)
     }
 
     /// Ends it, and tells the user why; nothing is sent any more but what is owed.

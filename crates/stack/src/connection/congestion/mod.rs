@@ -29,6 +29,8 @@ pub(crate) struct Congestion {
     pub(crate) window: u32,
     /// Slow start threshold, in segments (ssthresh).
     pub(crate) threshold: u32,
+    /// The largest window before the latest cut, as far as it matters for a buffer.
+    largest_cut: u16,
     /// Segments acknowledged that have not yet made the window grow.
     credit: u32,
     /// Whether the window, and not the user, has held segments back in the latest window of data
@@ -52,6 +54,7 @@ impl Congestion {
         Self {
             window: initial_window,
             threshold: u32::MAX,
+            largest_cut: 0,
             credit: 0,
             limited: false,
             most_in_flight: 0,
@@ -79,6 +82,15 @@ impl Congestion {
 
     pub(crate) fn in_slow_start(&self) -> bool {
         self.window < self.threshold
+    }
+
+    /// The largest window there was.
+    pub(crate) fn largest(&self) -> u32 {
+        self.window.max(self.largest_cut.into())
+    }
+
+    fn note_cut(&mut self) {
+        self.largest_cut = u16::try_from(self.largest()).unwrap_or(u16::MAX);
     }
 
     /// All was sent that may be sent now. Notes how much of the window was used, and for a window of
@@ -152,6 +164,7 @@ impl Congestion {
     /// in recovery.
     pub(crate) fn on_congestion(&mut self) {
         let window = self.window;
+        self.note_cut();
         let target = match &mut self.algorithm {
             Controller::NewReno(newreno) => newreno.cut(window),
             Controller::Cubic(cubic) => cubic.cut(window),
@@ -172,6 +185,7 @@ impl Congestion {
     /// the window for every timeout that has passed).
     pub(crate) fn on_idle(&mut self, timeouts: u32, initial_window: u32) {
         self.threshold = self.threshold_remembered();
+        self.note_cut();
         let restart = initial_window.min(self.window);
         self.window = (self.window.checked_shr(timeouts).unwrap_or(0)).max(restart);
         self.limited = false;
