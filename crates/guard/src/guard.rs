@@ -240,6 +240,10 @@ impl Guard {
         let ready = self.wait()?;
         self.prober.go_on();
         self.relieve_heir();
+        let is_time = self.heir_rests().is_some_and(|rests| rests.is_zero());
+        if is_time && let Some(heir) = &mut self.heir {
+            heir.begin(&sessions(&self.peers));
+        }
         let Some(ready) = ready else { return Ok(()) };
         let Ready { is_rung, told_to_end, strangers, program_ended, heir_ended, peers } = ready;
         if told_to_end {
@@ -281,6 +285,7 @@ impl Guard {
             || self.parting.is_some()
             || !self.kept.is_empty()
             || self.prober.rests().is_some()
+            || self.heir_rests().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -290,7 +295,7 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
-        let sooner = [self.queueing_again(), self.prober.rests()];
+        let sooner = [self.queueing_again(), self.prober.rests(), self.heir_rests()];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];
@@ -387,6 +392,10 @@ impl Guard {
             heir.went(&session, rests);
         }
         self.relieve_heir();
+    }
+
+    fn heir_rests(&self) -> Option<Duration> {
+        self.heir.as_ref().and_then(Heir::rests)
     }
 
     /// The heir has nothing to do any more for those of the dead whose peers have all heard of it.

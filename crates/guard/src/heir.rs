@@ -25,8 +25,10 @@ use uncork_guardian::{channel, table};
 use crate::reset::{Left, Prober};
 use crate::session::Session;
 
-/// Who has lived so long and is gone is replaced; who has not, cannot do it here.
+/// Who has lived so long and is gone is replaced at once. For who has not, and may not be able to do it here, there is another
+/// one so much later, then twice as late, and so on.
 const TRIAL: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long the kernel may take to put away a guardian that was killed.
 const BURIAL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
@@ -50,6 +52,9 @@ pub(crate) struct Heir {
     begin: Begin,
     addresses: Vec<(IpAddr, u32)>,
     living: Option<Living>,
+    /// When there is to be another, and how long after that the next, should it not live.
+    again: Option<Instant>,
+    pause: Duration,
     /// Programs that are dead, with their tables, and until when the last of their peers is waited for at the most.
     departed: Vec<(Engine, Option<OwnedFd>, Instant)>,
 }
@@ -70,7 +75,8 @@ impl Drop for Living {
 
 impl Heir {
     pub(crate) fn new(begin: Begin, addresses: Vec<(IpAddr, u32)>) -> Self {
-        Self { begin, addresses, living: None, departed: Vec::new() }
+        let departed = Vec::new();
+        Self { begin, addresses, living: None, again: None, pause: TRIAL, departed }
     }
 
     /// Readable when it is gone: it never says anything.
@@ -80,7 +86,8 @@ impl Heir {
 
     /// Starts one that knows these. Without an heir all goes on, but for what the heir is for.
     pub(crate) fn begin(&mut self, all: &[&Session]) {
-        let Ok((socket, process)) = (self.begin)() else { return };
+        self.again = None;
+        let Ok((socket, process)) = (self.begin)() else { return self.begin_later() };
         self.living = Some(Living { socket, process, since: Instant::now() });
         let Ok(own) = pidfd_open(getpid(), PidfdFlags::empty()) else { return };
         self.tell(&News::Devices { addresses: self.addresses.clone() }, Some(own.as_fd()));
@@ -95,9 +102,21 @@ impl Heir {
     /// It is gone.
     pub(crate) fn replace(&mut self, all: &[&Session]) {
         let lived = self.living.take().is_some_and(|living| living.since.elapsed() >= TRIAL);
-        if lived {
-            self.begin(all);
+        if !lived {
+            return self.begin_later();
         }
+        self.pause = TRIAL;
+        self.begin(all);
+    }
+
+    fn begin_later(&mut self) {
+        self.again = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+
+    /// How long it is until another is to begin, if one is.
+    pub(crate) fn rests(&self) -> Option<Duration> {
+        self.again.map(|again| again.saturating_duration_since(Instant::now()))
     }
 
     pub(crate) fn came(&mut self, session: &Session) {
@@ -190,5 +209,39 @@ impl Estate {
     fn connections(&self, table: &OwnedFd) -> io::Result<Vec<Left>> {
         let found = table::read(table.as_fd())?;
         Ok(Left::all(found, |address| self.addresses.get(&address).copied()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::thread::sleep;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn who_dies_young_is_replaced_later_and_later() {
+        let begin = || {
+            let kind = SocketType::SEQPACKET;
+            let (own, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+            let mut heir = Command::new("sleep");
+            Ok((own, heir.arg("1000").stdin(other).stdout(Stdio::null()).spawn()?))
+        };
+        let mut heir = Heir::new(Box::new(begin), Vec::new());
+        for longest in [TRIAL, TRIAL * 2, TRIAL * 4] {
+            heir.begin(&[]);
+            assert!(heir.ends().is_some() && heir.rests().is_none());
+            heir.replace(&[]);
+            assert!(heir.ends().is_none() && heir.rests().unwrap() <= longest);
+            assert_eq!(heir.pause, longest * 2);
+        }
+        // Who has lived is replaced at once, and then the first pause is a short one again.
+        heir.begin(&[]);
+        sleep(TRIAL);
+        heir.replace(&[]);
+        assert!(heir.ends().is_some() && heir.rests().is_none());
+        assert_eq!(heir.pause, TRIAL);
     }
 }
