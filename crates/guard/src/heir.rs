@@ -3,7 +3,7 @@
 //! A program hears of its guardian's end and resets its connections, as long as it lives. One that is killed together
 //! with its guardian, a moment before or after, does not, and its peers would wait for ever. So the guardian has an heir:
 //! a process that does nothing but wait for its end, and then makes the peers of all programs say their numbers
-//! ([`crate::reset`]). The filters have gone with the guardian, so the kernel hears those and resets.
+//! ([`crate::reset`]). The guardian answers for nothing any more (`Owned::answer_for`), so the kernel hears those and resets.
 //!
 //! The heir has each program's table of connections. That of all the places in there only those with an address of the
 //! devices count is all that it knows of grants; it sends two segments without data for each, once, and only then.
@@ -15,9 +15,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde::{Deserialize, Serialize};
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{channel, table};
@@ -29,8 +28,9 @@ use crate::session::Session;
 /// one so much later, then twice as late, and so on.
 const TRIAL: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long the kernel may take to put away a guardian that was killed.
-const BURIAL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Of a process that is killed the kernel closes the highest descriptors first (task_work_run), and packet sockets take some
+/// hundredths of a second each. The heir is to hear of it before those: its socket has at least this number, if there may be one.
+const HIGH: i32 = 900;
 
 /// Starts an heir: a process that calls [`inherit`] with the other end of this socket.
 pub type Begin = Box<dyn Fn() -> io::Result<(OwnedFd, Child)> + Send>;
@@ -39,7 +39,7 @@ pub type Begin = Box<dyn Fn() -> io::Result<(OwnedFd, Child)> + Send>;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum News {
-    /// The first, with a descriptor of the guardian's process: addresses of the devices, with their numbers.
+    /// The first: addresses of the devices, with their numbers.
     Devices { addresses: Vec<(IpAddr, u32)> },
     /// A program has come, whose table this is.
     Table { engine: u32 },
@@ -88,9 +88,9 @@ impl Heir {
     pub(crate) fn begin(&mut self, all: &[&Session]) {
         self.again = None;
         let Ok((socket, process)) = (self.begin)() else { return self.begin_later() };
+        let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
         self.living = Some(Living { socket, process, since: Instant::now() });
-        let Ok(own) = pidfd_open(getpid(), PidfdFlags::empty()) else { return };
-        self.tell(&News::Devices { addresses: self.addresses.clone() }, Some(own.as_fd()));
+        self.tell(&News::Devices { addresses: self.addresses.clone() }, None);
         all.iter().for_each(|session| self.came(session));
         for (engine, table, _) in &self.departed {
             if let Some(table) = table {
@@ -152,7 +152,6 @@ impl Heir {
 /// What an heir has.
 #[derive(Debug, Default)]
 struct Estate {
-    guardian: Option<OwnedFd>,
     addresses: HashMap<IpAddr, u32>,
     tables: HashMap<u32, OwnedFd>,
 }
@@ -181,7 +180,6 @@ impl Estate {
         match news {
             News::Devices { addresses } => {
                 self.addresses = addresses.into_iter().collect();
-                self.guardian = descriptor;
             }
             News::Table { engine } => {
                 self.tables.extend(descriptor.map(|table| (engine, table)));
@@ -191,13 +189,7 @@ impl Estate {
     }
 
     fn settle(&self, prober: &mut Prober) -> io::Result<()> {
-        if self.tables.is_empty() {
-            return Ok(());
-        }
-        // A peer says its number once in half a second: not before the kernel hears it.
-        if let Some(guardian) = &self.guardian {
-            poll(&mut [PollFd::new(guardian, PollFlags::IN)], Some(&BURIAL))?;
-        }
+        // The kernel hears what peers answer already: the guardian answers for nothing any more when anybody hears of its end.
         for table in self.tables.values() {
             prober.end(&self.connections(table)?);
         }
