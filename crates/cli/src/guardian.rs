@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use uncork_guard::{Guard, Plan, devices, heir, seclude, seclude_instance};
 
@@ -127,12 +126,10 @@ fn inherit() -> io::Result<()> {
     heir::inherit(rustix::stdio::stdin().try_clone_to_owned()?)
 }
 
-pub(crate) fn begin_heir() -> io::Result<(OwnedFd, Child)> {
-    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let (own, other) = socketpair(kind.0, kind.1, kind.2, None)?;
+pub(crate) fn begin_heir(socket: OwnedFd) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("uncork").args(["guardian", "inherit"]).stdin(other);
-    Ok((own, command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
+    command.arg0("uncork").args(["guardian", "inherit"]).stdin(socket);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
 fn own_program(part: &str, guarded: &Guarded) -> Command {

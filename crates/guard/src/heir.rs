@@ -16,7 +16,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{channel, table};
@@ -32,8 +33,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// hundredths of a second each. The heir is to hear of it before those: its socket has at least this number, if there may be one.
 const HIGH: i32 = 900;
 
-/// Starts an heir: a process that calls [`inherit`] with the other end of this socket.
-pub type Begin = Box<dyn Fn() -> io::Result<(OwnedFd, Child)> + Send>;
+/// How long an heir may take to make room for news: one that does not know all is none.
+const HEARING: Duration = Duration::from_millis(200);
+
+/// Starts an heir: a process that calls [`inherit`] with this socket.
+pub type Begin = Box<dyn Fn(OwnedFd) -> io::Result<Child> + Send>;
 
 /// What an heir is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -87,16 +91,39 @@ impl Heir {
     /// Starts one that knows these. Without an heir all goes on, but for what the heir is for.
     pub(crate) fn begin(&mut self, all: &[&Session]) {
         self.again = None;
-        let Ok((socket, process)) = (self.begin)() else { return self.begin_later() };
-        let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
-        self.living = Some(Living { socket, process, since: Instant::now() });
-        self.tell(&News::Devices { addresses: self.addresses.clone() }, None);
-        all.iter().for_each(|session| self.came(session));
-        for (engine, table, _) in &self.departed {
-            if let Some(table) = table {
-                self.tell(&News::Table { engine: engine.0.get() }, Some(table.as_fd()));
-            }
+        let departed = std::mem::take(&mut self.departed);
+        let begun = self.try_to_begin(&self.all_news(all, &departed));
+        self.departed = departed;
+        if begun.is_err() {
+            self.begin_later();
         }
+    }
+
+    fn try_to_begin(&mut self, news: &[Told<'_>]) -> io::Result<()> {
+        let kind = SocketType::SEQPACKET;
+        let (socket, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
+        set_socket_timeout(&socket, Timeout::Send, Some(HEARING))?;
+        // Once it is there it knows all that there is room for.
+        let is_told = |one: &&Told<'_>| one.say(&socket, SendFlags::DONTWAIT).is_ok();
+        let told = news.iter().take_while(is_told).count();
+        let process = (self.begin)(other)?;
+        self.living = Some(Living { socket, process, since: Instant::now() });
+        news[told..].iter().for_each(|one| self.tell(one));
+        Ok(())
+    }
+
+    fn all_news<'a>(
+        &self,
+        all: &[&'a Session],
+        departed: &'a [(Engine, Option<OwnedFd>, Instant)],
+    ) -> Vec<Told<'a>> {
+        let devices = Told(News::Devices { addresses: self.addresses.clone() }, None);
+        let living = all.iter().map(|session| Told::table(session.engine, session.table.as_fd()));
+        let dead = departed.iter().filter_map(|(engine, table, _)| {
+            table.as_ref().map(|table| Told::table(*engine, table.as_fd()))
+        });
+        [devices].into_iter().chain(living).chain(dead).collect()
     }
 
     /// It is gone.
@@ -120,7 +147,7 @@ impl Heir {
     }
 
     pub(crate) fn came(&mut self, session: &Session) {
-        self.tell(&News::Table { engine: session.engine.0.get() }, Some(session.table.as_fd()));
+        self.tell(&Told::table(session.engine, session.table.as_fd()));
     }
 
     /// A program is dead. Its peers may have to say their numbers to the guardian still, which takes this long: should the
@@ -137,15 +164,30 @@ impl Heir {
         let over: Vec<_> =
             self.departed.extract_if(.., |(_, _, until)| all_are || *until <= now).collect();
         for (engine, ..) in over {
-            self.tell(&News::Over { engine: engine.0.get() }, None);
+            self.tell(&Told(News::Over { engine: engine.0.get() }, None));
         }
     }
 
-    /// Who does not listen is no heir, which shows at its end.
-    fn tell(&self, news: &News, descriptor: Option<BorrowedFd<'_>>) {
-        if let Some(living) = &self.living {
-            let _ = channel::send(living.socket.as_fd(), news, descriptor, SendFlags::DONTWAIT);
+    /// Who does not listen is no heir.
+    fn tell(&mut self, told: &Told<'_>) {
+        let lost = |living: &Living| told.say(&living.socket, SendFlags::empty()).is_err();
+        if self.living.as_ref().is_some_and(lost) {
+            self.living = None;
+            self.begin_later();
         }
+    }
+}
+
+/// News, with a descriptor that goes along.
+struct Told<'a>(News, Option<BorrowedFd<'a>>);
+
+impl<'a> Told<'a> {
+    fn table(engine: Engine, table: BorrowedFd<'a>) -> Self {
+        Self(News::Table { engine: engine.0.get() }, Some(table))
+    }
+
+    fn say(&self, to: &OwnedFd, how: SendFlags) -> io::Result<()> {
+        channel::send(to.as_fd(), &self.0, self.1, how)
     }
 }
 
@@ -209,19 +251,34 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::thread::sleep;
 
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
     use super::*;
+
+    fn sleeper(socket: OwnedFd) -> io::Result<Child> {
+        Command::new("sleep").arg("1000").stdin(socket).stdout(Stdio::null()).spawn()
+    }
+
+    #[test]
+    fn who_is_there_knows_all_and_who_does_not_listen_is_replaced() {
+        let begin = |socket: OwnedFd| {
+            let came = channel::receive(socket.as_fd(), RecvFlags::DONTWAIT)?;
+            let News::Devices { addresses } = serde_json::from_slice(&came.bytes)? else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            assert_eq!(addresses, [([10, 0, 0, 1].into(), 2)]);
+            sleeper(socket)
+        };
+        let mut heir = Heir::new(Box::new(begin), vec![([10, 0, 0, 1].into(), 2)]);
+        heir.begin(&[]);
+        assert!(heir.ends().is_some());
+        while heir.ends().is_some() {
+            heir.tell(&Told(News::Over { engine: 1 }, None));
+        }
+        assert!(heir.rests().is_some());
+    }
 
     #[test]
     fn who_dies_young_is_replaced_later_and_later() {
-        let begin = || {
-            let kind = SocketType::SEQPACKET;
-            let (own, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-            let mut heir = Command::new("sleep");
-            Ok((own, heir.arg("1000").stdin(other).stdout(Stdio::null()).spawn()?))
-        };
-        let mut heir = Heir::new(Box::new(begin), Vec::new());
+        let mut heir = Heir::new(Box::new(sleeper), Vec::new());
         for longest in [TRIAL, TRIAL * 2, TRIAL * 4] {
             heir.begin(&[]);
             assert!(heir.ends().is_some() && heir.rests().is_none());

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OUR_V6, OURS, THEIRS, end};
 use nix::sys::socket::{setsockopt, sockopt};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use socket2::{Domain, Protocol, Socket, Type};
 use uncork_guard::{Guard, Plan, devices, heir};
 use uncork_guardian::Client;
@@ -203,13 +202,10 @@ fn a_peer_that_has_just_answered_a_probe_is_not_reset() {
 
 /// The guardian's part: it has an heir, and says where it is to be found.
 fn be_the_guardian(test: &'static str) {
-    let begin = move || {
-        let kind = SocketType::SEQPACKET;
-        let (own, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    let begin = move |socket: OwnedFd| {
         let mut heir = Command::new(std::env::current_exe()?);
-        heir.args(["--exact", test]).env("UNCORK_TEST_PART", "heir").stdin(other);
-        heir.stdout(Stdio::null()).stderr(Stdio::null());
-        Ok((own, heir.spawn()?))
+        heir.args(["--exact", test]).env("UNCORK_TEST_PART", "heir").stdin(socket);
+        heir.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     };
     let program = std::process::id();
     let plan =

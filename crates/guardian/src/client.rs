@@ -133,6 +133,8 @@ impl Client {
             reserving: _,
             closed: _,
             over: _,
+            late: _,
+            undo: _,
         } = &self.unasked;
         !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
     }
@@ -192,7 +194,7 @@ impl Client {
     ///
     /// [`Error::Refused`] with the reason, or another.
     pub fn own(&mut self, local: SocketAddr, listening: BorrowedFd<'_>) -> Result<(), Error> {
-        self.done(Request::Own { local }, Some(listening))
+        self.done_or_undone(Request::Own { local }, listening, Request::Disown { local })
     }
 
     /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
@@ -239,7 +241,11 @@ impl Client {
         remote: SocketAddr,
         bound: BorrowedFd<'_>,
     ) -> Result<(), Error> {
-        self.done(Request::OwnConnection { local, remote }, Some(bound))
+        let undo = Request::DisownConnection { local, remote };
+        // It is owned once, however often it is asked for.
+        self.unasked.late.retain(|(_, other)| *other != undo);
+        self.unasked.undo.retain(|other| *other != undo);
+        self.done_or_undone(Request::OwnConnection { local, remote }, bound, undo)
     }
 
     /// It is over, TIME-WAIT included.
@@ -347,6 +353,26 @@ impl Client {
         match self.request(request, descriptor)? {
             (Reply::Done, _) => Ok(()),
             _ => Err(Error::Language),
+        }
+    }
+
+    /// Who is told [`Error::Slow`] does without: should it be done all the same, it is undone when that is heard of.
+    fn done_or_undone(
+        &mut self,
+        request: Request,
+        descriptor: BorrowedFd<'_>,
+        undo: Request,
+    ) -> Result<(), Error> {
+        let id = self.say(request, Some(descriptor))?;
+        match hear(self.socket.as_fd(), id, &mut self.unasked) {
+            Ok((Reply::Done, _)) => Ok(()),
+            Ok(_) => Err(Error::Language),
+            Err(error) => {
+                if matches!(error, Error::Slow(_)) {
+                    self.unasked.late.push((id, undo));
+                }
+                Err(error)
+            }
         }
     }
 
@@ -498,6 +524,9 @@ struct Unasked {
     /// What is to be said of connections from such ports.
     closed: Vec<Ends>,
     over: Vec<Ends>,
+    /// Questions that nobody waits for any more, each with what undoes what is done after all; and what is to be undone.
+    late: Vec<(u32, Request)>,
+    undo: Vec<Request>,
 }
 
 impl Unasked {
@@ -508,6 +537,14 @@ impl Unasked {
             && let Some(at) = reserving
         {
             return self.keep_ports(at, answer.reply);
+        }
+        let late = self.late.iter().position(|(id, _)| *id == answer.id);
+        if !answer.reply.is_unasked()
+            && let Some(at) = late
+        {
+            let (_, undo) = self.late.swap_remove(at);
+            self.undo.extend(matches!(answer.reply, Reply::Done).then_some(undo));
+            return;
         }
         match (answer.reply, descriptor) {
             (Reply::Passed { local }, Some(socket)) => self.passed.push_back((local, socket)),

@@ -97,6 +97,47 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
 }
 
 #[test]
+fn what_is_done_too_late_is_undone() {
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let (tells, told) = mpsc::channel();
+    let place = place(move |socket| {
+        welcome(&socket);
+        // Of these the last is refused, and nothing is to be undone of it. All are answered when nobody waits any more.
+        let late = [(); 3].map(|()| hear(&socket).id);
+        thread::sleep(PATIENCE + Duration::from_millis(500));
+        answer(&socket, late[0], Reply::Done, None);
+        answer(&socket, late[1], Reply::Done, None);
+        answer(&socket, late[2], Reply::Refused { why: "for this reason".to_owned() }, None);
+        loop {
+            let Question { id, request } = hear(&socket);
+            answer(&socket, id, Reply::Done, None);
+            let is_last = request == Request::Settle;
+            tells.send(request).unwrap();
+            if is_last {
+                return;
+            }
+        }
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let is_slow = |done| matches!(done, Err(Error::Slow(_)));
+    assert!(is_slow(client.own(local, listener.as_fd())));
+    assert!(is_slow(client.own_connection(local, remote, listener.as_fd())));
+    assert!(is_slow(client.own(local, listener.as_fd())));
+    let end = Instant::now() + PATIENCE * 2;
+    let mut undone = Vec::new();
+    while undone.len() < 2 && Instant::now() < end {
+        client.check().unwrap();
+        undone.extend(told.try_recv());
+        thread::sleep(Duration::from_millis(1));
+    }
+    let undoes = [Request::DisownConnection { local, remote }, Request::Disown { local }];
+    assert_eq!(undone, undoes);
+    client.settle().unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Settle);
+}
+
+#[test]
 fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let place = place(move |socket| {

@@ -7,19 +7,20 @@ use nix::sys::socket::{MsgFlags, Shutdown, send, shutdown};
 use uncork_stack::{Detached, SnapshotState};
 
 use crate::error::Error;
-use crate::options::{Queue, set_queue, unlock_buffers};
+use crate::options::{Queue, set_queue, set_unfinished, unlock_buffers};
 
 /// Octets that are offered at once. If that is too much, a half of it is, down to a page's worth.
 const OFFER_BYTES: usize = 256 << 10;
 const LEAST_BYTES: usize = 1 << 10;
 
 /// Puts what was not read, and what was sent and is not acknowledged, into the queues of a socket that
-/// [`crate::open`] has made.
+/// [`crate::open`] has made. It is [`crate::UNFINISHED`] until [`send_rest`].
 ///
 /// # Errors
 ///
 /// [`Error::NoRoom`], or what else the kernel says.
 pub fn fill(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
+    set_unfinished(socket, true).map_err(Error::doing("mark it"))?;
     let queues = [(Queue::Receive, detached.unread()), (Queue::Send, detached.unacknowledged())];
     for (queue, bytes) in queues {
         if !bytes.is_empty() {
@@ -37,6 +38,13 @@ pub fn fill(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
 ///
 /// [`Error::NoRoom`], or what else the kernel says.
 pub fn send_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
+    let sent = give_rest(socket, detached);
+    // Whoever waits for that goes on, whatever has become of it.
+    set_unfinished(socket, false).map_err(Error::doing("mark it"))?;
+    sent
+}
+
+fn give_rest(socket: BorrowedFd<'_>, detached: &Detached) -> Result<(), Error> {
     give(socket, detached.unsent())?;
     let one = &detached.snapshot;
     let ends = matches!(one.state, SnapshotState::FinWait1 | SnapshotState::LastAck);

@@ -50,6 +50,7 @@ use uncork_stack::Detached;
 pub use error::Error;
 pub use fill::{fill, send_rest};
 pub use open::{Family, open, open_on};
+pub use options::UNFINISHED;
 pub use segment::bring;
 pub use start::start;
 

@@ -112,6 +112,14 @@ pub(crate) fn unlock_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &[0])
 }
 
+/// The option that says of a socket that what it is to send is not all in its queue yet. TCP knows nothing to do with it, and who
+/// has the descriptor can read it, too: a child of fork waits for its end.
+pub const UNFINISHED: c_int = libc::SO_BROADCAST;
+
+pub(crate) fn set_unfinished(socket: BorrowedFd<'_>, is: bool) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, UNFINISHED, &[u32::from(is)])
+}
+
 /// The state that the kernel has it in (`tcpi_state`, net/tcp_states.h).
 pub(crate) fn state(socket: BorrowedFd<'_>) -> io::Result<u8> {
     let mut state = 0_u8;

@@ -11,6 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{LONG, NOBODY, Ours, PORT, pattern};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::Broadcast;
 use nix::unistd::{setresgid, setresuid};
 use uncork_handover::{Family, fill, open, send_rest, start, to_kernel};
 use uncork_netns::testing::is_skipped;
@@ -363,7 +365,10 @@ fn the_octets_need_no_privilege() {
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
     ours.owned.give_back(&detached.snapshot);
     start(opened.as_fd(), &detached.snapshot).unwrap();
+    // Who has the socket, too, does not write before what was written first.
+    assert!(getsockopt(&opened, Broadcast).unwrap());
     send_rest(opened.as_fd(), &detached).unwrap();
+    assert!(!getsockopt(&opened, Broadcast).unwrap());
     let mut kernel = TcpStream::from(opened);
     for (reader, said) in [(&mut kernel, UNREAD), (&mut stream, UNSENT)] {
         reader.set_read_timeout(Some(LONG)).unwrap();

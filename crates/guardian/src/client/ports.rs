@@ -107,6 +107,13 @@ impl Client {
     }
 
     pub(super) fn say_what_is_over(&mut self, flags: SendFlags) -> Result<(), Error> {
+        while let Some(request) = self.unasked.undo.last() {
+            self.last = self.last.wrapping_add(1);
+            let question = Question { id: self.last, request: request.clone() };
+            channel::send(self.socket.as_fd(), &question, None, flags)
+                .map_err(|error| failure("tell the guardian", error))?;
+            self.unasked.undo.pop();
+        }
         loop {
             let Unasked { closed, over, .. } = &self.unasked;
             let closes = closed.len().min(AT_A_TIME);

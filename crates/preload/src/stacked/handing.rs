@@ -137,26 +137,25 @@ fn pause() {
     let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
 }
 
-/// Whether the kernel's socket has a connection by now.
+/// Whether the kernel's socket has a connection by now, and all that was written to it before.
 fn is_live(fd: c_int) -> bool {
     let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = name.len() as libc::socklen_t;
-    let mut repair: c_int = 0;
-    let mut repair_len = size_of::<c_int>() as libc::socklen_t;
     /// linux/tcp.h
     const TCP_REPAIR: c_int = 19;
-    // SAFETY: the kernel writes at most the lengths given.
-    unsafe {
-        raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len).is_ok()
-            && raw!(
-                SYS_getsockopt,
-                fd,
-                libc::SOL_TCP,
-                TCP_REPAIR,
-                &raw mut repair,
-                &raw mut repair_len
-            )
-            .is_ok()
-            && repair == 0
-    }
+    // SAFETY: the kernel writes at most the length given.
+    let is_connected =
+        unsafe { raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len) }.is_ok();
+    is_connected
+        && is_off(fd, libc::SOL_TCP, TCP_REPAIR)
+        && is_off(fd, libc::SOL_SOCKET, uncork_handover::UNFINISHED)
+}
+
+fn is_off(fd: c_int, level: c_int, option: c_int) -> bool {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most the length given.
+    let told =
+        unsafe { raw!(SYS_getsockopt, fd, level, option, &raw mut value, &raw mut len) }.is_ok();
+    told && value == 0
 }
