@@ -52,6 +52,10 @@ static const char *near_address, *far_address;
 /* Connections that were looked for among the kernel's, and found there. */
 static int pairs_made, pairs_of_kernel;
 
+/* Whoever hangs is compared up to there: so many seconds behind what he has asked the other host for last. None where
+ * this signal is the test's own. */
+static unsigned far_patience = 20;
+
 /* Tells the other host something, and gives its answer. */
 UNUSED __attribute__((format(printf, 1, 2))) static const char *far(const char *format, ...)
 {
@@ -64,6 +68,8 @@ UNUSED __attribute__((format(printf, 1, 2))) static const char *far(const char *
     if (write(far_fd, line, (size_t)length) != length || !fgets(line, sizeof line, far_in))
         fail("the other host is gone");
     line[strcspn(line, "\n")] = 0;
+    if (far_patience)
+        alarm(far_patience);
     return line;
 }
 
@@ -100,8 +106,7 @@ UNUSED static void far_begin(int count, char **arguments)
         sleep_ms(10);
     }
     far_in = fdopen(far_fd, "r");
-    /* Whoever hangs is compared up to there. */
-    alarm(20);
+    alarm(far_patience);
     atexit(far_where);
 }
 

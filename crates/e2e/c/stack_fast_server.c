@@ -77,8 +77,14 @@ static void workers(void)
     far_ok(far("allow 3"));
     printf("a worker gives: %s\n", comes(fd, "one"));
     fflush(stdout);
+    int is_there[2];
+    if (pipe(is_there))
+        fail("pipe");
     pid_t child = fork();
     if (child == 0) {
+        poll(&(struct pollfd){fd, POLLIN, 0}, 1, 0);
+        if (write(is_there[1], "", 1) != 1)
+            fail("write");
         for (int at = 0; at < 4; at++) {
             int connection = accept(fd, NULL, NULL);
             char bytes[16];
@@ -89,6 +95,10 @@ static void workers(void)
         _exit(0);
     }
     close(fd);
+    if (read(is_there[0], &(char){0}, 1) != 1)
+        fail("read");
+    close(is_there[0]);
+    close(is_there[1]);
     sleep_ms(300);
     printf("another takes:");
     for (int at = 0; at < 4; at++) {

@@ -39,9 +39,8 @@ static void receive_flags(int fd, int at)
     printf("recvfrom %s", result(recvfrom(fd, bytes, 2, 0, (struct sockaddr *)&from, &length)));
     printf(" name of %d", (int)length);
     printf(", all %s", result(recv(fd, bytes, 64, MSG_WAITALL | MSG_DONTWAIT)));
-    far_ok(far("later 40 put %d klmno", at));
     double begun = now_ms();
-    far_ok("ok");
+    far_ok(far("later 40 put %d klmno", at));
     printf(", waitall %s", result(recv(fd, bytes, 5, MSG_WAITALL)));
     printf(" %.5s waited %s", bytes, yes(now_ms() - begun > 20));
     far_ok(far("put %d pq", at));

@@ -186,7 +186,7 @@ int main(int count, char **arguments)
 {
     far_begin(count, arguments);
     /* It is this test's to send these. */
-    alarm(0);
+    alarm(far_patience = 0);
     standard_streams();
     started();
     small_pieces();

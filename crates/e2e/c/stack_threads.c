@@ -207,7 +207,8 @@ static void shared_while_waiting(void)
     pthread_t thread = start(writes, NULL);
     sleep_ms(100);
     close(passed(waits_on));
-    printf("passed on while writing: still waits %s, arrives %s", yes(!*said), far("take 0 %d", LONG));
+    printf("passed on while writing: still waits %s", yes(!*said));
+    printf(", arrives %s", far("take 0 %d", LONG));
     pthread_join(thread, NULL);
     close(waits_on);
     printf(", written %s, then %s\n", said, far("end 0"));

@@ -77,7 +77,8 @@ static void timeouts(void)
     double begun = now_ms();
     far_ok(far("later 60 put 0 x"));
     struct epoll_event event;
-    printf("epoll_wait for ever: %d %s\n", epoll_wait(set, &event, 1, -1), about(begun, 60));
+    int came = epoll_wait(set, &event, 1, -1);
+    printf("epoll_wait for ever: %d %s\n", came, about(begun, 60));
     printf("epoll_wait for -7: %d\n", epoll_wait(set, &event, 1, -7));
     printf("most 0: %s", result(epoll_wait(set, &event, 0, 0)));
     printf(", most -1: %s", result(epoll_wait(set, &event, -1, 0)));

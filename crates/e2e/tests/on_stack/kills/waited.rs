@@ -86,8 +86,9 @@ fn each_case(label: &str, cases: &[Killer<'_>]) -> Result<()> {
 
 /// When it was begun.
 fn kill(hosts: &Hosts, victims: impl Fn(&Process) -> bool) -> Result<Instant> {
+    let all = processes(hosts)?;
     let begun = Instant::now();
-    for one in processes(hosts)?.iter().filter(|one| victims(one)) {
+    for one in all.iter().filter(|one| victims(one)) {
         end_by(Signal::SIGKILL, one.pid)?;
     }
     Ok(begun)
