@@ -358,6 +358,29 @@ fn who_comes_to_a_listener_that_was_given_to_a_child_waits_for_ever() -> Result<
     Ok(())
 }
 
+/// What the parent has not sent yet follows the connection to the kernel, and a child that sees it there does not write before it.
+#[test]
+fn a_child_writes_before_what_its_parent_has_written() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pybehind")?;
+    let scratch = Scratch::new()?;
+    let _server = serving(&hosts, &scratch, "behind", &[])?;
+    for at in 0..20 {
+        let mut stream = hosts.connect(PORT)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        // Its window is shut by then, more often than not.
+        thread::sleep(Duration::from_millis(30));
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).with_context(|| format!("connection {at}"))?;
+        let dots = heard.iter().take_while(|octet| **octet == b'.').count();
+        let behind = String::from_utf8_lossy(&heard[dots..]).into_owned();
+        ensure!(behind == format!("behind {dots}"), "connection {at}: {dots}, then {behind:.60}");
+    }
+    Ok(())
+}
+
 /// One of the programs, which is told its port first, on the stack.
 fn serving(hosts: &Hosts, scratch: &Scratch, name: &str, arguments: &[&str]) -> Result<Daemon> {
     let mut command = hosts.on_stack(python())?;
