@@ -335,6 +335,10 @@ impl Hosts {
             thread::sleep(Duration::from_millis(20));
         };
         ensure!(left.is_empty(), "processes are left: {}", left.join(", "));
+        // One that is being put away is in no list any more, and has its sockets for some hundredths of a second.
+        while self.packet_sockets()? > 0 && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(20));
+        }
         let packet_sockets = self.packet_sockets()?;
         ensure!(packet_sockets == 0, "{packet_sockets} packet sockets are left");
         let device = self.ours.command("ip").args(["link", "show", "dev", "eth0"]).output()?;
