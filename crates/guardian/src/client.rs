@@ -241,11 +241,12 @@ impl Client {
         remote: SocketAddr,
         bound: BorrowedFd<'_>,
     ) -> Result<(), Error> {
-        let undo = Request::DisownConnection { local, remote };
-        // It is owned once, however often it is asked for.
+        let undo = Request::Over { closed: Vec::new(), over: vec![(local, remote)] };
+        self.done_or_undone(Request::OwnConnection { local, remote }, bound, undo.clone())?;
+        // It is owned once, however often it was asked for.
         self.unasked.late.retain(|(_, other)| *other != undo);
-        self.unasked.undo.retain(|other| *other != undo);
-        self.done_or_undone(Request::OwnConnection { local, remote }, bound, undo)
+        self.unasked.over.retain(|ends| *ends != (local, remote));
+        Ok(())
     }
 
     /// It is over, TIME-WAIT included.
@@ -364,7 +365,7 @@ impl Client {
         undo: Request,
     ) -> Result<(), Error> {
         let id = self.say(request, Some(descriptor))?;
-        match hear(self.socket.as_fd(), id, &mut self.unasked) {
+        match self.hear(id) {
             Ok((Reply::Done, _)) => Ok(()),
             Ok(_) => Err(Error::Language),
             Err(error) => {
@@ -382,7 +383,14 @@ impl Client {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Reply, Option<OwnedFd>), Error> {
         let id = self.say(request, descriptor)?;
-        hear(self.socket.as_fd(), id, &mut self.unasked)
+        self.hear(id)
+    }
+
+    /// The answer to a question. What has come in the middle of it wakes nobody any more, so what is to be said of that is said now.
+    fn hear(&mut self, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
+        let heard = hear(self.socket.as_fd(), id, &mut self.unasked);
+        let _ = self.say_what_is_over(SendFlags::DONTWAIT);
+        heard
     }
 
     /// Asks, and gives the number of the question.
@@ -542,8 +550,13 @@ impl Unasked {
         if !answer.reply.is_unasked()
             && let Some(at) = late
         {
-            let (_, undo) = self.late.swap_remove(at);
-            self.undo.extend(matches!(answer.reply, Reply::Done).then_some(undo));
+            match self.late.swap_remove(at) {
+                (_, Request::Over { over, .. }) if answer.reply == Reply::Done => {
+                    self.over.extend(over);
+                }
+                (_, undo) if answer.reply == Reply::Done => self.undo.push(undo),
+                _ => {}
+            }
             return;
         }
         match (answer.reply, descriptor) {

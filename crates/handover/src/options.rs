@@ -113,7 +113,7 @@ pub(crate) fn unlock_buffers(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// The option that says of a socket that what it is to send is not all in its queue yet. TCP knows nothing to do with it, and who
-/// has the descriptor can read it, too: a child of fork waits for its end.
+/// has the descriptor can read it, too: a child of fork waits for its end. Whoever has set it himself reads 0 then.
 pub const UNFINISHED: c_int = libc::SO_BROADCAST;
 
 pub(crate) fn set_unfinished(socket: BorrowedFd<'_>, is: bool) -> io::Result<()> {

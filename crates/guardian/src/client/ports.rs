@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::net::SendFlags;
 
-use super::{Client, Unasked, failure, hear};
+use super::{Client, Unasked, failure};
 use crate::{Answer, Ends, Error, Question, Reply, Request, channel};
 
 /// How many connections are told of in one message, of each kind: it has room for three times as many.
@@ -56,7 +56,7 @@ impl Client {
         let at = all.iter().position(|asked| asked.id == id).ok_or(Error::Language)?;
         let reply = match self.unasked.reserving.swap_remove(at) {
             Asked { reply: Some(reply), .. } => reply,
-            waits => match hear(self.socket.as_fd(), id, &mut self.unasked) {
+            waits => match self.hear(id) {
                 Ok((reply, _)) => reply,
                 Err(error) => {
                     if matches!(error, Error::Slow(_)) {

@@ -175,6 +175,7 @@ impl Congestion {
 
     /// A retransmission timeout: nothing is known of the path any more (RFC 5681 §3.1).
     pub(crate) fn on_timeout(&mut self) {
+        self.note_cut();
         if let Controller::Cubic(cubic) = &mut self.algorithm {
             cubic.reset();
         }
