@@ -109,8 +109,8 @@ fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> 
     Ok(Told { facts: (finished.stdout, finished.status), places })
 }
 
-/// The same on kernel sockets: run once, and compared with by all tests of that program.
-fn plain(hosts: &Hosts, (name, ends): (&str, Ends)) -> Result<Told> {
+/// The same on kernel sockets: run once, and compared with by all tests of that program; unless it is to be run again.
+fn plain(hosts: &Hosts, (name, ends): (&str, Ends), again: bool) -> Result<Told> {
     type Known = BTreeMap<(String, Ends), Arc<Mutex<Option<Told>>>>;
     static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
     let this = {
@@ -119,7 +119,7 @@ fn plain(hosts: &Hosts, (name, ends): (&str, Ends)) -> Result<Told> {
     };
     // Who wants the same waits, and nobody else.
     let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(told) = &*this {
+    if let Some(told) = this.as_ref().filter(|_| !again) {
         return Ok(told.clone());
     }
     let plain = told(hosts, (name, ends), &Mode::plain()).context("plain")?;
@@ -162,14 +162,20 @@ pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
 
 fn same_in((name, ends): (&str, Ends), modes: &[Mode]) -> Result<()> {
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
-    let plain = plain(&hosts, (name, ends))?;
+    let mut on_kernel = plain(&hosts, (name, ends), false)?;
     for mode in modes {
         let with =
             told(&hosts, (name, ends), mode).with_context(|| format!("on the stack, {mode}"))?;
-        let differences = difference(&plain.facts, &with.facts);
+        let mut differences = difference(&on_kernel.facts, &with.facts);
+        if !differences.is_empty() {
+            // On a busy machine the kernel is held up, too: a difference is one to whatever it does.
+            on_kernel = plain(&hosts, (name, ends), true)?;
+            differences = difference(&on_kernel.facts, &with.facts);
+        }
         ensure!(differences.is_empty(), "c/{name}.c at {}, {mode}\n{differences}", ends[0]);
         ensure!(with.places.ends_with(" of the kernel: 0"), "not on the stack: {}", with.places);
     }
-    ensure!(!plain.places.ends_with(" of the kernel: 0"), "not on the kernel: {}", plain.places);
+    let places = on_kernel.places;
+    ensure!(!places.ends_with(" of the kernel: 0"), "not on the kernel: {places}");
     Ok(())
 }
