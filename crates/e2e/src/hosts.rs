@@ -325,21 +325,18 @@ impl Hosts {
     pub fn check_nothing_left(&self, port: u16) -> Result<()> {
         self.stop_instances()?;
         let patience = Instant::now() + LONG;
-        let left = loop {
+        let (left, packet_sockets) = loop {
             let processes =
                 Command::new("ip").args(["netns", "pids", self.ours.name()]).output()?;
             let left = named(&String::from_utf8_lossy(&processes.stdout));
-            if left.is_empty() || Instant::now() > patience {
-                break left;
+            // One that is being put away is in no list any more, and has its sockets for some hundredths of a second.
+            let packet_sockets = self.packet_sockets()?;
+            if left.is_empty() && packet_sockets == 0 || Instant::now() > patience {
+                break (left, packet_sockets);
             }
             thread::sleep(Duration::from_millis(20));
         };
         ensure!(left.is_empty(), "processes are left: {}", left.join(", "));
-        // One that is being put away is in no list any more, and has its sockets for some hundredths of a second.
-        while self.packet_sockets()? > 0 && Instant::now() < patience {
-            thread::sleep(Duration::from_millis(20));
-        }
-        let packet_sockets = self.packet_sockets()?;
         ensure!(packet_sockets == 0, "{packet_sockets} packet sockets are left");
         let device = self.ours.command("ip").args(["link", "show", "dev", "eth0"]).output()?;
         let device = String::from_utf8_lossy(&device.stdout).into_owned();

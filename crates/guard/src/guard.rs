@@ -268,7 +268,7 @@ impl Guard {
             self.take_in();
         }
         if heir_ended && let Some(heir) = &mut self.heir {
-            heir.replace(&sessions(&self.peers));
+            heir.lose();
         }
         Ok(())
     }

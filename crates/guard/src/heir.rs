@@ -15,12 +15,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 use uncork_bpf::owned::Engine;
 use uncork_guardian::{channel, table};
+use uncork_high::higher;
 
 use crate::reset::{Left, Prober};
 use crate::session::Session;
@@ -29,10 +29,6 @@ use crate::session::Session;
 /// one so much later, then twice as late, and so on.
 const TRIAL: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Of a process that is killed the kernel closes the highest descriptors first (task_work_run), and packet sockets take some
-/// hundredths of a second each. The heir is to hear of it before those: its socket has at least this number, if there may be one.
-const HIGH: i32 = 900;
-
 /// How long an heir may take to make room for news: one that does not know all is none.
 const HEARING: Duration = Duration::from_millis(200);
 
@@ -102,7 +98,8 @@ impl Heir {
     fn try_to_begin(&mut self, news: &[Told<'_>]) -> io::Result<()> {
         let kind = SocketType::SEQPACKET;
         let (socket, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        let socket = fcntl_dupfd_cloexec(&socket, HIGH).unwrap_or(socket);
+        // The heir is to hear of the guardian's end before the kernel closes packet sockets, some hundredths of a second each.
+        let socket = higher(socket);
         set_socket_timeout(&socket, Timeout::Send, Some(HEARING))?;
         // Once it is there it knows all that there is room for.
         let is_told = |one: &&Told<'_>| one.say(&socket, SendFlags::DONTWAIT).is_ok();
@@ -126,16 +123,8 @@ impl Heir {
         [devices].into_iter().chain(living).chain(dead).collect()
     }
 
-    /// It is gone.
-    pub(crate) fn replace(&mut self, all: &[&Session]) {
-        self.lose();
-        if self.rests().is_some_and(|rests| rests.is_zero()) {
-            self.begin(all);
-        }
-    }
-
-    /// There is none any more. When there is to be another one depends on how long it has lived.
-    fn lose(&mut self) {
+    /// It is gone. When there is to be another one depends on how long it has lived.
+    pub(crate) fn lose(&mut self) {
         let Some(living) = self.living.take() else { return };
         if living.since.elapsed() < TRIAL {
             return self.begin_later();
@@ -279,8 +268,8 @@ mod tests {
         }
         // Its end is found once only.
         let again = heir.again;
-        heir.replace(&[]);
-        assert!(again.is_some() && (heir.ends().is_some() || heir.again == again));
+        heir.lose();
+        assert!(again.is_some() && heir.again == again);
     }
 
     #[test]
@@ -290,15 +279,15 @@ mod tests {
             heir.begin(&[]);
             assert!(heir.ends().is_some() && heir.rests().is_none());
             heir.living.as_mut().unwrap().since = Instant::now();
-            heir.replace(&[]);
+            heir.lose();
             assert!(heir.ends().is_none() && heir.rests().unwrap() <= longest);
             assert_eq!(heir.pause, longest * 2);
         }
         // Who has lived is replaced at once, and then the first pause is a short one again.
         heir.begin(&[]);
         heir.living.as_mut().unwrap().since -= TRIAL;
-        heir.replace(&[]);
-        assert!(heir.ends().is_some() && heir.rests().is_none());
+        heir.lose();
+        assert_eq!(heir.rests(), Some(Duration::ZERO));
         assert_eq!(heir.pause, TRIAL);
     }
 }

@@ -134,7 +134,7 @@ impl Client {
             closed: _,
             over: _,
             late: _,
-            undo: _,
+            disowned: _,
         } = &self.unasked;
         !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
     }
@@ -194,7 +194,7 @@ impl Client {
     ///
     /// [`Error::Refused`] with the reason, or another.
     pub fn own(&mut self, local: SocketAddr, listening: BorrowedFd<'_>) -> Result<(), Error> {
-        self.done_or_undone(Request::Own { local }, listening, Request::Disown { local })
+        self.done_or_undone(Request::Own { local }, listening)
     }
 
     /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
@@ -241,10 +241,10 @@ impl Client {
         remote: SocketAddr,
         bound: BorrowedFd<'_>,
     ) -> Result<(), Error> {
-        let undo = Request::Over { closed: Vec::new(), over: vec![(local, remote)] };
-        self.done_or_undone(Request::OwnConnection { local, remote }, bound, undo.clone())?;
+        let request = Request::OwnConnection { local, remote };
+        self.done_or_undone(request.clone(), bound)?;
         // It is owned once, however often it was asked for.
-        self.unasked.late.retain(|(_, other)| *other != undo);
+        self.unasked.late.retain(|(_, late)| *late != request);
         self.unasked.over.retain(|ends| *ends != (local, remote));
         Ok(())
     }
@@ -362,15 +362,14 @@ impl Client {
         &mut self,
         request: Request,
         descriptor: BorrowedFd<'_>,
-        undo: Request,
     ) -> Result<(), Error> {
-        let id = self.say(request, Some(descriptor))?;
+        let id = self.say(request.clone(), Some(descriptor))?;
         match self.hear(id) {
             Ok((Reply::Done, _)) => Ok(()),
             Ok(_) => Err(Error::Language),
             Err(error) => {
                 if matches!(error, Error::Slow(_)) {
-                    self.unasked.late.push((id, undo));
+                    self.unasked.late.push((id, request));
                 }
                 Err(error)
             }
@@ -532,9 +531,9 @@ struct Unasked {
     /// What is to be said of connections from such ports.
     closed: Vec<Ends>,
     over: Vec<Ends>,
-    /// Questions that nobody waits for any more, each with what undoes what is done after all; and what is to be undone.
+    /// Questions for ports and connections that nobody waits for any more, and the ports that were granted all the same.
     late: Vec<(u32, Request)>,
-    undo: Vec<Request>,
+    disowned: Vec<SocketAddr>,
 }
 
 impl Unasked {
@@ -550,11 +549,12 @@ impl Unasked {
         if !answer.reply.is_unasked()
             && let Some(at) = late
         {
-            match self.late.swap_remove(at) {
-                (_, Request::Over { over, .. }) if answer.reply == Reply::Done => {
-                    self.over.extend(over);
+            let (_, request) = self.late.swap_remove(at);
+            match (request, answer.reply) {
+                (Request::Own { local }, Reply::Done) => self.disowned.push(local),
+                (Request::OwnConnection { local, remote }, Reply::Done) => {
+                    self.over.push((local, remote));
                 }
-                (_, undo) if answer.reply == Reply::Done => self.undo.push(undo),
                 _ => {}
             }
             return;

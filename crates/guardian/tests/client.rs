@@ -140,6 +140,25 @@ fn what_is_done_too_late_is_undone() {
 }
 
 #[test]
+fn what_is_done_too_late_is_undone_behind_the_answer_in_whose_middle_that_is_heard() {
+    let (tells, told) = mpsc::channel();
+    let place = place(move |socket| {
+        welcome(&socket);
+        let late = hear(&socket).id;
+        let next = hear(&socket).id;
+        answer(&socket, late, Reply::Done, None);
+        answer(&socket, next, Reply::Done, None);
+        tells.send(hear(&socket).request).unwrap();
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let [(first, one), (second, other)] = [listener(), listener()];
+    assert!(matches!(client.own(one, first.as_fd()), Err(Error::Slow(_))));
+    client.own(other, second.as_fd()).unwrap();
+    // Nobody would be woken to look for it.
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Disown { local: one });
+}
+
+#[test]
 fn the_answer_to_what_is_not_waited_for_is_kept_until_somebody_does() {
     let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let place = place(move |socket| {

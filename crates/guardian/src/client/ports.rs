@@ -107,12 +107,12 @@ impl Client {
     }
 
     pub(super) fn say_what_is_over(&mut self, flags: SendFlags) -> Result<(), Error> {
-        while let Some(request) = self.unasked.undo.last() {
+        while let Some(&local) = self.unasked.disowned.last() {
             self.last = self.last.wrapping_add(1);
-            let question = Question { id: self.last, request: request.clone() };
+            let question = Question { id: self.last, request: Request::Disown { local } };
             channel::send(self.socket.as_fd(), &question, None, flags)
                 .map_err(|error| failure("tell the guardian", error))?;
-            self.unasked.undo.pop();
+            self.unasked.disowned.pop();
         }
         loop {
             let Unasked { closed, over, .. } = &self.unasked;
