@@ -278,7 +278,8 @@ fn a_table_on_a_terminal_fits_it_and_is_bold_unless_no_color_is_set() {
 #[test]
 fn what_goes_on_without_the_program_is_told_and_not_waited_for() {
     let begun = Instant::now();
-    let script = "sleep 30 > /dev/null 2>&1 & echo $!";
+    let script = "sleep 30 > /dev/null 2>&1 & \
+        until grep -q sleep /proc/$!/comm; do :; done; echo $!";
     let output = output(&mut run(&["--stats", "sh", "-c", script]));
     assert!(begun.elapsed() < Duration::from_secs(10));
     let sleeper: i32 = stdout(&output).trim().parse().unwrap();

@@ -1,11 +1,17 @@
 //! Processes of the program that go on when the program itself has ended.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use uncork_posix::config::variable;
 use uncork_posix::report::ProcessReport;
 
 use crate::status;
+
+/// How long processes without an environment are looked at, all together, and how far apart.
+const PATIENCE: Duration = Duration::from_millis(50);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A process that is still running, and what it would report now.
 #[derive(Debug)]
@@ -19,19 +25,31 @@ pub(super) struct Survivor {
 /// environment, as some servers do to show a title, is not found.
 pub(super) fn of(address: &str) -> Vec<Survivor> {
     let entry = format!("{}={address}", variable::STATS);
+    let until = Instant::now() + PATIENCE;
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     processes
         .flatten()
         .filter_map(|process| process.file_name().to_str()?.parse().ok())
-        .filter(|&pid| was_started_with(pid, entry.as_bytes()))
+        .filter(|&pid| was_started_with(pid, entry.as_bytes(), until))
         .map(|pid| Survivor { pid, program: name(pid), report: status::snapshot(pid) })
         .collect()
 }
 
-/// A process that is ending has no environment any more.
-fn was_started_with(pid: i32, entry: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|&byte| byte == 0).any(|e| e == entry))
+fn was_started_with(pid: i32, entry: &[u8], until: Instant) -> bool {
+    environment(pid, until).split(|&byte| byte == 0).any(|variable| variable == entry)
+}
+
+/// A process that is ending has none any more. One that is becoming another program has none for a
+/// moment, but a file that it was started from, which a thread of the kernel never has (execve(2)).
+fn environment(pid: i32, until: Instant) -> Vec<u8> {
+    loop {
+        let all = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let has_file = || fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+        if !all.is_empty() || Instant::now() > until || !has_file() {
+            return all;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
 }
 
 fn name(pid: i32) -> String {

@@ -150,7 +150,8 @@ impl Guard {
         let lives = |session: &Session| session.role == Role::Program;
         let goes_on = self.program.is_some()
             || self.peers.iter().any(|peer| peer.session.as_ref().is_some_and(lives));
-        if self.parting.is_some() || !goes_on {
+        // Where there are instances no program opens a device, or needs a filter.
+        if self.parting.is_some() || !goes_on || self.has_instances() {
             return;
         }
         for device in self.plan.devices.iter().filter(|one| ended.opens(one.index) > 0) {
