@@ -26,6 +26,8 @@ use crate::{Answer, Device, Ends, Error, Octets, Place, Question, Reply, Request
 
 /// How long the guardian is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How many times as long it is waited for where nobody else could go on with what it was asked for.
+pub const INSISTENCE: u32 = 5;
 /// Who may wait to be told what the stack does. More hear nothing.
 const ASKERS: usize = 16;
 
@@ -278,13 +280,22 @@ impl Client {
     }
 
     /// The second step, when they are: from now on the connection's segments are the kernel's, and its socket
-    /// lives.
+    /// lives. The stack has it no more, and what was not sent yet is lost with who gives up, so this waits
+    /// [`INSISTENCE`] times as long as the rest.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with the reason, or another.
     pub fn release(&mut self, snapshot: &Snapshot, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        self.done(Request::Release { snapshot: snapshot.clone() }, Some(socket))
+        let id = self.say(Request::Release { snapshot: snapshot.clone() }, Some(socket))?;
+        let mut heard = self.hear(id);
+        for _ in 1..INSISTENCE {
+            if !matches!(heard, Err(Error::Slow(_))) {
+                break;
+            }
+            heard = self.hear(id);
+        }
+        is_done(heard)
     }
 
     /// Whether others have a port, too, that this program owns.
@@ -351,10 +362,7 @@ impl Client {
     }
 
     fn done(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        match self.request(request, descriptor)? {
-            (Reply::Done, _) => Ok(()),
-            _ => Err(Error::Language),
-        }
+        is_done(self.request(request, descriptor))
     }
 
     /// Who is told [`Error::Slow`] does without: should it be done all the same, it is undone when that is heard of.
@@ -364,16 +372,11 @@ impl Client {
         descriptor: BorrowedFd<'_>,
     ) -> Result<(), Error> {
         let id = self.say(request.clone(), Some(descriptor))?;
-        match self.hear(id) {
-            Ok((Reply::Done, _)) => Ok(()),
-            Ok(_) => Err(Error::Language),
-            Err(error) => {
-                if matches!(error, Error::Slow(_)) {
-                    self.unasked.late.push((id, request));
-                }
-                Err(error)
-            }
+        let heard = self.hear(id);
+        if matches!(heard, Err(Error::Slow(_))) {
+            self.unasked.late.push((id, request));
         }
+        is_done(heard)
     }
 
     fn request(
@@ -600,6 +603,13 @@ fn word(reply: Reply, descriptor: Option<OwnedFd>) -> Option<Word> {
         }
         _ => return None,
     })
+}
+
+fn is_done(heard: Result<(Reply, Option<OwnedFd>), Error>) -> Result<(), Error> {
+    match heard? {
+        (Reply::Done, _) => Ok(()),
+        _ => Err(Error::Language),
+    }
 }
 
 /// The answer to a question. Earlier ones, which have come too late, are passed over.

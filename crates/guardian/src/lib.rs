@@ -24,7 +24,7 @@ mod place;
 pub mod shared;
 pub mod table;
 
-pub use client::{Client, PATIENCE, Word, look};
+pub use client::{Client, INSISTENCE, PATIENCE, Word, look};
 pub use device::{Address, Device};
 pub use error::Error;
 pub use message::{Answer, Ends, Question, Reply, Request, VERSION};

@@ -14,6 +14,7 @@ use rustix::net::{
 use uncork_guardian::{
     Answer, Client, Error, PATIENCE, Place, Question, Reply, Request, Word, channel, table,
 };
+use uncork_stack::{Snapshot, SnapshotState};
 
 /// A place at which `guardian` serves the first who comes.
 fn place(guardian: impl FnOnce(OwnedFd) + Send + 'static) -> String {
@@ -93,6 +94,45 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
     client.check().unwrap();
     client.own(local, listener.as_fd()).unwrap();
     let error = client.disown(local).unwrap_err();
+    assert_eq!(error.to_string(), "for this reason");
+}
+
+#[test]
+fn what_only_the_kernel_could_go_on_with_is_waited_for_longer() {
+    let place = place(|socket| {
+        welcome(&socket);
+        let id = hear(&socket).id;
+        thread::sleep(PATIENCE * 2);
+        answer(&socket, id, Reply::Done, None);
+        let id = hear(&socket).id;
+        thread::sleep(PATIENCE * 2);
+        answer(&socket, id, Reply::Refused { why: "for this reason".to_owned() }, None);
+    });
+    let mut client = Client::connect(&place).unwrap();
+    let (listener, local) = listener();
+    let snapshot = Snapshot {
+        local,
+        remote: "10.0.0.2:80".parse().unwrap(),
+        state: SnapshotState::Established,
+        fin_sent: false,
+        reading_shut: false,
+        send_first: 1,
+        unacknowledged_bytes: 0,
+        unsent_bytes: 5,
+        receive_first: 1,
+        unread_bytes: 0,
+        window_seq: 1,
+        send_window_bytes: 65_535,
+        largest_send_window_bytes: 65_535,
+        acknowledged: 1,
+        receive_window_bytes: 65_535,
+        segment_bytes: 1460,
+        window_shifts: None,
+        sack: true,
+        timestamp: None,
+    };
+    client.release(&snapshot, listener.as_fd()).unwrap();
+    let error = client.release(&snapshot, listener.as_fd()).unwrap_err();
     assert_eq!(error.to_string(), "for this reason");
 }
 

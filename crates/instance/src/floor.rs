@@ -184,14 +184,15 @@ impl Floor {
                 }
                 return;
             }
-            Change::Went { place } => {
+            Change::Went { place } => (place, None),
+            Change::Left { place } => {
                 // A number of the guest's may be given again now.
                 if let Some(owner) = self.links[at].owner_at(place)
                     && let Some(guest) = self.guest(owner.guest)
                 {
                     guest.vacate(owner.number);
                 }
-                (place, None)
+                return;
             }
         };
         let Some(Listed { ends, entry }) = self.links[at].list(place, listed) else { return };

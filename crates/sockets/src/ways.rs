@@ -76,6 +76,7 @@ impl World {
                 return;
             }
             Change::Went { place } => (place, None),
+            Change::Left { .. } => return,
         };
         let Some(link) = self.links().get_mut(link) else { return };
         let Some(Entry { local, remote, at }) = link.enter(place, entry) else { return };

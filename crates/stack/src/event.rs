@@ -86,8 +86,13 @@ pub enum Change {
         /// Its place.
         place: u32,
     },
-    /// Nothing is left of it, not even TIME-WAIT.
+    /// Nothing is left of it for its peer, not even TIME-WAIT: its ends may be another's.
     Went {
+        /// Its place.
+        place: u32,
+    },
+    /// Nor for its user: its place may be another's.
+    Left {
         /// The place that it had.
         place: u32,
     },

@@ -177,6 +177,8 @@ fn a_later_syn_ends_time_wait_and_an_old_one_does_not() {
         ("S 0:0(0) win 5000 <mss 1000,ts 900 0>", true),
         ("S 0:0(0) win 5000 <mss 1000,ts 50 0>", false),
         ("S 0:0(0) win 5000 <mss 1000>", false),
+        // Nor one of which only one of the two is later.
+        ("S 5000:0(0) win 5000 <mss 1000,ts 50 0>", false),
     ] {
         let (mut lab, socket) = open();
         lab.stack.close(lab.now, socket);
@@ -189,6 +191,90 @@ fn a_later_syn_ends_time_wait_and_an_old_one_does_not() {
         assert_eq!(answer.len(), 1, "{syn}");
         assert_eq!(answer[0].starts_with("S."), opens, "{syn}: {answer:?}");
     }
+}
+
+#[test]
+fn a_syn_does_not_end_time_wait_where_nobody_listens() {
+    // Linux: tcp_v4_rcv, TCP_TW_SYN. RFC 5961 §4.2.
+    let mut lab = Lab::new(Config::default());
+    let socket = lab.connected("mss 1000");
+    lab.stack.close(lab.now, socket);
+    lab.take();
+    lab.send("F. 1:0(0) ack 2 win 5000");
+    assert_eq!(lab.take(), [". 2:2(0) ack 2"]);
+    lab.send("S 5000:0(0) win 5000 <mss 1000>");
+    assert_eq!((lab.take(), lab.stack.connection_count()), (vec![". 2:2(0) ack 2".to_owned()], 1));
+}
+
+#[test]
+fn what_was_not_read_stays_when_a_syn_ends_time_wait() {
+    let (mut lab, socket) = open();
+    lab.stack.shutdown(lab.now, socket, Shutdown::Write);
+    lab.take();
+    lab.send("FP. 1:0(10) ack 2 win 5000 <ts 203 0>");
+    lab.take();
+    assert_eq!(lab.state(socket), State::TimeWait);
+    lab.send("S 5000:0(0) win 5000 <mss 1000>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 5001 <mss 1460>"]);
+    assert_eq!((lab.read(socket), lab.read(socket)), (Ok(10), Ok(0)));
+    lab.stack.close(lab.now, socket);
+    lab.send(". 5001:0(0) ack 1 win 5000");
+    assert_eq!((lab.take(), lab.stack.connection_count()), (vec![], 1));
+}
+
+#[test]
+fn numbers_behind_time_wait_begin_behind_those_before_it() {
+    // RFC 9293 §3.6.1. The clock of RFC 6528 is slower than many a connection.
+    let (mut lab, socket) = open();
+    for round in 1..=16 {
+        lab.write(socket, 5000);
+        lab.take();
+        lab.send(&format!(". 1:0(0) ack {} win 65535 <ts 201 0>", 1 + round * 5000));
+    }
+    lab.stack.close(lab.now, socket);
+    assert_eq!(lab.take(), ["F. 80001:80001(0) ack 1 <ts>"]);
+    lab.send("F. 1:0(0) ack 80002 win 5000 <ts 203 0>");
+    lab.take();
+    let next = lab.absolute(80_002);
+    lab.send("S 5000:0(0) win 5000 <mss 1000>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 5001 <mss 1460>"]);
+    assert_eq!(lab.absolute(0).wrapping_sub(next), 65_537);
+}
+
+#[test]
+fn who_is_over_leaves_his_ends_to_the_next_though_his_user_has_a_name_for_him() {
+    // Linux: tcp_done. First one that was accepted, then one that was not.
+    for accepts in [true, false] {
+        let mut lab = Lab::new(Config::default());
+        let listener = lab.listen();
+        let open = |lab: &mut Lab, first: u32| {
+            lab.send(&format!("S {first}:0(0) win 65535 <mss 1000>"));
+            assert_eq!(lab.take(), [format!("S. 0:0(0) ack {} <mss 1460>", first + 1)]);
+            lab.send(&format!(". {}:0(0) ack 1 win 65535", first + 1));
+        };
+        open(&mut lab, 0);
+        let first = accepts.then(|| lab.stack.accept(listener).unwrap());
+        lab.send("R. 1:0(0) ack 1 win 0");
+        open(&mut lab, 5000);
+        let first = first.unwrap_or_else(|| lab.stack.accept(listener).unwrap());
+        let second = lab.stack.accept(listener).unwrap();
+        assert_eq!(lab.read(first), Err(RecvError::Failed(ConnectionError::Reset)));
+        lab.stack.close(lab.now, first);
+        lab.send("P. 5001:0(10) ack 1 win 65535");
+        assert_eq!((lab.read(second), lab.stack.connection_count()), (Ok(10), 1));
+    }
+}
+
+#[test]
+fn a_reset_with_the_number_of_the_fin_before_it_is_believed() {
+    // Darwin's; Linux: tcp_reset_check.
+    let (mut lab, socket) = open();
+    lab.send("R. 0:0(0) ack 1 win 0");
+    assert_eq!(lab.state(socket), State::Established);
+    lab.send("F. 1:0(0) ack 1 win 5000 <ts 201 0>");
+    lab.take();
+    lab.send("R. 1:0(0) ack 1 win 0");
+    assert_eq!(lab.state(socket), State::Closed);
 }
 
 #[test]

@@ -56,6 +56,51 @@ fn an_active_open_offers_everything_and_is_repeated_after_1_3_and_7_seconds() {
 }
 
 #[test]
+fn in_syn_received_what_cannot_be_is_answered_with_an_ack() {
+    // RFC 9293 §3.10.7.4, first step: somebody begins again from the same port.
+    let mut lab = Lab::new(Config::default());
+    lab.listen();
+    lab.send("S 0:0(0) win 5000 <mss 1000>");
+    lab.take();
+    lab.send("S 700000:0(0) win 5000 <mss 1000>");
+    assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+    // He does not know of the first, and says so: his next SYN is taken.
+    lab.send("R 1:0(0) win 0");
+    assert_eq!(lab.stack.connection_count(), 0);
+    lab.send("S 700000:0(0) win 5000 <mss 1000>");
+    assert_eq!(lab.take(), ["S. 0:0(0) ack 700001 <mss 1460>"]);
+}
+
+#[test]
+fn what_is_echoed_tells_which_syn_ack_was_answered() {
+    // RFC 7323 §4. Without timestamps nobody knows (Karn).
+    for (options, stamps) in [("mss 1000,ts 100 0", true), ("mss 1000", false)] {
+        for asks_again in [false, true] {
+            let mut lab = Lab::new(Config::default());
+            let listener = lab.listen();
+            let syn = format!("S 0:0(0) win 65535 <{options}>");
+            lab.send(&syn);
+            let answer = lab.take();
+            let (after, again) = if asks_again {
+                lab.wait(500);
+                lab.send(&syn);
+                (500.0, lab.take())
+            } else {
+                lab.until_something()
+            };
+            assert_eq!(again, answer);
+            lab.wait(30);
+            let echo = if stamps { format!(" <ts 200 {after}>") } else { String::new() };
+            lab.send(&format!(". 1:0(0) ack 1 win 65535{echo}"));
+            let socket = lab.stack.accept(listener).unwrap();
+            let measured = lab.stack.info(lab.now, socket).unwrap().round_trip;
+            let expected = stamps.then_some(std::time::Duration::from_millis(30));
+            assert_eq!(measured, expected, "{options}, {asks_again}");
+        }
+    }
+}
+
+#[test]
 fn a_reset_that_acknowledges_the_syn_refuses_and_any_other_is_ignored() {
     let mut lab = Lab::new(Config::default());
     let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
@@ -178,9 +223,9 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     // As many handshakes as the backlog says and one more are under way: the next one gets a cookie, and
     // nothing is kept of it.
     lab.peer_port = 2;
-    lab.send("S 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
+    lab.send("SEW 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
     let answer = lab.take();
-    assert_eq!(answer, ["S. 0:0(0) ack 1 <mss 1460,sackOK,ts,ws 7>"]);
+    assert_eq!(answer, ["S.E 0:0(0) ack 1 <mss 1460,sackOK,ts,ws 7>"]);
     assert_eq!((lab.stack.connection_count(), lab.stack.counters().cookies_sent), (2, 1));
     lab.wait(50);
     // An ACK that is no cookie's.
@@ -207,4 +252,39 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     }
     assert_eq!(lab.stack.accept_waiting(listener), 2);
     assert_eq!(lab.stack.counters().listen_drops, 2);
+}
+
+#[test]
+fn a_cookie_keeps_ecn_and_is_looked_for_only_while_one_may_be_under_way() {
+    let mut lab = Lab::new(Config::default());
+    let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
+    for port in [6, 1] {
+        lab.peer_port = port;
+        lab.send("S 0:0(0) win 5000 <mss 1460>");
+        lab.take();
+    }
+    lab.peer_port = 2;
+    for (syn, answer) in [
+        // Without timestamps there is no place to keep it in.
+        ("SEW 0:0(0) win 5000 <mss 1400>", "S. 0:0(0) ack 1 <mss 1460>"),
+        ("SEW 0:0(0) win 5000 <mss 1400,ts 9 0>", "S.E 0:0(0) ack 1 <mss 1460,ts>"),
+    ] {
+        lab.send(syn);
+        assert_eq!(lab.take(), [answer]);
+    }
+    lab.wait(20);
+    lab.send(". 1:1(0) ack 1 win 5000 <ts 10 0>");
+    let socket = lab.stack.accept(listener).unwrap();
+    lab.write(socket, 100);
+    assert_eq!((lab.take().len(), lab.last_tos & 3), (1, 2), "ECT(0)");
+    let guess = |lab: &mut Lab| {
+        lab.peer_port += 1;
+        lab.send(". 1:1(0) ack 7 win 5000");
+        assert_eq!(lab.take().len(), 1);
+        lab.stack.counters().cookies_bad
+    };
+    assert_eq!(guess(&mut lab), 1);
+    lab.wait(120_000);
+    lab.take();
+    assert_eq!(guess(&mut lab), 1, "none can be good any more");
 }

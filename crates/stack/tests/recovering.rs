@@ -180,6 +180,76 @@ fn the_users_patience_ends_a_connection_sooner() {
     assert_eq!(lab.now.since(began), patience);
 }
 
+/// The peer's window is shut, and has been for a while when the user writes; the first probe has left.
+fn shut_out(patience: Duration) -> (Lab, SocketId) {
+    let (mut lab, socket) = open("mss 1000");
+    lab.stack.set_option(lab.now, socket, SocketOption::UserTimeout(Some(patience)));
+    lab.send(". 1:0(0) ack 1 win 0");
+    lab.wait(60_000);
+    lab.write(socket, 500);
+    let (millis, probe) = lab.until_something();
+    assert_eq!(probe, [". 0:0(0) ack 1"]);
+    assert!((200.0..300.0).contains(&millis), "{millis}");
+    (lab, socket)
+}
+
+#[test]
+fn a_window_that_stays_shut_ends_the_users_patience_though_the_peer_answers() {
+    // tcp(7), TCP_USER_TIMEOUT; tcp_probe_timer.
+    let patience = Duration::from_secs(3);
+    let (mut lab, socket) = shut_out(patience);
+    let began = lab.now;
+    loop {
+        lab.send(". 1:0(0) ack 1 win 0");
+        if lab.until_something().1.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+    assert_eq!(lab.now.since(began), patience);
+}
+
+#[test]
+fn the_users_patience_with_a_shut_window_begins_anew_when_it_has_opened() {
+    let (mut lab, socket) = shut_out(Duration::from_secs(3));
+    for from in [1, 501, 1001] {
+        lab.wait(2000);
+        while !lab.take().is_empty() {}
+        lab.send(&format!(". 1:0(0) ack {from} win 500"));
+        assert_eq!(lab.take(), [format!("P. {from}:{}(500) ack 1", from + 500)]);
+        lab.send(&format!(". 1:0(0) ack {} win 0", from + 500));
+        lab.write(socket, 500);
+    }
+    assert_eq!(lab.stack.take_error(socket), None);
+}
+
+#[test]
+fn a_window_that_shrinks_is_waited_for_as_long_as_the_peer_answers() {
+    // RFC 9293 §3.8.6: the sender must probe, and should not time out. tcp_retransmit_timer.
+    let (mut lab, socket) = open("mss 1000");
+    lab.write(socket, 5000);
+    assert_eq!(lab.take().len(), 5);
+    for _ in 0..30 {
+        let (_, sent) = lab.until_something();
+        // What is first, and nothing that is beyond.
+        assert_eq!(sent, [segment(0)]);
+        lab.send(". 1:0(0) ack 1 win 0");
+    }
+    assert_eq!(lab.stack.take_error(socket), None);
+    // Two fit.
+    lab.send(". 1:0(0) ack 1 win 2000");
+    lab.until_something();
+    lab.send(". 1:0(0) ack 1001 win 1500");
+    assert_eq!(lab.take(), [segment(1)]);
+    // From now on he is silent.
+    lab.send(". 1:0(0) ack 1001 win 0");
+    let silent = lab.now;
+    while !lab.until_something().1.is_empty() {}
+    assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::TimedOut));
+    let patience = lab.now.since(silent).as_secs();
+    assert!((240..600).contains(&patience), "{patience}");
+}
+
 #[test]
 fn a_timeout_that_was_wrong_is_taken_back() {
     // Eifel, RFC 3522 and RFC 4015: the echoed timestamp is the original's.
@@ -268,6 +338,32 @@ fn an_echoed_mark_halves_once_in_a_window_and_is_answered_with_cwr() {
     lab.tos = 2;
     lab.send("P.W 11:0(10) ack 11001 win 65535");
     assert_eq!(lab.take(), [". 11001:11001(0) ack 21"]);
+}
+
+#[test]
+fn a_loss_and_a_timeout_are_answered_with_cwr_too() {
+    // RFC 3168 §6.1.2: whatever the window was cut for.
+    for times_out in [false, true] {
+        let mut lab =
+            Lab::new(Config { pacing: false, congestion: Algorithm::NewReno, ..Config::default() });
+        let listener = lab.listen();
+        lab.send("SEW 0:0(0) win 65535 <mss 1000>");
+        lab.take();
+        lab.wait(10);
+        lab.send(". 1:0(0) ack 1 win 65535");
+        let socket = lab.stack.accept(listener).unwrap();
+        lab.write(socket, 10_000);
+        lab.take();
+        if times_out {
+            assert_eq!(lab.until_something().1, [segment(0)]);
+        } else {
+            (0..3).for_each(|_| lab.send(".E 1:0(0) ack 1 win 65535"));
+            assert_eq!(lab.take(), [segment(0)]);
+        }
+        lab.send(".E 1:0(0) ack 10001 win 65535");
+        lab.write(socket, 1000);
+        assert_eq!(lab.take(), ["P.W 10001:11001(1000) ack 1"], "{times_out}");
+    }
 }
 
 #[test]

@@ -248,6 +248,29 @@ fn a_connection_is_over_for_its_peer_before_nothing_is_left_of_it() {
     host.take();
     host.wait(Duration::from_secs(61));
     assert_eq!(host.stack.poll_change(), Some(Change::Went { place: 0 }));
+    assert_eq!(host.stack.poll_change(), Some(Change::Left { place: 0 }));
+}
+
+#[test]
+fn what_is_reset_has_gone_for_its_peer_before_its_user_lets_go_of_it() {
+    let mut host = Host::new();
+    let listener = host.listens();
+    let (local, remote) = ((OURS, PORT).into(), (PEER, PEER_PORT).into());
+    let open = |host: &mut Host, place, iss: SeqNumber| {
+        host.segment(PORT, Flags::SYN, iss, SeqNumber(0));
+        let first = host.take()[0].seq;
+        host.segment(PORT, Flags::ACK, iss + 1, first + 1);
+        assert_eq!(host.stack.poll_change(), Some(Change::Came { place, local, remote }));
+        host.stack.accept(listener).unwrap()
+    };
+    let socket = open(&mut host, 0, PEER_ISS);
+    host.segment(PORT, Flags::RST, PEER_ISS + 1, SeqNumber(0));
+    assert_eq!(host.stack.poll_change(), Some(Change::Went { place: 0 }));
+    assert_eq!(host.stack.poll_change(), None);
+    open(&mut host, 1, PEER_ISS + 5000);
+    host.stack.close(host.now, socket);
+    assert_eq!(host.stack.poll_change(), Some(Change::Left { place: 0 }));
+    assert_eq!(host.stack.poll_change(), None);
 }
 
 #[test]

@@ -13,8 +13,10 @@ use super::{SOCKETS, calls, chosen, is_on, places, state_of};
 use crate::POSIX;
 use crate::raw::raw;
 
-/// How long a child waits for its parent to let a connection go, at most, and how often it looks.
+/// How long a child waits for its parent to let a connection go, at most, and how often it looks. One that has begun to is
+/// waited for as long as it may wait itself, and a little longer.
 const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(uncork_guardian::INSISTENCE + 1);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// Makes the connection of a descriptor the kernel's, and says why.
@@ -121,7 +123,15 @@ pub(crate) fn claim_if_parents(fd: c_int) {
 fn claim(fd: c_int) {
     let asked = SOCKETS.claim(fd);
     let begin = crate::linux::now();
-    while asked.is_ok() && !is_live(fd) && crate::linux::now().since(begin) < PATIENCE {
+    while asked.is_ok() {
+        let patience = match stage_of(fd) {
+            Stage::NotBegun => PATIENCE,
+            Stage::Begun => PATIENCE_BEGUN,
+            Stage::Live => break,
+        };
+        if crate::linux::now().since(begin) >= patience {
+            break;
+        }
         pause();
     }
     SOCKETS.forget(fd);
@@ -137,18 +147,30 @@ fn pause() {
     let _ = unsafe { raw!(SYS_nanosleep, &raw const pause, 0) };
 }
 
-/// Whether the kernel's socket has a connection by now, and all that was written to it before.
-fn is_live(fd: c_int) -> bool {
+/// How far a socket of the kernel's is on its way to a connection of the stack's.
+enum Stage {
+    NotBegun,
+    Begun,
+    /// It has it, and all that was written to it before.
+    Live,
+}
+
+fn stage_of(fd: c_int) -> Stage {
     let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = name.len() as libc::socklen_t;
     /// linux/tcp.h
     const TCP_REPAIR: c_int = 19;
+    // Asked first: what has ends and is finished then has begun to be filled before.
     // SAFETY: the kernel writes at most the length given.
     let is_connected =
         unsafe { raw!(SYS_getpeername, fd, name.as_mut_ptr(), &raw mut len) }.is_ok();
-    is_connected
-        && is_off(fd, libc::SOL_TCP, TCP_REPAIR)
-        && is_off(fd, libc::SOL_SOCKET, uncork_handover::UNFINISHED)
+    let is_finished = is_off(fd, libc::SOL_TCP, TCP_REPAIR)
+        && is_off(fd, libc::SOL_SOCKET, uncork_handover::UNFINISHED);
+    match (is_finished, is_connected) {
+        (false, _) => Stage::Begun,
+        (true, false) => Stage::NotBegun,
+        (true, true) => Stage::Live,
+    }
 }
 
 fn is_off(fd: c_int, level: c_int, option: c_int) -> bool {

@@ -50,6 +50,10 @@ impl Deferral {
     }
 
     /// The round trip of an ACK that was passed over.
+    pub(super) fn is_acknowledged(self) -> bool {
+        self.acknowledged
+    }
+
     pub(super) fn round_trip(self) -> Option<Micros> {
         (self.round_trip != Micros::ZERO).then_some(self.round_trip)
     }
@@ -77,9 +81,8 @@ impl Connection {
 
     /// Such a segment has come. Its round trip counts: the one that opens the connection tells how long the peer's
     /// program has taken.
-    pub(super) fn pass_over(&mut self, cx: &Context) {
-        if self.recovery.timeouts == 0 && !self.deferral.acknowledged {
-            let round_trip = Micros::between(self.recovery.progress_at, cx.now);
+    pub(super) fn pass_over(&mut self, cx: &Context, echo: Option<u32>) {
+        if let Some(round_trip) = self.handshake_round_trip(cx, echo) {
             self.deferral.round_trip = round_trip.max(Micros(1));
         }
         self.deferral.acknowledged = true;
@@ -111,7 +114,7 @@ impl Connection {
     pub(crate) fn open_deferred(&mut self, cx: &mut Context) {
         self.deferral.timeouts = 0;
         if self.state == State::SynReceived && self.deferral.acknowledged {
-            self.end_handshake(cx);
+            self.end_handshake(cx, None);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The timers: what arms them, and what they do.
 
+use uncork_packet::Instant;
+
 use super::deferral::Turn;
 use super::recovery::Phase;
 use super::recovery::flight::Judgement;
@@ -104,8 +106,8 @@ impl Connection {
         self.timers.set_loss(LossTimer::Probe, cx.now + timeout.min(delay));
     }
 
-    fn within_user_timeout(&self, deadline: uncork_packet::Instant) -> uncork_packet::Instant {
-        let limit = self.options.user_timeout().zip(self.recovery.silent_since.get());
+    fn within_user_timeout(&self, deadline: Instant) -> Instant {
+        let limit = self.options.user_timeout().zip(self.recovery.stuck_since.get());
         limit.map_or(deadline, |(timeout, since)| deadline.min(since + timeout))
     }
 
@@ -147,13 +149,26 @@ impl Connection {
 
     /// Has the user's patience ended (RFC 9293 §3.8.3)?
     fn is_given_up(&mut self, cx: &Context, retries: u8) -> bool {
-        let silent = &mut self.recovery.silent_since;
-        let since = silent.get().unwrap_or(self.recovery.progress_at);
-        silent.set(since);
+        let stuck = &mut self.recovery.stuck_since;
+        let since = stuck.get().unwrap_or(self.recovery.progress_at);
+        stuck.set(since);
         match self.options.user_timeout() {
             Some(timeout) => cx.now.since(since) >= timeout,
+            None if self.keeps_window_shut() => self.is_silent_for_long(cx, since),
             None => self.recovery.timeouts >= retries,
         }
+    }
+
+    /// Whether the peer has taken his window back from what is under way: then that is sent again as a probe would be, and no
+    /// answered one is a reason to give up (RFC 9293 §3.8.6).
+    fn keeps_window_shut(&self) -> bool {
+        self.sender.window == 0 && self.user.attached && self.state.is_synchronised()
+    }
+
+    /// Neither progress since then nor a word for twice the longest timeout (tcp_rtx_probe0_timed_out).
+    fn is_silent_for_long(&self, cx: &Context, since: Instant) -> bool {
+        let patience = cx.timeouts.most().saturating_mul(2);
+        since.max(self.counts.last_heard) + patience < cx.now
     }
 
     fn on_handshake_timeout(&mut self, cx: &mut Context) {
@@ -198,7 +213,11 @@ impl Connection {
         let again = self.recovery.timeouts > 0;
         let space = (self.sender.una, self.sender.nxt);
         self.recovery.enter_loss(space, &mut self.congestion, again);
-        self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
+        self.owe_cwr();
+        // Those that a shut window answers count as one.
+        let most = if self.keeps_window_shut() { 1 } else { u8::MAX };
+        let timeouts = &mut self.recovery.timeouts;
+        *timeouts = timeouts.saturating_add(1).min(most.max(*timeouts));
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         let mss = self.segment_bytes();
         let flight = &mut self.sender.flight;
@@ -227,21 +246,20 @@ impl Connection {
 
     /// The window is shut, or too small for a segment: send what fits, or ask.
     fn on_window_timer(&mut self, cx: &mut Context) {
-        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless
-        // nobody is left whose patience could end.
-        let silent = self.counts.last_heard < self.recovery.progress_at;
-        let retries = self.retries(cx);
-        let orphaned = !self.user.attached && self.rtt.backoff >= retries;
-        if orphaned || silent && self.recovery.timeouts > 0 && self.is_given_up(cx, retries) {
-            self.owed.add(Owed::RESET);
-            self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
-            return;
-        }
-        if !silent {
+        let since = self.recovery.stuck_since.get().unwrap_or(cx.now);
+        self.recovery.stuck_since.set(since);
+        // As long as the peer answers, a shut window is no reason to give up (RFC 9293 §3.8.6.1), unless nobody is left whose
+        // patience could end, or his has an end that he has told (tcp_probe_timer).
+        if self.counts.last_heard >= self.recovery.progress_at {
             self.recovery.timeouts = 0;
-            self.recovery.silent_since.clear();
         }
-        if self.options.user_timeout().is_some() && self.is_given_up(cx, u8::MAX) {
+        let retries = self.retries(cx);
+        let is_impatient = self.options.user_timeout().is_some_and(|it| cx.now.since(since) >= it);
+        let is_orphaned = !self.user.attached && self.rtt.backoff >= retries;
+        if is_impatient || is_orphaned || self.recovery.timeouts >= retries {
+            if !is_impatient {
+                self.owed.add(Owed::RESET);
+            }
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }

@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// See [`Connection::is_steady`].
     steady: bool,
+    /// It is over, and not in the table of connections any more.
+    pub(crate) has_no_ends: bool,
     /// Whose accept queue it waits for, if it came to a listener.
     pub(crate) listener: Option<ListenerId>,
     pub(crate) path: Path,
@@ -189,6 +191,7 @@ impl Connection {
             tuple,
             state: State::Closed,
             steady: false,
+            has_no_ends: false,
             listener: None,
             path,
             segment: 0,
@@ -350,6 +353,16 @@ impl Connection {
         self.deferral = Deferral::default();
         // Nothing is known of the round trip, as if the SYN-ACK had been sent twice.
         self.recovery.timeouts = 1;
+    }
+
+    /// Its numbers begin behind those of the connection that had its ends last (RFC 9293 §3.6.1), with as much between them as
+    /// Linux leaves (tcp_timewait_state_process).
+    pub(crate) fn begin_behind(&mut self, last: SeqNumber) {
+        const GAP: u32 = 65_535 + 2;
+        let has_begun = self.sender.nxt != self.sender.iss;
+        if !has_begun && !self.sender.iss.after(last) {
+            self.sender.renumber(last + GAP);
+        }
     }
 
     /// A router takes no packets longer than `mtu`: what is in flight counts as lost, once, and goes

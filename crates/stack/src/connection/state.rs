@@ -49,6 +49,12 @@ impl State {
         !matches!(self, Self::Closed | Self::SynSent | Self::SynReceived)
     }
 
+    /// Whether the peer's SYN has come, so that there is something to acknowledge.
+    #[must_use]
+    pub fn has_peer(self) -> bool {
+        !matches!(self, Self::Closed | Self::SynSent)
+    }
+
     /// Whether data that the peer sends is taken (RFC 9293 §3.10.7.4, seventh step).
     #[must_use]
     pub fn may_receive(self) -> bool {
@@ -60,6 +66,12 @@ impl State {
     #[must_use]
     pub fn may_send(self) -> bool {
         matches!(self, Self::SynSent | Self::SynReceived | Self::Established | Self::CloseWait)
+    }
+
+    /// Whether the peer's FIN was taken, and its last ACK is still waited for.
+    #[must_use]
+    pub fn peer_has_ended(self) -> bool {
+        matches!(self, Self::CloseWait | Self::Closing | Self::LastAck)
     }
 
     /// Whether data, or a FIN, may be on its way from here.

@@ -45,7 +45,7 @@ impl Connection {
             && !options.cork
             && self.owed.is_empty()
             && recovery.is_quiet()
-            && recovery.silent_since == MaybeInstant::default()
+            && recovery.stuck_since == MaybeInstant::default()
             && !tries_again
             && receiver.is_plain()
             && sender.flight.lost_segments() == 0

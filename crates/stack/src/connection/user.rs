@@ -390,6 +390,11 @@ impl Connection {
 
     /// Whether nothing is left of it for anybody.
     pub(crate) fn is_gone(&self) -> bool {
-        self.state == State::Closed && !self.user.attached && !self.owed.has(Owed::RESET)
+        self.is_over() && !self.user.attached
+    }
+
+    /// Whether nothing is left of it for its peer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Closed && !self.owed.has(Owed::RESET)
     }
 }

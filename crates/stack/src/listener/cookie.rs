@@ -6,6 +6,8 @@
 //! authenticate them. What the peer's SYN offered besides fits into the timestamp's lowest six bits,
 //! if it sends timestamps; else a connection out of a cookie has no extensions.
 
+use std::time::Duration;
+
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 use uncork_wire::tcp::OptionSet;
@@ -17,6 +19,8 @@ use crate::secrets::Secrets;
 const SEGMENTS: [u16; 8] = [536, 576, 1220, 1300, 1440, 1452, 1460, 8960];
 /// Minutes for which a cookie is good.
 const LIFE: u64 = 2;
+/// None is good for longer.
+pub(crate) const LONGEST_LIFE: Duration = Duration::from_secs(LIFE * 60);
 /// Bits of the timestamp that are taken.
 const STAMP_BITS: u32 = 6;
 const NO_SCALE: u32 = 0xf;

@@ -119,17 +119,37 @@ impl Stack {
         match outcome {
             Outcome::Done => {}
             Outcome::Reset => self.reset(&tuple, segment, incoming),
-            Outcome::Restart => {
-                connection.finish(Cause::TimeWaitOver, None, cx);
-                connection.user.attached = false;
-                self.settle(place);
-                self.arrive_nowhere(now, &tuple, segment, incoming);
-                return;
-            }
+            Outcome::Restart => return self.restart(now, place, segment, incoming),
         }
         self.settle(place);
         if let Deferral::Done(each) = deferral {
             self.begin_joining(now, id, segment, each);
+        }
+    }
+
+    /// A SYN for one in TIME-WAIT that can only be a new connection's. Where nobody listens there is no new one, and the old one
+    /// is not over (tcp_v4_rcv, TCP_TW_SYN).
+    fn restart(
+        &mut self,
+        now: Instant,
+        place: u32,
+        segment: &Segment<'_>,
+        incoming: &Incoming<'_>,
+    ) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        let (tuple, last) = (connection.tuple, connection.sender.nxt);
+        let hash = tuple.hash(self.shared.secrets.table);
+        let cx = self.shared.at(now);
+        if self.listeners.find(tuple.local(), hash).is_none() {
+            connection.challenge(cx);
+            return self.settle(place);
+        }
+        connection.finish(Cause::TimeWaitOver, None, cx);
+        self.settle(place);
+        self.arrive_nowhere(now, &tuple, segment, incoming);
+        let new = self.find(&tuple).and_then(|place| self.connections.get_mut(place));
+        if let Some(connection) = new {
+            connection.begin_behind(last);
         }
     }
 
@@ -185,11 +205,12 @@ impl Stack {
         let offered = segment.options;
         let default = if tuple.is_ipv6() { 1220 } else { 536 };
         let mss = offered.mss.unwrap_or(default);
+        let ecn = asks_for_ecn(segment) && offered.timestamps.is_some();
         let stamps = offered.timestamps.map(|(value, _)| {
             let clock = self.shared.secrets.stamp_offset(tuple);
             #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]
             let stamp = (now.as_millis() as u32).wrapping_add(clock);
-            (cookie::hide_options(stamp, offered, false), value)
+            (cookie::hide_options(stamp, offered, ecn), value)
         });
         let options = OptionSet {
             mss: Some(self.announced_segment(tuple)),
@@ -204,9 +225,10 @@ impl Stack {
             destination_port: tuple.remote_port,
             seq: cookie::make(&self.shared.secrets, tuple, segment.seq, mss, now),
             ack: segment.seq + 1,
-            flags: Flags::SYN.with(Flags::ACK),
+            flags: Flags::SYN.with(Flags::ACK).with(if ecn { Flags::ECE } else { Flags(0) }),
             window: u16::try_from(window).unwrap_or(u16::MAX),
         };
+        self.cookie_sent_at.set(now);
         self.shared.counters.cookies_sent += 1;
         self.reply(fields, options, incoming);
     }
@@ -220,10 +242,14 @@ impl Stack {
         (ack, full): (SeqNumber, bool),
         incoming: &Incoming<'_>,
     ) -> bool {
-        let counters = &mut self.shared.counters;
-        if counters.cookies_sent == 0 || segment.flags.has(Flags::SYN) {
+        // Where none is under way there is none to be guessed (tcp_synq_no_recent_overflow).
+        let sent_at = self.cookie_sent_at.get();
+        if sent_at.is_none_or(|at| now.since(at) >= cookie::LONGEST_LIFE)
+            || segment.flags.has(Flags::SYN)
+        {
             return false;
         }
+        let counters = &mut self.shared.counters;
         let irs = segment.seq - 1;
         let Some(mss) = cookie::check(&self.shared.secrets, tuple, irs, ack - 1, now) else {
             counters.cookies_bad += 1;
@@ -236,10 +262,10 @@ impl Stack {
         }
         counters.cookies_good += 1;
         let stamps = segment.options.timestamps;
-        let (mut offered, _) = cookie::find_options(stamps.map(|(_, echo)| echo), stamps);
+        let (mut offered, ecn) = cookie::find_options(stamps.map(|(_, echo)| echo), stamps);
         offered.mss = Some(mss);
         self.assume_way_back(now, incoming);
-        self.open_from_cookie(now, tuple, segment, &offered, ack - 1);
+        self.open_from_cookie(now, tuple, segment, (&offered, ecn), ack - 1);
         true
     }
 
@@ -322,6 +348,11 @@ impl Stack {
         self.settle(place);
         Ok(())
     }
+}
+
+/// RFC 3168 §6.1.1: both bits in a SYN.
+pub(super) fn asks_for_ecn(syn: &Segment<'_>) -> bool {
+    syn.flags.has(Flags::ECE.with(Flags::CWR))
 }
 
 /// What an error says that it is about.

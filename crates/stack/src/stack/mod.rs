@@ -40,6 +40,7 @@ use crate::requests::Requests;
 use crate::secrets::Secrets;
 use crate::timer::Wheel;
 use crate::udp::table::Sockets;
+use crate::units::MaybeInstant;
 
 /// TCP over one device.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub struct Stack {
     shared: Context,
     /// Ports tried so far, for the next active open (RFC 6056 §3.3.3).
     next_port: u32,
+    /// When a SYN was answered with a cookie last.
+    cookie_sent_at: MaybeInstant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +107,7 @@ impl Stack {
             news: Queue::new(),
             changes: VecDeque::new(),
             next_port: 0,
+            cookie_sent_at: MaybeInstant::default(),
             shared: Context {
                 now: Instant::ZERO,
                 device,

@@ -5,6 +5,7 @@ use uncork_wire::SeqNumber;
 use uncork_wire::tcp::{Flags, OptionSet};
 
 use super::Stack;
+use super::arrive::asks_for_ecn;
 use crate::connection::arrival::Segment;
 use crate::connection::receive::window::shift_for;
 use crate::connection::{Cause, Connection, Owed, Path, SocketOption};
@@ -53,8 +54,7 @@ impl Stack {
         let cx = self.shared.at(now);
         connection.listener = Some(listener);
         connection.take_syn(cx, segment);
-        // RFC 3168 §6.1.1: both bits ask for ECN.
-        connection.peer.ecn = segment.flags.has(Flags::ECE.with(Flags::CWR));
+        connection.peer.ecn = asks_for_ecn(segment);
         connection.change_state(Cause::PassiveOpen);
         connection.owed.add(Owed::SYN_ACK);
         self.settle(place);
@@ -67,7 +67,7 @@ impl Stack {
         now: Instant,
         tuple: &Tuple,
         segment: &Segment<'_>,
-        offered: &OptionSet,
+        (offered, ecn): (&OptionSet, bool),
         iss: SeqNumber,
     ) {
         let Some(listener) = self.listeners.find(tuple.local(), self.hash_of(tuple)) else {
@@ -78,7 +78,7 @@ impl Stack {
         let syn = Segment {
             seq: segment.seq - 1,
             ack: None,
-            flags: Flags::SYN,
+            flags: Flags::SYN.with(if ecn { Flags::ECE.with(Flags::CWR) } else { Flags(0) }),
             window: segment.window,
             options: offered,
             data: &[],

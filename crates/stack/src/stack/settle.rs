@@ -33,23 +33,31 @@ impl Stack {
     pub(super) fn settle_other(&mut self, place: u32) {
         self.settle_with_listener(place);
         let Some(connection) = self.connections.get_mut(place) else { return };
-        if connection.is_gone() {
-            self.remove(place);
-        } else {
+        if !connection.is_gone() {
             let early = settle_open(connection, place, &mut self.news, &mut self.ready);
             self.enter_timers(place, early);
+        }
+        self.settle_over(place);
+    }
+
+    /// One that is over needs its ends no more, nor its place if its user has given back its name.
+    fn settle_over(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_quietly(place) else { return };
+        if connection.is_gone() {
+            self.remove(place);
+        } else if connection.is_over() {
+            self.free_ends(place);
         }
     }
 
     /// The same after a frame has left: it has no news, and is where it belongs in the queue.
     pub(super) fn settle_sent(&mut self, place: u32) {
         let Some(connection) = self.connections.get_quietly(place) else { return };
-        if connection.is_gone() {
-            self.remove(place);
-        } else {
-            let early = connection.timers.take_early();
-            self.enter_timers(place, early);
+        if connection.state == State::Closed {
+            return self.settle_over(place);
         }
+        let early = connection.timers.take_early();
+        self.enter_timers(place, early);
     }
 
     /// A connection that came to a listener: is its handshake over, one way or the other?
@@ -82,13 +90,26 @@ impl Stack {
 
     #[cold]
     fn remove(&mut self, place: u32) {
+        self.free_ends(place);
         self.wheel.cancel(&mut self.connections, place);
         let Some(mut connection) = self.connections.remove(place) else { return };
         self.waiting -= u32::from(connection.device.is_waiting());
-        let hash = connection.tuple.hash(self.shared.secrets.table);
-        self.demux.remove(hash, place);
         connection.sender.release(&mut self.shared.pool);
         connection.receiver.release(&mut self.shared.pool);
+        if self.interface.shared {
+            self.changes.push_back(Change::Left { place });
+        }
+    }
+
+    /// Another connection may have its ends, whoever still has a name for this one (Linux: tcp_done, inet_unhash).
+    #[cold]
+    fn free_ends(&mut self, place: u32) {
+        let Some(connection) = self.connections.get_mut(place) else { return };
+        if std::mem::replace(&mut connection.has_no_ends, true) {
+            return;
+        }
+        let hash = connection.tuple.hash(self.shared.secrets.table);
+        self.demux.remove(hash, place);
         if self.interface.shared {
             self.changes.push_back(Change::Went { place });
         }

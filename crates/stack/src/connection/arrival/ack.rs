@@ -13,7 +13,7 @@ use crate::connection::congestion::Round;
 use crate::connection::recovery::rack::DUPLICATE_THRESHOLD;
 use crate::connection::recovery::{Delivered, Evidence, Phase};
 use crate::connection::timers::{LossTimer, Timer};
-use crate::connection::{Cause, Connection, State};
+use crate::connection::{Cause, Connection, Owed, State};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
@@ -97,18 +97,19 @@ impl Connection {
         self.sender.max_window = self.sender.window;
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
+        let echo = segment.options.timestamps.map(|(_, echo)| echo);
         if self.passes_over(segment) {
             self.note_timestamp(cx, segment);
-            self.pass_over(cx);
+            self.pass_over(cx, echo);
             return Err(Outcome::Done);
         }
-        self.end_handshake(cx);
+        self.end_handshake(cx, echo);
         Ok(())
     }
 
     /// It has come, and its window is known.
-    pub(in crate::connection) fn end_handshake(&mut self, cx: &mut Context) {
-        self.note_handshake_round_trip(cx);
+    pub(in crate::connection) fn end_handshake(&mut self, cx: &mut Context, echo: Option<u32>) {
+        self.note_handshake_round_trip(cx, echo);
         self.sender.una = self.sender.iss + 1;
         self.resize_segment();
         self.become_established(cx);
@@ -222,8 +223,12 @@ impl Connection {
         // tcp_push has it as an argument, and sockets remember nothing but TCP_CORK).
         self.sender.more = false;
         self.sender.acknowledge(ack, &mut cx.pool);
+        if self.sender.flight.is_empty() {
+            // There is no tail any more, and what is sent next is not sent for it.
+            self.owed.clear(Owed::TAIL_PROBE);
+        }
         self.recovery.timeouts = 0;
-        self.recovery.silent_since.clear();
+        self.recovery.stuck_since.clear();
     }
 
     /// RFC 6298 §3 and RFC 7323 §4: what was sent once gives an exact measurement; a timestamp one
@@ -236,13 +241,17 @@ impl Connection {
                 self.rtt.note_shortest(Micros::between(newest, now));
             }
             self.rtt.backoff = 0;
-        } else if let Some(echo) = news.echo.filter(|&echo| news.progress && echo != 0) {
-            let millis = self.peer.stamp(now).wrapping_sub(echo);
-            if millis.cast_signed() >= 0 {
-                self.rtt.sample(Micros::from_millis(millis.max(1)));
-                self.rtt.backoff = 0;
-            }
+        } else if let Some(took) = self.echoed(news.echo.filter(|_| news.progress), now) {
+            self.rtt.sample(took);
+            self.rtt.backoff = 0;
         }
+    }
+
+    /// How long ago a timestamp was sent that is echoed.
+    pub(super) fn echoed(&self, echo: Option<u32>, now: Instant) -> Option<Micros> {
+        let echo = echo.filter(|&echo| self.peer.stamps && echo != 0)?;
+        let millis = self.peer.stamp(now).wrapping_sub(echo);
+        (millis.cast_signed() >= 0).then(|| Micros::from_millis(millis.max(1)))
     }
 
     fn watch_slow_start(&mut self, cx: &Context, news: &News) {
@@ -263,9 +272,15 @@ impl Connection {
             let before = self.recovery.phase;
             self.recovery.enter_reduced(self.sender.nxt, &mut self.congestion);
             if before != self.recovery.phase {
-                self.peer.owes_cwr = true;
+                self.owe_cwr();
             }
         }
+    }
+
+    /// The window was cut, for a mark, a loss or a timeout: the peer is told with the next new data, and marks that he
+    /// has told of until then are answered by that (RFC 3168 §6.1.2).
+    pub(in crate::connection) fn owe_cwr(&mut self) {
+        self.peer.owes_cwr = self.peer.ecn;
     }
 
     /// Acts on it: phases, what is lost, window, rate, timers.
@@ -402,6 +417,7 @@ impl Connection {
         // The probe has repaired a loss that would have been noticed otherwise: it counts as one.
         let next = self.sender.nxt;
         if matches!(self.recovery.phase, Phase::Open | Phase::Disorder) {
+            self.owe_cwr();
             self.recovery.enter_reduced(next, &mut self.congestion);
             self.congestion.window = self.congestion.threshold.min(self.congestion.window);
             self.recovery.phase = Phase::Open;
@@ -412,6 +428,9 @@ impl Connection {
     pub(crate) fn begin_recovery(&mut self, cx: &mut Context) {
         cx.counters.recoveries += 1;
         let space = (self.sender.una, self.sender.nxt);
+        if self.recovery.phase != Phase::Reduced {
+            self.owe_cwr();
+        }
         self.recovery.enter(space, &mut self.congestion);
         let in_flight = self.in_flight();
         self.recovery.reduce_window(&mut self.congestion, in_flight, 0, false);

@@ -11,6 +11,7 @@ use crate::context::Context;
 impl Connection {
     pub(super) fn check(&mut self, cx: &mut Context, segment: &Segment<'_>) -> Result<(), Outcome> {
         if self.state == State::SynReceived && self.repeats_syn(segment) {
+            self.recovery.answered_again = true;
             self.owed.add(Owed::SYN_ACK);
             return Err(Outcome::Done);
         }
@@ -55,16 +56,17 @@ impl Connection {
     }
 
     /// A SYN that can only be a new connection's: its numbers or its timestamps are later than
-    /// everything that the old one had (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
+    /// everything that the old one had, and neither is earlier (RFC 9293 §3.10.7.4 for TIME-WAIT, RFC 6191 §2).
     fn begins_anew(&self, cx: &Context, segment: &Segment<'_>) -> bool {
         let plain = segment.flags.has(Flags::SYN)
             && !segment.flags.has(Flags::RST)
             && segment.ack.is_none();
-        let later_stamp = self.peer.stamps
-            && segment.options.timestamps.is_some_and(|(value, _)| {
-                value != self.peer.recent && !self.peer.is_old_stamp(value, cx.now)
-            });
-        plain && (segment.seq.after(self.receiver.nxt) || later_stamp)
+        let stamp = segment.options.timestamps.filter(|_| self.peer.stamps);
+        let (is_old, is_later) = stamp.map_or((false, false), |(value, _)| {
+            let is_old = self.peer.is_old_stamp(value, cx.now);
+            (is_old, !is_old && value != self.peer.recent)
+        });
+        plain && !is_old && (segment.seq.after(self.receiver.nxt) || is_later)
     }
 
     /// PAWS (RFC 7323 §5.3). A reset is not held against its clock (§5.2).
@@ -91,6 +93,9 @@ impl Connection {
             return Ok(());
         }
         if segment.flags.has(Flags::RST) {
+            if self.resets_before_its_fin(segment) {
+                self.take_reset(cx, segment);
+            }
             return Err(Outcome::Done);
         }
         if segment.flags.has(Flags::SYN) {
@@ -109,7 +114,7 @@ impl Connection {
     /// one that is elsewhere in the window is answered with an ACK, to which a peer that has really
     /// reset answers with one that does.
     fn take_reset(&mut self, cx: &mut Context, segment: &Segment<'_>) {
-        if segment.seq != self.receiver.nxt {
+        if segment.seq != self.receiver.nxt && !self.resets_before_its_fin(segment) {
             self.challenge(cx);
             return;
         }
@@ -123,8 +128,13 @@ impl Connection {
         self.finish(Cause::ResetReceived, error, cx);
     }
 
+    /// Darwin says RST with the number of the FIN that it has sent before (tcp_reset_check).
+    fn resets_before_its_fin(&self, segment: &Segment<'_>) -> bool {
+        self.state.peer_has_ended() && segment.seq == self.receiver.nxt - 1
+    }
+
     /// An ACK that asks the peer to prove that he meant it (RFC 5961).
-    pub(super) fn challenge(&mut self, cx: &mut Context) {
+    pub(crate) fn challenge(&mut self, cx: &mut Context) {
         if self.may_answer(cx) {
             cx.counters.challenge_acks += 1;
             self.ack.demand();

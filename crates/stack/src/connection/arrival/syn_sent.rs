@@ -46,7 +46,7 @@ impl Connection {
             return Ok(());
         };
         let repeated = self.recovery.timeouts > 0;
-        self.note_handshake_round_trip(cx);
+        self.note_handshake_round_trip(cx, segment.options.timestamps.map(|(_, echo)| echo));
         self.acknowledge_syn_data(cx, ack);
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
@@ -110,20 +110,33 @@ impl Connection {
         self.counts.last_heard = cx.now;
     }
 
-    /// Karn: only if the SYN was sent once.
-    pub(super) fn note_handshake_round_trip(&mut self, cx: &Context) {
-        if let Some(round_trip) = self.deferral.round_trip() {
+    /// What an answer to a SYN has taken, if that is the first to it. Karn: only if it was sent once, or what the peer echoes tells
+    /// which one he answers (RFC 7323 §4).
+    pub(in crate::connection) fn handshake_round_trip(
+        &self,
+        cx: &Context,
+        echo: Option<u32>,
+    ) -> Option<Micros> {
+        if self.deferral.is_acknowledged() {
+            return self.deferral.round_trip();
+        }
+        let is_ambiguous = self.recovery.timeouts > 0 || self.recovery.answered_again;
+        let alone = || Some(Micros::between(self.recovery.progress_at, cx.now));
+        if is_ambiguous { self.echoed(echo, cx.now) } else { alone() }
+    }
+
+    pub(super) fn note_handshake_round_trip(&mut self, cx: &Context, echo: Option<u32>) {
+        if let Some(round_trip) = self.handshake_round_trip(cx, echo) {
             self.rtt.sample(round_trip);
-        } else if self.recovery.timeouts == 0 {
-            self.rtt.sample(Micros::between(self.recovery.progress_at, cx.now));
-        } else if self.recovery.timeouts > 1 {
+        }
+        if self.recovery.timeouts > 1 {
             // RFC 5681 §3.1: after a lost SYN the first window is one segment; after a single one, with a
             // first timeout of a second only, Linux does not believe it (tcp_init_transfer).
             self.congestion.window = 1;
         }
         self.rtt.backoff = 0;
         self.recovery.timeouts = 0;
-        self.recovery.silent_since.clear();
+        self.recovery.stuck_since.clear();
     }
 
     /// The handshake is over for this side.

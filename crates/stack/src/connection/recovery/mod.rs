@@ -82,8 +82,11 @@ pub(crate) struct Recovery {
     pub(crate) timeouts: u8,
     /// When the latest progress was made, or the first segment sent: the timeout counts from there.
     pub(crate) progress_at: Instant,
-    /// When the first of a row of timeouts fired (RFC 9293 §3.8.3 counts from there).
-    pub(crate) silent_since: MaybeInstant,
+    /// Since when nothing gets on: behind timeouts since the last progress (RFC 9293 §3.8.3 counts from there), and where the
+    /// window is shut since that was found for the first time (icsk_probes_tstamp).
+    pub(crate) stuck_since: MaybeInstant,
+    /// The SYN-ACK was sent again because the SYN was.
+    pub(crate) answered_again: bool,
 }
 
 impl Recovery {

@@ -26,6 +26,11 @@ impl Bounds {
         self.least.min(self.most).min(INITIAL_RTO)
     }
 
+    /// Nor any longer.
+    pub(crate) fn most(self) -> Micros {
+        self.most
+    }
+
     pub(crate) fn new(least: Duration, most: Duration) -> Self {
         Self { least: Micros::from_duration(least), most: Micros::from_duration(most) }
     }

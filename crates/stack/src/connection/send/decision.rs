@@ -84,7 +84,8 @@ impl Connection {
             Ok(plan) => return Ok(Action::Data(plan)),
             Err(blocked) => blocked,
         };
-        if self.ack.is_demanded() && self.state.is_synchronised() {
+        // In SYN-RECEIVED for what is not acceptable (RFC 9293 §3.10.7.4, first and fourth step).
+        if self.ack.is_demanded() && self.state.has_peer() {
             return Ok(Action::Ack);
         }
         Err(blocked)
@@ -110,14 +111,14 @@ impl Connection {
         match (lost, tries_new) {
             (Some(_), Some(true)) if unsent == 0 => Err(Blocked::Application),
             (None, _) | (Some(_), Some(true)) => self.plan_new(cx, unsent, &limits),
-            (Some(record), None) => Ok(self.plan_again(record, &limits)),
+            (Some(record), None) => self.plan_again(record, &limits),
             // F-RTO; what cannot be tried is not waited for (RFC 5682 §3.1, step 2.b).
             (Some(record), Some(false)) => {
                 if unsent == 0 {
-                    return Ok(self.plan_again(record, &limits));
+                    return self.plan_again(record, &limits);
                 }
                 let new = self.plan_new(cx, unsent, &limits);
-                new.or_else(|_| Ok(self.plan_again(record, &limits)))
+                new.or_else(|_| self.plan_again(record, &limits))
             }
         }
     }
@@ -184,23 +185,35 @@ impl Connection {
         self.device.limit(&self.pacer, cx.config.small_queue_bytes, frame_bytes)
     }
 
-    /// What is lost goes out again, as far as it fits.
-    fn plan_again(&self, record: &crate::connection::Record, limits: &Limits) -> DataPlan {
+    /// What is lost goes out again, as far as it fits. A window that has shrunk is waited for (RFC 9293 §3.8.6), but by what is
+    /// first: its answers tell of the window (tcp_retransmit_skb).
+    fn plan_again(
+        &self,
+        record: &crate::connection::Record,
+        limits: &Limits,
+    ) -> Result<DataPlan, Blocked> {
         let fin = self.sender.fin_sent && record.end.after(self.sender.end);
         let octets = record.len() - u32::from(fin);
-        if u32::from(record.segments) <= limits.segments {
-            return DataPlan {
+        let room = self.sender.window_room_from(record.seq);
+        let least = u32::from(record.seq == self.sender.una);
+        let fits = if octets <= room { u32::MAX } else { (room / limits.mss).max(least) };
+        let segments = limits.segments.min(fits);
+        if segments == 0 {
+            return Err(Blocked::Window);
+        }
+        if u32::from(record.segments) <= segments {
+            return Ok(DataPlan {
                 seq: record.seq,
                 bytes: octets,
                 segments: record.segments,
                 fin,
                 again: true,
-            };
+            });
         }
+        let bytes = octets.min(segments * limits.mss);
         #[expect(clippy::cast_possible_truncation, reason = "fewer than the record has")]
-        let segments = limits.segments as u16;
-        let bytes = octets.min(limits.segments * limits.mss);
-        DataPlan { seq: record.seq, bytes, segments, fin: false, again: true }
+        let segments = segments as u16;
+        Ok(DataPlan { seq: record.seq, bytes, segments, fin: false, again: true })
     }
 
     fn plan_new(&self, cx: &Context, unsent: u32, limits: &Limits) -> Result<DataPlan, Blocked> {

@@ -287,6 +287,8 @@ impl Connection {
         let sender = &mut self.sender;
         if sender.flight.is_empty() {
             self.recovery.progress_at = cx.now;
+            // The window is open, if it was shut.
+            self.recovery.stuck_since.clear();
         }
         let times = (cx.now, self.recovery.progress_at);
         sender.flight.push((plan.seq, end), plan.segments, times, &mut cx.pool);

@@ -77,6 +77,14 @@ impl Sender {
         }
     }
 
+    /// Begins at another number, before anything was sent or given.
+    pub(crate) fn renumber(&mut self, iss: SeqNumber) {
+        debug_assert!(self.nxt == self.iss && self.buffer.len() == 0, "it has begun");
+        let first = iss + 1;
+        (self.iss, self.una, self.nxt, self.small_end) = (iss, iss, iss, iss);
+        (self.end, self.pushed, self.whole) = (first, first, first);
+    }
+
     /// Nothing that was given until now is held back.
     pub(crate) fn hurry(&mut self) {
         (self.whole, self.hurried) = (self.end, true);
@@ -177,7 +185,12 @@ impl Sender {
 
     /// What the peer's window has left for what was not sent, in octets.
     pub(crate) fn window_room(&self) -> u32 {
-        u32::try_from((self.buffer_start() + self.window) - self.nxt).unwrap_or(0)
+        self.window_room_from(self.nxt)
+    }
+
+    /// And for what begins at `seq`.
+    pub(crate) fn window_room_from(&self, seq: SeqNumber) -> u32 {
+        u32::try_from((self.buffer_start() + self.window) - seq).unwrap_or(0)
     }
 
     /// Whether the FIN was acknowledged.
