@@ -112,7 +112,8 @@ pub struct Info {
     /// Shifts of the peer's windows and of ours (tcpi_snd_wscale, tcpi_rcv_wscale).
     #[serde(default)]
     pub window_scales: (u8, u8),
-    /// Octets that the user has read in the best round trip (tcpi_rcv_space).
+    /// Octets that the user has read in the best round trip, and in the beginning what a peer's first window may be
+    /// (tcpi_rcv_space).
     pub receive_space_bytes: u32,
     /// Time since an acceptable segment came (tcpi_last_ack_recv).
     pub since_heard: Duration,
@@ -193,7 +194,7 @@ impl Connection {
             all_timeouts: (self.counts.timeouts, self.counts.timeout_recoveries),
             delivery_rate: self.pacer.through(),
             window_scales: (self.peer.send_shift, self.peer.receive_shift),
-            receive_space_bytes: self.receiver.tuning.best_bytes(),
+            receive_space_bytes: self.receive_space_bytes(),
             since_heard: cx.now.since(self.counts.last_heard),
             busy,
             window_limited,
@@ -205,5 +206,11 @@ impl Connection {
             deferred: self.fast.has(Fast::DEFERRED),
             extensions: (self.peer.stamps, self.peer.sacks, self.peer.scales, self.peer.ecn),
         }
+    }
+    /// What Linux begins with (tcp_init_buffer_space).
+    fn receive_space_bytes(&self) -> u32 {
+        const INITIAL_SEGMENTS: u32 = 10;
+        let first = INITIAL_SEGMENTS * self.announced_segment_bytes();
+        self.receiver.tuning.best_bytes().max(first.min(self.receiver.limit))
     }
 }
