@@ -143,6 +143,9 @@ unsafe fn begin(
     if aliases::are_standard(&others) {
         return kernels("it is standard input, output or error (dup)");
     }
+    if aliases::has_stream(fd, &others) {
+        return kernels(aliases::STDIO);
+    }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };
     let remote = name::read(bytes).ok()?;

@@ -31,6 +31,7 @@ use uncork_sockets::{Held, Sockets};
 
 use crate::{POSIX, linux, table};
 
+pub(crate) use aliases::STDIO;
 pub(crate) use calls::*;
 pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};
