@@ -17,6 +17,7 @@ mod host;
 mod many;
 mod outside;
 pub(crate) mod places;
+mod signals;
 mod transfer;
 
 use core::cell::Cell;
