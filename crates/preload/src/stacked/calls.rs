@@ -473,6 +473,10 @@ pub(crate) unsafe fn option(
         let error = if faults::is_nowhere(len) { Errno::EFAULT } else { Errno::EINVAL };
         return Some(fail(error) as c_int);
     }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
+        // The kernel's number of the socket behind it, which is the connection's alone from now on.
+        return SOCKETS.give_its_own(fd).err().map(|error| fail(error) as c_int);
+    }
     let answer = match SOCKETS.option(fd, level, name) {
         Ok(None) if (level, name) == (libc::SOL_TCP, libc::TCP_INFO) => listener_info(fd)?,
         Ok(answer) => answer?,
