@@ -54,6 +54,8 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
 
 fn slow_peers_get_all(alone: &Alone) -> Result<()> {
     let hosts = alone.hosts("parting")?;
+    // What an instance has been given it sends by itself (instances.rs).
+    hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let file = scratch.file("data", OCTETS)?;
     for how in ["exit", "_exit", "exec", "killed", "handled"] {

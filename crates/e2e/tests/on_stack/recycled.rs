@@ -32,6 +32,8 @@ fn who_comes_while_workers_end_and_begin_is_answered_and_a_socket_is_made_ahead(
 
 fn are_answered(alone: &Alone) -> Result<()> {
     let hosts = alone.hosts("recycled")?;
+    // Processes on an instance have no sockets of their own.
+    hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
     command.arg(artifact::source("py/recycled.py")).args([PORT.to_string(), EACH.to_string()]);
