@@ -363,13 +363,12 @@ static void *shoots_early(void *thread)
     return NULL;
 }
 
-/* Signals that come when a call has just begun. */
-static void early_signals(void)
+/* Shoots so often at who calls recv(2), and gives how many calls were interrupted. */
+static int shot_at(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGUSR1, &action, NULL);
     int fd = near_accepted(0), interrupted = 0;
     pthread_t shooter;
+    lost = 0;
     pthread_create(&shooter, NULL, shoots_early, (void *)pthread_self());
     for (int shot = 0; shot < SHOTS; shot++) {
         atomic_store(&enters, 1);
@@ -379,10 +378,22 @@ static void early_signals(void)
             ;
     }
     pthread_join(shooter, NULL);
+    close(fd);
+    return interrupted;
+}
+
+/* Signals that come when a call has just begun. On a busy machine who was shot at may come back too late to tell that from a signal
+ * that was forgotten, so it is tried again: one that is forgotten is so each time. */
+static void early_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    int interrupted = shot_at();
+    for (int tries = 1; lost > SHOTS / 40 && interrupted == SHOTS && tries < 5; tries++)
+        interrupted = shot_at();
     if (lost > SHOTS / 40)
         printf("signals of %d that were forgotten: %d\n", SHOTS, lost);
     printf("signals as a call begins: all interrupt %s\n", yes(interrupted == SHOTS));
-    close(fd);
 }
 
 static void cancelled(void)
