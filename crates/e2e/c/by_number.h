@@ -58,6 +58,8 @@ UNUSED static int by_number_pselect(int count, fd_set *in, fd_set *out, fd_set *
 #define ppoll(...) by_number_ppoll(__VA_ARGS__)
 #define epoll_pwait(...) by_number_epoll_pwait(__VA_ARGS__)
 #define pselect(...) by_number_pselect(__VA_ARGS__)
+#define epoll_pwait2(...) (int)syscall(SYS_epoll_pwait2, __VA_ARGS__, 8L)
+#define splice(...) syscall(SYS_splice, __VA_ARGS__)
 #define read(...) syscall(SYS_read, __VA_ARGS__)
 #define write(...) syscall(SYS_write, __VA_ARGS__)
 #define readv(...) syscall(SYS_readv, __VA_ARGS__)

@@ -172,6 +172,8 @@ static const char *obey(const char *line)
         return takes(at, (size_t)number);
     if (!strcmp(what, "end"))
         return ends(at, number ? (int)number : LIMIT_MS);
+    if (!strcmp(what, "urgent"))
+        return send(fd, "u", 1, MSG_OOB | MSG_NOSIGNAL) < 0 ? answer_errno() : "ok";
     if (!strcmp(what, "shut"))
         return shutdown(fd, (int)number) ? answer_errno() : "ok";
     if (!strcmp(what, "reset"))

@@ -271,6 +271,123 @@ static void file_by_edges(int fd, int at)
     close(set);
 }
 
+enum { MUCH = 1 << 20 };
+
+/* All that the other host has sent, by way of a pipe. */
+static void splices_much(int fd, int at, const int through[2])
+{
+    static char got[MUCH], wanted[MUCH];
+    far_pattern(wanted, 0, MUCH);
+    far_ok(far("later 0 send %d %d", at, MUCH));
+    size_t have = 0;
+    ssize_t moved = 1;
+    while (have < MUCH && moved > 0) {
+        moved = splice(fd, NULL, through[1], NULL, MUCH - have, SPLICE_F_MOVE | SPLICE_F_MORE);
+        for (ssize_t left = moved; left > 0;) {
+            ssize_t taken = read(through[0], got + have, (size_t)left);
+            if (taken <= 0)
+                fail("read of the pipe");
+            have += (size_t)taken;
+            left -= taken;
+        }
+    }
+    printf("splice of much: %zu, %s\n", have, memcmp(got, wanted, MUCH) ? "wrong" : "right");
+}
+
+/* Until there is no more room, and then the rest. */
+static void splices_into_a_shut_window(int fd, int at, const int through[2], size_t sent)
+{
+    static char bytes[30000];
+    size_t begin = sent;
+    ssize_t moved;
+    set_nonblocking(fd, true);
+    do {
+        size_t length = sizeof bytes;
+        far_pattern(bytes, sent, length);
+        if (write(through[1], bytes, length) != (ssize_t)length)
+            fail("write to the pipe");
+        for (moved = 1; length > 0 && moved > 0; length -= (size_t)(moved > 0 ? moved : 0)) {
+            moved = splice(through[0], NULL, fd, NULL, length, SPLICE_F_MOVE);
+            sent += moved > 0 ? (size_t)moved : 0;
+        }
+    } while (moved > 0);
+    printf("splice into a shut window: %s, some had room %s", result(moved), yes(sent > begin));
+    printf(", there %s", far("take %d %zu", at, sent - begin));
+    /* What is left in the pipe goes when there is room. */
+    int left = 0;
+    ioctl(through[0], FIONREAD, &left);
+    size_t rest = (size_t)left;
+    while (left > 0 && poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 5000) == 1) {
+        moved = splice(through[0], NULL, fd, NULL, (size_t)left, 0);
+        left -= moved > 0 ? (int)moved : 0;
+    }
+    printf(", left %d, there %s\n", left, far("take %d %zu", at, rest));
+    set_nonblocking(fd, false);
+}
+
+/* Between a connection and pipes. It is the kernel's from the first of these on. */
+static void splices(int fd, int at)
+{
+    int in[2], out[2];
+    char bytes[16] = "";
+    static char pattern[30000], filler[65536];
+    pipe(in);
+    pipe(out);
+    set_nonblocking(fd, true);
+    printf("splice, nothing there: %s", result(splice(fd, NULL, in[1], NULL, 8, 0)));
+    printf(", nor in the pipe %s", result(splice(out[0], NULL, fd, NULL, 8, SPLICE_F_NONBLOCK)));
+    set_nonblocking(fd, false);
+    double begun = now_ms();
+    far_ok(far("later 40 put %d abcdef", at));
+    printf(", waited for %s", result(splice(fd, NULL, in[1], NULL, 4, SPLICE_F_MOVE)));
+    printf(" %s", yes(now_ms() - begun > 20));
+    printf(", the rest %s", result(splice(fd, NULL, in[1], NULL, 100, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)));
+    printf(", %s", result(read(in[0], bytes, sizeof bytes)));
+    printf(" %.6s", bytes);
+    printf(", none %s\n", result(splice(fd, NULL, in[1], NULL, 0, 0)));
+    printf("splice from a place: %s", result(splice(fd, &(off_t){0}, in[1], NULL, 1, 0)));
+    printf(", to a place %s", result(splice(out[0], NULL, fd, &(off_t){0}, 1, 0)));
+    printf(", from itself to itself %s", result(splice(fd, NULL, fd, NULL, 1, 0)));
+    printf(", from nothing %s", result(splice(999, NULL, fd, NULL, 1, 0)));
+    printf(", to nothing %s", result(splice(fd, NULL, 999, NULL, 1, 0)));
+    printf(", unknown flags %s\n", result(splice(out[0], NULL, fd, NULL, 1, 0x40)));
+    /* A pipe that is full. */
+    set_nonblocking(in[1], true);
+    while (write(in[1], filler, sizeof filler) > 0)
+        ;
+    far_ok(far("put %d ghi", at));
+    poll(&(struct pollfd){fd, POLLIN, 0}, 1, 1000);
+    printf("splice into a full pipe: %s", result(splice(fd, NULL, in[1], NULL, 8, SPLICE_F_NONBLOCK)));
+    set_nonblocking(in[0], true);
+    while (read(in[0], filler, sizeof filler) > 0)
+        ;
+    set_nonblocking(in[0], false);
+    set_nonblocking(in[1], false);
+    printf(", then %s", result(splice(fd, NULL, in[1], NULL, 8, 0)));
+    printf(", %s", result(read(in[0], bytes, sizeof bytes)));
+    printf(" %.3s\n", bytes);
+    splices_much(fd, at, in);
+    /* The other way, in two pieces, of which the first is held back. */
+    far_pattern(pattern, 0, sizeof pattern);
+    write(out[1], pattern, sizeof pattern);
+    printf("splice to it: %s", result(splice(out[0], NULL, fd, NULL, 10001, SPLICE_F_MORE)));
+    printf(", more than there is %s", result(splice(out[0], NULL, fd, NULL, 100000, SPLICE_F_MOVE)));
+    printf(", there %s\n", far("take %d %zu", at, sizeof pattern));
+    splices_into_a_shut_window(fd, at, out, sizeof pattern);
+    close(out[1]);
+    printf("splice of the end of a pipe: %s", result(splice(out[0], NULL, fd, NULL, 10, 0)));
+    far_ok(far("put %d j", at));
+    far_ok(far("shut %d 1", at));
+    sleep_ms(20);
+    printf(", the last %s", result(splice(fd, NULL, in[1], NULL, 10, SPLICE_F_MORE)));
+    printf(", of its end %s", result(splice(fd, NULL, in[1], NULL, 10, 0)));
+    printf(" %s", result(splice(fd, NULL, in[1], NULL, 10, SPLICE_F_NONBLOCK)));
+    printf(", write %s\n", result(write(fd, "x", 1)));
+    close(out[0]);
+    close(in[0]);
+    close(in[1]);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -291,6 +408,9 @@ int main(int count, char **arguments)
         close(fd);
         fd = pair(at + 6);
         file_by_edges(fd, at + 6);
+        close(fd);
+        fd = pair(at + 8);
+        splices(fd, at + 8);
         close(fd);
     }
     return 0;

@@ -177,6 +177,83 @@ static void left(int fd, int at)
     printf("\n");
 }
 
+static uint64_t cookie(int fd)
+{
+    uint64_t value = 0;
+    socklen_t length = sizeof value;
+    if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &value, &length))
+        fail("SO_COOKIE");
+    return value;
+}
+
+/* Each has a number of its own, and keeps it. */
+static void cookies(int (*pair)(int))
+{
+    int one = pair(10), other = pair(11), copy = dup(one);
+    uint64_t first = cookie(one);
+    printf("SO_COOKIE: some %s, another %s", yes(first), yes(cookie(other) != first));
+    printf(", it stays %s, its copy has it %s", yes(cookie(one) == first), yes(cookie(copy) == first));
+    printf(", no room %s", result(getsockopt(other, SOL_SOCKET, SO_COOKIE, &(int){0}, &(socklen_t){4})));
+    printf(", to set it %s", result(setsockopt(other, SOL_SOCKET, SO_COOKIE, &first, sizeof first)));
+    printf(", read %s", result(recv(copy, &(char){0}, 1, MSG_DONTWAIT)));
+    printf(", SO_PRIORITY %s", result(setsockopt(one, SOL_SOCKET, SO_PRIORITY, &(int){1}, 4)));
+    printf(", it stays %s %s\n", yes(cookie(one) == first), yes(cookie(copy) == first));
+    close(one);
+    close(copy);
+    close(other);
+}
+
+/* SK_MEMINFO_… of linux/sock_diag.h. */
+enum { UNREAD, RECEIVE_BUFFER, IN_DEVICE, SEND_BUFFER, AHEAD, QUEUED, OPTIONS, BACKLOG, DROPS, WORDS };
+
+static unsigned memory_of(int fd, int what)
+{
+    unsigned words[WORDS] = {0};
+    socklen_t length = sizeof words;
+    if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, words, &length) || length != sizeof words)
+        fail("SO_MEMINFO");
+    return words[what];
+}
+
+static bool is_buffer(int fd, int what, int option)
+{
+    unsigned bytes = 0;
+    getsockopt(fd, SOL_SOCKET, option, &bytes, &(socklen_t){4});
+    return bytes > 0 && memory_of(fd, what) == bytes;
+}
+
+/* How much is kept for a connection: as much as there is in its queues. */
+static void memory(int fd, int at)
+{
+    static char bytes[100000];
+    printf("SO_MEMINFO: unread %u, queued %u", memory_of(fd, UNREAD), memory_of(fd, QUEUED));
+    far_ok(far("send %d 10000", at));
+    for (int left = 0, tries = 0; left < 10000 && tries < 200; tries++) {
+        sleep_ms(5);
+        ioctl(fd, FIONREAD, &left);
+    }
+    printf(", something is unread %s", yes(memory_of(fd, UNREAD) >= 10000));
+    printf(", buffers %s", yes(is_buffer(fd, RECEIVE_BUFFER, SO_RCVBUF)));
+    printf(" %s", yes(is_buffer(fd, SEND_BUFFER, SO_SNDBUF)));
+    printf(", read %s", near_takes(fd, 0, 10000));
+    printf(", unread %u", memory_of(fd, UNREAD));
+    size_t sent = 0;
+    ssize_t taken;
+    set_nonblocking(fd, true);
+    while (far_pattern(bytes, sent, sizeof bytes), (taken = write(fd, bytes, sizeof bytes)) > 0)
+        sent += (size_t)taken;
+    printf(", something is queued %s", yes(memory_of(fd, QUEUED) > 10000));
+    far_ok(far("take %d %zu", at, sent));
+    for (int tries = 0; memory_of(fd, QUEUED) && tries < 200; tries++)
+        sleep_ms(5);
+    printf(", then %u", memory_of(fd, QUEUED));
+    printf(", dropped %u %u", memory_of(fd, BACKLOG), memory_of(fd, DROPS));
+    unsigned char cut[8];
+    socklen_t length = sizeof cut;
+    printf(", cut %s", result(getsockopt(fd, SOL_SOCKET, SO_MEMINFO, cut, &length)));
+    printf(" of %d\n", (int)length);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -192,6 +269,10 @@ int main(int count, char **arguments)
         close(fd);
         fd = pair(at);
         left(fd, at);
+        close(fd);
+        cookies(pair);
+        fd = pair(at);
+        memory(fd, at);
         close(fd);
     }
     return 0;

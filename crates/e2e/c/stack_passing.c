@@ -51,6 +51,70 @@ static void standard_streams(void)
     end("dprintf", fd);
 }
 
+/* Streams that are there before the connection is, on its descriptor or on duplicates of that. It is the kernel's, so it is not
+ * counted. */
+static void streams_before(void)
+{
+    for (int way = 0; way < 4; way++) {
+        struct sockaddr_storage name;
+        int port = atoi(far("listen 1 %s", far_address)), fd = far_socket(0), by = fd;
+        socklen_t length = far_name(&name, far_address, port);
+        FILE *in = NULL, *out = NULL;
+        switch (way) {
+        case 0: in = out = fdopen(fd, "r+"); break;
+        case 1: in = fdopen(dup(fd), "r"), out = fdopen(dup(fd), "w"); break;
+        case 2: by = dup(fd), in = out = fdopen(fd, "r+"); break;
+        case 3: in = fdopen(fd, "r"), out = fdopen(dup(fd), "w"), by = dup(fd); break;
+        }
+        printf("a stream, then connect, way %d: %s", way, result(connect(by, (struct sockaddr *)&name, length)));
+        far_ok(far("accept 0 1"));
+        printf(", put %d", fprintf(out, "%s", "hello"));
+        printf(" %s", result(fflush(out)));
+        far_ok(far("put 0 xyz"));
+        int first = fgetc(in), second = fgetc(in);
+        printf(", got %c%c", first, second);
+        printf(", write %s", result(write(by, "!", 1)));
+        fclose(in);
+        if (out != in)
+            fclose(out);
+        if (by != fd || way == 1)
+            close(by);
+        printf(", it has %s\n", far("end 0"));
+        far("close 0");
+        far("close 1");
+    }
+    /* One whose stream is gone by then has none. */
+    int fd = far_socket(0), copy = dup(fd);
+    fclose(fdopen(copy, "r"));
+    struct sockaddr_storage name;
+    int port = atoi(far("listen 1 %s", far_address));
+    socklen_t length = far_name(&name, far_address, port);
+    printf("a stream that is gone: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 0 1"));
+    far_count(port);
+    printf(", write %s", result(write(fd, "!", 1)));
+    close(fd);
+    printf(", it has %s\n", far("end 0"));
+    far("close 0");
+    far("close 1");
+}
+
+/* The usual way to have two streams on a connection. */
+static void streams_of_duplicates(void)
+{
+    int fd = near_accepted(0);
+    FILE *in = fdopen(fd, "r"), *out = fdopen(dup(fd), "w");
+    far_ok(far("put 0 xy"));
+    printf("two streams: got %c", fgetc(in));
+    printf("%c", fgetc(in));
+    printf(", put %d", fprintf(out, "%s", "hello"));
+    printf(" %s", result(fclose(out)));
+    printf(", then %s", result(write(fd, "!", 1)));
+    fclose(in);
+    printf(", it has %s\n", far("end 0"));
+    far("close 0");
+}
+
 static void started(void)
 {
     char *const arguments[] = {"sh", "-c", "printf spawned >&9", NULL};
@@ -188,6 +252,8 @@ int main(int count, char **arguments)
     /* It is this test's to send these. */
     alarm(far_patience = 0);
     standard_streams();
+    streams_before();
+    streams_of_duplicates();
     started();
     small_pieces();
     without_a_copy();

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static char said[64];
@@ -362,13 +363,12 @@ static void *shoots_early(void *thread)
     return NULL;
 }
 
-/* Signals that come when a call has just begun. */
-static void early_signals(void)
+/* Shoots so often at who calls recv(2), and gives how many calls were interrupted. */
+static int shot_at(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGUSR1, &action, NULL);
     int fd = near_accepted(0), interrupted = 0;
     pthread_t shooter;
+    lost = 0;
     pthread_create(&shooter, NULL, shoots_early, (void *)pthread_self());
     for (int shot = 0; shot < SHOTS; shot++) {
         atomic_store(&enters, 1);
@@ -378,10 +378,22 @@ static void early_signals(void)
             ;
     }
     pthread_join(shooter, NULL);
+    close(fd);
+    return interrupted;
+}
+
+/* Signals that come when a call has just begun. On a busy machine who was shot at may come back too late to tell that from a signal
+ * that was forgotten, so it is tried again: one that is forgotten is so each time. */
+static void early_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    int interrupted = shot_at();
+    for (int tries = 1; lost > SHOTS / 40 && interrupted == SHOTS && tries < 5; tries++)
+        interrupted = shot_at();
     if (lost > SHOTS / 40)
         printf("signals of %d that were forgotten: %d\n", SHOTS, lost);
     printf("signals as a call begins: all interrupt %s\n", yes(interrupted == SHOTS));
-    close(fd);
 }
 
 static void cancelled(void)
@@ -450,9 +462,55 @@ static void copies(void)
     printf(", from 100 on %s", result(close_range(100, ~0U, 0)));
     printf(", it has %s", far("end 0"));
     fd = near_accepted(0);
+    fcntl(fd, F_DUPFD, 500);
+    close(fd);
+    closefrom(100);
+    printf(", closefrom, it has %s", far("end 0"));
+    fd = near_accepted(0);
+    fcntl(fd, F_DUPFD, 500);
+    close(fd);
+    printf(", by its number %s", result(syscall(SYS_close_range, 100, ~0U, 0)));
+    printf(", it has %s", far("end 0"));
+    fd = near_accepted(0);
     write(fd, "alive", 5);
     close(fd);
     printf(", another %s\n", far("end 0"));
+}
+
+/* A process may ask itself for a descriptor, too: one more duplicate. */
+static void asked_for(void)
+{
+    char byte = '-';
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0), fd = near_accepted(0);
+    int copy = (int)syscall(SYS_pidfd_getfd, self, fd, 0);
+    far_ok(far("put 0 ab"));
+    printf("pidfd_getfd: read %s", result(read(copy, &byte, 1)));
+    printf(" %c, by the other %s", byte, result(read(fd, &byte, 1)));
+    printf(" %c, F_GETFD %d", byte, fcntl(copy, F_GETFD));
+    set_nonblocking(copy, true);
+    printf(", not blocking %s", result(read(fd, &byte, 1)));
+    close(fd);
+    printf(", write %s", result(write(copy, "x", 1)));
+    close(copy);
+    printf(", it has %s", far("end 0"));
+    far("close 0");
+    /* Before it is connected. */
+    struct sockaddr_storage name;
+    int port = atoi(far("listen 1 %s", far_address));
+    socklen_t length = far_name(&name, far_address, port);
+    fd = far_socket(0);
+    copy = (int)syscall(SYS_pidfd_getfd, self, fd, 0);
+    printf(", before: connect %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    far_ok(far("accept 0 1"));
+    far_count(port);
+    printf(", write %s", result(write(copy, "y", 1)));
+    close(copy);
+    close(fd);
+    printf(", it has %s", far("end 0"));
+    far("close 0");
+    far("close 1");
+    printf(", of what is not open %s\n", result(syscall(SYS_pidfd_getfd, self, 900, 0)));
+    close(self);
 }
 
 /* Two processes at one port: each takes what comes to it, and after one has gone the other takes all. */
@@ -550,17 +608,18 @@ static void masked_signals(void)
     for (int blocks = 0; blocks < 2; blocks++) {
         /* Blocked in the wait and not outside, or the other way round. */
         const sigset_t *inside = blocks ? &usr1 : &none, *outside = blocks ? &none : &usr1;
-        for (int way = 0; way < 2; way++) {
+        for (int way = 0; way < 3; way++) {
+            static const char *const names[] = {"ppoll", "epoll_pwait", "epoll_pwait2"};
             pthread_sigmask(SIG_SETMASK, outside, NULL);
             handled = 0;
             pthread_t thread;
             pthread_create(&thread, NULL, shoots_soon, (void *)pthread_self());
             struct timespec limit = {0, 60 * 1000 * 1000};
             errno = 0;
-            const char *ended = way ? result(epoll_pwait(set, &event, 1, 60, inside))
-                                    : result(ppoll(&(struct pollfd){fd, POLLIN, 0}, 1, &limit, inside));
-            printf("%s, the signal is blocked %s: %s", way ? "epoll_pwait" : "ppoll",
-                   blocks ? "inside" : "outside", ended);
+            int ended = way == 0   ? ppoll(&(struct pollfd){fd, POLLIN, 0}, 1, &limit, inside)
+                        : way == 1 ? epoll_pwait(set, &event, 1, 60, inside)
+                                   : epoll_pwait2(set, &event, 1, &limit, inside);
+            printf("%s, the signal is blocked %s: %s", names[way], blocks ? "inside" : "outside", result(ended));
             pthread_join(thread, NULL);
             printf(", handled %d\n", handled);
         }
@@ -612,6 +671,7 @@ int main(int count, char **arguments)
     masked_signals();
     jumped_out();
     cancelled();
+    asked_for();
     copies();
     shared_port();
     busy();

@@ -74,9 +74,25 @@ static void timeouts(void)
         printf(" %s, left %ld, in the set %d\n", about(begun, limits[at]), time.tv_usec,
                FD_ISSET(fd, &readable));
     }
-    double begun = now_ms();
-    far_ok(far("later 60 put 0 x"));
+    const struct timespec exact[] = {{0, 0}, {0, 300000}, {0, 150000000}};
     struct epoll_event event;
+    for (int at = 0; at < 3; at++) {
+        double begun = now_ms();
+        printf("epoll_pwait2 for %ld ns: %d", exact[at].tv_nsec, epoll_pwait2(set, &event, 1, &exact[at], NULL));
+        printf(" %s\n", about(begun, (double)exact[at].tv_nsec / 1e6));
+    }
+    printf("epoll_pwait2 of no time: %s", result(epoll_pwait2(set, &event, 1, &(struct timespec){0, 1000000000}, NULL)));
+    printf(" %s", result(epoll_pwait2(set, &event, 1, &(struct timespec){-1, 0}, NULL)));
+    printf(" %s", result(epoll_pwait2(set, &event, 1, &(struct timespec){0, -1}, NULL)));
+    printf(", most 0 %s", result(epoll_pwait2(set, &event, 0, NULL, NULL)));
+    printf(", of what is no set %s\n", result(epoll_pwait2(fd, &event, 1, NULL, NULL)));
+    far_ok(far("later 60 put 0 x"));
+    double begun = now_ms();
+    printf("epoll_pwait2 for ever: %d", epoll_pwait2(set, &event, 1, NULL, NULL));
+    printf(" %s %s\n", names(event.events), about(begun, 50));
+    read(fd, &(char){0}, 1);
+    begun = now_ms();
+    far_ok(far("later 60 put 0 x"));
     int came = epoll_wait(set, &event, 1, -1);
     printf("epoll_wait for ever: %d %s\n", came, about(begun, 60));
     printf("epoll_wait for -7: %d\n", epoll_wait(set, &event, 1, -7));

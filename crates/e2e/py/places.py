@@ -1,5 +1,7 @@
 """places.py PORT FAR: sockets of every kind there is under --stack. Says `name descriptor` of each, then waits for
 SIGTERM. FAR listens on PORT, too."""
+import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -54,6 +56,23 @@ option = socket.create_connection((FAR, PORT))
 option.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 1)
 say("option", option)
 say("twin", waiting.dup())
+try:
+    fcntl.fcntl(accepted, fcntl.F_SETFL, os.O_ASYNC)
+except OSError as error:
+    print("refusal", error.errno, flush=True)
+asynchronous = socket.socket()
+fcntl.fcntl(asynchronous, fcntl.F_SETFL, os.O_ASYNC)
+asynchronous.connect((FAR, PORT))
+say("asynchronous", asynchronous)
+owned = socket.create_connection((FAR, PORT))
+fcntl.fcntl(owned, fcntl.F_SETOWN, os.getpid())
+say("owned", owned)
+streamed = socket.socket()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+kept.append(libc.fdopen(os.dup(streamed.fileno()), b"r"))
+streamed.connect((FAR, PORT))
+say("streamed", streamed)
 child = socket.create_connection((FAR, PORT))
 subprocess.run(["true"], pass_fds=[child.fileno()], check=True)
 say("child", child)

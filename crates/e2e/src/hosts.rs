@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Socket, Type};
 use uncork_netns::Namespace;
 
-use crate::artifact;
 use crate::http::Connection;
 use crate::instance::{self, Instances};
+use crate::{Alone, artifact, beside_others};
 
 /// The host whose programs run on the stack.
 pub const OURS: &str = "10.95.0.1";
@@ -53,6 +53,20 @@ pub struct Hosts {
     pub ours: Namespace,
     /// The other one: all its sockets are the kernel's.
     pub theirs: Namespace,
+    /// Keeps those away that measure time, until all of this is gone. None for one who does so himself.
+    _beside: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl Alone {
+    /// The two, for a test that has the machine for itself.
+    pub fn hosts(&self, label: &str) -> Result<Hosts> {
+        Hosts::with_driver(label, Hosts::wanted_driver(), None)
+    }
+
+    /// The same, with so many instances, on whose stacks programs of our host run.
+    pub fn with_instances(&self, label: &str, count: u32) -> Result<Hosts> {
+        self.hosts(label)?.on_instances(count)
+    }
 }
 
 /// What the kernel of our host has counted.
@@ -64,18 +78,26 @@ pub struct Counted {
 }
 
 impl Hosts {
-    /// Makes them.
+    /// Makes them, beside others that do not measure time. One at a time: whoever has two would wait between them for one who
+    /// waits to be alone.
     pub fn new(label: &str) -> Result<Self> {
-        let by_xdp = std::env::var_os(XDP_VARIABLE).is_some();
-        Self::with_driver(label, if by_xdp { &BY_XDP } else { &[] })
+        Self::with_driver(label, Self::wanted_driver(), Some(beside_others()))
+    }
+
+    fn wanted_driver() -> &'static [&'static str] {
+        if std::env::var_os(XDP_VARIABLE).is_some() { &BY_XDP } else { &[] }
     }
 
     /// The same, with queues of AF_XDP for programs on the stack.
     pub fn by_xdp(label: &str) -> Result<Self> {
-        Self::with_driver(label, &BY_XDP)
+        Self::with_driver(label, &BY_XDP, Some(beside_others()))
     }
 
-    fn with_driver(label: &str, driver: &'static [&'static str]) -> Result<Self> {
+    fn with_driver(
+        label: &str,
+        driver: &'static [&'static str],
+        beside: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Result<Self> {
         let ours = Namespace::new(&format!("{label}-o"))?;
         let theirs = Namespace::new(&format!("{label}-t"))?;
         ours.ip(&format!("link add eth0 type veth peer name eth0 netns {}", theirs.name()))?;
@@ -89,7 +111,7 @@ impl Hosts {
             }
             host.ip("link set eth0 up")?;
         }
-        let hosts = Self { driver, instances: Mutex::new(None), ours, theirs };
+        let hosts = Self { driver, instances: Mutex::new(None), ours, theirs, _beside: beside };
         if instance::are_wanted() {
             hosts.start_instances(1)?;
         }

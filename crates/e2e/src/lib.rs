@@ -12,6 +12,7 @@ pub mod edge;
 pub mod hosts;
 pub mod http;
 pub mod instance;
+pub mod late;
 pub mod mode;
 pub mod run;
 pub mod skip;
@@ -44,9 +45,16 @@ pub fn same_as_plain<T: PartialEq + Debug>(
 /// Tests that measure time hold this for writing, all others for reading.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Waits until the other tests of this program are done, and keeps them away.
-pub fn alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+/// While it lives, no other test of this program runs that minds ([`alone`]).
+#[derive(Debug)]
+pub struct Alone {
+    _machine: RwLockWriteGuard<'static, ()>,
+}
+
+/// Waits until the other tests of this program are done, and keeps them away: those that have [`Hosts`], and those that
+/// say so ([`beside_others`]).
+pub fn alone() -> Alone {
+    Alone { _machine: MACHINE.write().unwrap_or_else(PoisonError::into_inner) }
 }
 
 /// For tests that do not mind what runs beside them.

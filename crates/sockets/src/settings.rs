@@ -4,9 +4,9 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uncork_stack::Ready;
+use uncork_stack::{Config, Info, Ready};
 
-use crate::asked::{Meaning, TCP_FASTOPEN_KEY, is_of_handshakes};
+use crate::asked::{Asked, Meaning, TCP_FASTOPEN_KEY, is_of_handshakes};
 use crate::outside::Outside;
 use crate::table::{Kind, Socket};
 use crate::{Sockets, connected, connection, errno, info};
@@ -16,8 +16,34 @@ const SIOCOUTQNSD: u64 = 0x894b;
 /// linux/tcp.h, asm-generic/socket.h: those that libc does not have everywhere.
 const TCP_CC_INFO: i32 = 26;
 const SO_MEMINFO: i32 = 55;
-/// Words of SO_MEMINFO (SK_MEMINFO_VARS).
-const MEMORY_WORDS: usize = 9;
+
+/// How long the send and the receive buffer of a new connection are.
+fn buffers(config: &Config) -> (u32, u32) {
+    (config.send_buffer_bytes.0, config.receive_buffer_bytes.0)
+}
+
+/// SO_MEMINFO of a connection, none if it is over (sk_get_meminfo), in octets of data: what is kept beside them is not counted.
+fn memory(info: Option<&Info>, asked: &Asked, buffers: (u32, u32)) -> Vec<u8> {
+    let length = |name| {
+        let value = asked.get(libc::SOL_SOCKET, name, buffers);
+        value.and_then(|value| value.first_chunk().copied()).map_or(0, u32::from_ne_bytes)
+    };
+    let of = |bytes: fn(&Info) -> u32| info.map_or(0, bytes);
+    // By their places: nothing is taken in advance, kept for options, or waits for a lock; and what was dropped is no one connection's.
+    let [forward, options, backlog, drops] = [0; 4];
+    let words = [
+        of(|info| info.readable_bytes),
+        length(libc::SO_RCVBUF),
+        of(|info| info.device_bytes),
+        length(libc::SO_SNDBUF),
+        forward,
+        of(|info| info.queued_bytes),
+        options,
+        backlog,
+        drops,
+    ];
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
 
 impl<O: Outside> Sockets<O> {
     /// setsockopt(2). False: it is an option that the kernel's descriptor has to keep.
@@ -121,7 +147,7 @@ impl<O: Outside> Sockets<O> {
             let (place, asked) = (*place, Arc::clone(asked));
             if matches!(
                 (level, name),
-                (libc::SOL_SOCKET, libc::SO_ERROR) | (libc::SOL_TCP, libc::TCP_INFO)
+                (libc::SOL_SOCKET, libc::SO_ERROR | SO_MEMINFO) | (libc::SOL_TCP, libc::TCP_INFO)
             ) {
                 // What has come since.
                 world.turn_if_due();
@@ -135,7 +161,11 @@ impl<O: Outside> Sockets<O> {
                 }
                 (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
                 (libc::SOL_IPV6, libc::IPV6_V6ONLY) => v6_only.into(),
-                (libc::SOL_SOCKET, SO_MEMINFO) => return Ok(Some(vec![0; MEMORY_WORDS * 4])),
+                (libc::SOL_SOCKET, SO_MEMINFO) => {
+                    let buffers = buffers(stack.config());
+                    let info = stack.info(now, place.id);
+                    return Ok(Some(memory(info.as_ref(), &asked, buffers)));
+                }
                 (libc::SOL_TCP, libc::TCP_INFO) => {
                     let info = stack.info(now, place.id);
                     return Ok(Some(info.map_or_else(info::of_none, |info| info::of(&info))));
@@ -149,9 +179,7 @@ impl<O: Outside> Sockets<O> {
                     stack.info(now, place.id).map_or(0, |info| info.path_mtu.into())
                 }
                 _ => {
-                    let config = stack.config();
-                    let buffers = (config.send_buffer_bytes.0, config.receive_buffer_bytes.0);
-                    return Ok(asked.get(level, name, buffers));
+                    return Ok(asked.get(level, name, buffers(stack.config())));
                 }
             };
             Ok(Some(value.to_ne_bytes().to_vec()))

@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{THEIR_V6, THEIRS, end};
+use uncork_e2e::late::{ensure_soon, in_time, too_late};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact, run};
+use uncork_e2e::{Daemon, Hosts, alone, artifact, run};
 
 use crate::{Scratch, kernel_nginx, lacks};
 
@@ -19,8 +20,7 @@ const PORT: u16 = 8084;
 const HUGE: usize = 100_000_000;
 const LONG: Duration = Duration::from_secs(30);
 
-fn pages(label: &str) -> Result<(Hosts, Scratch, Daemon)> {
-    let hosts = Hosts::new(label)?;
+fn pages(hosts: Hosts) -> Result<(Hosts, Scratch, Daemon)> {
     let scratch = Scratch::new()?;
     for (name, length) in [("small", 602), ("page", 100_000), ("huge", HUGE)] {
         scratch.file(name, length)?;
@@ -34,7 +34,7 @@ fn curl_writes_other_bytes_than_it_was_sent() -> Result<()> {
     if lacks(&[("curl", "curl"), ("nginx", "nginx-light")])? {
         return Ok(());
     }
-    let (hosts, scratch, server) = pages("curl")?;
+    let (hosts, scratch, server) = pages(Hosts::new("curl")?)?;
     let before = hosts.counted()?;
     let curl = find("curl").context("no curl")?;
     for (host, parallel) in [(THEIRS.to_owned(), false), (format!("[{THEIR_V6}]"), true)] {
@@ -65,7 +65,7 @@ fn wrk_counts_errors() -> Result<()> {
     if lacks(&[("wrk", "wrk"), ("nginx", "nginx-light")])? {
         return Ok(());
     }
-    let (hosts, _scratch, server) = pages("wrk")?;
+    let (hosts, _scratch, server) = pages(Hosts::new("wrk")?)?;
     let before = hosts.counted()?;
     for (name, connections) in [("small", "64"), ("page", "8")] {
         let mut command = hosts.on_stack(find("wrk").context("no wrk")?)?;
@@ -90,20 +90,20 @@ fn a_script_waits_for_the_device_of_each_of_its_programs() -> Result<()> {
     }
     const PROGRAMS: u32 = 20;
     const EACH: Duration = Duration::from_millis(50);
-    let (hosts, _scratch, server) = pages("script")?;
+    let alone = alone();
+    let (hosts, _scratch, server) = pages(alone.hosts("script")?)?;
     let before = hosts.counted()?;
     let fetch = format!("curl -sSf -o /dev/null http://{THEIRS}:{PORT}/small");
     let script = format!(
         "{fetch}; date +%s%N; for each in $(seq {PROGRAMS}); do {fetch} || exit; done; date +%s%N"
     );
-    uncork_calm::measured("a script of clients on the stack", || {
+    in_time("a script of clients on the stack", || {
         let mut command = hosts.on_stack(Path::new("/bin/sh"))?;
         let said = run(command.args(["-c", &script]), LONG)?.successful()?.stdout;
         let times: Vec<u64> = said.lines().map(str::parse).collect::<Result<_, _>>()?;
         let &[begun, ended] = &times[..] else { bail!("not two times: {said}") };
         let each = Duration::from_nanos(ended - begun) / PROGRAMS;
-        ensure!(each < EACH, "each of the programs has taken {each:?}");
-        Ok(())
+        ensure_soon(each, EACH, || format!("each of the programs has taken {each:?}"))
     })?;
     hosts.check_all_on_stack(before)?;
     server.stop(Signal::SIGTERM)?;
@@ -120,11 +120,12 @@ fn processes_that_begin_at_once_wait_for_each_other_and_others_for_them() -> Res
     const PROCESSES: u32 = 30;
     // Who waits for two seconds for the guardian does without it. Others wait for nothing.
     const SOON: [u128; 2] = [200, 1900];
-    let hosts = Hosts::new("crowd")?;
+    let alone = alone();
+    let hosts = alone.hosts("crowd")?;
     let at = end(THEIRS, PORT)?;
     let listener = hosts.theirs.within(move || Ok(TcpListener::bind(at)?))?;
     thread::spawn(move || echo(&listener));
-    uncork_calm::measured("processes that begin at once", || {
+    in_time("processes that begin at once", || {
         let before = hosts.counted()?;
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
         let arguments = [THEIRS.to_owned(), PORT.to_string(), PROCESSES.to_string()];
@@ -133,12 +134,12 @@ fn processes_that_begin_at_once_wait_for_each_other_and_others_for_them() -> Res
         let late: Vec<u128> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         ensure!(late.len() == 2, "not two times: {said}");
         let are_soon = late.iter().zip(SOON).all(|(late, soon)| *late < soon);
-        ensure!(
-            are_soon,
-            "who was there has waited for {} ms, the others for {}",
-            late[0],
-            late[1]
-        );
+        if !are_soon {
+            let [there, others] = [late[0], late[1]];
+            return Err(too_late(format!(
+                "who was there has waited for {there} ms, the others for {others}"
+            )));
+        }
         let kernels = hosts.opened_since(before)?;
         ensure!(kernels == 0, "{kernels} connections were the kernel's");
         Ok(())

@@ -13,8 +13,9 @@ use nix::unistd::Pid;
 use uncork_e2e::cpython::PYTHON;
 use uncork_e2e::hosts::{THEIRS, end};
 use uncork_e2e::http::Answer;
+use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, Instances, artifact, run};
+use uncork_e2e::{Alone, Daemon, Hosts, Instances, alone, artifact, run};
 
 use crate::kills::remains::Remains;
 use crate::{Scratch, lacks, nginx, wait_until};
@@ -137,7 +138,12 @@ fn a_program_that_is_killed_takes_others_with_it_or_leaves_its_peers_waiting() -
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::with_instances("instprog", 1)?;
+    let alone = alone();
+    in_time("the end of a program on an instance", || program_is_killed(&alone))
+}
+
+fn program_is_killed(alone: &Alone) -> Result<()> {
+    let hosts = alone.with_instances("instprog", 1)?;
     let scratch = Scratch::new()?;
     let sends = server(&hosts, &scratch, "sends", PORT)?;
     let echo = server(&hosts, &scratch, "echo", OTHER)?;
@@ -154,7 +160,7 @@ fn a_program_that_is_killed_takes_others_with_it_or_leaves_its_peers_waiting() -
         sends.signal(Signal::SIGKILL)?;
         let ends = all.into_iter().map(|one| one.join().unwrap_or_else(|_| Instant::now()));
         let late = ends.max().context("nobody downloads")? - killed;
-        ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+        ensure_soon(late, SOON, || format!("a peer has heard of its end after {late:?}"))?;
         anyhow::Ok(())
     })?;
     for _ in 0..50 {
@@ -173,7 +179,12 @@ fn an_instance_that_is_killed_leaves_programs_or_peers_waiting() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::with_instances("instkill", 1)?;
+    let alone = alone();
+    in_time("the end of an instance", || instance_is_killed(&alone))
+}
+
+fn instance_is_killed(alone: &Alone) -> Result<()> {
+    let hosts = alone.with_instances("instkill", 1)?;
     let scratch = Scratch::new()?;
     let echo = server(&hosts, &scratch, "echo", PORT)?;
     let mut streams: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
@@ -184,7 +195,7 @@ fn an_instance_that_is_killed_leaves_programs_or_peers_waiting() -> Result<()> {
     let (killed, at) = (Instant::now(), SystemTime::now());
     end_by(Signal::SIGKILL, instance)?;
     let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
-    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    ensure_soon(late, SOON, || format!("a peer has heard of its end after {late:?}"))?;
     wait_until("the program hears of all", || {
         Ok(count()?.matches("ECONNRESET").count() == ended + 8)
     })?;
@@ -192,7 +203,7 @@ fn an_instance_that_is_killed_leaves_programs_or_peers_waiting() -> Result<()> {
     let nanoseconds = last.lines().filter_map(|line| line.strip_prefix("ECONNRESET ")).next_back();
     let heard = Duration::from_nanos(nanoseconds.context("none was reset")?.parse()?);
     let late = heard.saturating_sub(at.duration_since(SystemTime::UNIX_EPOCH)?);
-    ensure!(late < SOON, "the program has heard of it after {late:?}");
+    ensure_soon(late, SOON, || format!("the program has heard of it after {late:?}"))?;
 
     let mut by_kernel = hosts.connect(PORT)?;
     is_echoed(&mut by_kernel, 2000).context("the listener goes on as the kernel's")?;
@@ -252,7 +263,12 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::with_instances("instguard", 2)?;
+    let alone = alone();
+    in_time("the end of a guardian of instances", || guardian_is_killed(&alone))
+}
+
+fn guardian_is_killed(alone: &Alone) -> Result<()> {
+    let hosts = alone.with_instances("instguard", 2)?;
     let scratch = Scratch::new()?;
     let echo = server(&hosts, &scratch, "echo", PORT)?;
     let mut streams: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
@@ -264,7 +280,7 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     let killed = Instant::now();
     end_by(Signal::SIGKILL, guardian)?;
     let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
-    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    ensure_soon(late, SOON, || format!("a peer has heard of its end after {late:?}"))?;
     // At once, whether the instances have left their devices or not.
     let mut by_kernel = hosts.connect(PORT).context("nobody listens any more")?;
     let said = || format!("the listener goes on as the kernel's\n{}", echo.said());
@@ -272,7 +288,7 @@ fn a_guardian_of_instances_that_is_killed_leaves_something_behind() -> Result<()
     drop(by_kernel);
     wait_until("the instances have left their devices", || Ok(hosts.packet_sockets()? == 0))?;
     let left = killed.elapsed();
-    ensure!(left < SOON, "the instances have left their devices after {left:?}");
+    ensure_soon(left, SOON, || format!("the instances have left their devices after {left:?}"))?;
     echo.stop(Signal::SIGTERM)?;
     let killed = hosts.instances().take();
     remains.check(&hosts, PORT)?;

@@ -71,7 +71,7 @@ fn kill_all(victims: &[Victims], instances: u32) -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let _alone = alone();
+    let alone = alone();
     let kills = if soak() { 500 } else { victims.len() as u64 };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let named = std::env::var(SEED).ok().map(|seed| seed.parse()).transpose()?;
@@ -79,7 +79,7 @@ fn kill_all(victims: &[Victims], instances: u32) -> Result<()> {
     let run = Run { seed, victims, heard: Mutex::default(), alone: Mutex::default() };
     let (next, failed) = (&AtomicU64::new(0), &AtomicBool::new(false));
     let lane = |number: usize| {
-        let lane = Lane::new(number, instances)?;
+        let lane = Lane::new(&alone, number, instances)?;
         loop {
             let round = next.fetch_add(1, Relaxed);
             if round >= kills || failed.load(Relaxed) {

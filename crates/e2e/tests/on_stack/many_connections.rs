@@ -204,8 +204,8 @@ fn server_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     if lacks(&[("nginx", "nginx-light")])? {
         return Ok(());
     }
-    let _alone = alone();
-    let hosts = Hosts::new("manyserver")?;
+    let alone = alone();
+    let hosts = alone.hosts("manyserver")?;
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
     take_ports(&hosts.theirs, &PORTS)?;
@@ -302,8 +302,8 @@ fn client_of_many_short_connections_loses_one_or_grows() -> Result<()> {
     if lacks(&[("nginx", "nginx-light"), ("wrk", "wrk")])? {
         return Ok(());
     }
-    let _alone = alone();
-    let hosts = Hosts::new("manyclient")?;
+    let alone = alone();
+    let hosts = alone.hosts("manyclient")?;
     let scratch = Scratch::new()?;
     scratch.file("small", BODY)?;
     let server = kernel_nginx(&hosts, &scratch, PORT)?;

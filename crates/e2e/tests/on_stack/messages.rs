@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Daemon, Hosts, alone, artifact};
 
 use crate::{Scratch, lacks};
 
 const PORT: u16 = 7103;
+const NEEDED: [(&str, &str); 1] = [("python3", "python3")];
 /// Connections at once, each with a thread at the other end.
 const PEERS: usize = 4;
 /// Behind the first few the peer's ACKs are delayed.
@@ -31,18 +33,23 @@ const SOON: Duration = Duration::from_millis(20);
 
 #[test]
 fn the_second_write_of_a_thread_waits_for_an_acknowledgement() -> Result<()> {
-    check(Hosts::new("messages")?)
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let alone = alone();
+    in_time("messages of several writes", || check(alone.hosts("messages")?))
 }
 
 #[test]
 fn the_second_write_waits_for_an_acknowledgement_at_an_instance() -> Result<()> {
-    check(Hosts::with_instances("messagesi", 1)?)
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let alone = alone();
+    in_time("messages at an instance", || check(alone.with_instances("messagesi", 1)?))
 }
 
 fn check(hosts: Hosts) -> Result<()> {
-    if lacks(&[("python3", "python3")])? {
-        return Ok(());
-    }
     let scratch = Scratch::new()?;
     let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
     command.arg(artifact::source("py/two_writes.py")).arg(PORT.to_string());
@@ -123,7 +130,7 @@ fn one_write_of_much_goes_on(hosts: &Hosts) -> Result<()> {
             left -= read;
         }
         let took = begun.elapsed();
-        ensure!(took < LONG, "round {round} of {MUCH} octets took {took:?}");
+        ensure_soon(took, LONG, || format!("round {round} of {MUCH} octets took {took:?}"))?;
     }
     Ok(())
 }
@@ -149,6 +156,5 @@ fn half_are_soon(
     let mut took: Vec<_> = took.into_iter().flatten().collect();
     took.sort_unstable();
     let median = took[took.len() / 2];
-    ensure!(median < SOON, "{what}: the median is {median:?}");
-    Ok(())
+    ensure_soon(median, SOON, || format!("{what}: the median is {median:?}"))
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OUR_V6, OURS, end};
+use uncork_e2e::late::{ensure_soon, in_time, too_late};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Alone, Daemon, Hosts, alone, artifact};
 
 use crate::{Scratch, lacks, noise, wait_until};
 
@@ -47,7 +48,14 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("parting")?;
+    let alone = alone();
+    in_time("the end of a program with slow peers", || slow_peers_get_all(&alone))
+}
+
+fn slow_peers_get_all(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("parting")?;
+    // What an instance has been given it sends by itself (instances.rs).
+    hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let file = scratch.file("data", OCTETS)?;
     for how in ["exit", "_exit", "exec", "killed", "handled"] {
@@ -72,7 +80,7 @@ fn what_slow_peers_have_not_read_is_lost_when_a_program_ends() -> Result<()> {
             };
             ensure!(is_right, "{how}: it ended with {status}");
             let late = begun.elapsed();
-            ensure!(late < AT_ONCE, "{how}: it ended {late:?} behind its work");
+            ensure_soon(late, AT_ONCE, || format!("{how}: it ended {late:?} behind its work"))?;
         }
         thread::sleep(PAUSE.saturating_sub(begun.elapsed()));
         for (stream, octets) in streams.into_iter().zip(taken) {
@@ -90,7 +98,12 @@ fn peers_are_reset_when_a_program_is_told_to_end_and_has_no_handler() -> Result<
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("told")?;
+    let alone = alone();
+    in_time("the end of a program without a handler", || is_told_to_end(&alone))
+}
+
+fn is_told_to_end(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("told")?;
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     // A thread for each connection: one waits in recv(2), another is in the middle of anything. (SIGHUP may be ignored
@@ -124,7 +137,7 @@ fn peers_are_reset_when_a_program_is_told_to_end_and_has_no_handler() -> Result<
             let late = begun.elapsed();
             over.store(true, Relaxed);
             crowd.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
-            ensure!(late < AT_ONCE, "{signal}: it ended after {late:?}");
+            ensure_soon(late, AT_ONCE, || format!("{signal}: it ended after {late:?}"))?;
             status
         })?;
         ensure!(status.signal() == Some(signal as i32), "{signal}: it ended with {status}");
@@ -140,7 +153,12 @@ fn threads_that_never_rest_hold_up_the_end_of_a_program_that_is_told_to_end() ->
     if lacks(&[])? {
         return Ok(());
     }
-    let hosts = Hosts::new("busy")?;
+    let alone = alone();
+    in_time("the end of a program whose threads never rest", || busy_one_ends(&alone))
+}
+
+fn busy_one_ends(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("busy")?;
     let scratch = Scratch::new()?;
     for _ in 0..BUSY_ENDS {
         let mut command = hosts.on_stack(artifact::compiled("busy")?)?;
@@ -166,7 +184,7 @@ fn threads_that_never_rest_hold_up_the_end_of_a_program_that_is_told_to_end() ->
             anyhow::Ok((status, late))
         })?;
         ensure!(status.signal() == Some(Signal::SIGTERM as i32), "it ended with {status}");
-        ensure!(late < AT_ONCE, "it ended after {late:?}");
+        ensure_soon(late, AT_ONCE, || format!("it ended after {late:?}"))?;
     }
     hosts.check_nothing_left(PORT)
 }
@@ -225,7 +243,12 @@ fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_time
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("changing")?;
+    let alone = alone();
+    in_time("an answer by a child of fork", || children_answer_soon(&alone))
+}
+
+fn children_answer_soon(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("changing")?;
     let scratch = Scratch::new()?;
     let server = crate::instances::server(&hosts, &scratch, "forks", PORT)?;
     let mut late = Vec::new();
@@ -240,11 +263,9 @@ fn what_comes_while_a_child_of_fork_takes_a_connection_waits_for_the_peer_s_time
         stream.read_exact(&mut [0])?;
         late.extend(Some(asked.elapsed()).filter(|took| *took >= RETRANSMISSION));
     }
-    ensure!(
-        late.len() <= CHANGES as usize / 20,
-        "{} answers of {CHANGES} were late: {late:?}",
-        late.len()
-    );
+    if late.len() > CHANGES as usize / 20 {
+        return Err(too_late(format!("{} answers of {CHANGES} were late: {late:?}", late.len())));
+    }
     server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }

@@ -17,6 +17,16 @@ use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 5499;
 const LIMIT: Duration = Duration::from_secs(30);
+/// A script of pgbench(1).
+const CHECKS: &str = r"\set wanted random(1, 100000)
+SELECT aid AS account, length(repeat('x', aid % 3000)) AS long FROM pgbench_accounts WHERE aid = :wanted \gset
+\if :account <> :wanted OR :long <> :wanted % 3000
+SELECT 1 / 0;
+\endif
+";
+/// Rows of an answer that takes many segments.
+const ROWS: usize = 20_000;
+const LONG_ANSWER: &str = "SELECT n, repeat('x', n % 100) FROM generate_series(0, 19999) AS n";
 
 /// Debian keeps each version's programs in a directory of its own.
 fn binaries() -> Option<PathBuf> {
@@ -57,6 +67,11 @@ fn postgresql_loses_a_client_that_connects_for_each_transaction() -> Result<()> 
     server.args(["-c", "unix_socket_directories=", "-c", "fsync=off"]);
     server.current_dir(scratch.root()).env("UNCORK_LIBRARY", &library);
     let server = Daemon::on_stack(server, &scratch.path("log"), &hosts, PORT)?;
+    // Each answer is compared; the first that is another one ends its client, and so the run.
+    let script = scratch.path("checks.sql");
+    fs::write(&script, CHECKS)?;
+    let script = script.to_str().context("a path in UTF-8")?;
+    let checks = format!("-n -f {script} -c 16 -j 2 -t 100");
     let client = |words: &str| {
         let mut command = hosts.beside(binaries.join("pgbench"))?;
         command.args(["-h", OURS, "-U", "postgres", "-p", &PORT.to_string()]);
@@ -71,6 +86,20 @@ fn postgresql_loses_a_client_that_connects_for_each_transaction() -> Result<()> 
     // They become the kernel's; hardly any may have been its from the beginning.
     let opened = hosts.opened_since(opens)?;
     ensure!(opened <= 8, "{opened} of 160 connections never were the stack's");
+    let opens = hosts.counted()?;
+    for (words, transactions) in [("-S -c 16 -j 2 -t 500", 8000), (&checks, 1600)] {
+        let said = client(&format!("{words} postgres"))?.stdout;
+        let all = format!("processed: {transactions}/{transactions}\n");
+        ensure!(said.contains(&all) && said.contains("failed transactions: 0 "), "{said}");
+    }
+    let opened = hosts.opened_since(opens)?;
+    ensure!(opened <= 2, "{opened} of 32 connections that stay never were the stack's");
+    let mut asks = hosts.beside(binaries.join("psql"))?;
+    asks.args(["-h", OURS, "-U", "postgres", "-p", &PORT.to_string(), "-AtXc", LONG_ANSWER]);
+    let rows = run(asks.arg("postgres"), LIMIT)?.successful()?.stdout;
+    let is_right = |(at, row): (usize, &str)| row == format!("{at}|{}", "x".repeat(at % 100));
+    let wrong = rows.lines().enumerate().position(|row| !is_right(row));
+    ensure!(wrong.is_none() && rows.lines().count() == ROWS, "another row, at {wrong:?}");
     server.stop(Signal::SIGINT)?;
     hosts.check_nothing_left(PORT)
 }

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uncork_e2e::hosts::{OUR_V6, OURS, THEIR_V6, THEIRS, end};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact, run};
+use uncork_e2e::{Daemon, Hosts, alone, artifact, run};
 
 use crate::{Scratch, children, lacks, noise, wait_until};
 
@@ -401,7 +401,8 @@ fn what_a_program_wrote_before_it_turned_away_comes_late() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("pyaway")?;
+    let alone = alone();
+    let hosts = alone.hosts("pyaway")?;
     let scratch = Scratch::new()?;
     for how in ["sleep", "pipe", "poll", "compute"] {
         let server = serving(&hosts, &scratch, "away", &[how])?;
@@ -442,7 +443,8 @@ fn a_call_that_moves_more_than_a_buffer_holds_waits_for_timers() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("pynarrow")?;
+    let alone = alone();
+    let hosts = alone.hosts("pynarrow")?;
     let scratch = Scratch::new()?;
     let server = serving(&hosts, &scratch, "narrow", &[])?;
     let mut times = Vec::new();
@@ -471,7 +473,8 @@ fn answers_by_other_ways_than_the_stack_alone_take_no_longer() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("pyanswers")?;
+    let alone = alone();
+    let hosts = alone.hosts("pyanswers")?;
     let scratch = Scratch::new()?;
     for how in ["relay", "futex"] {
         let server = serving(&hosts, &scratch, "answers", &[how])?;

@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Alone, Daemon, alone, artifact};
 
 use crate::{Scratch, lacks, wait_until};
 
@@ -25,7 +26,14 @@ fn who_comes_while_workers_end_and_begin_is_answered_and_a_socket_is_made_ahead(
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
-    let hosts = Hosts::new("recycled")?;
+    let alone = alone();
+    in_time("an answer while workers end and begin", || are_answered(&alone))
+}
+
+fn are_answered(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("recycled")?;
+    // Processes on an instance have no sockets of their own.
+    hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
     command.arg(artifact::source("py/recycled.py")).args([PORT.to_string(), EACH.to_string()]);
@@ -48,7 +56,7 @@ fn who_comes_while_workers_end_and_begin_is_answered_and_a_socket_is_made_ahead(
         let all = clients.into_iter().map(|one| one.join().map_err(|_| anyhow!("one panicked"))?);
         Ok(all.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
     })?;
-    ensure!(longest < SOON, "an answer came after {longest:?}\n{}", server.said());
+    ensure_soon(longest, SOON, || format!("an answer came after {longest:?}\n{}", server.said()))?;
     // Each of those that have an engine has one, and so will the next have.
     let sockets = || hosts.packet_sockets();
     wait_until("a socket is there for the next one", || Ok(sockets()? == WORKERS + 1))?;

@@ -14,7 +14,8 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::cpython::PYTHON;
 use uncork_e2e::http::{Answer, Connection};
-use uncork_e2e::{Daemon, Hosts, artifact, run};
+use uncork_e2e::late::{ensure_soon, in_time};
+use uncork_e2e::{Alone, Daemon, Hosts, alone, artifact, run};
 use uncork_guardian::VERSION;
 
 use crate::instances::{end_of, is_echoed};
@@ -136,7 +137,12 @@ fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("service")?;
+    let alone = alone();
+    in_time("the end of a user's program", || users_are_apart(&alone))
+}
+
+fn users_are_apart(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("service")?;
     hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let service = Service::start(&hosts, &scratch)?;
@@ -160,7 +166,7 @@ fn users_without_privileges_harm_each_other_or_have_no_stack() -> Result<()> {
     let killed = Instant::now();
     first.signal(Signal::SIGKILL)?;
     let late = end_of(peer) - killed;
-    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    ensure_soon(late, SOON, || format!("a peer has heard of its end after {late:?}"))?;
     is_echoed(&mut other, 2000)?;
     hosts.check_on_stack(&other)?;
     drop(first);

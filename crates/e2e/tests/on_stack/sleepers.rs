@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Alone, Daemon, alone, artifact};
 
 use crate::{Scratch, lacks};
 
@@ -27,7 +28,12 @@ fn what_a_thread_gives_before_it_computes_or_ends_waits_while_others_sleep() -> 
     if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
-    let hosts = Hosts::new("sleepers")?;
+    let alone = alone();
+    in_time("what is given beside sleepers", || is_heard_soon(&alone))
+}
+
+fn is_heard_soon(alone: &Alone) -> Result<()> {
+    let hosts = alone.hosts("sleepers")?;
     let scratch = Scratch::new()?;
     let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
     command.arg(artifact::source("py/beside_sleepers.py")).arg(PORT.to_string());
@@ -53,7 +59,8 @@ fn what_a_thread_gives_before_it_computes_or_ends_waits_while_others_sleep() -> 
             ensure!((heard, ended) == (1, 0), "{heard} and {ended} octets came");
             let late = begun.elapsed().saturating_sub(WAITS);
             let what = char::from(what[0]);
-            ensure!(late < SOON, "round {round}, \"{what}\": {late:?} late\n{}", server.said());
+            let told = || format!("round {round}, \"{what}\": {late:?} late\n{}", server.said());
+            ensure_soon(late, SOON, told)?;
         }
     }
     drop(server);

@@ -19,6 +19,10 @@ const PORT: u16 = 7080;
 const NEEDED: [(&str, &str); 2] = [("python3", "python3"), ("nginx", "nginx-light")];
 const LONG: Duration = Duration::from_secs(20);
 const OPTION: &str = "only the kernel knows an option that it has set: 1, 12";
+const ASYNC: &str = "signals are to tell of what comes (O_ASYNC), and only the kernel sends them";
+const OWNED: &str =
+    "signals are to tell its owner of urgent data (F_SETOWN), and only the kernel sends them";
+const STREAM: &str = "it is read and written by stdio (fdopen)";
 const ASKED_FOR: &str = "the program asks for a socket of the kernel's (SOCK_KERNEL)";
 const LOOPBACK: &str = "it listens at an address of the loopback device";
 const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
@@ -28,7 +32,7 @@ const ELSEWHERE: &str = "another process may have had it before it was connected
 const CAME_ANOTHER_WAY: &str = "it came to the kernel: not over one of the stack's devices";
 
 /// What `uncork stack why` has to say of each socket of `py/places.py`, and its exit status.
-const PLACES: [(&str, &str, i32); 13] = [
+const PLACES: [(&str, &str, i32); 16] = [
     ("listener", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("twin", "on the stack: it listens there, and on the kernel for other ways", 0),
     ("accepted", "on the stack: it was accepted there", 0),
@@ -41,6 +45,9 @@ const PLACES: [(&str, &str, i32); 13] = [
     ("inside", ANOTHER_WAY, 1),
     ("other-way", CAME_ANOTHER_WAY, 1),
     ("option", OPTION, 1),
+    ("asynchronous", ASYNC, 1),
+    ("owned", OWNED, 1),
+    ("streamed", STREAM, 1),
     ("forked", ELSEWHERE, 1),
 ];
 
@@ -76,6 +83,8 @@ fn nobody_can_tell_why_a_socket_is_not_on_the_stack() -> Result<()> {
     let fds = named(&server)?;
     let pid = server.pid().to_string();
 
+    let refusal = fds.get("refusal").map(String::as_str);
+    ensure!(refusal == Some("22"), "O_ASYNC is not refused with EINVAL: {refusal:?}");
     for (name, wanted, status) in PLACES {
         let fd = fds.get(name).with_context(|| format!("no {name}: {}", server.said()))?;
         let (said, code) = uncork(&["stack", "why", &format!("{pid}:{fd}")])?;
@@ -125,11 +134,14 @@ fn the_report_at_the_end_does_not_know_the_stack() -> Result<()> {
     let stack = &report["stack"];
     // Those of the rig that has waited for the server have come and gone.
     ensure!(stack["accepted"].as_u64() >= Some(2) && stack["listening"] == 1, "{report:#}");
-    ensure!(stack["connected"] == 3, "{report:#}");
+    ensure!(stack["connected"] == 4, "{report:#}");
     let kernels = stack["kernel"].as_object().context("nothing of the kernel's")?;
     // One, and perhaps the rig's; twenty more have come over a Unix socket, which is none of TCP's.
     for (why, most) in [
         (OPTION, 1),
+        (ASYNC, 1),
+        (OWNED, 1),
+        (STREAM, 1),
         (ASKED_FOR, 1),
         (LOOPBACK, 1),
         (ANOTHER_WAY, 1),

@@ -49,6 +49,13 @@ fn options_or_flags_read_back_differently() -> Result<()> {
 }
 
 #[test]
+fn signals_that_tell_of_a_socket_never_come() -> Result<()> {
+    same_on_the_stack("stack_signals")?;
+    same_on_the_stack_by(V6, "stack_signals")?;
+    same_on_the_stacks_of_threads("stack_signals")
+}
+
+#[test]
 fn what_tcp_info_tells_is_another_thing() -> Result<()> {
     same_on_the_stack("stack_info")
 }

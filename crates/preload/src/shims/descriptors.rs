@@ -70,7 +70,8 @@ pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     duplicating(old, || unsafe { real::dup()(old) })
 }
 
-fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
+/// `call` makes a duplicate of `old`.
+pub(super) fn duplicating(old: c_int, call: impl FnOnce() -> c_int) -> c_int {
     stacked::duplicating(old);
     POSIX.sharing(old, Call::Dup);
     let new = call();

@@ -6,6 +6,7 @@ use uncork_posix::socket::flag;
 use uncork_posix::{Call, Errno, Origin};
 use uncork_sockets::End;
 
+use super::descriptors;
 use crate::jump::descriptor_shim;
 use crate::raw::{fail, libc_result, raw};
 use crate::stacked::{self, on_stack};
@@ -239,7 +240,14 @@ pub(crate) unsafe extern "C-unwind" fn getpeername_hook(
     unsafe { naming((fd, End::Remote), into, len, || real::getpeername()(fd, into, len)) }
 }
 
-/// pidfd_getfd(2): a descriptor of another process.
+/// Whether a descriptor stands for this very process (proc_pid_fdinfo(5)).
+fn is_own_process(pidfd: c_int) -> bool {
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).unwrap_or_default();
+    let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"));
+    pid.and_then(|pid| pid.trim().parse().ok()) == Some(std::process::id())
+}
+
+/// pidfd_getfd(2): a descriptor of another process, or a duplicate of one of this one's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(
     pidfd: c_int,
@@ -247,7 +255,12 @@ pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(
     flags: c_uint,
 ) -> c_int {
     // SAFETY: the program's own call.
-    let fd = unsafe { real::pidfd_getfd()(pidfd, target, flags) };
+    let call = || unsafe { real::pidfd_getfd()(pidfd, target, flags) };
+    let is_known = stacked::has(target) || POSIX.find(target).is_some();
+    if is_known && is_own_process(pidfd) {
+        return descriptors::duplicating(target, call);
+    }
+    let fd = call();
     if fd >= 0 {
         stacked::places::is_new(fd);
         POSIX.inherited(fd);

@@ -8,7 +8,7 @@ use crate::{POSIX, real, stacked};
 /// fdopen(3).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
-    stacked::hand_over_if_ours(fd, "it is read and written by stdio (fdopen)");
+    stacked::hand_over_if_ours(fd, stacked::STDIO);
     POSIX.uses_stdio(fd);
     // SAFETY: the program's own call.
     unsafe { real::fdopen()(fd, mode) }

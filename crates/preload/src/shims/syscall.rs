@@ -271,6 +271,9 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             _ if !stacked::ON.load(Relaxed) => {
                 return by_name_of_kernels(number, [a, b, c, d, e, f]);
             }
+            libc::SYS_close_range => {
+                descriptors::close_range(a as u32, b as u32, c as c_int).into()
+            }
             libc::SYS_ppoll => poll::ppoll(a as _, b as _, c as _, Mask::of(d).as_ptr()).into(),
             libc::SYS_select => poll::select(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_pselect6 => {

@@ -17,6 +17,9 @@ use crate::{POSIX, table};
 pub(super) const ELSEWHERE: &str =
     "another process may have had it before it was connected (fork, exec, or over a Unix socket)";
 
+/// Why the kernel has what stdio reads and writes inside of libc.
+pub(crate) const STDIO: &str = "it is read and written by stdio (fdopen)";
+
 /// Whether another process may have a socket that is not connected.
 pub(super) fn is_elsewhere(fd: c_int) -> bool {
     POSIX.find(fd).is_some_and(|at| at.socket.is(flag::ELSEWHERE))
@@ -25,6 +28,13 @@ pub(super) fn is_elsewhere(fd: c_int) -> bool {
 /// Whether one of these is standard input, output or error: nobody has to ask stdio for a stream on it.
 pub(super) fn are_standard(fds: &[c_int]) -> bool {
     fds.iter().any(|fd| *fd <= libc::STDERR_FILENO)
+}
+
+/// Whether there is a stream of stdio's on a socket: by its descriptor, or by one of these others of it, as of
+/// `fdopen(dup(fd), "w")`.
+pub(super) fn has_stream(fd: c_int, others: &[c_int]) -> bool {
+    let is_one = |fd: &c_int| POSIX.find(*fd).is_some_and(|at| at.socket.is(flag::STDIO));
+    [fd].iter().chain(others).any(is_one)
 }
 
 /// The other descriptors that stand for the kernel's socket of this one. Only those are looked at that were duplicated,

@@ -15,6 +15,7 @@ use uncork_sockets::{Accepted, Asked, ListeningEnd, info, name};
 
 use super::{
     SOCKETS, accepting, aliases, chosen, done, fail, faults, handlers, has, is_on, mark, places,
+    signals,
 };
 use crate::raw::raw;
 use crate::shims::descriptors;
@@ -139,6 +140,9 @@ pub(crate) fn listens(fd: c_int) {
     }
     if let Some(why) = chosen::why_kernels(fd) {
         return places::kernels(fd, &why);
+    }
+    if let Some(why) = signals::why_kernels_listener(fd) {
+        return places::kernels(fd, why);
     }
     let mut asked = asked_of(fd);
     chosen::tell_of_listener(fd, &mut asked);
@@ -339,8 +343,7 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
         libc::F_SETFL => {
             let flags = argument as c_int;
             if flags & libc::O_ASYNC != 0 {
-                // Nobody would send the signal.
-                return Some(fail(Errno::EINVAL) as c_int);
+                return Some(signals::set(true));
             }
             let set = SOCKETS.set_non_blocking(fd, flags & libc::O_NONBLOCK != 0);
             if SOCKETS.is_listener(fd) {
@@ -348,7 +351,7 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: usize) -> Option<c_in
             }
             Some(done(set))
         }
-        _ => None,
+        _ => signals::control(fd, command, argument),
     }
 }
 
@@ -366,8 +369,9 @@ pub(crate) unsafe fn ask(fd: c_int, request: c_ulong, argument: usize) -> Option
         let set = SOCKETS.set_non_blocking(fd, on);
         return (!SOCKETS.is_listener(fd)).then(|| done(set));
     }
-    if request == libc::FIOASYNC {
-        return Some(fail(Errno::EINVAL) as c_int);
+    // SAFETY: as promised.
+    if let Some(result) = unsafe { signals::ask(fd, request, argument) } {
+        return Some(result);
     }
     match SOCKETS.queue(fd, request) {
         Ok(None) => None,
@@ -468,6 +472,10 @@ pub(crate) unsafe fn option(
         // Nothing is asked: the error of a socket is told once.
         let error = if faults::is_nowhere(len) { Errno::EFAULT } else { Errno::EINVAL };
         return Some(fail(error) as c_int);
+    }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_COOKIE) {
+        // The kernel's number of the socket behind it, which is the connection's alone from now on.
+        return SOCKETS.give_its_own(fd).err().map(|error| fail(error) as c_int);
     }
     let answer = match SOCKETS.option(fd, level, name) {
         Ok(None) if (level, name) == (libc::SOL_TCP, libc::TCP_INFO) => listener_info(fd)?,

@@ -13,7 +13,7 @@ use uncork_sockets::{Begun, errno, name};
 use super::calls::{
     ASKED_FOR, asked_of, is_kernels, is_non_blocking, is_v6_only, local_of, option_of,
 };
-use super::{SOCKETS, aliases, chosen, done, fail, faults, handlers, has, is_on, places};
+use super::{SOCKETS, aliases, chosen, done, fail, faults, handlers, has, is_on, places, signals};
 use crate::raw::raw;
 use crate::{POSIX, real};
 
@@ -139,9 +139,15 @@ unsafe fn begin(
     if let Some(why) = chosen::why_kernels(fd) {
         return kernels(&why);
     }
+    if let Some(why) = signals::why_kernels(fd) {
+        return kernels(why);
+    }
     let others = aliases::others(fd);
     if aliases::are_standard(&others) {
         return kernels("it is standard input, output or error (dup)");
+    }
+    if aliases::has_stream(fd, &others) {
+        return kernels(aliases::STDIO);
     }
     // SAFETY: as promised.
     let bytes = unsafe { slice::from_raw_parts(to.cast::<u8>(), len as usize) };

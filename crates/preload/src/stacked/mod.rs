@@ -17,6 +17,7 @@ mod host;
 mod many;
 mod outside;
 pub(crate) mod places;
+mod signals;
 mod transfer;
 
 use core::cell::Cell;
@@ -31,6 +32,7 @@ use uncork_sockets::{Held, Sockets};
 
 use crate::{POSIX, linux, table};
 
+pub(crate) use aliases::STDIO;
 pub(crate) use calls::*;
 pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};

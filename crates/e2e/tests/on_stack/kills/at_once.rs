@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::sys::signal::Signal;
 use uncork_e2e::hosts::{OURS, end};
-use uncork_e2e::{Hosts, soak};
+use uncork_e2e::late::{ensure_soon, in_time};
+use uncork_e2e::{Hosts, alone, soak};
 
 use super::dice::Dice;
 use super::remains::{Process, processes};
@@ -31,18 +32,25 @@ const NEVER: Duration = Duration::from_secs(5);
 
 #[test]
 fn who_comes_again_when_a_guardian_is_gone_is_reset_by_a_program() -> Result<()> {
-    kill_again_and_again(&Hosts::new("atonce")?, 0)
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let alone = alone();
+    let kills = || kill_again_and_again(&alone.hosts("atonce")?, 0);
+    in_time("who comes again when a guardian is gone", kills)
 }
 
 #[test]
 fn who_comes_again_when_a_guardian_is_gone_is_reset_by_an_instance() -> Result<()> {
-    kill_again_and_again(&Hosts::new("atonceinst")?, 2)
-}
-
-fn kill_again_and_again(hosts: &Hosts, instances: u32) -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
+    let alone = alone();
+    let kills = || kill_again_and_again(&alone.hosts("atonceinst")?, 2);
+    in_time("who comes again to an instance", kills)
+}
+
+fn kill_again_and_again(hosts: &Hosts, instances: u32) -> Result<()> {
     // Or those that all tests are to run on.
     let instances = instances.max(u32::from(hosts.instances().is_some()));
     let mut dice = Dice::new(1, 0);
@@ -84,7 +92,7 @@ fn talk_and_come_again(all_talk: &Barrier) -> Result<()> {
         let came = Instant::now();
         let what = || format!("{:?} after the end, {:?} later", came - ended, came.elapsed());
         is_echoed(&mut connect().with_context(what)?, 100).with_context(what)?;
-        ensure!(came.elapsed() < UNHEARD, "was heard late: {}", what());
+        ensure_soon(came.elapsed(), UNHEARD, || format!("was heard late: {}", what()))?;
     }
     Ok(())
 }

@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
-use uncork_e2e::Hosts;
+use uncork_e2e::late::{ensure_soon, in_time};
+use uncork_e2e::{Hosts, alone};
 
 use super::remains::{Process, Remains, processes};
 use crate::instances::{end_by, end_of, is_echoed, server};
@@ -18,18 +19,27 @@ const SOON: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_program_that_was_held_up_answers_for_the_kernel() -> Result<()> {
-    answers_for_the_kernel(&Hosts::new("heldup")?, Process::is_programs)
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let alone = alone();
+    in_time("a program that was held up", || {
+        answers_for_the_kernel(&alone.hosts("heldup")?, Process::is_programs)
+    })
 }
 
 #[test]
 fn an_instance_that_was_held_up_answers_for_the_kernel() -> Result<()> {
-    answers_for_the_kernel(&Hosts::with_instances("heldupinst", 2)?, Process::is_instance)
-}
-
-fn answers_for_the_kernel(hosts: &Hosts, is_held_up: fn(&Process) -> bool) -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
+    let alone = alone();
+    in_time("an instance that was held up", || {
+        answers_for_the_kernel(&alone.with_instances("heldupinst", 2)?, Process::is_instance)
+    })
+}
+
+fn answers_for_the_kernel(hosts: &Hosts, is_held_up: fn(&Process) -> bool) -> Result<()> {
     let scratch = Scratch::new()?;
     let echo = server(hosts, &scratch, "echo", PORT)?;
     let mut streams: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
@@ -44,7 +54,7 @@ fn answers_for_the_kernel(hosts: &Hosts, is_held_up: fn(&Process) -> bool) -> Re
     let killed = Instant::now();
     end_by(Signal::SIGKILL, guardian)?;
     let late = streams.into_iter().map(end_of).max().context("no peers")? - killed;
-    ensure!(late < SOON, "a peer has heard of its end after {late:?}");
+    ensure_soon(late, SOON, || format!("a peer has heard of its end after {late:?}"))?;
     let mut came: Vec<_> = (0..8).map(|_| hosts.connect(PORT)).collect::<Result<_>>()?;
     held_up.iter().try_for_each(|pid| end_by(Signal::SIGCONT, *pid))?;
     wait_until("the stack has left its device", || Ok(hosts.packet_sockets()? == 0))?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use uncork_e2e::http::{Answer, Connection};
 use uncork_e2e::skip::find;
-use uncork_e2e::{Daemon, Hosts, artifact};
+use uncork_e2e::{Alone, Daemon, Hosts, artifact};
 
 use super::peers::{ALL, Does, Peer, Talk, Wanted};
 use super::remains::{Process, processes};
@@ -48,8 +48,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(number: usize, instances: u32) -> Result<Self> {
-        let hosts = Hosts::new(&format!("kills{number}"))?;
+    pub(super) fn new(alone: &Alone, number: usize, instances: u32) -> Result<Self> {
+        let hosts = alone.hosts(&format!("kills{number}"))?;
         // What the environment says is not asked here.
         hosts.stop_instances()?;
         let (scratch, mut wanted) = (Scratch::new()?, Wanted::default());
