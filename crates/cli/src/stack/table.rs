@@ -86,16 +86,18 @@ fn lost(frames: u64) -> String {
 }
 
 fn queues(by_queue: &ByQueue, counts: &Counts) -> String {
-    if by_queue.queues.is_empty() {
-        return "no queue of AF_XDP has been free for it: all came by packet sockets\n".to_owned();
-    }
     let names: Vec<_> = by_queue.queues.iter().map(|name| shown(name)).collect();
-    format!(
-        "{} of {} frames came by AF_XDP, {}\n",
-        by_queue.frames_in,
-        counts.frames_in,
-        names.join(", ")
-    )
+    let came = match names.join(", ") {
+        none if none.is_empty() => {
+            "it has no queue of AF_XDP: all came by packet sockets\n".to_owned()
+        }
+        names => format!(
+            "{} of {} frames came by AF_XDP, {names}\n",
+            by_queue.frames_in, counts.frames_in
+        ),
+    };
+    let missing = by_queue.missing.iter().map(|why| shown(why).into_owned() + "\n");
+    std::iter::once(came).chain(missing).collect()
 }
 
 fn row(one: &Connection) -> [String; 10] {

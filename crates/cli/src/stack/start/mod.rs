@@ -6,14 +6,13 @@ mod instances;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use uncork_guard::{Error, Guard, Plan, devices, permitted};
+use uncork_guard::{Error, Guard, Plan, Share, devices, permitted};
 use uncork_posix::config::Moderation;
 
 pub(super) use cpus::Cpus;
@@ -135,8 +134,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
 fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let found = devices::find(&wanted.service.dev).map_err(|error| refused(&error))?;
     let names = found.iter().map(|device| device.name.clone()).collect();
-    // Instances share them all.
-    let queues = (wanted.driver == Driver::Xdp).then_some(NonZeroU32::MAX);
+    let queues = (wanted.driver == Driver::Xdp).then_some(Share::Instances);
     let (ports, program) = (wanted.service.port.clone(), std::process::id());
     let plan = Plan { devices: found, ports, queues, program };
     let no_pair = |error| Failure::left(format!("no sockets can be made: {error}"));
