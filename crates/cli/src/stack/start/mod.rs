@@ -29,8 +29,9 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::fstack;
 use crate::guardian::{Orders, begin_heir};
-use crate::output::{print, shown};
+use crate::output::{complain, print, shown};
 use crate::place_file::{Claim, Name, Service, Told};
+use crate::placement;
 
 /// What is to be started, after all who may say something of it were asked.
 #[derive(Debug)]
@@ -116,7 +117,11 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let guardian = begin(&wanted)?;
     let mut instances = Instances::start(&guardian.orders)?;
     if instances.wait_until_up(&guardian.comes, &signals)? {
-        claim.publish(&told(&wanted, &guardian))?;
+        let told = told(&wanted, &guardian);
+        claim.publish(&told)?;
+        placement::of_instances(told.instances, &told.cpus, &guardian.devices)
+            .into_iter()
+            .for_each(complain);
         // Whoever started it may not be interested.
         let _ = print(&ready(&wanted, &guardian));
         tell_ready();
@@ -154,7 +159,7 @@ fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let orders = orders.collect();
     let run = move || {
         if let Err(error) = guard.run() {
-            crate::output::complain(format!("the guardian of the stack has ended: {error}"));
+            complain(format!("the guardian of the stack has ended: {error}"));
         }
     };
     let thread = thread::Builder::new().name("guardian".to_owned()).spawn(run);
