@@ -34,10 +34,10 @@ pub(super) fn all() -> Vec<Runs> {
     numbers.sort_unstable();
     let found = numbers.into_iter().filter_map(|pid| {
         if served.contains(&pid) {
-            return Some((named(pid, "uncork stack serve or connect".to_owned()), true));
+            return Some((ours(pid, "uncork stack serve or connect"), true));
         }
         if is_instance(pid) {
-            let its = || (named(pid, "an instance of uncork stack start".to_owned()), true);
+            let its = || (ours(pid, "an instance of uncork stack start"), true);
             return (!is_anothers(pid)).then(its);
         }
         let ProcessReport { program, stack: Some(stack), .. } =
@@ -51,9 +51,9 @@ pub(super) fn all() -> Vec<Runs> {
     with_sockets(found.collect())
 }
 
-fn named(pid: u32, what: String) -> Runs {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Runs { pid, program: name.trim_end().to_owned(), what }
+/// One of our own: the kernel may know it by the name of the link that it was started by (`/proc/self/exe`).
+fn ours(pid: u32, what: &str) -> Runs {
+    Runs { pid, program: "uncork".to_owned(), what: what.to_owned() }
 }
 
 /// Shells that have started a program and the like have nothing to tell: they are left out where others have.

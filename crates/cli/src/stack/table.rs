@@ -94,14 +94,13 @@ fn elsewhere(pid: u32, stack: &StackReport) -> String {
     let open = stack.sockets.iter().filter(|one| one.place == "kernel");
     let open: Vec<_> = open.map(|one| one.fd.to_string()).collect();
     let named = open.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let named = match open.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
+    let named = match (open.len(), open.len().saturating_sub(NAMED)) {
+        (1, _) => format!("descriptor {named}"),
+        (_, 0) => format!("descriptors {named}"),
+        (_, more) => format!("descriptors {named} and {more} more"),
     };
     let open = open.first().map(|first| {
-        format!(
-            "with the kernel now: descriptors {named}; each by uncork stack why {pid}:{first}\n"
-        )
+        format!("with the kernel now: {named}; each by uncork stack why {pid}:{first}\n")
     });
     lines.chain(open).collect()
 }
@@ -239,6 +238,8 @@ mod tests {
                     with the kernel now: descriptors 5, 6; each by uncork stack why 7:5\n\
                     no connections\n";
         assert!(told.ends_with(said), "{told}");
+        let one = places(9, "one", &stack(5..6));
+        assert!(one.contains("\nwith the kernel now: descriptor 5; each by "), "{one}");
         let many = places(9, "many", &stack(10..110));
         assert!(many.starts_with("process 9: many\non the stack: "), "{many}");
         assert!(
