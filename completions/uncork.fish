@@ -32,7 +32,7 @@ complete -c uncork -n "__fish_uncork_needs_command" -f -a "tune" -d 'Set TCP opt
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
-complete -c uncork -n "__fish_uncork_needs_command" -f -a "stack" -d 'Serve and connect on a TCP stack in user space, with addresses of its own'
+complete -c uncork -n "__fish_uncork_needs_command" -f -a "stack" -d 'Serve on a TCP stack in user space, keep instances and guardians for programs, and see what stacks do'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l hold -d 'Who keeps the bytes of an unfinished packet: kernel, user or off' -r -f -a "kernel\t''
@@ -210,7 +210,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "stat" -d 'Show each connection of a running stack, why it is not sending, and what stayed with the kernel'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and not __fish_seen_subcommand_from serve connect start guard stat why help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l dev -d 'The network device: one that is there, the name of a TAP to be made, or a device of DPDK\'s with its arguments' -r
@@ -265,7 +265,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l group -d 'A group whose users may run programs with it, besides root' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l driver -d 'How programs get their frames' -r -f -a "packet\t''
 xdp\t''"
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free [default: 1]' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free; no more than there are [default: 1]' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from guard" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l socket -d 'Where it can be asked, if it was started with --socket' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from stat" -l json -d 'Print JSON'
@@ -276,7 +276,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
-complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show each connection of a running stack, why it is not sending, and what stayed with the kernel'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand library" -s h -l help -d 'Print help'
@@ -286,7 +286,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "status" -d 'Show whether the library is in a process, and its sockets'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "ack" -d 'Watch when a receiver acknowledges: the delayed-ACK experiment'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "lab" -d 'Run the experiments that show what TCP\'s queues and timers do'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "stack" -d 'Serve and connect on a TCP stack in user space, with addresses of its own'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "stack" -d 'Serve on a TCP stack in user space, keep instances and guardians for programs, and see what stacks do'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "library" -d 'Print the path of the library, for LD_PRELOAD by hand'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and not __fish_seen_subcommand_from run doctor tune status ack lab stack library help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from tune" -f -a "small-queues" -d 'Keep a device\'s queue short: no connection has more in it than a target time takes to send'
@@ -304,5 +304,5 @@ complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subc
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "connect" -d 'Connect standard input and output to somebody, over the stack'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "start" -d 'Start instances: stacks in processes of their own, for programs under `uncork run --stack=instance`'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "guard" -d 'Be the guardian of programs under `uncork run --stack` whose users have no privilege (uncorkd)'
-complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, and why it is not sending'
+complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "stat" -d 'Show each connection of a running stack, why it is not sending, and what stayed with the kernel'
 complete -c uncork -n "__fish_uncork_using_subcommand help; and __fish_seen_subcommand_from stack" -f -a "why" -d 'Say why a socket of a program under `uncork run --stack` is on the stack, or the kernel\'s'

@@ -223,7 +223,7 @@ pub(crate) struct Run {
     /// How many queues of each device a process takes with --driver=xdp, if they are free
     ///
     /// A process that has all gets everything by AF_XDP; with several processes give the device as many queues
-    /// (ethtool -L). [default: 1]
+    /// (ethtool -L). More than a device has are refused. [default: 1]
     #[arg(long, value_name = "N", requires = "stack", allow_negative_numbers = true)]
     pub(crate) queues: Option<NonZeroU32>,
 

@@ -27,12 +27,30 @@ pub(crate) struct Placement {
     mask: u64,
 }
 
-/// What there is to say of variables that set nothing.
+/// What there is to say of variables that set nothing with a stack on the program's own threads.
 pub(crate) fn note(environment: &Environment) -> Option<String> {
     let number = environment.get(INSTANCES)?.to_string_lossy();
     Some(format!(
         "{INSTANCES}={number} sets nothing: each process has the stack on its own threads"
     ))
+}
+
+/// What there is to say of variables that set nothing where the stack is an instance's.
+pub(crate) fn notes_of_instance(environment: &Environment) -> Vec<String> {
+    let first = environment.get(FIRST).map(|first| {
+        format!(
+            "{FIRST}={} sets nothing with --stack=instance: the instances are where uncork stack start has put them; \
+             put the program somewhere with taskset(1)",
+            first.to_string_lossy()
+        )
+    });
+    let threads = binds_to_threads(environment).then(|| {
+        format!(
+            "{THREADS}=1 sets nothing with --stack=instance: the stack is the instance's, and any thread may use any \
+             socket; give --stack --thread-sockets for a stack of each thread's own"
+        )
+    });
+    first.into_iter().chain(threads).collect()
 }
 
 /// Whether each thread is to have a stack of its own.
@@ -147,8 +165,14 @@ mod tests {
         assert_eq!(first_cpu(&environment).unwrap(), Some(2));
         assert_eq!(wanted(&environment).unwrap(), Some(1));
         assert!(!binds_to_threads(&environment));
+        assert_eq!(notes_of_instance(&environment).len(), 1);
         environment.set(THREADS, "1");
         assert!(binds_to_threads(&environment));
+        let notes = notes_of_instance(&environment);
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].starts_with("FF_INITIAL_LCORE_ID=0x14 sets nothing with"), "{notes:?}");
+        assert!(notes[1].starts_with("FF_THREAD_SOCKET=1 sets nothing with"), "{notes:?}");
+        assert_eq!(notes_of_instance(&Environment::default()), [""; 0]);
         for (name, wrong) in [(INSTANCES, "x"), (INSTANCES, "0"), (FIRST, "x")] {
             let mut environment = Environment::default();
             environment.set(name, wrong);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
-use uncork_guard::{Guard, Plan, devices, heir, seclude, seclude_instance};
+use uncork_guard::{Guard, Plan, Share, devices, heir, seclude, seclude_instance};
 
 use crate::arguments::{Guarded, Guardian, GuardianPart};
 use crate::failure::Failure;
@@ -170,6 +170,7 @@ fn begin_to_serve(guarded: &Guarded) -> Result<Guard, String> {
     raise_descriptors();
     let devices = devices::find(&guarded.dev).map_err(|error| error.to_string())?;
     let Guarded { program, queues, .. } = *guarded;
+    let queues = queues.map(Share::Each);
     let plan = Plan { devices, ports: guarded.port.clone(), queues, program };
     Guard::new(plan).map_err(|error| error.to_string())
 }

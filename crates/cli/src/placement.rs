@@ -1,4 +1,5 @@
-//! Where a program with a stack on its own threads may run, and whether that costs it speed.
+//! Where a program with a stack on its own threads may run, or instances and their programs, and whether that costs them
+//! speed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,13 +13,53 @@ type Processors = BTreeSet<usize>;
 
 /// What costs speed of where this process, which becomes the program, may run: a sentence each.
 pub(crate) fn warnings(devices: &[String]) -> Vec<String> {
-    Machine::at(Path::new("/sys")).warnings(&own(), devices)
+    Machine::at(Path::new("/sys")).warnings(Who::Program, &own(), devices)
+}
+
+/// What costs speed of where so many instances run: on these processors, by their numbers, or wherever this process may,
+/// which starts them.
+pub(crate) fn of_instances(
+    count: u32,
+    cpus: &BTreeMap<u32, usize>,
+    devices: &[String],
+) -> Vec<String> {
+    Machine::at(Path::new("/sys")).instances(count, &own(), cpus, devices)
 }
 
 /// What costs speed of where this process, which becomes a program of one of these instances, may run; each has its
 /// processor. `wanted` is its number, if that is known.
 pub(crate) fn beside_instances(cpus: &BTreeMap<u32, usize>, wanted: Option<u32>) -> Vec<String> {
     Machine::at(Path::new("/sys")).beside(&own(), cpus, wanted)
+}
+
+/// Who runs there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// A program with a stack of its own.
+    Program,
+    /// All instances.
+    Instances,
+    /// One, with a processor of its own.
+    Instance(u32),
+}
+
+impl Who {
+    fn subject(self) -> String {
+        match self {
+            Self::Program => "the program".to_owned(),
+            Self::Instances => "the instances of the stack".to_owned(),
+            Self::Instance(number) => format!("instance {number} of the stack"),
+        }
+    }
+
+    /// What puts it elsewhere.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Program => "put it there with taskset(1)",
+            Self::Instances => "put them there with --cpus",
+            Self::Instance(_) => "put it there with --cpus",
+        }
+    }
 }
 
 /// The processors that this process may run on.
@@ -45,66 +86,157 @@ impl Machine {
         parse(&self.read(path)?)
     }
 
-    fn warnings(&self, own: &Processors, devices: &[String]) -> Vec<String> {
-        let far = devices.iter().filter_map(|device| self.is_far(own, device));
-        far.chain(self.shares_a_core(own)).collect()
+    fn warnings(&self, who: Who, own: &Processors, devices: &[String]) -> Vec<String> {
+        let far = devices.iter().filter_map(|device| self.is_far(who, own, device));
+        far.chain(self.shares_a_core(who, own)).collect()
+    }
+
+    fn instances(
+        &self,
+        count: u32,
+        own: &Processors,
+        cpus: &BTreeMap<u32, usize>,
+        devices: &[String],
+    ) -> Vec<String> {
+        if cpus.is_empty() {
+            let far = devices.iter().filter_map(|device| self.is_far(Who::Instances, own, device));
+            let core = || self.shares_a_core(Who::Instances, own);
+            return far.chain((count > 1).then(core).flatten()).collect();
+        }
+        let each = cpus.iter().flat_map(|(number, cpu)| {
+            let (who, own) = (Who::Instance(*number), Processors::from([*cpu]));
+            devices.iter().filter_map(move |device| self.is_far(who, &own, device))
+        });
+        each.chain(self.share_cores(cpus)).collect()
     }
 
     /// A device whose memory is beyond the processors' own.
-    fn is_far(&self, own: &Processors, device: &str) -> Option<String> {
+    fn is_far(&self, who: Who, own: &Processors, device: &str) -> Option<String> {
         // -1: of none, as virtual devices and machines with one.
         let node: u32 = self.read(&format!("class/net/{device}/device/numa_node"))?.parse().ok()?;
         let near = self.list(&format!("devices/system/node/node{node}/cpulist"))?;
         (!near.is_empty() && near.is_disjoint(own)).then(|| {
             format!(
-                "{device} is on NUMA node {node} (processors {}), and the program may run on {} only: every frame \
-                 crosses between nodes; put it there with taskset(1)",
+                "{device} is on NUMA node {node} (processors {}), and {} may run on {} only: every frame crosses \
+                 between nodes; {}",
                 show(&near),
-                show(own)
+                who.subject(),
+                show(own),
+                who.remedy()
             )
         })
     }
 
-    /// Somebody has chosen one processor, and an instance needs it, too, or the core that it is of.
+    /// Somebody has chosen where the program runs, and the instance that it talks to is on the same core, or on another
+    /// node.
     fn beside(
         &self,
         own: &Processors,
         cpus: &BTreeMap<u32, usize>,
         wanted: Option<u32>,
     ) -> Vec<String> {
-        let Some(at) = own.first().filter(|_| own.len() == 1) else { return Vec::new() };
-        let path = format!("devices/system/cpu/cpu{at}/topology/thread_siblings_list");
-        let core = self.list(&path).unwrap_or_default();
         let its = cpus.iter().filter(|(number, _)| wanted.is_none_or(|wanted| wanted == **number));
-        let said = its.filter_map(|(number, cpu)| {
-            let what = if cpu == at {
-                format!("that is the processor of instance {number} of the stack")
-            } else if core.contains(cpu) {
-                format!("that is a thread of the same core as processor {cpu}, instance {number}'s")
-            } else {
-                return None;
-            };
-            Some(format!(
-                "the program may run on processor {at} only, and {what}: they wait for each other; put it \
-                 elsewhere with taskset(1)"
-            ))
+        its.filter_map(|(number, cpu)| {
+            self.is_beside(own, *number, *cpu).or_else(|| self.is_beyond(own, *number, *cpu))
+        })
+        .collect()
+    }
+
+    /// The program needs the core that the instance is on.
+    fn is_beside(&self, own: &Processors, number: u32, cpu: usize) -> Option<String> {
+        let shown = show(own);
+        let what = if own.len() == 1 && own.contains(&cpu) {
+            format!(
+                "processor {shown} only, and that is the processor of instance {number} of the stack"
+            )
+        } else if own.is_empty() || !own.is_subset(&self.core(cpu)) {
+            return None;
+        } else if own.len() == 1 {
+            format!(
+                "processor {shown} only, and that is a thread of the same core as processor {cpu}, instance {number}'s"
+            )
+        } else {
+            format!(
+                "processors {shown} only, and those are threads of the same core as processor {cpu}, instance \
+                 {number}'s"
+            )
+        };
+        // Where there is but one core nobody has chosen it.
+        (own.len() == 1 || self.all().as_ref() != Some(own)).then(|| {
+            format!(
+                "the program may run on {what}: they wait for each other; put it elsewhere with taskset(1)"
+            )
+        })
+    }
+
+    /// The instance is on another node than all that the program may run on.
+    fn is_beyond(&self, own: &Processors, number: u32, cpu: usize) -> Option<String> {
+        let (node, near) = self.nodes().into_iter().find(|(_, near)| near.contains(&cpu))?;
+        (!own.is_empty() && near.is_disjoint(own)).then(|| {
+            format!(
+                "the program may run on {} only, and instance {number} of the stack is on processor {cpu}, of NUMA \
+                 node {node} (processors {}): what they say to each other crosses between nodes; put it there with \
+                 taskset(1), or name an instance that is near with --instance",
+                show(own),
+                show(&near)
+            )
+        })
+    }
+
+    /// Somebody has chosen processors, and they are one core.
+    fn shares_a_core(&self, who: Who, own: &Processors) -> Option<String> {
+        let first = own.first()?;
+        (own.len() > 1 && own.is_subset(&self.core(*first)) && self.all()? != *own).then(|| {
+            let whose = if who == Who::Program { "its workers" } else { "they" };
+            format!(
+                "the processors that {} may run on ({}) are threads of one core: {whose} share what that can do",
+                who.subject(),
+                show(own)
+            )
+        })
+    }
+
+    /// Instances that have a core between them, though there are others.
+    fn share_cores(&self, cpus: &BTreeMap<u32, usize>) -> Vec<String> {
+        let mut by_core: BTreeMap<Processors, Vec<(u32, usize)>> = BTreeMap::new();
+        for (number, cpu) in cpus {
+            let core = self.core(*cpu);
+            if Some(&core) != self.all().as_ref() {
+                by_core.entry(core).or_default().push((*number, *cpu));
+            }
+        }
+        let shared = by_core.into_iter().filter(|(core, its)| core.len() > 1 && its.len() > 1);
+        let said = shared.map(|(_, its)| {
+            let list = |numbers: Vec<usize>| show(&numbers.into_iter().collect());
+            format!(
+                "instances {} of the stack are on processors {}, which are threads of one core: they share what that \
+                 can do; put them on others with --cpus",
+                list(its.iter().map(|(number, _)| *number as usize).collect()),
+                list(its.iter().map(|(_, cpu)| *cpu).collect())
+            )
         });
         said.collect()
     }
 
-    /// Somebody has chosen processors, and they are one core.
-    fn shares_a_core(&self, own: &Processors) -> Option<String> {
-        let first = own.first()?;
-        let path = format!("devices/system/cpu/cpu{first}/topology/thread_siblings_list");
-        let core = self.list(&path)?;
-        let all = self.list("devices/system/cpu/online")?;
-        (own.len() > 1 && own.is_subset(&core) && own != &all).then(|| {
-            format!(
-                "the processors that the program may run on ({}) are threads of one core: its workers share what \
-                 that can do",
-                show(own)
-            )
-        })
+    /// The threads of the core that a processor is one of; none if that is not known.
+    fn core(&self, cpu: usize) -> Processors {
+        let path = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        self.list(&path).unwrap_or_default()
+    }
+
+    fn all(&self) -> Option<Processors> {
+        self.list("devices/system/cpu/online")
+    }
+
+    /// The processors of each NUMA node, by its number.
+    fn nodes(&self) -> BTreeMap<u32, Processors> {
+        let entries = fs::read_dir(self.root.join("devices/system/node")).into_iter().flatten();
+        let numbers = entries.flatten().filter_map(|entry| {
+            entry.file_name().to_str()?.strip_prefix("node")?.parse::<u32>().ok()
+        });
+        let node =
+            |node| Some((node, self.list(&format!("devices/system/node/node{node}/cpulist"))?));
+        numbers.filter_map(node).collect()
     }
 }
 
@@ -161,7 +293,7 @@ mod tests {
 
     fn said(own: &str, device: &str) -> Vec<String> {
         let (_root, machine) = machine();
-        machine.warnings(&parse(own).unwrap(), &[device.to_owned()])
+        machine.warnings(Who::Program, &parse(own).unwrap(), &[device.to_owned()])
     }
 
     #[test]
@@ -192,18 +324,89 @@ mod tests {
         let sibling = said("7", None);
         assert_eq!(sibling.len(), 1, "{sibling:?}");
         assert!(sibling[0].contains("same core as processor 3, instance 1's"), "{sibling:?}");
-        // Another's, a core of nobody's, and one that may go elsewhere.
-        for (own, wanted) in [("2", Some(1)), ("1", None), ("2-3", None)] {
+        let both = said("2,6", Some(0));
+        assert_eq!(both.len(), 1, "{both:?}");
+        assert!(both[0].contains(
+            "processors 2,6 only, and those are threads of the same core as processor 2"
+        ));
+        // Another's, and some that may go elsewhere.
+        for (own, wanted) in [("2", Some(1)), ("2-3", None), ("0-7", None), ("1,7", None)] {
             assert_eq!(said(own, wanted), Vec::<String>::new(), "{own} {wanted:?}");
         }
         assert_eq!(machine.beside(&parse("2").unwrap(), &BTreeMap::new(), None), [""; 0]);
     }
 
     #[test]
+    fn a_program_on_another_node_than_its_instance_is_told() {
+        let (_root, machine) = machine();
+        let cpus = BTreeMap::from([(0, 1), (1, 3)]);
+        let said = |own: &str, wanted| machine.beside(&parse(own).unwrap(), &cpus, wanted);
+        let far = said("0,4", Some(1));
+        assert_eq!(far.len(), 1, "{far:?}");
+        assert!(
+            far[0].starts_with(
+                "the program may run on 0,4 only, and instance 1 of the stack is on processor 3, of NUMA node 1 \
+                 (processors 2-3,6-7): "
+            ),
+            "{far:?}"
+        );
+        // Whichever it gets, one is far.
+        let either = said("6", None);
+        assert_eq!(either.len(), 1, "{either:?}");
+        assert!(either[0].contains("instance 0 of the stack is on processor 1, of NUMA node 0"));
+        for (own, wanted) in [("0,4", Some(0)), ("2,6", Some(1)), ("0-7", None), ("0,3", None)] {
+            assert_eq!(said(own, wanted), Vec::<String>::new(), "{own} {wanted:?}");
+        }
+    }
+
+    #[test]
+    fn instances_that_are_far_from_a_device_or_share_a_core_are_told() {
+        let (_root, machine) = machine();
+        let at = |own: &str, cpus: &[usize], count, device: &str| {
+            let cpus = (0..).zip(cpus.iter().copied()).collect();
+            machine.instances(count, &parse(own).unwrap(), &cpus, &[device.to_owned()])
+        };
+        let far = at("0-7", &[2, 1], 2, "eth0");
+        assert_eq!(far.len(), 1, "{far:?}");
+        assert!(
+            far[0].starts_with(
+                "eth0 is on NUMA node 1 (processors 2-3,6-7), and instance 1 of the stack may run on 1 only: "
+            ) && far[0].ends_with("put it there with --cpus"),
+            "{far:?}"
+        );
+        let shared = at("0-7", &[2, 3, 6], 3, "eth0");
+        assert_eq!(shared.len(), 1, "{shared:?}");
+        assert!(
+            shared[0].starts_with(
+                "instances 0,2 of the stack are on processors 2,6, which are threads of one core: "
+            ),
+            "{shared:?}"
+        );
+        // Wherever this process may run.
+        let all = at("0,4", &[], 2, "eth0");
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].contains("and the instances of the stack may run on 0,4 only"), "{all:?}");
+        assert!(all[1].contains("(0,4) are threads of one core: they share"), "{all:?}");
+        for (own, cpus, count, device) in [
+            ("0-7", &[2, 3][..], 2, "eth0"),
+            ("0-7", &[0, 1][..], 2, "eth1"),
+            ("2,6", &[][..], 1, "eth0"),
+            ("0-7", &[][..], 4, "eth0"),
+            ("0-7", &[0][..], 1, "veth"),
+        ] {
+            assert_eq!(at(own, cpus, count, device), [""; 0], "{own} {cpus:?} {device}");
+        }
+    }
+
+    #[test]
     fn a_machine_of_one_core_is_no_choice() {
         let (root, machine) = machine();
         fs::write(root.path().join("devices/system/cpu/online"), "0,4\n").unwrap();
-        assert_eq!(machine.shares_a_core(&parse("0,4").unwrap()), None);
+        let own = parse("0,4").unwrap();
+        assert_eq!(machine.shares_a_core(Who::Program, &own), None);
+        let cpus = BTreeMap::from([(0, 0), (1, 4)]);
+        assert_eq!(machine.share_cores(&cpus), [""; 0]);
+        assert_eq!(machine.beside(&own, &cpus, None), [""; 0]);
         assert_eq!(parse("0-x"), None);
         assert_eq!(show(&parse("0-3,8,10-11").unwrap()), "0-3,8,10-11");
     }

@@ -186,6 +186,14 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     let ran = output(&mut run("1"));
     assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1\n", ""));
     refused(&mut run("2"), 125, &format!("no instance 2 of {name}, which has 2"));
+    // Of what is an instance's affair, or nobody's, it is said that it sets nothing.
+    let variables = [("FF_THREAD_SOCKET", "1"), ("FF_INITIAL_LCORE_ID", "1")];
+    let ran = output(run("0").envs(variables));
+    assert_eq!(stdout(&ran), "0\n");
+    for (variable, value) in variables {
+        let note = format!("uncork: {variable}={value} sets nothing with --stack=instance: ");
+        assert!(stderr(&ran).contains(&note), "{}", stderr(&ran));
+    }
     // On the processor of its instance.
     let mut command = on(&host, "taskset");
     command.args(["-c", "1", UNCORK, "run", "--stack=instance", "--instance"]);

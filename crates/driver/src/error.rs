@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::af_xdp::Locked;
+
 /// Why a port could not be opened. Each says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -66,10 +68,21 @@ pub enum OpenError {
         /// Name of its driver.
         driver: String,
     },
+    /// The memory of frames has to be locked, and the limit on that is too low.
+    #[error(
+        "{0}: ulimit -l {kib} in the shell that starts it (where that is refused: sudo prlimit --pid $$ \
+         --memlock={bytes}), or give the program CAP_IPC_LOCK",
+        kib = .0.enough_bytes() >> 10,
+        bytes = .0.enough_bytes()
+    )]
+    Locked(Locked),
     /// No memory for the rings.
-    #[error("the kernel has no {bytes} octets for the rings: ask for fewer or shorter slots")]
+    #[error(
+        "the kernel has no {bytes} octets of memory for the rings: end what has it (ps aux --sort=-rss), or let the \
+         control group have more (systemctl set-property UNIT MemoryMax=BYTES)"
+    )]
     Memory {
-        /// Of both rings, in octets.
+        /// Of all rings of the port, in octets.
         bytes: usize,
     },
     /// DPDK has refused the device.
@@ -96,5 +109,27 @@ pub enum OpenError {
 impl OpenError {
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System { doing, error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_locked_memory_is_said_with_the_limit_that_is_enough() {
+        // 2,112 chunks of 2 KiB, and what a login has on many machines: of which others may have used all.
+        let locked = Locked { device: "eth0".to_owned(), bytes: 2112 << 11, limit_bytes: 64 << 10 };
+        assert_eq!(
+            OpenError::Locked(locked).to_string(),
+            "AF_XDP has to lock 4224 KiB of memory for a queue of eth0, and this user may lock 64 KiB in all: ulimit \
+             -l 4288 in the shell that starts it (where that is refused: sudo prlimit --pid $$ --memlock=4390912), or \
+             give the program CAP_IPC_LOCK"
+        );
+        // A limit is any number of octets, and ulimit knows KiB.
+        let odd = Locked { device: "eth0".to_owned(), bytes: 4096, limit_bytes: 1025 };
+        assert_eq!(odd.enough_bytes(), 6 << 10);
+        let all = Locked { device: "eth0".to_owned(), bytes: 4096, limit_bytes: u64::MAX };
+        assert_eq!(all.enough_bytes(), u64::MAX >> 10 << 10);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use uncork_bpf::owned;
 use uncork_driver::OpenError;
+use uncork_driver::af_xdp::Locked;
 
 /// Why there is no guardian. Each is one sentence that says what mends it.
 #[derive(Debug, thiserror::Error)]
@@ -68,9 +69,32 @@ pub enum Error {
          packet socket: leave out --driver=xdp, or name another device with --dev"
     )]
     NoXdp(String),
+    /// A device has fewer queues than each process is to get.
+    #[error(
+        "the network device {device} has {there}, and each process is to get {wanted} of them: ask for no more \
+         (--queues={queues}), or give the device more (ethtool -L {device} combined {wanted})",
+        there = counted(*.queues)
+    )]
+    Queues {
+        /// Its name.
+        device: String,
+        /// How many it has.
+        queues: u32,
+        /// How many each process is to get.
+        wanted: u32,
+    },
+    /// AF_XDP locks memory, of which a user may lock only so much.
+    #[error(
+        "{0}: run uncork as root, or sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock+ep \
+         $(command -v uncork), or raise the limit of this shell (ulimit -l {kib}, or sudo prlimit --pid $$ \
+         --memlock={bytes}), or leave out --driver=xdp",
+        kib = .0.enough_bytes() >> 10,
+        bytes = .0.enough_bytes()
+    )]
+    Locked(Locked),
     /// A socket of a device cannot be opened.
     #[error("{0}")]
-    Port(#[from] OpenError),
+    Port(OpenError),
     /// Something of the system's.
     #[error("cannot {doing}: {error}")]
     System {
@@ -79,6 +103,15 @@ pub enum Error {
         /// What the system said.
         error: io::Error,
     },
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Locked(locked) => Self::Locked(locked),
+            error => Self::Port(error),
+        }
+    }
 }
 
 impl From<owned::Error> for Error {
@@ -98,5 +131,35 @@ impl From<owned::Error> for Error {
 impl Error {
     pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::System { doing, error: error.into() }
+    }
+}
+
+/// As a device has them.
+pub(crate) fn counted(queues: u32) -> String {
+    match queues {
+        1 => "1 queue".to_owned(),
+        queues => format!("{queues} queues"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_af_xdp_lacks_is_one_sentence_with_what_mends_it() {
+        let queues = Error::Queues { device: "eth0".to_owned(), queues: 1, wanted: 64 };
+        assert_eq!(
+            queues.to_string(),
+            "the network device eth0 has 1 queue, and each process is to get 64 of them: ask for no more (--queues=1), \
+             or give the device more (ethtool -L eth0 combined 64)"
+        );
+        let locked = Locked { device: "eth0".to_owned(), bytes: 4 << 20, limit_bytes: 8 << 20 };
+        let said = Error::from(OpenError::Locked(locked)).to_string();
+        for part in
+            ["4096 KiB", "8192 KiB in all", "cap_perfmon,cap_ipc_lock+ep", "ulimit -l 12288,"]
+        {
+            assert!(said.contains(part), "{said}");
+        }
     }
 }

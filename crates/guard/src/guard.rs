@@ -29,7 +29,7 @@ use crate::capabilities;
 use crate::claims::Claims;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
-use crate::queues::Queues;
+use crate::queues::{Queues, Share};
 use crate::reset::{Left, Prober};
 use crate::rings::Rings;
 use crate::session::{Loading, Role, Session};
@@ -56,9 +56,8 @@ pub struct Plan {
     pub devices: Vec<Device>,
     /// Ports that programs may listen on with the stack; any, if there is none.
     pub ports: Vec<u16>,
-    /// How many queues of a device each program gets by AF_XDP, beside its packet socket; instances share all. Without
-    /// it there is no AF_XDP.
-    pub queues: Option<NonZeroU32>,
+    /// Who gets queues of the devices by AF_XDP, beside packet sockets. Without it there is no AF_XDP.
+    pub queues: Option<Share>,
     /// The first process that is served.
     pub program: u32,
 }
@@ -128,7 +127,7 @@ impl Guard {
     pub fn new(plan: Plan) -> Result<Self, Error> {
         permitted()?;
         let steering = Steering::attach(&plan.devices)?;
-        let queues = plan.queues.map(|each| Queues::attach(&steering, &plan.devices, each));
+        let queues = plan.queues.map(|share| Queues::attach(&steering, &plan.devices, share));
         let queues = queues.transpose()?;
         let prober = Prober::open().map_err(Error::system("open a raw socket"))?;
         let place = Place::new(random()?, random()?);

@@ -36,4 +36,5 @@ mod work;
 
 pub use error::Error;
 pub use guard::{Guard, Plan, permitted};
+pub use queues::Share;
 pub use seclusion::{seclude, seclude_instance};

@@ -15,6 +15,7 @@ use uncork_driver::af_xdp::{Handed, Nature, Settings};
 use uncork_guardian::Device;
 
 use crate::Error;
+use crate::error::counted;
 use crate::session::{Role, Session};
 use crate::steering::Steering;
 
@@ -29,6 +30,15 @@ const LAST_RETRY: Duration = Duration::from_millis(500);
 /// How long a device is waited for at the beginning: whoever had it before may just be ending.
 const OTHERS_END: Duration = Duration::from_secs(2);
 
+/// Who gets queues of each device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Programs with stacks of their own: each so many.
+    Each(NonZeroU32),
+    /// Instances: all, which they divide among themselves.
+    Instances,
+}
+
 /// A device with the program that hands over, which is attached while there may be somebody for a queue.
 struct Shared {
     index: i32,
@@ -36,21 +46,28 @@ struct Shared {
     redirect: RedirectByQueue,
     /// Whose each queue is.
     of: Vec<Option<Engine>>,
+    /// Why each could not be given to anybody, when that was last tried.
+    refused: Vec<Option<String>>,
     /// The first queue, until somebody gets it.
     first: Option<Handed>,
 }
 
 impl Shared {
-    fn new(steering: &Steering, device: &Device) -> Result<Self, Error> {
+    fn new(steering: &Steering, device: &Device, share: Share) -> Result<Self, Error> {
         let name = device.name.clone();
         let Nature { index, queues: count, marks } = Nature::of(&name)?;
+        if let Share::Each(each) = share
+            && each.get() > count
+        {
+            return Err(Error::Queues { device: name, queues: count, wanted: each.get() });
+        }
         let redirect = steering.by_queue(owned::Queues { count, marks });
         let redirect = redirect.map_err(|error| match error {
             owned::Error::Privilege if marks => Error::Perfmon(name.clone()),
             error => error.into(),
         })?;
-        let of = vec![None; count as usize];
-        let mut shared = Self { index, redirect, of, first: None, name };
+        let (of, refused) = (vec![None; count as usize], vec![None; count as usize]);
+        let mut shared = Self { index, redirect, of, refused, first: None, name };
         shared.take(Instant::now() + OTHERS_END)?;
         Ok(shared)
     }
@@ -59,8 +76,12 @@ impl Shared {
     fn take(&mut self, until: Instant) -> Result<(), Error> {
         loop {
             let taken = self.try_to_take();
-            let may_end =
-                matches!(taken, Err(Error::Occupied { .. } | Error::Port(OpenError::Busy(_))));
+            let may_end = match &taken {
+                Err(Error::Occupied { .. } | Error::Port(OpenError::Busy(_))) => true,
+                // What the user has locked otherwise.
+                Err(Error::Locked(locked)) => locked.bytes <= locked.limit_bytes,
+                _ => false,
+            };
             if !may_end || Instant::now() >= until {
                 return taken;
             }
@@ -96,6 +117,7 @@ impl Shared {
         self.redirect.enter(number, engine, handed.socket.as_fd())?;
         self.attach()?;
         self.of[number as usize] = Some(engine);
+        self.refused[number as usize] = None;
         Ok(handed)
     }
 
@@ -120,8 +142,7 @@ impl Shared {
 /// All queues of all devices.
 pub(crate) struct Queues {
     devices: Vec<Shared>,
-    /// How many of a device a program gets that has a stack of its own.
-    each: NonZeroU32,
+    share: Share,
     /// Those that could not be given, and when it is tried again.
     waits: Vec<Queue>,
     retry: Option<Instant>,
@@ -142,11 +163,11 @@ impl Queues {
     pub(crate) fn attach(
         steering: &Steering,
         devices: &[Device],
-        each: NonZeroU32,
+        share: Share,
     ) -> Result<Self, Error> {
-        let shared = |device| Shared::new(steering, device);
+        let shared = |device| Shared::new(steering, device, share);
         let devices = devices.iter().map(shared).collect::<Result<_, Error>>()?;
-        Ok(Self { devices, each, waits: Vec::new(), retry: None, rests: FIRST_RETRY })
+        Ok(Self { devices, share, waits: Vec::new(), retry: None, rests: FIRST_RETRY })
     }
 
     /// A queue that is free, and who is to have it: the engine with the fewest. An instance has those of its number
@@ -170,13 +191,55 @@ impl Queues {
     fn wants(&self, session: &Session, queue: Queue, instances: u32) -> bool {
         let has_opened = session.opens(self.devices[queue.device].index) > 0;
         has_opened
-            && match session.role {
-                Role::Program => {
-                    self.count(queue.device, session.engine) < self.each.get() as usize
-                }
-                Role::Instance(number) => queue.number % instances.max(1) == number,
-                Role::Guest(_) => false,
+            && self.is_for(session, queue.number, instances)
+            && match self.share {
+                Share::Each(each) => self.count(queue.device, session.engine) < each.get() as usize,
+                Share::Instances => true,
             }
+    }
+
+    /// Whether a queue of this number may be this one's.
+    fn is_for(&self, session: &Session, number: u32, instances: u32) -> bool {
+        match (self.share, session.role) {
+            (Share::Each(_), Role::Program) => true,
+            (Share::Instances, Role::Instance(own)) => number % instances.max(1) == own,
+            _ => false,
+        }
+    }
+
+    /// Why this one has fewer queues than it is to have: a sentence for each device where that is so.
+    pub(crate) fn missing(&self, session: &Session, instances: u32) -> Vec<String> {
+        let opened = self.devices.iter().filter(|shared| session.opens(shared.index) > 0);
+        opened.filter_map(|shared| self.missing_of(shared, session, instances)).collect()
+    }
+
+    fn missing_of(&self, shared: &Shared, session: &Session, instances: u32) -> Option<String> {
+        let is_own = |number: &u32| shared.of[*number as usize] == Some(session.engine);
+        let all = 0_u32..u32::try_from(shared.of.len()).unwrap_or(u32::MAX);
+        let (own, others): (Vec<_>, Vec<_>) =
+            all.filter(|number| self.is_for(session, *number, instances)).partition(is_own);
+        let is_served = match self.share {
+            Share::Each(each) => own.len() >= each.get() as usize,
+            Share::Instances => others.is_empty() && !own.is_empty(),
+        };
+        if is_served {
+            return None;
+        }
+        let name = &shared.name;
+        let refused = others.iter().find_map(|number| {
+            let (at, why) = (*number as usize, shared.refused[*number as usize].as_ref()?);
+            shared.of[at].is_none().then(|| format!("{name}:{number} cannot be had: {why}"))
+        });
+        let are_taken = others.iter().all(|number| shared.of[*number as usize].is_some());
+        refused.or_else(|| {
+            are_taken.then(|| {
+                format!(
+                    "{name} has {}, and others have what this process lacks (ethtool -L {name} combined N gives the \
+                     device more)",
+                    counted(u32::try_from(shared.of.len()).unwrap_or(u32::MAX))
+                )
+            })
+        })
     }
 
     /// This queue is this engine's from now on. Gives the number of the device and what the engine gets.
@@ -188,8 +251,9 @@ impl Queues {
         Ok((shared.index, handed))
     }
 
-    /// This one could not be given: it is tried again later, and holds up no other.
-    pub(crate) fn put_off(&mut self, queue: Queue) {
+    /// This one could not be given, for this reason: it is tried again later, and holds up no other.
+    pub(crate) fn put_off(&mut self, queue: Queue, why: &Error) {
+        self.devices[queue.device].refused[queue.number as usize] = Some(why.to_string());
         self.waits.push(queue);
         if self.retry.is_none() {
             self.retry = Some(Instant::now() + self.rests);

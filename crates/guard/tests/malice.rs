@@ -259,7 +259,7 @@ impl Program {
         {
             let what = match reply {
                 Reply::Opened { .. } => "opened",
-                Reply::Done => "done",
+                Reply::Done | Reply::Looked { .. } => "done",
                 Reply::Refused { .. } => "refused",
                 Reply::Attached { .. } => "attached",
                 Reply::Ports { .. } => "ports",

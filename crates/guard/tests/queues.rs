@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::{LONG, Link, OURS, end, knock_from};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::{Beside, Door, Driver as _, af_packet, af_xdp};
-use uncork_guard::{Error, Guard, Plan, devices};
-use uncork_guardian::Client;
+use uncork_guard::{Error, Guard, Plan, Share, devices};
+use uncork_guardian::{Client, look};
 use uncork_netns::testing::is_skipped;
 
 const PORT: u16 = 7600;
@@ -109,7 +109,7 @@ fn each_program_has_a_queue_and_gets_all_that_is_its() {
     if is_skipped("each_program_has_a_queue_and_gets_all_that_is_its") {
         return;
     }
-    let link = Link::with_queues("queues", 2, 1, 0);
+    let link = Link::with_queues("queues", 2, 1);
     let mut first = Stack::new(link.client());
     first.has(&[0]);
     let mut second = Stack::new(link.client());
@@ -141,7 +141,7 @@ fn one_program_has_all_queues_if_that_is_said() {
     if is_skipped("one_program_has_all_queues_if_that_is_said") {
         return;
     }
-    let link = Link::with_queues("queuesall", 2, 2, 0);
+    let link = Link::with_queues("queuesall", 2, 2);
     let mut stack = Stack::new(link.client());
     stack.has(&[0, 1]);
     let _listener = stack.listen(&link);
@@ -157,7 +157,7 @@ fn a_queue_of_another_programs_holds_up_no_other() {
     if is_skipped("a_queue_of_another_programs_holds_up_no_other") {
         return;
     }
-    let link = Link::with_queues("queuesheld", 3, 1, 0);
+    let link = Link::with_queues("queuesheld", 3, 1);
     let hold = || {
         let settings = af_xdp::Settings { queue: 1, ..af_xdp::Settings::new("eth0") };
         Ok(af_xdp::Handed::open(&settings)?)
@@ -169,8 +169,40 @@ fn a_queue_of_another_programs_holds_up_no_other() {
     second.has(&[2]);
     let mut third = Stack::new(link.client());
     assert_eq!(third.queues(), Vec::<u32>::new());
+    let why = missing(&link);
+    assert_eq!(why.len(), 1, "{why:?}");
+    assert!(
+        why[0].starts_with(
+            "eth0:1 cannot be had: the device eth0 (its queue 1) is held by another program"
+        ),
+        "{why:?}"
+    );
     drop(held);
     third.has(&[1]);
+    assert_eq!(missing(&link), [""; 0]);
+    let mut fourth = Stack::new(link.client());
+    assert_eq!(fourth.queues(), Vec::<u32>::new());
+    let why = missing(&link);
+    assert!(why[0].starts_with("eth0 has 3 queues, and others have what"), "{why:?}");
+}
+
+/// What the guardian says to who asks why a stack of this process has no queue, or too few.
+fn missing(link: &Link) -> Vec<String> {
+    let (_hears, tells) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (place, pid) = (link.place.parse().unwrap(), std::process::id());
+    link.ours.within(move || Ok(look(&place, vec![pid], tells.as_fd())?)).unwrap()
+}
+
+/// Nobody would ever have so many, and be told that others have them.
+#[test]
+fn more_queues_than_a_device_has_are_refused() {
+    if is_skipped("more_queues_than_a_device_has_are_refused") {
+        return;
+    }
+    let link = Link::with_queues("queuesmany", 2, 2);
+    let error = another(&link, 3).unwrap_err();
+    assert!(matches!(error, Error::Queues { queues: 2, wanted: 3, .. }), "{error}");
+    assert!(error.to_string().starts_with("the network device eth0 has 2 queues"), "{error}");
 }
 
 #[test]
@@ -178,10 +210,10 @@ fn instances_have_the_same_queues_again() {
     if is_skipped("instances_have_the_same_queues_again") {
         return;
     }
-    let one = Link::with_queues("queuesone", 2, u32::MAX, 1);
+    let one = Link::of_instances("queuesone", 2, 1);
     Stack::new(one.instance(0)).has(&[0, 1]);
     drop(one);
-    let two = Link::with_queues("queuestwo", 2, u32::MAX, 2);
+    let two = Link::of_instances("queuestwo", 2, 2);
     let mut second = Stack::new(two.instance(1));
     second.has(&[1]);
     let mut first = Stack::new(two.instance(0));
@@ -197,6 +229,13 @@ fn instances_have_the_same_queues_again() {
         }
     };
     Stack::new(client).has(&[1]);
+    drop(two);
+    // More than there are queues.
+    let three = Link::of_instances("queuesthree", 2, 3);
+    let mut last = Stack::new(three.instance(2));
+    assert_eq!(last.queues(), Vec::<u32>::new());
+    let why = missing(&three);
+    assert!(why[0].starts_with("eth0 has 2 queues, and others have what"), "{why:?}");
 }
 
 fn shown(link: &Link) -> String {
@@ -208,7 +247,7 @@ fn shown(link: &Link) -> String {
 fn another(link: &Link, queues: u32) -> Result<Guard, Error> {
     let begin = move || {
         let (devices, program) = (devices::find(&[])?, std::process::id());
-        let queues = std::num::NonZeroU32::new(queues);
+        let queues = std::num::NonZeroU32::new(queues).map(Share::Each);
         Ok(Guard::new(Plan { devices, ports: Vec::new(), queues, program }))
     };
     link.ours.within(begin).unwrap()
@@ -219,7 +258,7 @@ fn a_device_that_has_an_xdp_program_keeps_it() {
     if is_skipped("a_device_that_has_an_xdp_program_keeps_it") {
         return;
     }
-    let mut link = Link::with_queues("queuestaken", 2, 1, 0);
+    let mut link = Link::with_queues("queuestaken", 2, 1);
     let before = shown(&link);
     assert!(before.contains("prog/xdp"), "{before}");
     let error = another(&link, 1).unwrap_err();

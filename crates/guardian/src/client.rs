@@ -414,17 +414,18 @@ impl AsFd for Client {
 }
 
 /// Asks the guardian at a place to have a program tell, at the other end of a stream, what its stack does. `pids` is
-/// the program's process id, in each of its namespaces.
+/// the program's process id, in each of its namespaces. Gives why it has fewer queues of the devices than it is to have, a
+/// sentence each.
 ///
 /// # Errors
 ///
 /// [`Error::Refused`] if it has nothing on the stack, or another.
-pub fn look(place: &Place, pids: Vec<u32>, tell: BorrowedFd<'_>) -> Result<(), Error> {
+pub fn look(place: &Place, pids: Vec<u32>, tell: BorrowedFd<'_>) -> Result<Vec<String>, Error> {
     let socket = connect_to(place.name())?;
     let request = Request::Look { version: VERSION, token: place.token().to_owned(), pids };
     ask(socket.as_fd(), &Question { id: 0, request }, Some(tell))?;
     match hear(socket.as_fd(), 0, &mut Unasked::default())? {
-        (Reply::Done, _) => Ok(()),
+        (Reply::Looked { missing }, _) => Ok(missing),
         _ => Err(Error::Language),
     }
 }

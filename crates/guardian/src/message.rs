@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -42,7 +42,7 @@ pub enum Request {
         token: String,
     },
     /// Of somebody who is no program of the guardian's, with the end of a stream: a program is to tell there what its
-    /// stack does (crate `uncork-stat`). It gets [`Reply::Asked`], and the asker [`Reply::Done`].
+    /// stack does (crate `uncork-stat`). It gets [`Reply::Asked`], and the asker [`Reply::Looked`].
     Look {
         /// [`VERSION`].
         version: u32,
@@ -198,6 +198,12 @@ pub enum Reply {
     FastOpenKeys {
         /// These.
         keys: FastOpenKeys,
+    },
+    /// Who was to be looked at was told to say it.
+    Looked {
+        /// Why it has fewer queues of the devices than it is to have, a sentence for each device where that is so: the
+        /// guardian alone knows that.
+        missing: Vec<String>,
     },
     /// It is done.
     Done,

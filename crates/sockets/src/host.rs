@@ -125,6 +125,11 @@ pub trait Host: Send {
     /// The end of a stream where somebody wants to be told what the stack does.
     fn next_asker(&mut self) -> Option<OwnedFd>;
 
+    /// Why queues of devices that have come are not used, a sentence each.
+    fn unused_queues(&self) -> &[String] {
+        &[]
+    }
+
     /// What comes from `remote` to `local` is the stack's from now on. `bound` is the kernel's descriptor that
     /// is bound to `local`.
     ///

@@ -89,6 +89,7 @@ impl World {
         }
         let frames_lost = self.links().iter_mut().filter_map(Link::lost).reduce(|a, b| a + b);
         let by_queue = self.links().iter_mut().filter_map(Link::by_queue).reduce(ByQueue::and);
+        let by_queue = by_queue.map(|by_queue| by_queue.without(self.host.unused_queues()));
         let devices: Vec<_> = self.links().iter().map(|link| link.name.clone()).collect();
         Running {
             pid: std::process::id(),

@@ -47,6 +47,9 @@ pub struct ByQueue {
     pub queues: Vec<String>,
     /// Frames that came by them.
     pub frames_in: u64,
+    /// Why there are no more of them, where there were to be: a sentence each, of the guardian's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 impl ByQueue {
@@ -54,13 +57,21 @@ impl ByQueue {
     #[must_use]
     pub fn new(device: &str, numbers: &[u32], frames_in: u64) -> Self {
         let queues = numbers.iter().map(|number| format!("{device}:{number}")).collect();
-        Self { queues, frames_in }
+        Self { queues, frames_in, missing: Vec::new() }
+    }
+
+    /// And why there are no more.
+    #[must_use]
+    pub fn without(mut self, missing: &[String]) -> Self {
+        self.missing.extend_from_slice(missing);
+        self
     }
 
     /// With those of another device, or of another thread's.
     #[must_use]
     pub fn and(mut self, mut other: Self) -> Self {
         self.queues.append(&mut other.queues);
+        self.missing.append(&mut other.missing);
         self.frames_in += other.frames_in;
         self
     }

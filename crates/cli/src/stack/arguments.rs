@@ -25,11 +25,12 @@ Examples:
 
 `uncork stack COMMAND --help` says more about each command.";
 
-/// Serve and connect on a TCP stack in user space, with addresses of its own
+/// Serve on a TCP stack in user space, keep instances and guardians for programs, and see what stacks do
 ///
-/// The stack has small queues, autocorking and quick ACKs counted right (docs/STACK.md). It speaks
-/// over a TAP that it makes, or beside the kernel over any Ethernet device by a packet socket, and
-/// needs addresses that nobody else has.
+/// The stack has small queues, autocorking and quick ACKs counted right (docs/STACK.md). serve and connect
+/// are small programs on one that has addresses of its own, which nobody else may have: over a TAP that it makes,
+/// or beside the kernel over any Ethernet device by a packet socket. start and guard are for unmodified programs
+/// (uncork run --stack), under the addresses that this host has. stat and why tell of all of them.
 #[derive(Debug, Args)]
 #[command(after_help = STACK_HELP)]
 pub(crate) struct Stack {
@@ -327,7 +328,8 @@ pub(super) struct Guardian {
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
     pub(super) driver: Option<arguments::Driver>,
 
-    /// How many queues of each device a process takes with --driver=xdp, if they are free [default: 1]
+    /// How many queues of each device a process takes with --driver=xdp, if they are free; no more than there are
+    /// [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) queues: Option<NonZeroU32>,
 }
@@ -351,14 +353,14 @@ Examples:
   uncork stack stat 4711 --json
   uncork stack stat $(pgrep -n -x nginx)
 
-Exit status: 0 it has answered, 1 none runs, or it has not answered, 2 the command line is wrong, or the process has
-no stack of its own yet, 3 it is another user's, 4 no stack runs in this process.";
+Exit status: 0 it has answered, or those that run are listed, 1 none runs, or it has not answered, 2 the command line
+is wrong, or the process has no stack of its own yet, 3 it is another user's, 4 no stack runs in this process.";
 
-/// Show each connection of a running stack, and why it is not sending
+/// Show each connection of a running stack, why it is not sending, and what stayed with the kernel
 ///
-/// Without PID and --socket: of the one of `uncork stack serve` or `connect` that runs, or which ones do if there are
-/// several. A program under `uncork run --stack` is asked by its PID, each of its processes for itself; so is an instance
-/// (`uncork stack start`), for all that is attached to it.
+/// A program under `uncork run --stack` is asked by its PID, each of its processes for itself; what of its sockets is not
+/// on the stack is told with the reason. An instance (`uncork stack start`) is asked for all that is attached to it. Without
+/// PID and --socket: the one that runs, `uncork stack serve` and `connect` included; several are listed.
 #[derive(Debug, Args)]
 #[command(after_help = STAT_HELP)]
 pub(super) struct Stat {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use uncork_bpf::namespaces::entered;
 use uncork_guardian::{Error, Place, look};
 use uncork_posix::report::ProcessReport;
-use uncork_stat::Report;
+use uncork_stat::{Report, Running};
 
 use crate::failure::Failure;
 use crate::output::shown;
@@ -32,14 +32,18 @@ pub(super) fn ask(pid: u32) -> Result<Option<Report>, Failure> {
 
 /// Asks a process that may be an instance.
 fn ask_instance(pid: u32) -> Result<Option<Report>, Failure> {
-    let is_instance = fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.starts_with(b"uncork\0guardian\0instance\0"));
-    let all = if is_instance { place_file::all_instances() } else { Vec::new() };
+    let all = if is_instance(pid) { place_file::all_instances() } else { Vec::new() };
     // It is one of one guardian's; the others know nothing of it.
     let mut answers = all.iter().map(|told| ask_at(&told.place, pid, "an instance"));
     let first = answers.next();
     let Some(answer) = first else { return Ok(None) };
     answer.or_else(|error| answers.find_map(Result::ok).ok_or(error)).map(Some)
+}
+
+/// Whether a process is one that `uncork stack start` has started.
+pub(super) fn is_instance(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.starts_with(b"uncork\0guardian\0instance\0"))
 }
 
 fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
@@ -50,15 +54,19 @@ fn ask_at(guardian: &str, pid: u32, program: &str) -> Result<Report, Failure> {
         .and_then(|its| entered(&its, || look(&place, pids::in_namespaces(pid), theirs.as_fd())));
     // Whoever is asked has it by now.
     drop(theirs);
-    match asked.map_err(|error| cannot_ask(pid, &error))? {
-        Ok(()) => {}
+    let missing = match asked.map_err(|error| cannot_ask(pid, &error))? {
+        Ok(missing) => missing,
         Err(Error::Refused(why)) => {
             let program = shown(program);
             return Err(Failure::unusable(format!("process {pid} ({program}): {why}")));
         }
         Err(error) => return Err(Failure::left(error.to_string())),
+    };
+    let mut told = uncork_stat::read(BufReader::new(ours));
+    // What the process itself does not know.
+    if let Ok(Report { running: Running { by_queue: Some(by_queue), .. }, .. }) = &mut told {
+        by_queue.missing.extend(missing);
     }
-    let told = uncork_stat::read(BufReader::new(ours));
     told.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::left(format!(
             "process {pid} does not answer: it is stopped, or has no time; `uncork stack why {pid}` needs no answer"

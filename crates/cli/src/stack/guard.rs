@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 
-use uncork_guard::{Error, Guard, Plan, devices, permitted};
+use uncork_guard::{Error, Guard, Plan, Share, devices, permitted};
 
 use super::DONE;
 use super::arguments::Guardian;
@@ -52,6 +52,7 @@ fn begin(wanted: &Guardian, queues: Option<NonZeroU32>) -> Result<(Guard, Vec<St
     let names = found.iter().map(|device| device.name.clone()).collect();
     // It guards for as long as it lives itself, whether anybody is there or not.
     let program = std::process::id();
+    let queues = queues.map(Share::Each);
     let plan = Plan { devices: found, ports: wanted.service.port.clone(), queues, program };
     Ok((Guard::new(plan)?.with_heir(Box::new(begin_heir)), names))
 }

@@ -5,19 +5,19 @@ mod ask;
 mod guard;
 pub(crate) mod limits;
 mod manager;
+mod running;
+mod show;
 mod signals;
 mod start;
 mod table;
 mod why;
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
 
-use uncork_serve::{Ended, Error, Kind, Place, Ready, Service, stat};
+use uncork_serve::{Ended, Error, Kind, Place, Ready, Service};
 
-use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand, Stat};
+use arguments::{Connect, Device, Driver, Protocol, Serve, StackCommand};
 pub(crate) use arguments::{Stack, instance_count};
 
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ pub(crate) fn stack(arguments: Stack) -> Result<i32, Failure> {
         StackCommand::Connect(wanted) => connect(wanted),
         StackCommand::Start(wanted) => start::start(wanted),
         StackCommand::Guard(wanted) => guard::guard(&wanted),
-        StackCommand::Stat(wanted) => show(&wanted),
+        StackCommand::Stat(wanted) => show::show(&wanted),
         StackCommand::Why(wanted) => why::why(&wanted),
     }
 }
@@ -129,81 +129,5 @@ fn failure(error: &Error) -> Failure {
         Failure::unusable(sentence)
     } else {
         Failure::left(sentence)
-    }
-}
-
-fn show(wanted: &Stat) -> Result<i32, Failure> {
-    let path = match (&wanted.socket, wanted.pid) {
-        (Some(path), _) => path.clone(),
-        (None, Some(pid)) => stat::socket_of(pid),
-        (None, None) => only_one()?,
-    };
-    let report = match (stat::ask(&path), wanted.pid) {
-        (Err(error), Some(pid)) if is_nowhere(&error) => {
-            let told = ask::ask(pid)?;
-            told.ok_or_else(|| unanswered(wanted.pid, &path, &error))?
-        }
-        (told, pid) => told.map_err(|error| unanswered(pid, &path, &error))?,
-    };
-    let text = if wanted.json {
-        serde_json::to_string_pretty(&report).map_err(|error| Failure::left(error.to_string()))?
-            + "\n"
-    } else {
-        table::report(report, crate::tables::Width::of_stdout())
-    };
-    print(&text).map(|()| DONE)
-}
-
-/// The socket of the only stack that runs.
-fn only_one() -> Result<PathBuf, Failure> {
-    match stat::running()[..] {
-        [] => Err(Failure::left(
-            "no stack of this user runs: uncork stack serve --help, or name its --socket, or the process of a \
-             program under uncork run --stack",
-        )),
-        [pid] => Ok(stat::socket_of(pid)),
-        ref several => {
-            let pids: Vec<_> = several.iter().map(u32::to_string).collect();
-            let pids = pids.join(", ");
-            Err(Failure::unusable(format!("several stacks run: name one of the processes {pids}")))
-        }
-    }
-}
-
-/// Whether nobody listens there.
-fn is_nowhere(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
-}
-
-/// Whether it is a process of somebody whose stacks this user may not ask.
-fn is_anothers(pid: u32) -> bool {
-    let own = nix::unistd::geteuid();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
-    !own.is_root() && effective.is_some_and(|its: u32| its != own.as_raw())
-}
-
-fn unanswered(pid: Option<u32>, path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    match (error.kind(), pid) {
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) if is_anothers(pid) => {
-            Failure::no_permission(format!(
-                "process {pid} is another user's: ask as that one, or as root"
-            ))
-        }
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(pid)) => {
-            Failure::no_such_process(format!("no stack of this user runs in process {pid}"))
-        }
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, None) => {
-            Failure::left(format!("no stack can be asked at {path}"))
-        }
-        (ErrorKind::PermissionDenied, _) => Failure::no_permission(format!(
-            "{path} belongs to another user: ask as that one, or as root"
-        )),
-        (ErrorKind::TimedOut, _) => Failure::left(format!(
-            "the stack at {path} does not answer: its process is stopped, or has no time"
-        )),
-        _ => Failure::left(format!("the stack at {path} has not told all: {error}")),
     }
 }

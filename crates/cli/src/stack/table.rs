@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
+use uncork_posix::report::StackReport;
 use uncork_stat::{Acks, ByQueue, Connection, Counts, Report};
 
+use super::running::Runs;
 use crate::output::shown;
 use crate::tables::{LISTED, Width, bytes, lines, table, time};
 
@@ -20,8 +22,11 @@ const HEADER: [&str; 10] = [
     "sent",
 ];
 
-/// The stack in two lines, and its connections, those that have most to send first.
-pub(super) fn report(report: Report, width: Width) -> String {
+/// Descriptors that are named before the rest is only counted.
+const NAMED: usize = 8;
+
+/// The stack in two lines, where the program's other sockets are, and its connections, those that have most to send first.
+pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) -> String {
     let running = report.running;
     let counts = &running.counts;
     let addresses: Vec<_> = running.addresses.iter().map(ToString::to_string).collect();
@@ -49,6 +54,7 @@ pub(super) fn report(report: Report, width: Width) -> String {
     );
     text += &running.frames_lost.map(lost).unwrap_or_default();
     text += &running.by_queue.map(|by_queue| queues(&by_queue, counts)).unwrap_or_default();
+    text += &stack.map(|stack| elsewhere(running.pid, stack)).unwrap_or_default();
     let mut connections = report.connections;
     if connections.is_empty() {
         return text + "no connections\n";
@@ -74,6 +80,44 @@ pub(super) fn report(report: Report, width: Width) -> String {
     text
 }
 
+/// Of a program whose stack tells nothing.
+pub(super) fn places(pid: u32, program: &str, stack: &StackReport) -> String {
+    format!("process {pid}: {}\n{}", shown(program), elsewhere(pid, stack))
+}
+
+/// What was on the stack, and what stayed with the kernel, and why.
+fn elsewhere(pid: u32, stack: &StackReport) -> String {
+    if !stack.is_anything() {
+        return String::new();
+    }
+    let lines = stack.lines().into_iter().map(|line| shown(&line).into_owned() + "\n");
+    let open = stack.sockets.iter().filter(|one| one.place == "kernel");
+    let open: Vec<_> = open.map(|one| one.fd.to_string()).collect();
+    let named = open.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let named = match (open.len(), open.len().saturating_sub(NAMED)) {
+        (1, _) => format!("descriptor {named}"),
+        (_, 0) => format!("descriptors {named}"),
+        (_, more) => format!("descriptors {named} and {more} more"),
+    };
+    let open = open.first().map(|first| {
+        format!("with the kernel now: {named}; each by uncork stack why {pid}:{first}\n")
+    });
+    lines.chain(open).collect()
+}
+
+/// Who can be asked.
+pub(super) fn running(all: &[Runs], width: Width) -> String {
+    let mut rows = table(&["pid", "program", "what"], &[0], width);
+    for one in all {
+        rows.add_row([
+            one.pid.to_string(),
+            shown(&one.program).into_owned(),
+            shown(&one.what).into_owned(),
+        ]);
+    }
+    format!("these run: uncork stack stat PID says more of each\n{}", lines(&rows))
+}
+
 fn lost(frames: u64) -> String {
     match frames {
         0 => String::new(),
@@ -86,16 +130,18 @@ fn lost(frames: u64) -> String {
 }
 
 fn queues(by_queue: &ByQueue, counts: &Counts) -> String {
-    if by_queue.queues.is_empty() {
-        return "no queue of AF_XDP has been free for it: all came by packet sockets\n".to_owned();
-    }
     let names: Vec<_> = by_queue.queues.iter().map(|name| shown(name)).collect();
-    format!(
-        "{} of {} frames came by AF_XDP, {}\n",
-        by_queue.frames_in,
-        counts.frames_in,
-        names.join(", ")
-    )
+    let came = match names.join(", ") {
+        none if none.is_empty() => {
+            "it has no queue of AF_XDP: all came by packet sockets\n".to_owned()
+        }
+        names => format!(
+            "{} of {} frames came by AF_XDP, {names}\n",
+            by_queue.frames_in, counts.frames_in
+        ),
+    };
+    let missing = by_queue.missing.iter().map(|why| shown(why).into_owned() + "\n");
+    std::iter::once(came).chain(missing).collect()
 }
 
 fn row(one: &Connection) -> [String; 10] {
@@ -127,22 +173,27 @@ fn micros(micros: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use uncork_posix::report::StackSocket;
     use uncork_stat::Running;
 
     use super::*;
 
-    fn shown_with(frames_lost: Option<u64>) -> String {
+    fn running_with(frames_lost: Option<u64>, by_queue: Option<ByQueue>) -> Report {
         let running = Running {
             pid: 7,
             does: "redis-server".to_owned(),
             device: "eth0".to_owned(),
             addresses: Vec::new(),
             age_ms: 12,
-            counts: Counts::default(),
+            counts: Counts { frames_in: 30, ..Counts::default() },
             frames_lost,
-            by_queue: None,
+            by_queue,
         };
-        report(Report { running, connections: Vec::new() }, Width::of_stdout())
+        Report { running, connections: Vec::new() }
+    }
+
+    fn shown_with(frames_lost: Option<u64>) -> String {
+        report(running_with(frames_lost, None), None, Width::of_stdout())
     }
 
     #[test]
@@ -150,5 +201,68 @@ mod tests {
         assert!(!shown_with(None).contains("lost") && !shown_with(Some(0)).contains("lost"));
         assert!(shown_with(Some(1)).contains("\n1 frame was lost here: "));
         assert!(shown_with(Some(12)).contains("\n12 frames were lost here: "));
+    }
+
+    #[test]
+    fn queues_that_could_not_be_had_are_told_with_the_reason_and_never_guessed() {
+        let why = "eth0:1 cannot be had: cannot do it: no memory".to_owned();
+        let shown = |by_queue| report(running_with(None, Some(by_queue)), None, Width::of_stdout());
+        let none = shown(ByQueue::default());
+        assert!(
+            none.contains("\nit has no queue of AF_XDP: all came by packet sockets\n"),
+            "{none}"
+        );
+        let one = shown(ByQueue::new("eth0", &[0], 20).without(std::slice::from_ref(&why)));
+        let said = format!("\n20 of 30 frames came by AF_XDP, eth0:0\n{why}\n");
+        assert!(one.contains(&said), "{one}");
+    }
+
+    /// A program with sockets of these descriptors that are the kernel's, and one that is not.
+    fn stack(kernels: std::ops::Range<i32>) -> StackReport {
+        let one =
+            |place: &str, fd| StackSocket { fd, place: place.to_owned(), ..Default::default() };
+        let count = u64::try_from(kernels.len()).unwrap();
+        StackReport {
+            listening: 1,
+            kernel: [("it is not to be\x1b[2J".to_owned(), count)].into(),
+            sockets: kernels.map(|fd| one("kernel", fd)).chain([one("stack", 3)]).collect(),
+            ..StackReport::default()
+        }
+    }
+
+    #[test]
+    fn what_stayed_with_the_kernel_is_shown_and_why() {
+        let told = report(running_with(None, None), Some(&stack(5..7)), Width::of_stdout());
+        let said = "\non the stack: 1 listener, 0 connections accepted, 0 made\n\
+                    2 with the kernel: it is not to be\u{fffd}[2J\n\
+                    with the kernel now: descriptors 5, 6; each by uncork stack why 7:5\n\
+                    no connections\n";
+        assert!(told.ends_with(said), "{told}");
+        let one = places(9, "one", &stack(5..6));
+        assert!(one.contains("\nwith the kernel now: descriptor 5; each by "), "{one}");
+        let many = places(9, "many", &stack(10..110));
+        assert!(many.starts_with("process 9: many\non the stack: "), "{many}");
+        assert!(
+            many.contains("descriptors 10, 11, 12, 13, 14, 15, 16, 17 and 92 more; "),
+            "{many}"
+        );
+        let nothing =
+            report(running_with(None, None), Some(&StackReport::default()), Width::of_stdout());
+        assert_eq!(nothing, shown_with(None));
+    }
+
+    #[test]
+    fn who_runs_is_listed_with_his_number_and_name() {
+        let runs = |pid, program: &str, what: &str| Runs {
+            pid,
+            program: program.to_owned(),
+            what: what.to_owned(),
+        };
+        let all = [runs(71, "nginx", "on the stack"), runs(4711, "uncork", "an instance")];
+        let told = running(&all, Width::fixed(None, false));
+        let lines: Vec<_> = told.lines().collect();
+        assert_eq!(lines[0], "these run: uncork stack stat PID says more of each");
+        assert!(lines[2].contains("71  nginx ") && lines[2].ends_with("on the stack"), "{told}");
+        assert!(lines[3].contains("4711  uncork ") && lines.len() == 4, "{told}");
     }
 }

@@ -101,6 +101,30 @@ fn a_stack_is_asked_at_the_place_that_it_was_told() {
     );
 }
 
+/// Nobody has to look for numbers first.
+#[test]
+fn those_that_run_are_listed_with_number_and_name() {
+    if is_skipped("those_that_run_are_listed_with_number_and_name") {
+        return;
+    }
+    let (one, other) = (Place::tap("stlist"), Place::tap("stlist2"));
+    let servers = [one.serve("discard"), other.serve("echo")];
+    let list = output(uncork().args(["stack", "stat"]));
+    let all: Value =
+        serde_json::from_str(&stdout(&output(uncork().args(["stack", "stat", "--json"])))).unwrap();
+    for server in servers {
+        let pid = server.pid();
+        let row = format!("{pid}  uncork   uncork stack serve or connect");
+        let is_it = |line: &str| line.split_whitespace().eq(row.split_whitespace());
+        assert!(stdout(&list).lines().any(is_it), "{}", stdout(&list));
+        let entry = all.as_array().unwrap().iter().find(|one| one["pid"] == pid);
+        assert_eq!(entry.unwrap()["program"], "uncork", "{all:#}");
+        server.stop();
+    }
+    assert_eq!(list.status.code(), Some(0));
+    assert!(stdout(&list).starts_with("these run: uncork stack stat PID"), "{}", stdout(&list));
+}
+
 #[test]
 fn other_users_may_not_ask() {
     if is_skipped("other_users_may_not_ask") {

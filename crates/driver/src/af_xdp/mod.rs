@@ -24,6 +24,7 @@
 mod area;
 mod geometry;
 mod handed;
+mod locked;
 mod open;
 mod options;
 mod port;
@@ -32,6 +33,7 @@ mod rings;
 mod slots;
 
 pub use handed::{Description, Handed};
+pub use locked::Locked;
 pub use open::{BusyPoll, Copying, Nature, Settings};
 pub use port::{Port, Statistics};
 pub use queues::Queues;

@@ -10,6 +10,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use super::area::{self, Area};
 use super::geometry::Geometry;
 use super::handed::{Description, Device, Handed};
+use super::locked::Locked;
 use super::options::{self, Ring};
 use super::rings::Fill;
 use crate::{OpenError, ioctl, wakeup};
@@ -204,10 +205,7 @@ fn make_area(
     let bytes = geometry.bytes();
     let refused = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOMEM) => OpenError::Memory { bytes },
-        Some(libc::ENOBUFS) => OpenError::System {
-            doing: "lock the memory of the frames (ulimit -l, or CAP_IPC_LOCK)",
-            error,
-        },
+        Some(libc::ENOBUFS) => OpenError::Locked(Locked::now(&settings.device, bytes)),
         _ => OpenError::System { doing: "make the memory of the frames (XDP_UMEM_REG)", error },
     };
     let frames = area::create(bytes).map_err(refused)?;

@@ -159,7 +159,7 @@ fn users_are_apart(alone: &Alone) -> Result<()> {
     let (said, is_told) = service.asked_by(other_uid, &first)?;
     ensure!(!is_told && !said.contains("ESTAB"), "another one is not: {said}");
     let said = service.looked_at_by(uid, &first)?;
-    ensure!(said.contains("\"done\""), "its own user may ask the guardian: {said}");
+    ensure!(said.contains("\"looked\""), "its own user may ask the guardian: {said}");
     let said = service.looked_at_by(other_uid, &first)?;
     ensure!(said.contains("another user's"), "another one may not: {said}");
     // One dies: its peer hears of that, and the other one's nothing.

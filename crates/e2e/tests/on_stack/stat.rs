@@ -50,6 +50,17 @@ fn nobody_sees_what_a_connection_waits_for() -> Result<()> {
     scratch.file("small", 602)?;
     scratch.file("huge", HUGE)?;
     let server = serving(&hosts, &scratch, 1, "on")?;
+    // Nobody knows the numbers of its processes, of which there are two.
+    let all = run(Command::new(artifact::uncork()?).args(["stack", "stat"]), LONG)?.stdout;
+    let is_listed = |pid: u32| {
+        let row = |line: &str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(&pid.to_string()) && words.next() == Some("nginx")
+        };
+        all.lines().any(row)
+    };
+    ensure!(is_listed(server.pid()), "{all}");
+    ensure!(crate::children(server.pid())?.into_iter().all(is_listed), "{all}");
     let (said, code) = stat(server.pid(), &[])?;
     // The one that only has children.
     let Some(worker) = said.trim().rsplit(' ').next().and_then(|pid| pid.parse().ok()) else {

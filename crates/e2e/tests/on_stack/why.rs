@@ -90,6 +90,22 @@ fn nobody_can_tell_why_a_socket_is_not_on_the_stack() -> Result<()> {
         let (said, code) = uncork(&["stack", "why", &format!("{pid}:{fd}")])?;
         ensure!(said.contains(wanted) && code == Some(status), "{name}: {said}, {code:?}");
     }
+    // Beside what the stack does it is told of all, in short.
+    let (said, code) = uncork(&["stack", "stat", &pid])?;
+    for why in [LOOPBACK, ASKED_FOR, ANOTHER_WAY, OPTION, ELSEWHERE] {
+        let is_it = |line: &str| line.contains(" with the kernel: ") && line.contains(why);
+        ensure!(said.lines().any(is_it) && code == Some(0), "{why}: {said}, {code:?}");
+    }
+    ensure!(said.contains("\nwith the kernel now: descriptors "), "{said}");
+    let (said, code) = uncork(&["stack", "stat", "--json", &pid])?;
+    let told: Value = serde_json::from_str(&said)?;
+    let sockets =
+        told["stack"]["sockets"].as_array().with_context(|| format!("{said}, {code:?}"))?;
+    let is_it = |one: &&Value| one["fd"].as_i64() == fds["loopback"].parse().ok();
+    let loopback = sockets.iter().find(is_it).with_context(|| said.clone())?;
+    ensure!(loopback["place"] == "kernel", "{loopback}");
+    ensure!(told["connections"].is_array(), "{said}");
+
     let (said, code) = uncork(&["stack", "why", &format!("{pid}:{}", fds["inside"])])?;
     ensure!(said.contains(&format!("to 127.0.0.1:{PORT}: the kernel's")), "{said}, {code:?}");
     for (of, wanted, status) in [

@@ -322,6 +322,9 @@ fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
     hosts.ours.ip("link set br0 up")?;
     refused("run --stack --driver=xdp --dev br0 -- true", 125, "leave out --driver=xdp")?;
     refused("run --stack --queues=2 -- true", 125, "--driver=xdp beside it")?;
+    let many = "eth0 has 1 queue, and each process is to get 64 of them";
+    refused("run --stack --driver=xdp --queues=64 --dev eth0 -- true", 125, many)?;
+    refused("stack guard --driver=xdp --queues=64 --dev eth0", 2, "(--queues=1)")?;
     refused("run --stack=instance --driver=xdp -- true", 125, "uncork stack start")?;
     // Root without what lets an eBPF program look into the kernel's own buffers.
     let without = ["--bounding-set=-perfmon,-sys_admin", "--inh-caps=-perfmon,-sys_admin"];
@@ -333,4 +336,61 @@ fn what_af_xdp_cannot_do_is_not_said() -> Result<()> {
     ensure!(finished.status.code() == Some(125), "{}: {said}", finished.status);
     ensure!(said.contains("cap_perfmon") && said.lines().count() == 1, "{said}");
     Ok(())
+}
+
+/// Runs a program as root that may lock so many KiB of memory, and has nothing that takes it out of that limit.
+fn locking(hosts: &Hosts, kib: u64, arguments: &str) -> Result<Command> {
+    let mut command = hosts.ours.command("setpriv");
+    command.args(["--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c"]);
+    command.arg(format!("ulimit -l {kib} && exec \"$@\"")).arg("sh").arg(artifact::uncork()?);
+    command.args(arguments.split_whitespace()).env("UNCORK_LIBRARY", artifact::library()?);
+    Ok(command)
+}
+
+/// How many KiB a sentence says to be enough.
+fn enough(said: &str) -> Result<u64> {
+    let behind = said.split("ulimit -l ").nth(1).with_context(|| said.to_owned())?;
+    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().with_context(|| said.to_owned())
+}
+
+#[test]
+fn memory_that_may_not_be_locked_is_said_with_what_is_enough() -> Result<()> {
+    if lacks(&REDIS)? {
+        return Ok(());
+    }
+    let hosts = Hosts::by_xdp("xdplocked")?;
+    if hosts.instances().is_some() {
+        return Ok(());
+    }
+    let ends = "run --stack --driver=xdp --dev eth0 -- true";
+    let finished = run(&mut locking(&hosts, 64, ends)?, LONG)?;
+    let said = finished.stderr;
+    ensure!(finished.status.code() == Some(125), "{}: {said}", finished.status);
+    ensure!(said.contains("AF_XDP has to lock ") && said.lines().count() == 1, "{said}");
+    ensure!(said.contains("eth0, and this user may lock 64 KiB in all"), "{said}");
+    ensure!(said.contains("cap_ipc_lock+ep"), "{said}");
+    let kib = enough(&said)?;
+    run(&mut locking(&hosts, kib, ends)?, LONG)?.successful()?;
+
+    // What is enough for one queue is not for two: that is no reason not to run, and no secret.
+    let scratch = Scratch::new()?;
+    let program = find("redis-server").context("no redis-server")?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let options = "--bind 0.0.0.0 --appendonly no --protected-mode no --daemonize no";
+    let line = format!(
+        "run --stack --driver=xdp --queues=2 --dev eth0 -- {program} --port {REDIS_PORT} {options}"
+    );
+    let mut command = locking(&hosts, kib, &line)?;
+    command.args(["--save", ""]);
+    let server = Daemon::on_stack(command, &scratch.path("redis.log"), &hosts, REDIS_PORT)?;
+    let by_queue = &report(server.pid())?["by_queue"];
+    ensure!(by_queue["queues"] == serde_json::json!(["eth0:0"]), "{by_queue}");
+    let missing = by_queue["missing"].as_array().with_context(|| by_queue.to_string())?;
+    let why = missing.first().and_then(|why| why.as_str()).unwrap_or_default();
+    ensure!(why.starts_with("eth0:1 cannot be had: AF_XDP has to lock "), "{by_queue}");
+    let (table, _) = crate::stat::stat(server.pid(), &[])?;
+    ensure!(table.contains("\neth0:1 cannot be had: "), "{table}");
+    ensure!(server.stop(Signal::SIGTERM)?.success(), "no success");
+    hosts.check_nothing_left(REDIS_PORT)
 }

@@ -1,5 +1,6 @@
 //! Queues of devices on their way to who has opened the devices.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::queues::Queues;
 impl Guard {
     /// Gives queues that are free to who is to have them.
     pub(super) fn hand_out_queues(&mut self) {
-        let instances = u32::try_from(self.tokens.len()).unwrap_or(u32::MAX);
+        let instances = self.instance_count();
         while let Some(queues) = &mut self.queues {
             let Some((queue, engine)) = queues.next(&sessions(&self.peers), instances) else {
                 return;
@@ -25,9 +26,23 @@ impl Guard {
                     // Who does not take it is about to be buried.
                     let _ = self.say_queue(engine, device, handed);
                 }
-                Err(_) => queues.put_off(queue),
+                Err(error) => queues.put_off(queue, &error),
             }
         }
+    }
+
+    /// Why a process has fewer queues than it is to have; of one with several stacks, all that holds for any.
+    pub(super) fn missing_queues(&self, pid: u32) -> Vec<String> {
+        let Some(queues) = &self.queues else { return Vec::new() };
+        let its = self.peers.iter().filter(|peer| peer.pid == Some(pid));
+        let its = its.filter_map(|peer| peer.session.as_ref());
+        let all: BTreeSet<_> =
+            its.flat_map(|session| queues.missing(session, self.instance_count())).collect();
+        all.into_iter().collect()
+    }
+
+    fn instance_count(&self) -> u32 {
+        u32::try_from(self.tokens.len()).unwrap_or(u32::MAX)
     }
 
     fn say_queue(&mut self, engine: Engine, device: i32, handed: Handed) -> io::Result<()> {

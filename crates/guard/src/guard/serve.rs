@@ -39,7 +39,9 @@ impl Guard {
                 return self.conclude(at, question.id, done);
             }
             Request::Look { version, token, pids } => {
-                self.look(at, (version, &token), &pids, descriptor.as_ref())
+                let done = self.look(at, (version, &token), &pids, descriptor.as_ref());
+                let told = done.map(|missing| (Reply::Looked { missing }, None));
+                return self.conclude(at, question.id, told);
             }
             ref request if let Err(why) = self.may_ask(at, request) => Err(why),
             Request::Open { device } => match self.open(at, question.id, device) {
@@ -151,14 +153,15 @@ impl Guard {
     }
 
     /// Somebody wants to be told by a program what its stack does. A service has programs of several users, and what one
-    /// is connected to is no other's business.
+    /// is connected to is no other's business. Gives why it has fewer queues than it is to have, which the program does not
+    /// know.
     fn look(
         &self,
         at: usize,
         (version, token): (u32, &str),
         pids: &[u32],
         stream: Option<&OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<String>, String> {
         self.check(version, token)?;
         let stream = stream.ok_or("there is no stream to tell it to")?;
         let asker = self.peers[at].uid;
@@ -180,7 +183,8 @@ impl Guard {
             });
         };
         let told = peer.answer(0, Reply::Asked, Some(stream));
-        told.map_err(|error| format!("it cannot be asked: {error}"))
+        told.map_err(|error| format!("it cannot be asked: {error}"))?;
+        Ok(peer.pid.map_or_else(Vec::new, |pid| self.missing_queues(pid)))
     }
 
     /// Of one host's key, so that they outlive this process, and of a user's number, so that nobody can make another one's

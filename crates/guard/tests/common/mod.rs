@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Socket, Type};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::Port;
-use uncork_guard::{Guard, Plan, devices};
+use uncork_guard::{Guard, Plan, Share, devices};
 use uncork_guardian::Client;
 use uncork_netns::Namespace;
 use uncork_netns::testing::alone;
@@ -85,16 +85,22 @@ impl Link {
         Self::begin(label, ports, instances, (1, None))
     }
 
-    /// The device has so many queues, of which each program gets so many, or instances have all.
-    pub(crate) fn with_queues(label: &str, queues: u32, each: u32, instances: u32) -> Self {
-        Self::begin(label, &[], instances, (queues, NonZeroU32::new(each)))
+    /// The device has so many queues, which instances divide.
+    pub(crate) fn of_instances(label: &str, queues: u32, instances: u32) -> Self {
+        Self::begin(label, &[], instances, (queues, Some(Share::Instances)))
+    }
+
+    /// The device has so many queues, of which each program gets so many.
+    pub(crate) fn with_queues(label: &str, queues: u32, each: u32) -> Self {
+        let each = NonZeroU32::new(each).map(Share::Each);
+        Self::begin(label, &[], 0, (queues, each))
     }
 
     fn begin(
         label: &str,
         ports: &[u16],
         instances: u32,
-        (all, queues): (u32, Option<NonZeroU32>),
+        (all, queues): (u32, Option<Share>),
     ) -> Self {
         let alone = alone();
         let (ours, theirs) = hosts_with(label, all);

@@ -28,6 +28,8 @@ pub(crate) struct Guardian {
     free: Vec<u32>,
     /// By the number of a device: to whom its queues are passed on.
     queues: Vec<(i32, Door)>,
+    /// Why some of them are not used: a sentence each.
+    unused_queues: Vec<String>,
     /// What the host permitted of TCP Fast Open, the last time that this could be seen.
     fast_open: FastOpen,
 }
@@ -44,7 +46,8 @@ impl Guardian {
 
     fn at(place: String) -> Self {
         let (entries, free, queues) = (Vec::new(), Vec::new(), Vec::new());
-        Self { place, client: None, entries, free, queues, fast_open: FastOpen::default() }
+        let (unused_queues, fast_open) = (Vec::new(), FastOpen::default());
+        Self { place, client: None, entries, free, queues, unused_queues, fast_open }
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -79,9 +82,15 @@ impl Guardian {
     fn pass_queues_on(&mut self) {
         let Some(client) = &mut self.client else { return };
         while let Some((device, handed)) = client.next_queue() {
-            let to = self.queues.iter().find(|(other, _)| *other == device);
-            if let (Some((_, to)), Ok(port)) = (to, af_xdp::Port::adopt(handed)) {
-                let _ = to.bring(port);
+            let Some((_, to)) = self.queues.iter().find(|(other, _)| *other == device) else {
+                continue;
+            };
+            let brought = match af_xdp::Port::adopt(handed) {
+                Ok(port) => to.bring(port).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = brought {
+                self.unused_queues.push(format!("the process does without a queue: {why}"));
             }
         }
     }
@@ -240,6 +249,10 @@ impl Host for Guardian {
 
     fn next_asker(&mut self) -> Option<OwnedFd> {
         self.client.as_mut()?.next_asker()
+    }
+
+    fn unused_queues(&self) -> &[String] {
+        &self.unused_queues
     }
 
     fn own_connection(

@@ -6,14 +6,13 @@ mod instances;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::num::NonZeroU32;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use uncork_guard::{Error, Guard, Plan, devices, permitted};
+use uncork_guard::{Error, Guard, Plan, Share, devices, permitted};
 use uncork_posix::config::Moderation;
 
 pub(super) use cpus::Cpus;
@@ -30,8 +29,9 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::fstack;
 use crate::guardian::{Orders, begin_heir};
-use crate::output::{print, shown};
+use crate::output::{complain, print, shown};
 use crate::place_file::{Claim, Name, Service, Told};
+use crate::placement;
 
 /// What is to be started, after all who may say something of it were asked.
 #[derive(Debug)]
@@ -117,7 +117,11 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
     let guardian = begin(&wanted)?;
     let mut instances = Instances::start(&guardian.orders)?;
     if instances.wait_until_up(&guardian.comes, &signals)? {
-        claim.publish(&told(&wanted, &guardian))?;
+        let told = told(&wanted, &guardian);
+        claim.publish(&told)?;
+        placement::of_instances(told.instances, &told.cpus, &guardian.devices)
+            .into_iter()
+            .for_each(complain);
         // Whoever started it may not be interested.
         let _ = print(&ready(&wanted, &guardian));
         tell_ready();
@@ -135,8 +139,7 @@ pub(super) fn start(start: Start) -> Result<i32, Failure> {
 fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let found = devices::find(&wanted.service.dev).map_err(|error| refused(&error))?;
     let names = found.iter().map(|device| device.name.clone()).collect();
-    // Instances share them all.
-    let queues = (wanted.driver == Driver::Xdp).then_some(NonZeroU32::MAX);
+    let queues = (wanted.driver == Driver::Xdp).then_some(Share::Instances);
     let (ports, program) = (wanted.service.port.clone(), std::process::id());
     let plan = Plan { devices: found, ports, queues, program };
     let no_pair = |error| Failure::left(format!("no sockets can be made: {error}"));
@@ -156,7 +159,7 @@ fn begin(wanted: &Wanted) -> Result<Running, Failure> {
     let orders = orders.collect();
     let run = move || {
         if let Err(error) = guard.run() {
-            crate::output::complain(format!("the guardian of the stack has ended: {error}"));
+            complain(format!("the guardian of the stack has ended: {error}"));
         }
     };
     let thread = thread::Builder::new().name("guardian".to_owned()).spawn(run);
