@@ -49,6 +49,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// What its stack is like, unless somebody wants it otherwise.
+    #[must_use]
+    pub fn config() -> Config {
+        // Of what its programs have looked at it hears nothing.
+        Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() }
+    }
+
     /// A stack on a device, whose addresses it shares with the kernel. `seed` are bytes that nobody can guess.
     #[must_use]
     pub fn new(
@@ -56,10 +63,9 @@ impl Link {
         driver: Box<dyn Driver + Send>,
         mac: Mac,
         addresses: Vec<Cidr>,
+        config: Config,
         seed: [u8; 32],
     ) -> Self {
-        // Of what its programs have looked at it hears nothing.
-        let config = Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() };
         let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);

@@ -106,9 +106,9 @@ pub(crate) enum Told {
 }
 
 impl Link {
-    pub(crate) fn new(number: usize, device: Device, seed: [u8; 32]) -> Self {
+    pub(crate) fn new(number: usize, device: Device, config: Config, seed: [u8; 32]) -> Self {
         let Device { name, index, driver, mac, addresses, moderation } = device;
-        let mut stack = Stack::new(Config::of_programs(), driver.capabilities(), mac, seed);
+        let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);
         }

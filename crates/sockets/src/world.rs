@@ -204,10 +204,12 @@ impl World {
                 // What the devices' own addresses are is news from now on.
                 self.ways();
             }
+            let host = &mut self.host;
             self.links = Some(opened.map(|opened| match opened {
                 Opened::Own(devices) => {
-                    let links = devices.into_iter().enumerate();
-                    links.map(|(at, device)| Link::new(at, device, seed())).collect()
+                    let (links, config) = (devices.into_iter().enumerate(), host.config());
+                    let link = |(at, device)| Link::new(at, device, config.clone(), seed());
+                    links.map(link).collect()
                 }
                 Opened::Attached(attachment) => vec![Link::attached(0, *attachment)],
             }));
