@@ -236,6 +236,15 @@ impl World {
         }
     }
 
+    /// The same, and who keeps the list of their connections.
+    pub(crate) fn links_and_host(&mut self) -> (&mut [Link], &mut dyn Host) {
+        let links = match &mut self.links {
+            Some(Ok(links)) => links.as_mut_slice(),
+            _ => &mut [],
+        };
+        (links, self.host.as_mut())
+    }
+
     /// The link of a place. Places name links that there are: these are never taken away.
     pub(crate) fn link(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
         let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
@@ -476,8 +485,9 @@ impl World {
     /// What is still on the stack ends.
     pub(crate) fn abandon_links(&mut self, why: &str) {
         let mut told = Vec::new();
-        for link in self.links() {
-            link.leave(&mut told);
+        let (links, host) = self.links_and_host();
+        for link in links {
+            link.leave(host, &mut told);
         }
         self.deal_with(&mut told);
         self.leave_listeners_to_kernel(why);
