@@ -39,7 +39,7 @@ ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-.PHONY: build library examples demo test test-dpdk check bench bench-stack soak corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
+.PHONY: build library examples demo test test-dpdk check bench bench-stack soak soak-instances soak-xdp corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
 
 build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
@@ -47,7 +47,7 @@ build: examples ## the release build, into target/release, and the examples
 
 # Programs that know of the stack, in C (examples/): into out/examples.
 EXAMPLES := $(patsubst examples/%.c,out/examples/%,$(wildcard examples/*.c))
-# Debian 12 has no libkqueue: the one that needs it is for who has built it.
+# Debian 12 has no libkqueue: the one that needs it is for who has built it (docs/F-STACK.md).
 KQUEUE := $(shell pkg-config --cflags --libs libkqueue 2>/dev/null)
 ifeq ($(KQUEUE),)
 EXAMPLES := $(filter-out %_kqueue,$(EXAMPLES))
@@ -123,6 +123,17 @@ soak: setup-test ## the tests of real programs at length: about an hour
 	UNCORK_E2E_SOAK=1 $(CARGO) test --profile ci --locked --package uncork-guard --test malice
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
+# What `make test` tests of programs with stacks of their own, over packet sockets, once more otherwise.
+soak-instances: setup-test ## real programs on the stack once more, on instances (as root; a quarter of an hour)
+	@$(MAKE) --no-print-directory library
+	$(CARGO) build --profile ci --locked --package uncork
+	UNCORK_E2E_INSTANCE=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test stack --test on_stack
+
+soak-xdp: setup-test ## real programs on the stack once more, with AF_XDP (as root; some minutes)
+	@$(MAKE) --no-print-directory library
+	$(CARGO) build --profile ci --locked --package uncork
+	UNCORK_E2E_XDP=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test on_stack
+
 corpus: setup-corpus ## the labelled captures, made anew by real programs (as root; some minutes)
 	$(CARGO) build --release --locked --package uncork-corpus
 	rm -rf crates/corpus/captures crates/corpus/broken
@@ -193,7 +204,7 @@ clean: ## removes all that was built
 	rm -rf out
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup-demo:
 	@scripts/setup demo

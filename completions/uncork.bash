@@ -1188,7 +1188,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --moderation --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --moderation --small-queue --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1257,6 +1257,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --small-queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --debug)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1283,7 +1287,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__connect)
-            opts="-h --dev --addr --gateway --driver --host --mtu --spin --moderation --record --socket --grace --help"
+            opts="-h --dev --addr --gateway --driver --host --mtu --spin --moderation --small-queue --record --socket --grace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1318,6 +1322,10 @@ _uncork() {
                     return 0
                     ;;
                 --moderation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --small-queue)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1513,7 +1521,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__serve)
-            opts="-h --dev --port --body --bytes --kernel --addr --gateway --driver --host --mtu --spin --moderation --record --socket --grace --help echo discard chargen http"
+            opts="-h --dev --port --body --bytes --kernel --addr --gateway --driver --host --mtu --spin --moderation --small-queue --record --socket --grace --help echo discard chargen http"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1563,6 +1571,10 @@ _uncork() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --small-queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --record)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1605,7 +1617,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__stack__subcmd__start)
-            opts="-h --name --dev --port --group --instances --cpus --spin --moderation --driver --config --help"
+            opts="-h --name --dev --port --group --instances --cpus --spin --moderation --small-queue --driver --config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1640,6 +1652,10 @@ _uncork() {
                     return 0
                     ;;
                 --moderation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --small-queue)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -53,6 +53,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand run" -l driver -d 'How --s
 xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l queues -d 'How many queues of each device a process takes with --driver=xdp, if they are free' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l moderation -d 'With --stack: for how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l small-queue -d 'With --stack: how much of one connection may be in the device\'s queue' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l thread-sockets -d 'With --stack: each thread has a stack of its own'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -227,6 +228,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l mtu -d 'MTU of the TAP [default: 1500], or of a device of DPDK\'s that is none of the kernel\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l moderation -d 'For how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l small-queue -d 'How much of one connection may be in the device\'s queue' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l record -d 'Write what passes into a capture (pcapng)' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from serve" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
@@ -243,6 +245,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l mtu -d 'MTU of the TAP [default: 1500], or of a device of DPDK\'s that is none of the kernel\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l spin -d 'How long to go on looking, after the last frame, before sleeping' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l moderation -d 'For how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l small-queue -d 'How much of one connection may be in the device\'s queue' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l record -d 'Write what passes into a capture (pcapng)' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l socket -d 'Where `uncork stack stat` can ask, instead of the usual place' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from connect" -l grace -d 'How long connections may take to end after Ctrl-C, before they are reset' -r
@@ -255,6 +258,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_sub
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l cpus -d 'The processors of the instances, such as 2,4-6: the first is the first one\'s' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l spin -d 'How long an instance goes on looking, after the last frame, before it sleeps' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l moderation -d 'For how long what has come may wait for more, when many requests come: off or 10us to 1ms' -r
+complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l small-queue -d 'How much of one connection may be in the device\'s queue' -r
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l driver -d 'How instances get their frames' -r -f -a "packet\t''
 xdp\t''"
 complete -c uncork -n "__fish_uncork_using_subcommand stack; and __fish_seen_subcommand_from start" -l config -d 'A file with what is not said here' -r -F

@@ -13,7 +13,7 @@ use crate::stack::Stack;
 use crate::tune::Tune;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
-use uncork_posix::config::{Bound, Hold, Invalid, Moderation, Scope, Spin};
+use uncork_posix::config::{Bound, Hold, Invalid, Moderation, Scope, SmallQueue, Spin};
 
 /// Coalesce the small TCP writes of programs that cannot be changed
 ///
@@ -101,7 +101,7 @@ Exit status: 0, or 125 if no library is found or it cannot be loaded.";
 
 const RUN_HELP: &str = "\
 Options that are not given leave the variables UNCORK_HOLD, UNCORK_SCOPE, UNCORK_BOUND,
-UNCORK_SPIN, UNCORK_STATS and UNCORK_DEBUG as they are in the environment.
+UNCORK_SPIN, UNCORK_MODERATION, UNCORK_SMALL_QUEUE, UNCORK_STATS and UNCORK_DEBUG as they are in the environment.
 
 Examples:
   uncork run -- ./server --port 8080
@@ -236,6 +236,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "off|DURATION", requires = "stack", allow_hyphen_values = true)]
     #[arg(conflicts_with = "spin")]
     pub(crate) moderation: Option<Moderation>,
+
+    /// With --stack: how much of one connection may be in the device's queue
+    ///
+    /// What is there delays everybody else's packets, and nothing can overtake it. A connection has less than that
+    /// there where a millisecond of what it gets through is less; and two segments at the least, whatever is said here.
+    /// More may help one bulk sender on a device that is filled late. [default: 131072]
+    #[arg(long, value_name = "BYTES", requires = "stack", allow_hyphen_values = true)]
+    pub(crate) small_queue: Option<SmallQueue>,
 
     /// Let the library say what it does: 1 sockets helped and passed through, 2 each push
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -532,11 +540,15 @@ mod tests {
         assert_eq!(given.command, ["ls"]);
         assert_eq!(run(&["--stack=inline", "ls"]).unwrap().stack, Some(InProcess::Inline));
         assert!(run(&["--stack", "--thread-sockets", "ls"]).unwrap().thread_sockets);
+        let small = run(&["--stack", "--small-queue", "6000", "ls"]).unwrap().small_queue;
+        assert_eq!(small.and_then(SmallQueue::bytes), Some(6000));
         for wrong in [
             &["--stack=kernel", "ls"][..],
             &["--dev", "eth0", "ls"],
             &["--port=80", "ls"],
             &["--thread-sockets", "ls"],
+            &["--small-queue=6000", "ls"],
+            &["--stack", "--small-queue=0", "ls"],
         ] {
             run(wrong).unwrap_err();
         }

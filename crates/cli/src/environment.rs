@@ -78,12 +78,13 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 13] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 14] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
     variable::SPIN,
     variable::MODERATION,
+    variable::SMALL_QUEUE,
     variable::STATS,
     variable::DEBUG,
     variable::AUTOCORK_DEBUG,

@@ -75,6 +75,8 @@ pub(crate) struct Orders {
     pub(crate) spin: Duration,
     /// How long frames may wait for others.
     pub(crate) moderation: Duration,
+    /// Most bytes of one connection in the device queue, if not the stack's own.
+    pub(crate) small_queue_bytes: Option<u32>,
     /// Its own processor, if it has one.
     pub(crate) cpu: Option<usize>,
 }
@@ -94,7 +96,7 @@ pub(crate) fn begin_instance(number: u32, orders: &Orders) -> io::Result<Child> 
 /// The life of an instance.
 fn instance(number: u32) -> Result<i32, Failure> {
     let failed = |error: &dyn Display| Failure::left(format!("instance {number}: {error}"));
-    let Orders { place, token, spin, moderation, cpu } =
+    let Orders { place, token, spin, moderation, small_queue_bytes, cpu } =
         serde_json::from_reader(io::stdin()).map_err(|error| failed(&error))?;
     if let Some(cpu) = cpu {
         settle(cpu)
@@ -108,6 +110,7 @@ fn instance(number: u32) -> Result<i32, Failure> {
         token,
         spin,
         moderation,
+        small_queue_bytes,
         say: |what| crate::output::complain(what),
     };
     uncork_instance::run(settings).map(|()| 0).map_err(|error| failed(&error))

@@ -145,6 +145,12 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
              instance's, so leave it out, or give --stack",
         ));
     }
+    if arguments.small_queue.is_some() {
+        return Err(Failure::own(
+            "--small-queue is said to uncork stack start, whose instances have the queues: leave it out with \
+             --stack=instance",
+        ));
+    }
     environment.remove(uncork_guardian::THREADS_VARIABLE);
     let (name, number) = match &arguments.instance {
         Some(wanted) => (wanted.name.clone(), wanted.number),
@@ -176,6 +182,7 @@ fn apply(arguments: &Run, environment: &mut Environment) {
         (variable::BOUND, arguments.bound.map(|value| value.to_string())),
         (variable::SPIN, arguments.spin.map(|value| value.to_string())),
         (variable::MODERATION, arguments.moderation.map(|value| value.to_string())),
+        (variable::SMALL_QUEUE, arguments.small_queue.map(|value| value.to_string())),
         (variable::DEBUG, arguments.debug.map(|value| value.to_string())),
     ];
     for (name, value) in options {

@@ -131,6 +131,24 @@ static const char *allows(int fast_open)
     return system("ip tcp_metrics flush") ? "ip has failed" : "ok";
 }
 
+/* Whether this host has a way for what it says to an address. */
+static const char *hears_nothing(const char *address, bool nothing)
+{
+    const char *verb = nothing ? "add" : "del", *version = strchr(address, ':') ? "-6" : "-4";
+    return system(show("ip %s route %s blackhole %s", version, verb, address)) ? "ip has failed" : "ok";
+}
+
+static const char *error_of(int fd)
+{
+    int error = 0;
+    socklen_t length = sizeof error;
+    struct tcp_info info;
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    length = sizeof info;
+    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
+    return show("%s, state %d", error ? strerrorname_np(error) : "none", info.tcpi_state);
+}
+
 /* Connects with the text in the SYN, if that can be: the port, and whether its data was taken. */
 static const char *connects_fast(int at, const char *address, int port, const char *text)
 {
@@ -162,6 +180,10 @@ static const char *obey(const char *line)
         return allows((int)number);
     if (sscanf(line, "put %d %127s", &at, text) == 2)
         return send(all[at].fd, text, strlen(text), MSG_NOSIGNAL) < 0 ? answer_errno() : "ok";
+    if (sscanf(line, "deafen %127s", text) == 1)
+        return hears_nothing(text, true);
+    if (sscanf(line, "undeafen %127s", text) == 1)
+        return hears_nothing(text, false);
     sscanf(line, "%15s %d %ld", what, &at, &number);
     int fd = all[at].fd;
     if (!strcmp(what, "accept"))
@@ -180,6 +202,8 @@ static const char *obey(const char *line)
         return resets(fd);
     if (!strcmp(what, "close"))
         return close(fd) ? answer_errno() : "ok";
+    if (!strcmp(what, "error"))
+        return error_of(fd);
     if (!strcmp(what, "fastopen"))
         return setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN, &(int){(int)number}, 4) ? answer_errno() : "ok";
     if (!strcmp(what, "buffer"))

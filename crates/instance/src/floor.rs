@@ -115,7 +115,7 @@ impl Floor {
         let mut happened = false;
         let mut events = Vec::new();
         for at in 0..self.links.len() {
-            happened |= self.links[at].turn(&mut events, moderated)?;
+            happened |= self.links[at].turn(self.host.as_mut(), &mut events, moderated)?;
             self.events.extend(events.drain(..).map(|event| (at, event)));
             self.keep_lists(at);
         }
@@ -161,16 +161,17 @@ impl Floor {
 
     /// Before a connection is opened, too: it may have the place of one that has just gone.
     pub(crate) fn keep_lists(&mut self, at: usize) {
-        while let Some(change) = self.links[at].next_change() {
-            self.keep_list(at, change);
+        while let Some((change, listed)) = self.links[at].next_change() {
+            self.keep_list(at, change, listed);
         }
     }
 
-    fn keep_list(&mut self, at: usize, change: Change) {
+    fn keep_list(&mut self, at: usize, change: Change, listed: Option<Listed>) {
         let (place, listed) = match change {
             Change::Came { place, local, remote } => {
                 let ends = Ends { local, remote };
-                (place, Some(Listed { ends, entry: self.host.enter(ends) }))
+                let enter = || Listed { ends, entry: self.host.enter(ends) };
+                (place, Some(listed.unwrap_or_else(enter)))
             }
             Change::Over { place } => {
                 let Some(Listed { ends, entry }) = self.links[at].listed(place) else { return };

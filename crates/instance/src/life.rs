@@ -14,7 +14,7 @@ use uncork_attach::record::Ends;
 use uncork_driver::{Beside, Door, Driver, OpenError, af_packet, af_xdp};
 use uncork_guardian::{Client, Entry, Word};
 use uncork_neighbours::{self as neighbours, Answer, Neighbours};
-use uncork_stack::{Cidr, FastOpen, Found, Mac};
+use uncork_stack::{Cidr, Config, FastOpen, Found, Mac};
 
 use crate::asked::Telling;
 use crate::floor::{Floor, Host};
@@ -22,6 +22,9 @@ use crate::link::Link;
 
 /// How often it looks at what is no frame and no command, while there are enough of these.
 const LOOKS_AFTER: Duration = Duration::from_millis(1);
+
+/// The host's settings may change while programs are attached. The kernel looks at them whenever it needs one.
+const FOLLOWS_AFTER: Duration = Duration::from_secs(1);
 
 /// What an instance is to do.
 #[derive(Debug)]
@@ -34,6 +37,9 @@ pub struct Settings {
     pub spin: Duration,
     /// For how long frames may wait for others, at the most; not of one that spins.
     pub moderation: Duration,
+    /// Most bytes of one connection in the device queue, if not the stack's own
+    /// ([`Config::small_queue_bytes`]).
+    pub small_queue_bytes: Option<u32>,
     /// Who hears what somebody should know of.
     pub say: fn(&str),
 }
@@ -69,7 +75,7 @@ impl Host for Guardian {
     }
 
     fn fast_open(&mut self) -> FastOpen {
-        let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").ok();
+        let told = setting("tcp_fastopen");
         told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or_default()
     }
 
@@ -108,9 +114,12 @@ impl Host for Guardian {
 ///
 /// [`Error`] says why it has ended before.
 pub fn run(settings: Settings) -> Result<(), Error> {
-    let Settings { place, token, spin, moderation, say } = settings;
+    let Settings { place, token, spin, moderation, small_queue_bytes, say } = settings;
     let mut client = Client::serve(&place, &token)?;
-    let (mut links, queues) = open(&mut client)?;
+    let mut config = Link::config();
+    config.follow(&setting);
+    config.small_queue_bytes = small_queue_bytes.unwrap_or(config.small_queue_bytes);
+    let (mut links, queues) = open(&mut client, &config)?;
     if spin.is_zero() {
         links.iter_mut().for_each(|link| link.moderate(moderation));
     }
@@ -120,15 +129,20 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let ways = Neighbours::open()?;
     let now = Instant::now();
     let answers = Vec::new();
-    Life { floor, client, queues, ways, spin, say, answers, begun: now, looked: now, busy: now }
-        .live()
+    let (begun, looked, followed, busy) = (now, now, now, now);
+    Life { floor, client, queues, ways, spin, say, answers, begun, looked, followed, busy }.live()
+}
+
+/// A setting of the host, as it is at this moment.
+fn setting(name: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
 }
 
 /// By the number of a device: to whom its queues are passed on.
 type Queues = Vec<(i32, Door)>;
 
 /// Opens all devices.
-fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
+fn open(client: &mut Client, config: &Config) -> Result<(Vec<Link>, Queues), Error> {
     let (mut links, mut queues) = (Vec::new(), Vec::new());
     for device in client.devices().to_vec() {
         let handed = client.open(device.index)?;
@@ -141,7 +155,7 @@ fn open(client: &mut Client) -> Result<(Vec<Link>, Queues), Error> {
         let addresses =
             addresses.map(|address| Cidr { address: address.ip, prefix: address.prefix }).collect();
         let index = device.index.unsigned_abs();
-        links.push(Link::new((name, index), driver, mac, addresses, seed()?));
+        links.push(Link::new((name, index), driver, mac, addresses, config.clone(), seed()?));
     }
     Ok((links, queues))
 }
@@ -174,6 +188,8 @@ struct Life {
     answers: Vec<Telling>,
     begun: Instant,
     looked: Instant,
+    /// When it has asked for the host's settings.
+    followed: Instant,
     /// When something has happened last.
     busy: Instant,
 }
@@ -211,6 +227,7 @@ impl Life {
             self.floor.abort_all();
             return false;
         }
+        self.follow_host();
         self.pass_queues_on();
         self.floor.hear_words();
         while let Some(asker) = self.next_asker() {
@@ -219,6 +236,17 @@ impl Life {
         self.floor.look_for_the_dead();
         self.hear_ways();
         true
+    }
+
+    /// Its stacks do as the host's settings say now.
+    fn follow_host(&mut self) {
+        if self.followed.elapsed() < FOLLOWS_AFTER {
+            return;
+        }
+        self.followed = Instant::now();
+        for link in self.floor.links() {
+            link.stack().follow(&setting);
+        }
     }
 
     /// Passes on queues that have come. One that cannot be used brings nothing: all comes by packet sockets then.

@@ -1,5 +1,6 @@
 //! A device: an engine on it, whose its connections are, and where each stands in the guardian's table.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use uncork_attach::record::Ends;
 use uncork_driver::{Driver, Redirected};
-use uncork_engine::{Engine, Events, Instant};
+use uncork_engine::{Engine, Instant, Program};
 use uncork_guardian::Entry;
 use uncork_stack::{Change, Cidr, Config, Event, Mac, SocketId, Stack, State};
 use uncork_stat::ByQueue;
+
+use crate::floor::Host;
 
 /// How long an ACK waits for a program's answer: most answer sooner, and a peer who has more to say may wait for it (Nagle).
 const PATIENCE: Duration = Duration::from_micros(250);
@@ -29,6 +32,41 @@ pub(crate) struct Listed {
     pub(crate) entry: Option<Entry>,
 }
 
+/// What happens in a turn. Connections are in the guardian's table before anything of theirs leaves: a peer who has his SYN-ACK
+/// hears of it if this process dies in that instant.
+struct News<'a> {
+    events: Vec<Event>,
+    changes: VecDeque<(Change, Option<Listed>)>,
+    host: &'a mut dyn Host,
+}
+
+impl Program for News<'_> {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        self.events.push(event);
+    }
+
+    fn on_turn(&mut self, stack: &mut Stack, _: Instant) {
+        while let Some(change) = stack.poll_change() {
+            let listed = match change {
+                Change::Came { local, remote, .. } => {
+                    let ends = Ends { local, remote };
+                    Some(Listed { ends, entry: self.host.enter(ends) })
+                }
+                _ => None,
+            };
+            self.changes.push_back((change, listed));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
 /// A device.
 pub struct Link {
     name: String,
@@ -39,6 +77,8 @@ pub struct Link {
     /// By a connection's place in the stack.
     owners: Vec<Option<(SocketId, Owner)>>,
     listed: Vec<Option<Listed>>,
+    /// What has come and gone in turns, and where it stands already.
+    changes: VecDeque<(Change, Option<Listed>)>,
     news: Vec<Event>,
 }
 
@@ -49,6 +89,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// What its stack is like, unless somebody wants it otherwise.
+    #[must_use]
+    pub fn config() -> Config {
+        // Of what its programs have looked at it hears nothing.
+        Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() }
+    }
+
     /// A stack on a device, whose addresses it shares with the kernel. `seed` are bytes that nobody can guess.
     #[must_use]
     pub fn new(
@@ -56,10 +103,9 @@ impl Link {
         driver: Box<dyn Driver + Send>,
         mac: Mac,
         addresses: Vec<Cidr>,
+        config: Config,
         seed: [u8; 32],
     ) -> Self {
-        // Of what its programs have looked at it hears nothing.
-        let config = Config { hands_on: true, answer_patience: PATIENCE, ..Config::of_programs() };
         let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);
@@ -71,6 +117,7 @@ impl Link {
             addresses,
             owners: Vec::new(),
             listed: Vec::new(),
+            changes: VecDeque::new(),
             news: Vec::new(),
         }
     }
@@ -147,15 +194,21 @@ impl Link {
 
     /// Takes in what has come, unless that is `moderated` and may wait for more, and sends what may leave; whether anything has
     /// happened.
-    pub(crate) fn turn(&mut self, events: &mut Vec<Event>, moderated: bool) -> io::Result<bool> {
-        let mut happened = Events(std::mem::take(&mut self.news));
+    pub(crate) fn turn(
+        &mut self,
+        host: &mut dyn Host,
+        events: &mut Vec<Event>,
+        moderated: bool,
+    ) -> io::Result<bool> {
+        let (news, changes) = (std::mem::take(&mut self.news), std::mem::take(&mut self.changes));
+        let mut happened = News { events: news, changes, host };
         let turned = if moderated {
             self.engine.turn_moderated(&mut happened)
         } else {
             self.engine.turn(&mut happened)
         };
-        events.append(&mut happened.0);
-        self.news = happened.0;
+        events.append(&mut happened.events);
+        (self.news, self.changes) = (happened.events, happened.changes);
         turned
     }
 
@@ -167,8 +220,10 @@ impl Link {
         let _ = self.engine.send_last();
     }
 
-    pub(crate) fn next_change(&mut self) -> Option<Change> {
-        self.engine.stack().poll_change()
+    /// The next of what has come and gone; of what has come in a turn, where it stands already.
+    pub(crate) fn next_change(&mut self) -> Option<(Change, Option<Listed>)> {
+        let of_turns = self.changes.pop_front();
+        of_turns.or_else(|| Some((self.engine.stack().poll_change()?, None)))
     }
 
     pub(crate) fn rest(&mut self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {

@@ -107,6 +107,7 @@ impl Rig {
             Box::new(ours),
             MAC[0],
             vec![cidr("10.0.0.1")],
+            Link::config(),
             [1; 32],
         );
         // The instance leaves ARP to a kernel that there is none of here.

@@ -61,8 +61,8 @@ impl Settings {
     /// Sets what `sysctl` has under its name in `/proc/sys/net/ipv4`; what it has not, stays.
     pub fn set_all(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
         let number = |name| number(sysctl, name);
-        let byte = |name| number(name).and_then(|value| u8::try_from(value).ok());
         let config = &mut self.config;
+        config.follow(sysctl);
         let triple = |name| sysctl(name).as_deref().and_then(triple);
         if let Some([_, first, most]) = triple("tcp_rmem") {
             config.receive_buffer_bytes = (first, most);
@@ -73,27 +73,15 @@ impl Settings {
         set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
         set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
         set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
-        let restarts = number("tcp_slow_start_after_idle").map(|value| value != 0);
-        set(&mut config.restart_after_idle, restarts);
-        set(&mut config.autocork, number("tcp_autocorking").map(|value| value != 0));
         let limit = number("tcp_limit_output_bytes").and_then(|bytes| u32::try_from(bytes).ok());
         set(&mut config.small_queue_bytes, limit);
         let interval = number("tcp_invalid_ratelimit").map(Duration::from_millis);
         set(&mut config.challenge_interval, interval);
-        set(&mut config.syn_retries, byte("tcp_syn_retries"));
-        set(&mut config.syn_ack_retries, byte("tcp_synack_retries"));
-        set(&mut config.data_retries, byte("tcp_retries2"));
-        // 0 stands for 8 (tcp_orphan_retries in ip-sysctl.rst).
-        set(&mut config.orphan_retries, byte("tcp_orphan_retries").filter(|&retries| retries > 0));
-        set(&mut config.fin_wait_2, number("tcp_fin_timeout").map(Duration::from_secs));
         if let Some(segments) = number("tcp_min_tso_segs") {
             config.least_train_segments = u16::try_from(segments).unwrap_or(u16::MAX);
         }
         let switches = number("tcp_fastopen").and_then(|switches| u32::try_from(switches).ok());
         set(&mut config.fast_open, switches.map(FastOpen));
-        config.not_sent_low_water = number("tcp_notsent_lowat")
-            .and_then(|bytes| u32::try_from(bytes).ok())
-            .filter(|&bytes| bytes != u32::MAX);
         if sysctl("tcp_congestion_control").is_some_and(|name| name.trim() == "reno") {
             config.congestion = Algorithm::NewReno;
         }

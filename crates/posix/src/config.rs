@@ -50,6 +50,10 @@ pub enum Spin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation(Option<Duration>);
 
+/// Most bytes of one connection that may be in a stack's device queue (`--small-queue`); without, the stack's own limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmallQueue(Option<u32>);
+
 /// A setting that could not be understood, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -139,6 +143,37 @@ impl fmt::Display for Moderation {
     }
 }
 
+impl SmallQueue {
+    /// The stack's own limit.
+    pub const UNSET: Self = Self(None);
+
+    /// The limit, if there is one to be set.
+    pub fn bytes(self) -> Option<u32> {
+        self.0
+    }
+}
+
+impl FromStr for SmallQueue {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        match text.parse() {
+            Ok(bytes) if (1..=SMALL_QUEUE).contains(&bytes) => Ok(Self(Some(bytes))),
+            Ok(_) => Err(Invalid(format!(
+                "{text} is out of range: a small queue is 1 to {SMALL_QUEUE} bytes"
+            ))),
+            Err(_) => Err(Invalid(format!("{text:?} is not a number of bytes such as 131072"))),
+        }
+    }
+}
+
+impl fmt::Display for SmallQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |bytes| bytes.fmt(f))
+    }
+}
+
+/// Largest `--small-queue`: as much as Linux lets a connection have in its send buffer at the most, by default (tcp_wmem).
+const SMALL_QUEUE: u32 = 4 << 20;
 /// Longest `--spin DURATION`: a longer one is a mistake in the unit.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 /// Shortest and longest `--moderation`: below that a timer gathers nothing, and longer waits are what this project is
@@ -247,6 +282,8 @@ pub struct Settings {
     pub spin: Spin,
     /// `UNCORK_MODERATION`.
     pub moderation: Moderation,
+    /// `UNCORK_SMALL_QUEUE`.
+    pub small_queue: SmallQueue,
     /// `UNCORK_STATS`.
     pub stats: StatsTo,
     /// `UNCORK_DEBUG`: 1 says what is helped and what is passed through, 2 each push.
@@ -273,6 +310,8 @@ pub mod variable {
     pub const SPIN: &str = "UNCORK_SPIN";
     /// [`super::Moderation`].
     pub const MODERATION: &str = "UNCORK_MODERATION";
+    /// [`super::SmallQueue`].
+    pub const SMALL_QUEUE: &str = "UNCORK_SMALL_QUEUE";
     /// [`super::StatsTo`].
     pub const STATS: &str = "UNCORK_STATS";
     /// Debug level.
@@ -301,6 +340,7 @@ impl Settings {
         read(variable::BOUND, &lookup, &mut settings.bound, &mut ignored);
         read(variable::SPIN, &lookup, &mut settings.spin, &mut ignored);
         read(variable::MODERATION, &lookup, &mut settings.moderation, &mut ignored);
+        read(variable::SMALL_QUEUE, &lookup, &mut settings.small_queue, &mut ignored);
         read(variable::DEBUG, &lookup, &mut settings.debug, &mut ignored);
         if let Some(text) = lookup(variable::STATS) {
             settings.stats = StatsTo::from(text.as_str());
@@ -380,6 +420,27 @@ mod tests {
         assert_eq!(of(&[("UNCORK_MODERATION", "off")]), Duration::ZERO);
         let both = [("UNCORK_MODERATION", "50us"), ("UNCORK_SPIN", "auto")];
         assert_eq!(of(&both), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_small_queue_is_a_number_of_bytes_and_otherwise_the_stacks_own() {
+        let of = |text: &str| text.parse::<SmallQueue>();
+        for bytes in [1, 3028, 131_072, 4 << 20] {
+            let read = of(&bytes.to_string()).unwrap();
+            assert_eq!((read.bytes(), read.to_string()), (Some(bytes), bytes.to_string()));
+        }
+        for (text, why) in [
+            ("0", "1 to 4194304 bytes"),
+            ("4194305", "1 to 4194304 bytes"),
+            ("128k", "such as 131072"),
+            ("-1", "such as 131072"),
+        ] {
+            let error = of(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert_eq!(settings(false, &[]).small_queue.bytes(), None);
+        let set = settings(false, &[("UNCORK_SMALL_QUEUE", "6000")]);
+        assert_eq!(set.small_queue.bytes(), Some(6000));
     }
 
     #[test]

@@ -97,6 +97,7 @@ static STAND_ASIDE: Settings = Settings {
     bound: config::Bound(core::time::Duration::from_millis(1)),
     spin: config::Spin::Off,
     moderation: config::Moderation::OFF,
+    small_queue: config::SmallQueue::UNSET,
     stats: config::StatsTo::Nowhere,
     debug: 0,
     autocork: false,

@@ -27,6 +27,12 @@ enum Step {
     QuickAck(bool),
     Hold(bool),
     ShutWrite,
+    ShutRead,
+    /// Having waited first, if it lingers.
+    Close,
+    Linger(Option<u16>),
+    KeepAlive(KeepAlive),
+    UserTimeout(Option<Duration>),
     Abort,
     Mtu(u16),
 }
@@ -42,8 +48,34 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::QuickAck),
         1 => any::<bool>().prop_map(Step::Hold),
         1 => Just(Step::ShutWrite),
+        1 => proptest::option::of(0u16..4).prop_map(Step::Linger),
+        1 => (1u64..30, 1u64..5, 1u8..6).prop_map(|(idle, interval, probes)| {
+            let (idle, interval) = (Duration::from_secs(idle), Duration::from_secs(interval));
+            Step::KeepAlive(KeepAlive { idle, interval, probes })
+        }),
+        // Long enough that most connections outlive it.
+        1 => proptest::option::of(2u64..120)
+            .prop_map(|seconds| Step::UserTimeout(seconds.map(Duration::from_secs))),
         // No less than IPv6 has.
         1 => (1280u16..3000).prop_map(Step::Mtu),
+    ]
+}
+
+/// What one of the two does in the middle, whatever the other one is about.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    Abort,
+    ShutRead,
+    Close,
+    /// With SO_LINGER, for so many seconds.
+    CloseLingering(u16),
+}
+
+fn close() -> impl Strategy<Value = Cut> {
+    prop_oneof![
+        1 => Just(Cut::ShutRead),
+        2 => Just(Cut::Close),
+        2 => (0u16..4).prop_map(Cut::CloseLingering),
     ]
 }
 
@@ -113,9 +145,22 @@ struct End {
     shut: bool,
     failed: bool,
     finished: bool,
+    /// It wants to hear nothing more: an end that it sees need not be the peer's.
+    deaf: bool,
+    closed: bool,
 }
 
 impl End {
+    fn new(host: usize, socket: SocketId) -> Self {
+        let (sent, received, shut, failed) = (0, 0, false, false);
+        let (finished, deaf, closed) = (false, false, false);
+        Self { host, socket, sent, received, shut, failed, finished, deaf, closed }
+    }
+
+    fn is_over(&self) -> bool {
+        self.finished || self.failed || self.closed
+    }
+
     fn send(&mut self, pair: &mut Pair, bytes: usize, more: bool) {
         if self.shut {
             return;
@@ -130,6 +175,9 @@ impl End {
     }
 
     fn receive(&mut self, pair: &mut Pair, bytes: usize) -> usize {
+        if self.closed {
+            return 0;
+        }
         let mut buffer = vec![0; bytes];
         let now = pair.now;
         match pair.hosts[self.host].stack.recv(now, self.socket, &mut buffer) {
@@ -150,7 +198,40 @@ impl End {
         }
     }
 
+    fn set(&self, pair: &mut Pair, option: SocketOption) {
+        let now = pair.now;
+        pair.hosts[self.host].stack.set_option(now, self.socket, option);
+    }
+
+    fn cut(&mut self, pair: &mut Pair, cut: Cut) {
+        match cut {
+            Cut::Abort => self.act(pair, &Step::Abort),
+            Cut::ShutRead => self.act(pair, &Step::ShutRead),
+            Cut::Close => self.act(pair, &Step::Close),
+            Cut::CloseLingering(seconds) => {
+                self.act(pair, &Step::Linger(Some(seconds)));
+                self.act(pair, &Step::Close);
+            }
+        }
+    }
+
+    fn close(&mut self, pair: &mut Pair) {
+        let (now, socket) = (pair.now, self.socket);
+        if let Some(lingers) = pair.hosts[self.host].stack.begin_close(now, socket) {
+            pair.run_for(lingers);
+        }
+        let now = pair.now;
+        pair.hosts[self.host].stack.close(now, socket);
+        self.closed = true;
+    }
+
     fn act(&mut self, pair: &mut Pair, step: &Step) {
+        if let Step::Wait(millis) = *step {
+            return pair.run_for(Duration::from_millis(millis));
+        }
+        if self.closed {
+            return;
+        }
         let now = pair.now;
         let socket = self.socket;
         let stack = &mut pair.hosts[self.host].stack;
@@ -159,22 +240,24 @@ impl End {
             Step::Receive(bytes) => {
                 self.receive(pair, bytes);
             }
-            Step::Wait(millis) => pair.run_for(Duration::from_millis(millis)),
-            Step::NoDelay(on) => {
-                stack.set_option(now, socket, SocketOption::NoDelay(on));
-            }
-            Step::Cork(on) => {
-                stack.set_option(now, socket, SocketOption::Cork(on));
-            }
-            Step::QuickAck(on) => {
-                stack.set_option(now, socket, SocketOption::QuickAck(on));
-            }
+            Step::Wait(_) => {}
+            Step::NoDelay(on) => self.set(pair, SocketOption::NoDelay(on)),
+            Step::Cork(on) => self.set(pair, SocketOption::Cork(on)),
+            Step::QuickAck(on) => self.set(pair, SocketOption::QuickAck(on)),
+            Step::Linger(seconds) => self.set(pair, SocketOption::Linger(seconds)),
+            Step::KeepAlive(how) => self.set(pair, SocketOption::KeepAlive(Some(how))),
+            Step::UserTimeout(time) => self.set(pair, SocketOption::UserTimeout(time)),
             Step::Hold(true) => stack.hold(now, socket),
             Step::Hold(false) => stack.release(now, socket),
             Step::ShutWrite => {
                 stack.shutdown(now, socket, Shutdown::Write);
                 self.shut = true;
             }
+            Step::ShutRead => {
+                stack.shutdown(now, socket, Shutdown::Read);
+                self.deaf = true;
+            }
+            Step::Close => self.close(pair),
             Step::Abort => stack.abort(now, socket),
             Step::Mtu(mtu) => pair.set_mtu(self.host, mtu),
         }
@@ -263,7 +346,7 @@ fn open_fast(
     (socket, sent)
 }
 
-fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>, dash: Option<Dash>) {
+fn play(setup: &Setup, steps: &[(bool, Step)], cut: Option<(usize, Cut)>, dash: Option<Dash>) {
     let faultless = Setup { ways: [Conditions::default(); 2], ..setup.clone() };
     let mut pair = Pair::new(if dash.is_some() { &faultless } else { setup });
     let listener = pair.listen(PORT);
@@ -284,30 +367,18 @@ fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>, dash: Optio
     });
     // Seven SYNs can all be lost; then there is nothing to see.
     let Some(server) = server else { return };
-    let end = |host, socket| End {
-        host,
-        socket,
-        sent: 0,
-        received: 0,
-        shut: false,
-        failed: false,
-        finished: false,
-    };
-    let mut ends = [end(0, client), end(1, server)];
+    let mut ends = [End::new(0, client), End::new(1, server)];
     ends[0].sent = begun;
     // A reset can be lost, and whoever has nothing to send would never know.
     let (idle, interval) = (Duration::from_secs(600), Duration::from_secs(10));
     let keep_alive = KeepAlive { idle, interval, probes: 9 };
-    for end in &ends {
-        let now = pair.now;
-        let option = SocketOption::KeepAlive(Some(keep_alive));
-        pair.hosts[end.host].stack.set_option(now, end.socket, option);
-    }
+    ends.iter().for_each(|end| end.set(&mut pair, SocketOption::KeepAlive(Some(keep_alive))));
     for (index, (which, step)) in steps.iter().enumerate() {
-        if abort == Some(index) {
-            ends[usize::from(*which)].act(&mut pair, &Step::Abort);
+        let end = &mut ends[usize::from(*which)];
+        if let Some((_, cut)) = cut.filter(|(at, _)| *at == index) {
+            end.cut(&mut pair, cut);
         }
-        ends[usize::from(*which)].act(&mut pair, step);
+        end.act(&mut pair, step);
         pair.drive();
     }
     for end in &mut ends {
@@ -321,7 +392,7 @@ fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>, dash: Optio
         for end in &mut ends {
             while end.receive(pair, 65_536) > 0 {}
         }
-        !ends.iter().all(|end| end.finished || end.failed)
+        !ends.iter().all(End::is_over)
     });
     let states: Vec<_> = [(0, client), (1, server)]
         .map(|(host, socket)| {
@@ -333,13 +404,13 @@ fn play(setup: &Setup, steps: &[(bool, Step)], abort: Option<usize>, dash: Optio
     for (end, other) in [(0, 1), (1, 0)] {
         let (end, other) = (&ends[end], &ends[other]);
         assert!(end.received <= other.sent);
-        if end.finished && !end.failed && abort.is_none() {
+        let is_reset = matches!(cut, Some((_, Cut::Abort)));
+        if end.finished && !end.failed && !end.deaf && !is_reset {
             assert_eq!(end.received, other.sent, "the end came before all bytes");
         }
     }
-    for end in &ends {
-        let now = pair.now;
-        pair.hosts[end.host].stack.close(now, end.socket);
+    for end in ends.iter_mut().filter(|end| !end.closed) {
+        end.close(&mut pair);
     }
     pair.run_for(Duration::from_secs(3600));
     for host in &pair.hosts {
@@ -368,16 +439,25 @@ proptest! {
         steps in proptest::collection::vec((any::<bool>(), step()), 1..40),
         at in 0usize..40,
     ) {
-        play(&setup, &steps, Some(at), None);
+        play(&setup, &steps, Some((at, Cut::Abort)), None);
+    }
+
+    #[test]
+    fn who_closes_in_the_middle_loses_nothing_without_a_word_and_leaves_nothing(
+        setup in setup(),
+        steps in proptest::collection::vec((any::<bool>(), step()), 1..40),
+        cut in (0usize..40, close()),
+    ) {
+        play(&setup, &steps, Some(cut), None);
     }
 
     #[test]
     fn data_in_a_syn_arrives_once_and_in_order_too(
         setup in setup(),
         steps in proptest::collection::vec((any::<bool>(), step()), 0..40),
-        at in proptest::option::weighted(0.2, 0usize..40),
+        cut in proptest::option::weighted(0.3, (0usize..40, prop_oneof![Just(Cut::Abort), close()])),
         dash in dash(),
     ) {
-        play(&setup, &steps, at, Some(dash));
+        play(&setup, &steps, cut, Some(dash));
     }
 }

@@ -403,19 +403,37 @@ impl Asked {
     }
 
     fn set_keep_alive(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
-        let wanted = &mut self.keep_alive_wanted;
         let most = if name == libc::TCP_KEEPCNT { MOST_TRIES } else { MOST_SECONDS };
-        let number = positive(value, most)?;
+        Ok(self.keep_alive_as(name, positive(value, most)?))
+    }
+
+    fn keep_alive_as(&mut self, name: i32, number: u32) -> Meaning {
+        let wanted = &mut self.keep_alive_wanted;
         match name {
             libc::TCP_KEEPIDLE => wanted.idle = Duration::from_secs(number.into()),
             libc::TCP_KEEPINTVL => wanted.interval = Duration::from_secs(number.into()),
             _ => wanted.probes = u8::try_from(number).unwrap_or(u8::MAX),
         }
         if self.keep_alive.is_none() {
-            return Ok(Meaning::Kept);
+            return Meaning::Kept;
         }
         self.keep_alive = Some(*wanted);
-        Ok(Meaning::Told(SocketOption::KeepAlive(self.keep_alive)))
+        Meaning::Told(SocketOption::KeepAlive(self.keep_alive))
+    }
+
+    /// What the kernel's descriptor says of a socket that is new here counts as set, also where nobody can set it so: then it
+    /// is the host's (net.ipv4.tcp_keepalive_time may be a day).
+    pub fn hear(&mut self, level: i32, name: i32, value: &[u8]) {
+        let is_of_probes =
+            matches!(name, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT);
+        if self.set(level, name, value).is_err()
+            && level == libc::SOL_TCP
+            && is_of_probes
+            && let Ok(number) = unsigned(value)
+            && let Meaning::Told(option) = self.keep_alive_as(name, number)
+        {
+            self.keep(option);
+        }
     }
 
     /// getsockopt(2) of what was set, or is so by default; nothing for what is not known here. Buffers
@@ -514,6 +532,23 @@ mod tests {
         let on = set(&mut asked, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).unwrap();
         let Meaning::Told(SocketOption::KeepAlive(Some(probes))) = on else { panic!("{on:?}") };
         assert_eq!(probes.idle, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn probes_are_as_the_host_has_them_where_no_program_could_set_them_so() {
+        let (mut asked, day) = (Asked::default(), 86_400_u32.to_ne_bytes());
+        let refused = asked.set(libc::SOL_TCP, libc::TCP_KEEPIDLE, &day);
+        assert_eq!(refused, Err(Errno::EINVAL));
+        asked.hear(libc::SOL_TCP, libc::TCP_KEEPIDLE, &day);
+        asked.hear(libc::SOL_TCP, libc::TCP_KEEPCNT, &200_u32.to_ne_bytes());
+        asked.hear(libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1_u32.to_ne_bytes());
+        let told =
+            KeepAlive { idle: Duration::from_secs(86_400), probes: 200, ..KeepAlive::default() };
+        assert_eq!(asked.options(), [SocketOption::KeepAlive(Some(told))]);
+        let read = asked.get(libc::SOL_TCP, libc::TCP_KEEPIDLE, (0, 0));
+        assert_eq!(read.as_deref(), Some(&day[..]));
+        // The kernel's socket that the connection may come to has that anyhow.
+        assert!(asked.settings().iter().all(|(level, ..)| *level == libc::SOL_SOCKET));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uncork_attach::ProgramEnd;
 use uncork_driver::Driver;
-use uncork_stack::{Cidr, Detached, FastOpen, FastOpenKeys, Mac};
+use uncork_stack::{Cidr, Config, Detached, FastOpen, FastOpenKeys, Mac};
 
 use crate::asked::Setting;
 
@@ -83,6 +83,11 @@ pub trait Host: Send {
     ///
     /// Why there are none.
     fn open(&mut self) -> Result<Opened, Reason>;
+
+    /// What stacks of this process are to be like, by what the host's settings say and who has started it.
+    fn config(&mut self) -> Config {
+        Config::of_programs()
+    }
 
     /// What comes to this end, at which somebody listens, is the stack's from now on. An unspecified
     /// address means all that the devices have. `listening` is the kernel's descriptor that listens there.

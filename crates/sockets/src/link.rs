@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use uncork_attach::Attached;
 use uncork_driver::{Driver, Offer, Redirected};
-use uncork_engine::{Engine, Events, Instant};
+use uncork_engine::{Engine, Instant, Program};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack, State};
 use uncork_stat::ByQueue;
 
-use crate::host::{Attachment, Device, Entry, Reason};
+use crate::host::{Attachment, Device, Entry, Host, Reason};
 use crate::table::Slot;
 use crate::tcp::Tcp;
 
@@ -32,8 +32,9 @@ pub(crate) struct Link {
     /// By the low half of a connection's number, which is its place in the stack.
     of: Vec<Option<Slot>>,
     listeners: Vec<(ListenerId, Slot)>,
-    /// Room for what a turn tells.
+    /// Room for what a turn tells, and for connections that it brings.
     news: Vec<Event>,
+    came: Vec<Told>,
     /// By a connection's place in the stack: where it stands in the list of the privileged half.
     entries: Vec<Option<Entry>>,
     /// Why it is out of use.
@@ -52,6 +53,41 @@ enum Side {
     Own(Box<Engine<Box<dyn Driver + Send>>>),
     /// An instance.
     Attached(Box<Attached>),
+}
+
+/// What happens in a turn of this process's own engine. Connections are in the list of the privileged half before anything of
+/// theirs leaves: a peer who has his SYN-ACK hears of it if this process dies in that instant.
+struct News<'a> {
+    number: usize,
+    events: Vec<Event>,
+    changes: Vec<Told>,
+    host: &'a mut dyn Host,
+}
+
+impl Program for News<'_> {
+    fn on_event(&mut self, _: &mut Stack, _: Instant, event: Event) {
+        self.events.push(event);
+    }
+
+    fn on_turn(&mut self, stack: &mut Stack, _: Instant) {
+        while let Some(change) = stack.poll_change() {
+            self.changes.push(match change {
+                Change::Came { place, local, remote } => {
+                    let at = self.host.enter(local, remote);
+                    Told::Came(self.number, place, Entry { local, remote, at })
+                }
+                change => Told::Change(self.number, change),
+            });
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// In the place of a device that was left.
@@ -101,14 +137,16 @@ pub(crate) enum Told {
     Neighbour(IpAddr),
     /// A connection has come to be, or has gone.
     Change(usize, Change),
+    /// One that stands in the list already has come to be at this place.
+    Came(usize, u32, Entry),
     /// The instance has ended, and with it all that this process had there.
     InstanceGone,
 }
 
 impl Link {
-    pub(crate) fn new(number: usize, device: Device, seed: [u8; 32]) -> Self {
+    pub(crate) fn new(number: usize, device: Device, config: Config, seed: [u8; 32]) -> Self {
         let Device { name, index, driver, mac, addresses, moderation } = device;
-        let mut stack = Stack::new(Config::of_programs(), driver.capabilities(), mac, seed);
+        let mut stack = Stack::new(config, driver.capabilities(), mac, seed);
         for &address in &addresses {
             stack.add_address(address);
         }
@@ -124,6 +162,7 @@ impl Link {
             of: Vec::new(),
             listeners: Vec::new(),
             news: Vec::new(),
+            came: Vec::new(),
             entries: Vec::new(),
             gone: None,
         }
@@ -142,6 +181,7 @@ impl Link {
             of: Vec::new(),
             listeners: Vec::new(),
             news: Vec::new(),
+            came: Vec::new(),
             entries: Vec::new(),
             gone: None,
         }
@@ -268,27 +308,30 @@ impl Link {
 
     /// Takes in what has come, sends what may leave, and tells whose sockets have changed; whether
     /// anything has happened.
-    pub(crate) fn turn(&mut self, pace: Pace, told: &mut Vec<Told>) -> bool {
+    pub(crate) fn turn(&mut self, pace: Pace, host: &mut dyn Host, told: &mut Vec<Told>) -> bool {
         if self.gone.is_some() {
             return false;
         }
-        let mut news = Events(std::mem::take(&mut self.news));
+        let (events, changes) = (std::mem::take(&mut self.news), std::mem::take(&mut self.came));
+        let mut news = News { number: self.number, events, changes, host };
         let turned = match &mut self.side {
             Side::Own(engine) if pace == Pace::Moderated => engine.turn_moderated(&mut news),
             Side::Own(engine) => engine.turn(&mut news),
             Side::Attached(attached) => attached.turn(),
         };
+        let News { mut events, changes, .. } = news;
+        self.came = changes;
         let happened = match turned {
             Ok(happened) => happened,
             Err(error) => {
-                self.lose(error, &mut news, told);
+                self.lose(error, &mut events, told);
                 true
             }
         };
         if let Side::Attached(attached) = &mut self.side {
-            news.0.extend(std::iter::from_fn(|| attached.poll_event()));
+            events.extend(std::iter::from_fn(|| attached.poll_event()));
         }
-        self.tell(news, told);
+        self.tell(events, told);
         happened
     }
 
@@ -314,8 +357,8 @@ impl Link {
     }
 
     /// Tells whose sockets have changed.
-    fn tell(&mut self, mut news: Events, told: &mut Vec<Told>) {
-        for event in news.0.drain(..) {
+    fn tell(&mut self, mut news: Vec<Event>, told: &mut Vec<Told>) {
+        for event in news.drain(..) {
             told.extend(match event {
                 Event::Socket(id, _) => self.of.get(place(id)).copied().flatten().map(Told::Socket),
                 Event::Incoming(listener) => {
@@ -326,7 +369,8 @@ impl Link {
                 Event::Udp(..) => None,
             });
         }
-        self.news = news.0;
+        self.news = news;
+        told.append(&mut self.came);
         let number = self.number;
         while let Some(change) = self.next_change() {
             told.push(Told::Change(number, change));
@@ -365,7 +409,7 @@ impl Link {
 
     /// Resets all connections, and leaves the device to the kernel, which answers what has come since: nothing
     /// more is taken in.
-    pub(crate) fn leave(&mut self, told: &mut Vec<Told>) {
+    pub(crate) fn leave(&mut self, host: &mut dyn Host, told: &mut Vec<Told>) {
         if self.gone.is_some() {
             return;
         }
@@ -375,18 +419,18 @@ impl Link {
             // A device that is gone takes nothing.
             let _ = engine.send_last();
             *engine.driver() = Box::new(Nothing);
-            let mut news = Events(std::mem::take(&mut self.news));
-            news.0.extend(std::iter::from_fn(|| engine.stack().poll_event()));
+            let mut news = std::mem::take(&mut self.news);
+            news.extend(std::iter::from_fn(|| engine.stack().poll_event()));
             self.tell(news, told);
         } else {
-            self.turn(Pace::Whole, told);
+            self.turn(Pace::Whole, host, told);
         }
         self.listeners.clear();
         self.gone = Some(io::ErrorKind::NotConnected.into());
     }
 
     /// The device is gone, or the instance: so are its connections.
-    fn lose(&mut self, error: io::Error, news: &mut Events, told: &mut Vec<Told>) {
+    fn lose(&mut self, error: io::Error, news: &mut Vec<Event>, told: &mut Vec<Told>) {
         self.gone = Some(error);
         let Side::Own(engine) = &mut self.side else {
             self.listeners.clear();
@@ -400,7 +444,7 @@ impl Link {
             stack.abort(now, id);
         }
         while let Some(event) = stack.poll_event() {
-            news.0.push(event);
+            news.push(event);
         }
     }
 

@@ -78,6 +78,11 @@ impl World {
             Change::Went { place } => (place, None),
             Change::Left { .. } => return,
         };
+        self.stands_there(link, place, entry);
+    }
+
+    /// From now on a connection stands at this place, or none any more.
+    pub(crate) fn stands_there(&mut self, link: usize, place: u32, entry: Option<Entry>) {
         let Some(link) = self.links().get_mut(link) else { return };
         let Some(Entry { local, remote, at }) = link.enter(place, entry) else { return };
         if let Some(at) = at {

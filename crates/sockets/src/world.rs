@@ -204,10 +204,12 @@ impl World {
                 // What the devices' own addresses are is news from now on.
                 self.ways();
             }
+            let host = &mut self.host;
             self.links = Some(opened.map(|opened| match opened {
                 Opened::Own(devices) => {
-                    let links = devices.into_iter().enumerate();
-                    links.map(|(at, device)| Link::new(at, device, seed())).collect()
+                    let (links, config) = (devices.into_iter().enumerate(), host.config());
+                    let link = |(at, device)| Link::new(at, device, config.clone(), seed());
+                    links.map(link).collect()
                 }
                 Opened::Attached(attachment) => vec![Link::attached(0, *attachment)],
             }));
@@ -232,6 +234,15 @@ impl World {
             Some(Ok(links)) => links,
             _ => &mut [],
         }
+    }
+
+    /// The same, and who keeps the list of their connections.
+    pub(crate) fn links_and_host(&mut self) -> (&mut [Link], &mut dyn Host) {
+        let links = match &mut self.links {
+            Some(Ok(links)) => links.as_mut_slice(),
+            _ => &mut [],
+        };
+        (links, self.host.as_mut())
     }
 
     /// The link of a place. Places name links that there are: these are never taken away.
@@ -474,8 +485,9 @@ impl World {
     /// What is still on the stack ends.
     pub(crate) fn abandon_links(&mut self, why: &str) {
         let mut told = Vec::new();
-        for link in self.links() {
-            link.leave(&mut told);
+        let (links, host) = self.links_and_host();
+        for link in links {
+            link.leave(host, &mut told);
         }
         self.deal_with(&mut told);
         self.leave_listeners_to_kernel(why);

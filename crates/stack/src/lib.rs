@@ -35,6 +35,7 @@ mod memory;
 mod requests;
 mod secrets;
 mod stack;
+mod sysctl;
 mod timer;
 mod udp;
 mod units;

@@ -7,7 +7,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use uncork_posix::config::{Moderation, parse_duration};
+use uncork_posix::config::{Moderation, SmallQueue, parse_duration};
 use uncork_serve::Cidr;
 
 use super::start::Cpus;
@@ -122,6 +122,12 @@ pub(super) struct Device {
     #[arg(conflicts_with = "spin")]
     pub(super) moderation: Option<Moderation>,
 
+    /// How much of one connection may be in the device's queue
+    ///
+    /// Two segments at the least, whatever is said here; as of `uncork run --small-queue`. [default: 131072]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    pub(super) small_queue: Option<SmallQueue>,
+
     /// Write what passes into a capture (pcapng)
     ///
     /// A recording that breaks off, as by a full disk, is told at once, and disturbs nothing else.
@@ -178,7 +184,7 @@ pub(super) struct Serve {
 
     /// Serve on kernel sockets instead, with epoll, to compare with; --addr is an address of this host
     #[arg(long)]
-    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "moderation", "record", "socket"])]
+    #[arg(conflicts_with_all = ["dev", "gateway", "driver", "host", "spin", "moderation", "small_queue", "record", "socket"])]
     pub(super) kernel: bool,
 
     #[command(flatten)]
@@ -284,6 +290,12 @@ pub(super) struct Start {
     #[arg(long, value_name = "off|DURATION", allow_hyphen_values = true)]
     pub(super) moderation: Option<Moderation>,
 
+    /// How much of one connection may be in the device's queue
+    ///
+    /// Two segments at the least, whatever is said here; as of `uncork run --small-queue`. [default: 131072]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    pub(super) small_queue: Option<SmallQueue>,
+
     /// How instances get their frames
     ///
     /// packet: by packet sockets. xdp: beside them by AF_XDP; the queues of each device are divided among the instances,
@@ -294,7 +306,7 @@ pub(super) struct Start {
     /// A file with what is not said here
     ///
     /// Lines such as `dev = eth0` in a section `[stack]`; keys: name, dev, port, driver, instances, cpus, spin, moderation,
-    /// group.
+    /// small-queue, group.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }

@@ -104,6 +104,7 @@ fn place(device: String, wanted: Device) -> Place {
         gateways: wanted.gateway,
         spin: wanted.spin.unwrap_or_default(),
         moderation: wanted.moderation.unwrap_or_default().longest(),
+        small_queue_bytes: wanted.small_queue.unwrap_or_default().bytes(),
         record: wanted.record,
         warn: |sentence| complain(sentence),
         socket: wanted.socket,

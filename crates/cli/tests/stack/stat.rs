@@ -1,6 +1,8 @@
 //! What can be asked of a stack that runs.
 
 use std::io::{Read as _, Write as _};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::Value;
 use uncork_netns::testing::is_skipped;
@@ -71,6 +73,51 @@ fn who_waits_for_a_window_for_a_request_and_why_is_shown() {
     drop((greedy, idle));
     until(|| ask(&server)["connections"].as_array().unwrap().len(), |&count| count == 0);
     server.stop();
+}
+
+/// The most of a connection that was in the device when it was asked, over a device as fast as most networks.
+fn most_in_device(place: &Place, line: &str) -> u64 {
+    let server = place.serve(line);
+    let mut greedy = place.connect(OURS[0], 8080);
+    greedy.write_all(b"GET /file HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let over = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut octets = vec![0; 1 << 16];
+            while !over.load(Relaxed) {
+                assert!(greedy.read(&mut octets).unwrap() > 0, "the body has an end");
+            }
+        });
+        let in_device = || {
+            let report = ask(&server);
+            report["connections"][0]["device_bytes"].as_u64().unwrap_or(0)
+        };
+        let most = (0..30).map(|_| in_device()).max().unwrap();
+        over.store(true, Relaxed);
+        most
+    });
+    drop(greedy);
+    server.stop();
+    most
+}
+
+#[test]
+fn a_small_queue_is_as_long_as_ever_whatever_it_was_told() {
+    if is_skipped("a_small_queue_is_as_long_as_ever_whatever_it_was_told") {
+        return;
+    }
+    let place = Place::veth("stsmall");
+    let mut tc = place.ours().command("tc");
+    tc.args("qdisc add dev eth0 root tbf rate 1gbit burst 70000 limit 10000000".split(' '));
+    assert!(tc.status().unwrap().success());
+    let body = "http --bytes 100000000000";
+    let (least, usual) = (2 * 1514, 128 << 10);
+    let most = most_in_device(&place, body);
+    assert!(most > 4 * least && most <= usual, "{most} without an option");
+    let most = most_in_device(&place, &format!("{body} --small-queue 1"));
+    assert!(most > 0 && most <= least, "{most} of two segments");
+    let most = most_in_device(&place, &format!("{body} --small-queue 10000"));
+    assert!(most > least && most <= 10_000, "{most} of 10000");
 }
 
 #[test]

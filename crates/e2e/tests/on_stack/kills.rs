@@ -4,6 +4,7 @@
 //! Whoever loses his connection by it hears of that at once, the others are served on, nothing is left, and the next
 //! start works.
 
+mod all_at_once;
 mod at_once;
 mod dice;
 mod heard;
@@ -12,6 +13,7 @@ mod lane;
 mod peers;
 pub(crate) mod remains;
 mod strike;
+mod unclean;
 mod waited;
 
 use std::sync::atomic::Ordering::Relaxed;

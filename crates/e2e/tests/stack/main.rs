@@ -24,6 +24,11 @@ const IN_EVERY_WAY: [&str; 12] = [
 ];
 
 #[test]
+fn settings_of_the_host_are_not_followed() -> Result<()> {
+    same_on_the_stack("stack_host")
+}
+
+#[test]
 fn poll_select_or_epoll_tell_something_else() -> Result<()> {
     same_on_the_stack("stack_waits")
 }

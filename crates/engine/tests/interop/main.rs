@@ -94,12 +94,11 @@ fn a_selection_of_networks() {
 }
 
 #[test]
-fn a_thousand_connections_and_nothing_left() {
-    if is_skipped("a_thousand_connections_and_nothing_left") {
+fn ten_thousand_connections_and_nothing_left() {
+    if is_skipped("ten_thousand_connections_and_nothing_left") {
         return;
     }
-    let connections = if soaks() { 10_000 } else { 1_000 };
-    both_ways("iopmany", &Conditions::default(), connections, 500);
+    both_ways("iopmany", &Conditions::default(), 10_000, 500);
 }
 
 #[test]
@@ -123,6 +122,28 @@ fn the_mtu_changes_under_a_transfer() {
     });
     client.join().unwrap();
     assert_eq!((served, left), (2, 0), "served, and left in our stack");
+}
+
+/// There and back: so much in each direction, in which each octet is compared with what was sent.
+#[test]
+fn gigabytes_and_what_the_network_loses_of_them() {
+    if !soaks() || is_skipped("gigabytes_and_what_the_network_loses_of_them") {
+        return;
+    }
+    let still = Conditions::default();
+    let lossy = |loss, delay| Conditions { loss, delay, ..still };
+    let (none, short) = (Duration::ZERO, Duration::from_millis(1));
+    for (label, conditions, bytes) in [
+        ("still", still, 1 << 30),
+        ("long", Conditions { mtu: 9000, ipv6: true, ..still }, 1 << 30),
+        ("mille", lossy(0.001, none), 200_000_000),
+        ("cent", lossy(0.01, short), 50_000_000),
+        ("twenty", lossy(0.05, none), 50_000_000),
+    ] {
+        let began = std::time::Instant::now();
+        both_ways(&format!("iopg{label}"), &conditions, 1, bytes);
+        println!("{bytes} octets over {conditions:?} and back, by each: {:?}", began.elapsed());
+    }
 }
 
 #[test]

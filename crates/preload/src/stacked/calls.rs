@@ -57,7 +57,8 @@ pub(super) fn option_of(fd: c_int, level: c_int, name: c_int, bytes: usize) -> O
     Some(value)
 }
 
-/// What the program has set on the kernel's descriptor: all that differs from one that is new. TCP_NODELAY is
+/// What the program has set on the kernel's descriptor, and the host's settings have: all that differs from one that is new
+/// on a host as Linux makes it. TCP_NODELAY is
 /// what it has asked for, whatever we have made of it.
 pub(super) fn asked_of(fd: c_int) -> Asked {
     let mut asked = Asked::default();
@@ -85,7 +86,7 @@ pub(super) fn asked_of(fd: c_int) -> Asked {
         if let Some(value) = value
             && fresh.get(level, name, (0, 0)).as_ref() != Some(&value)
         {
-            let _ = asked.set(level, name, &value);
+            asked.hear(level, name, &value);
         }
     }
     chosen::tell(fd, &mut asked);

@@ -8,7 +8,7 @@ use uncork_guardian::{Client, Entry, Error, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Host, Opened, Past, Reason, Setting};
-use uncork_stack::{Cidr, Detached, FastOpen, FastOpenKeys, Mac};
+use uncork_stack::{Cidr, Config, Detached, FastOpen, FastOpenKeys, Mac};
 
 use super::heritage::value_of;
 use crate::POSIX;
@@ -127,6 +127,11 @@ impl Guardian {
     }
 }
 
+/// A setting of the host, as it is at this moment.
+fn setting(name: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
+}
+
 /// The stack is an instance's: that which the environment names, or any.
 fn attach(client: &mut Client) -> Result<Attachment, Reason> {
     let wanted = match value_of(INSTANCE_VARIABLE) {
@@ -206,6 +211,15 @@ impl Host for Guardian {
             });
         }
         Ok(Opened::Own(devices))
+    }
+
+    fn config(&mut self) -> Config {
+        let mut config = Config::of_programs();
+        config.follow(&setting);
+        if let Some(bytes) = POSIX.settings().small_queue.bytes() {
+            config.small_queue_bytes = bytes;
+        }
+        config
     }
 
     fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason> {
@@ -377,7 +391,7 @@ impl Host for Guardian {
     }
 
     fn fast_open(&mut self) -> FastOpen {
-        let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").ok();
+        let told = setting("tcp_fastopen");
         // Who sees the host's settings no more (chroot) goes by what they were; who never has, by Linux's own.
         self.fast_open = told.as_deref().and_then(FastOpen::of_sysctl).unwrap_or(self.fast_open);
         self.fast_open

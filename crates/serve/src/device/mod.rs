@@ -54,6 +54,8 @@ pub struct Place {
     pub spin: std::time::Duration,
     /// For how long frames may wait for others, at the most; not of one that spins.
     pub moderation: std::time::Duration,
+    /// Most bytes of one connection in the device queue, if not the stack's own ([`Config::small_queue_bytes`]).
+    pub small_queue_bytes: Option<u32>,
     /// Where to write down what passes.
     pub record: Option<std::path::PathBuf>,
     /// Told, in a sentence, what has failed and is no reason to end.
@@ -260,7 +262,9 @@ impl Place {
 
     /// A stack with these addresses and routes over what was opened.
     pub(crate) fn stack(&self, device: Capabilities, mac: Mac) -> Result<Stack, Error> {
-        let mut stack = Stack::new(Config::default(), device, mac, random()?);
+        let mut config = Config::default();
+        config.small_queue_bytes = self.small_queue_bytes.unwrap_or(config.small_queue_bytes);
+        let mut stack = Stack::new(config, device, mac, random()?);
         for &address in &self.addresses {
             stack.add_address(address);
         }

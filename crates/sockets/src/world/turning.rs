@@ -69,8 +69,9 @@ impl World {
     pub(crate) fn turn_links(&mut self, pace: Pace) -> bool {
         let mut told = std::mem::take(&mut self.told);
         let mut happened = false;
-        for link in self.links() {
-            happened |= link.turn(pace, &mut told);
+        let (links, host) = self.links_and_host();
+        for link in links {
+            happened |= link.turn(pace, host, &mut told);
         }
         self.deal_with(&mut told);
         self.told = told;
@@ -226,6 +227,7 @@ impl World {
                 Told::Socket(slot) => self.note(slot),
                 Told::Neighbour(remote) => self.ask_way(remote),
                 Told::Change(link, change) => self.keep_list(link, change),
+                Told::Came(link, place, entry) => self.stands_there(link, place, Some(entry)),
                 Told::InstanceGone => {
                     self.leave_listeners_to_kernel(link::INSTANCE_GONE);
                     self.lose_ports();

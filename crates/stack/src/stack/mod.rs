@@ -5,6 +5,7 @@ mod detach;
 mod device;
 mod ending;
 mod fast_open;
+mod follow;
 pub(crate) mod join;
 mod listen;
 mod open;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use uncork_posix::config::{Invalid, Moderation, parse_duration};
+use uncork_posix::config::{Invalid, Moderation, SmallQueue, parse_duration};
 
 use super::cpus::Cpus;
 use crate::arguments::Driver;
@@ -22,6 +22,7 @@ pub(super) struct Config {
     cpus: Option<Cpus>,
     spin: Option<Duration>,
     moderation: Option<Moderation>,
+    small_queue: Option<SmallQueue>,
 }
 
 impl FromStr for Config {
@@ -83,9 +84,14 @@ impl Config {
                 let moderation = value.parse().map_err(|error: Invalid| error.to_string())?;
                 once(&mut self.moderation, moderation).ok_or_else(again)
             }
+            "small-queue" => {
+                let bytes = value.parse().map_err(|error: Invalid| error.to_string())?;
+                once(&mut self.small_queue, bytes).ok_or_else(again)
+            }
             "group" => once(&mut self.service.group, value.to_owned()).ok_or_else(again),
             _ => Err(format!(
-                "there is no key {key}, but name, dev, port, driver, instances, cpus, spin, moderation and group"
+                "there is no key {key}, but name, dev, port, driver, instances, cpus, spin, moderation, small-queue \
+                 and group"
             )),
         }
     }
@@ -105,6 +111,7 @@ impl Config {
             cpus: start.cpus.or(self.cpus),
             spin: start.spin.or(self.spin),
             moderation: start.moderation.or(self.moderation),
+            small_queue: start.small_queue.or(self.small_queue),
             config: start.config,
         }
     }
@@ -126,7 +133,8 @@ mod tests {
     #[test]
     fn a_file_says_what_the_flags_do_not() {
         let text = "# ours\n[stack]\nname=web\n dev = eth0, eth1\ndev = eth2\nport = 80,443\n; more\n\
-                    driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\nmoderation = 64us\ngroup = www\n";
+                    driver = xdp\ninstances = 2\ncpus = 2,4-6\nspin = 50us\nmoderation = 64us\nsmall-queue = 6000\n\
+                    group = www\n";
         let config: Config = text.parse().unwrap();
         let start = config.complete(Start::default());
         let service = start.service;
@@ -136,6 +144,7 @@ mod tests {
         assert_eq!((start.instances, start.cpus), (Some(2), Some(Cpus(vec![2, 4, 5, 6]))));
         assert_eq!(start.spin, Some(Duration::from_micros(50)));
         assert_eq!(start.moderation.map(|one| one.to_string()).as_deref(), Some("64us"));
+        assert_eq!(start.small_queue.and_then(SmallQueue::bytes), Some(6000));
         assert_eq!(service.group.as_deref(), Some("www"));
         // A flag takes the place of all that the file has of it.
         let config: Config = text.parse().unwrap();
@@ -160,6 +169,7 @@ mod tests {
             ("[stack]\nname = a/b", "line 2: \"a/b\" is no name"),
             ("[stack]\nspin = 5", "line 2: \"5\" is not a duration"),
             ("[stack]\nmoderation = 2ms", "line 2: 2ms is out of range"),
+            ("[stack]\nsmall-queue = 64k", "line 2: \"64k\" is not a number of bytes"),
             ("[stack]\nname = a\nname = b", "line 3: name is there twice"),
         ] {
             let why = text.parse::<Config>().unwrap_err();

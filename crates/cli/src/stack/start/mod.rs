@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use uncork_guard::{Error, Guard, Plan, Share, devices, permitted};
-use uncork_posix::config::Moderation;
+use uncork_posix::config::{Moderation, SmallQueue};
 
 pub(super) use cpus::Cpus;
 
@@ -43,6 +43,7 @@ struct Wanted {
     cpus: Option<Cpus>,
     spin: Duration,
     moderation: Moderation,
+    small_queue: SmallQueue,
 }
 
 impl Wanted {
@@ -76,6 +77,7 @@ impl Wanted {
             cpus,
             spin,
             moderation,
+            small_queue: start.small_queue.unwrap_or_default(),
         })
     }
 
@@ -154,6 +156,7 @@ fn begin(wanted: &Wanted) -> Result<Running, Failure> {
         token: token.as_str().to_owned(),
         spin: wanted.spin,
         moderation: wanted.moderation.longest(),
+        small_queue_bytes: wanted.small_queue.bytes(),
         cpu: wanted.cpu(number),
     });
     let orders = orders.collect();

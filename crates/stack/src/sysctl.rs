@@ -1,0 +1,99 @@
+//! Settings of the host (`/proc/sys/net/ipv4`), for a stack that is to do what the kernel's TCP would do in its place.
+
+use std::time::Duration;
+
+use crate::config::Config;
+
+impl Config {
+    /// Sets what the host says of connections: how long a silent peer is waited for, how much may wait to be sent, whether
+    /// small writes wait for a completion. `sysctl` gives a setting as it is read, by its name there; what it does not
+    /// have, or makes no sense, stays.
+    ///
+    /// Not tcp_limit_output_bytes, of which Linux has several megabytes: [`Config::small_queue_bytes`] is this stack's own.
+    pub fn follow(&mut self, sysctl: &dyn Fn(&str) -> Option<String>) {
+        let number = |name| sysctl(name)?.trim().parse::<i64>().ok();
+        let octet = |name| number(name).and_then(|value| u8::try_from(value).ok());
+        let set = |retries: &mut u8, name| *retries = octet(name).unwrap_or(*retries);
+        set(&mut self.syn_retries, "tcp_syn_retries");
+        set(&mut self.syn_ack_retries, "tcp_synack_retries");
+        set(&mut self.data_retries, "tcp_retries2");
+        match octet("tcp_orphan_retries") {
+            // It stands for 8 (ip-sysctl.rst).
+            Some(0) => self.orphan_retries = 8,
+            Some(retries) => self.orphan_retries = retries,
+            None => {}
+        }
+        if let Some(seconds) = number("tcp_fin_timeout").and_then(|value| u64::try_from(value).ok())
+        {
+            self.fin_wait_2 = Duration::from_secs(seconds);
+        }
+        if let Some(bytes) = number("tcp_notsent_lowat").and_then(|value| u32::try_from(value).ok())
+        {
+            self.not_sent_low_water = (bytes != u32::MAX).then_some(bytes);
+        }
+        let switch = |on: &mut bool, name| *on = number(name).map_or(*on, |value| value != 0);
+        switch(&mut self.restart_after_idle, "tcp_slow_start_after_idle");
+        switch(&mut self.autocork, "tcp_autocorking");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(settings: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        config.follow(&|name| {
+            let set = settings.iter().find(|(other, _)| *other == name);
+            set.map(|(_, value)| (*value).to_owned())
+        });
+        config
+    }
+
+    #[test]
+    fn a_host_as_linux_makes_it_changes_nothing() {
+        let linux = [
+            ("tcp_syn_retries", "6\n"),
+            ("tcp_synack_retries", "5\n"),
+            ("tcp_retries2", "15\n"),
+            ("tcp_orphan_retries", "0\n"),
+            ("tcp_fin_timeout", "60\n"),
+            ("tcp_notsent_lowat", "4294967295\n"),
+            ("tcp_slow_start_after_idle", "1\n"),
+            ("tcp_autocorking", "1\n"),
+        ];
+        let before = format!("{:?}", Config::default());
+        assert_eq!(format!("{:?}", followed(&linux)), before);
+        assert_eq!(format!("{:?}", followed(&[])), before, "nothing is known");
+        let odd = linux.map(|(name, _)| (name, "a lot"));
+        assert_eq!(format!("{:?}", followed(&odd)), before, "nothing is understood");
+    }
+
+    #[test]
+    fn what_is_set_is_followed() {
+        let config = followed(&[
+            ("tcp_syn_retries", "1\n"),
+            ("tcp_synack_retries", "2\n"),
+            ("tcp_retries2", "8\n"),
+            ("tcp_orphan_retries", "3\n"),
+            ("tcp_fin_timeout", "7\n"),
+            ("tcp_notsent_lowat", "16384\n"),
+            ("tcp_slow_start_after_idle", "0\n"),
+            ("tcp_autocorking", "0\n"),
+        ]);
+        assert_eq!((config.syn_retries, config.syn_ack_retries, config.data_retries), (1, 2, 8));
+        assert_eq!((config.orphan_retries, config.fin_wait_2), (3, Duration::from_secs(7)));
+        assert_eq!(config.not_sent_low_water, Some(16_384));
+        assert!(!config.restart_after_idle && !config.autocork);
+    }
+
+    #[test]
+    fn what_is_set_back_is_as_before() {
+        let mut config = followed(&[("tcp_notsent_lowat", "1"), ("tcp_orphan_retries", "1")]);
+        config.follow(&|name| {
+            let linux = [("tcp_notsent_lowat", u32::MAX), ("tcp_orphan_retries", 0)];
+            linux.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string())
+        });
+        assert_eq!((config.not_sent_low_water, config.orphan_retries), (None, 8));
+    }
+}
