@@ -30,7 +30,8 @@ Examples:
 /// The stack has small queues, autocorking and quick ACKs counted right (docs/STACK.md). serve and connect
 /// are small programs on one that has addresses of its own, which nobody else may have: over a TAP that it makes,
 /// or beside the kernel over any Ethernet device by a packet socket. start and guard are for unmodified programs
-/// (uncork run --stack), under the addresses that this host has. stat and why tell of all of them.
+/// (uncork run --stack), under the addresses that this host has. stat tells of all of them, why of the sockets of such
+/// programs.
 #[derive(Debug, Args)]
 #[command(after_help = STACK_HELP)]
 pub(crate) struct Stack {
