@@ -70,6 +70,11 @@ impl Hosts {
         Self::with_driver(label, if by_xdp { &BY_XDP } else { &[] })
     }
 
+    /// The same, over packet sockets whatever is wanted: for what one program at a time has with AF_XDP.
+    pub fn by_packet_sockets(label: &str) -> Result<Self> {
+        Self::with_driver(label, &[])
+    }
+
     /// The same, with queues of AF_XDP for programs on the stack.
     pub fn by_xdp(label: &str) -> Result<Self> {
         Self::with_driver(label, &BY_XDP)
