@@ -124,12 +124,12 @@ soak: setup-test ## the tests of real programs at length: about an hour
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
 # What `make test` tests of programs with stacks of their own, over packet sockets, once more otherwise.
-soak-instances: setup-test ## real programs on the stack once more, on instances (as root; a quarter of an hour)
+soak-instances: setup-test ## real programs on the stack once more, on instances (as root; ten minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
 	UNCORK_E2E_INSTANCE=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test stack --test on_stack
 
-soak-xdp: setup-test ## real programs on the stack once more, with AF_XDP (as root; some minutes)
+soak-xdp: setup-test ## real programs on the stack once more, with AF_XDP (as root; six minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
 	UNCORK_E2E_XDP=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test on_stack

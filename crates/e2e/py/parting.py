@@ -1,6 +1,7 @@
-"""parting.py exit|_exit|exec|killed|handled FILE PORT: gives each of two clients who ask as much of a file as is taken at once,
+"""parting.py exit|_exit|exec|killed|handled FILE PORT: gives each of two clients who ask as much of a file as is taken without their reading,
 says how much that was, and ends, by itself or by a signal, or becomes another program."""
 import os
+import select
 import signal
 import socket
 import sys
@@ -16,7 +17,9 @@ def give(connection, data):
         try:
             taken += connection.send(data[taken:])
         except BlockingIOError:
-            break
+            # An instance grants room as it hears of what is wanted.
+            if taken > len(data) // 2 or not select.select([], [connection], [], 1)[1]:
+                break
     print("taken", taken, flush=True)
 
 

@@ -88,6 +88,11 @@ impl Hosts {
         if std::env::var_os(XDP_VARIABLE).is_some() { &BY_XDP } else { &[] }
     }
 
+    /// The same, over packet sockets whatever is wanted: for what one program at a time has with AF_XDP.
+    pub fn by_packet_sockets(label: &str) -> Result<Self> {
+        Self::with_driver(label, &[])
+    }
+
     /// The same, with queues of AF_XDP for programs on the stack.
     pub fn by_xdp(label: &str) -> Result<Self> {
         Self::with_driver(label, &BY_XDP, Some(beside_others()))

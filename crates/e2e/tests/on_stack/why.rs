@@ -177,7 +177,7 @@ fn two_guardians_answer_for_one_port() -> Result<()> {
     if lacks(&NEEDED)? {
         return Ok(());
     }
-    let hosts = Hosts::new("guardians")?;
+    let hosts = Hosts::by_packet_sockets("guardians")?;
     hosts.stop_instances()?;
     let scratch = Scratch::new()?;
     let start = |label: &str| {

@@ -270,7 +270,7 @@ fn what_a_device_s_own_program_drops_comes_to_the_stack() -> Result<()> {
     if lacks(&[("nginx", "nginx-light"), ("clang", "clang")])? {
         return Ok(());
     }
-    let hosts = Hosts::new("xdpbehind")?;
+    let hosts = Hosts::by_packet_sockets("xdpbehind")?;
     let scratch = Scratch::new()?;
     scratch.file("small", 602)?;
     scratch.file("big", 1 << 20)?;

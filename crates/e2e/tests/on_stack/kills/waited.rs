@@ -65,6 +65,8 @@ fn each_case(label: &str, cases: &[Killer<'_>]) -> Result<()> {
         return Ok(());
     }
     let hosts = Hosts::new(label)?;
+    // These end the connections of a dead program themselves.
+    hosts.stop_instances()?;
     for (from, ends) in (FIRST..).step_by(CASE.into()).zip(cases) {
         let scratch = Scratch::new()?;
         let mut command = hosts.on_stack(find("python3").context("no python3")?)?;
