@@ -90,7 +90,7 @@ impl Hosts {
 
     /// The same, over packet sockets whatever is wanted: for what one program at a time has with AF_XDP.
     pub fn by_packet_sockets(label: &str) -> Result<Self> {
-        Self::with_driver(label, &[])
+        Self::with_driver(label, &[], Some(beside_others()))
     }
 
     /// The same, with queues of AF_XDP for programs on the stack.

@@ -7,11 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use uncork_e2e::late::{ensure_soon, in_time};
 use uncork_e2e::skip::find;
-<<<<<<< HEAD
 use uncork_e2e::{Alone, Daemon, alone, artifact};
-=======
-use uncork_e2e::{Daemon, Hosts, artifact, instance};
->>>>>>> side-d
 
 use crate::{Scratch, lacks, wait_until};
 
@@ -27,8 +23,7 @@ const SOON: Duration = Duration::from_millis(900);
 
 #[test]
 fn who_comes_while_workers_end_and_begin_is_answered_and_a_socket_is_made_ahead() -> Result<()> {
-    // On an instance's stack no process has a device of its own.
-    if instance::are_wanted() || lacks(&[("python3", "python3")])? {
+    if lacks(&[("python3", "python3")])? {
         return Ok(());
     }
     let alone = alone();
