@@ -6,7 +6,7 @@ mod common;
 
 use common::{Lab, PEER, PEER_PORT};
 use std::net::SocketAddr;
-use uncork_stack::{Config, ConnectionError, State};
+use uncork_stack::{Config, ConnectionError, ListenerId, State};
 
 const NOTHING: [&str; 0] = [];
 
@@ -211,8 +211,8 @@ fn a_syn_and_a_reset_inside_the_window_are_challenged_and_exact_resets_believed(
     assert_eq!(lab.stack.take_error(socket), Some(ConnectionError::Reset));
 }
 
-#[test]
-fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
+/// As many handshakes are under way as the backlog says, and one more.
+fn full_backlog() -> (Lab, ListenerId) {
     let mut lab = Lab::new(Config::default());
     let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
     for port in [6, 1] {
@@ -220,8 +220,13 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
         lab.send("S 0:0(0) win 5000 <mss 1460>");
         lab.take();
     }
-    // As many handshakes as the backlog says and one more are under way: the next one gets a cookie, and
-    // nothing is kept of it.
+    (lab, listener)
+}
+
+#[test]
+fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
+    let (mut lab, listener) = full_backlog();
+    // The next one gets a cookie, and nothing is kept of it.
     lab.peer_port = 2;
     lab.send("SEW 0:0(0) win 5000 <mss 1400,sackOK,ts 9 0,ws 5>");
     let answer = lab.take();
@@ -256,13 +261,7 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
 
 #[test]
 fn a_cookie_keeps_ecn_and_is_looked_for_only_while_one_may_be_under_way() {
-    let mut lab = Lab::new(Config::default());
-    let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
-    for port in [6, 1] {
-        lab.peer_port = port;
-        lab.send("S 0:0(0) win 5000 <mss 1460>");
-        lab.take();
-    }
+    let (mut lab, listener) = full_backlog();
     lab.peer_port = 2;
     for (syn, answer) in [
         // Without timestamps there is no place to keep it in.
