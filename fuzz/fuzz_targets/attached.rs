@@ -114,7 +114,14 @@ impl Play {
         let capabilities = Capabilities::plain(Medium::Ethernet, 1500);
         let (near, far) = memory::pair(capabilities, 32);
         let cidr = |last| Cidr { address: [10, 0, 0, last].into(), prefix: 24 };
-        let link = Link::new(("m".into(), 1), Box::new(near), MAC[0], vec![cidr(1)], Link::config(), [1; 32]);
+        let link = Link::new(
+            ("m".into(), 1),
+            Box::new(near),
+            MAC[0],
+            vec![cidr(1)],
+            Link::config(),
+            [1; 32],
+        );
         let config = Config { shares_addresses: true, ..Config::default() };
         let mut stack = Stack::new(config, capabilities, MAC[1], [2; 32]);
         stack.add_address(cidr(2));
