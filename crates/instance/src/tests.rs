@@ -4,9 +4,13 @@ mod desks;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +18,10 @@ use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use uncork_attach::record::{Ends, Place};
 use uncork_attach::{Attached, Command, Header, MOST_BYTES, ProgramEnd, accept};
-use uncork_driver::memory;
+use uncork_driver::{Driver, Offer, memory};
 use uncork_engine::{Engine, Events};
 use uncork_guardian::{Entry, Word};
-use uncork_packet::{Capabilities, Medium};
+use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{
     Cidr, Config, ConnectionError, Event, FastOpen, Found, ListenerId, Listening, Mac, RecvError,
     SendError, Shutdown, SocketId, SocketOption, Stack, State,
@@ -46,6 +50,41 @@ struct Said {
     given: Vec<(u32, Ends)>,
     complaints: Vec<String>,
     permits: FastOpen,
+    /// Frames that the instance has sent.
+    sent: Arc<AtomicUsize>,
+    /// How many those were when each connection was entered into the table.
+    entered: Vec<usize>,
+}
+
+/// A port that counts what leaves by it.
+struct Counting(memory::Port, Arc<AtomicUsize>);
+
+impl Driver for Counting {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, each: &mut dyn FnMut(Received<'_>)) -> io::Result<usize> {
+        self.0.receive(budget, each)
+    }
+
+    fn complete(&mut self, each: &mut dyn FnMut(Completion)) -> io::Result<()> {
+        self.0.complete(each)
+    }
+
+    fn offer(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<Transmit>) -> io::Result<Offer> {
+        let offer = self.0.offer(fill)?;
+        self.1.fetch_add(usize::from(offer == Offer::Taken), Relaxed);
+        Ok(offer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+
+    fn wakes(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wakes()
+    }
 }
 
 #[derive(Clone, Default)]
@@ -53,6 +92,9 @@ struct Guardian(Rc<RefCell<Said>>);
 
 impl Host for Guardian {
     fn enter(&mut self, _: Ends) -> Option<Entry> {
+        let mut said = self.0.borrow_mut();
+        let sent = said.sent.load(Relaxed);
+        said.entered.push(sent);
         None
     }
 
@@ -102,6 +144,8 @@ impl Rig {
     fn new() -> Self {
         let capabilities = Capabilities::plain(Medium::Ethernet, 1500);
         let (ours, theirs) = memory::pair(capabilities, 256);
+        let guardian = Guardian::default();
+        let ours = Counting(ours, Arc::clone(&guardian.0.borrow().sent));
         let link = Link::new(
             ("memory".to_owned(), 1),
             Box::new(ours),
@@ -114,7 +158,6 @@ impl Rig {
         let config = Config { shares_addresses: true, ..Config::default() };
         let mut stack = Stack::new(config, capabilities, MAC[1], [2; 32]);
         stack.add_address(cidr("10.0.0.2"));
-        let guardian = Guardian::default();
         let floor = Floor::new(vec![link], Box::new(guardian.clone()));
         Self { floor, guardian, peer: Engine::new(theirs, stack), port: 50_000 }
     }
@@ -260,6 +303,16 @@ fn octets_go_both_ways_and_the_end_is_seen() {
     rig.go(&mut [&mut program]);
     assert_eq!(rig.peer_gets(theirs).unwrap(), b"");
     assert_eq!(rig.peer_state(theirs), Some(State::TimeWait));
+}
+
+#[test]
+fn a_connection_is_in_the_guardians_table_before_its_syn_ack_leaves() {
+    // A peer who has his SYN-ACK hears of it if the instance dies in that instant.
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    rig.connection(&mut program);
+    assert_eq!(rig.guardian.0.borrow().entered, [0]);
+    assert!(rig.guardian.0.borrow().sent.load(Relaxed) > 0);
 }
 
 #[test]

@@ -49,11 +49,12 @@ impl Deferral {
         self.timeouts > 0
     }
 
-    /// The round trip of an ACK that was passed over.
+    /// Whether an ACK was passed over.
     pub(super) fn is_acknowledged(self) -> bool {
         self.acknowledged
     }
 
+    /// Its round trip, if that is known.
     pub(super) fn round_trip(self) -> Option<Micros> {
         (self.round_trip != Micros::ZERO).then_some(self.round_trip)
     }
