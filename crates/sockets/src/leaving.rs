@@ -206,98 +206,14 @@ impl World {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-    use std::os::fd::RawFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
 
     use uncork_packet::{Capabilities, Medium};
     use uncork_stack::{Config, Mac, Stack};
 
-    use std::net::IpAddr;
-
     use super::*;
-    use crate::asked::Setting;
-    use crate::host::Past;
-    use crate::host::{Host, Opened, Reason};
-
-    /// What comes unasked, and what is passed on.
-    #[derive(Default)]
-    struct Mail {
-        comes: VecDeque<(SocketAddr, OwnedFd)>,
-        goes: Vec<(SocketAddr, RawFd)>,
-    }
-
-    struct Post(Arc<Mutex<Mail>>);
-
-    impl Host for Post {
-        fn another(&self) -> Box<dyn Host> {
-            Box::new(Self(Arc::clone(&self.0)))
-        }
-        fn open(&mut self) -> Result<Opened, Reason> {
-            Ok(Opened::Own(Vec::new()))
-        }
-        fn own(&mut self, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
-            Ok(())
-        }
-        fn disown(&mut self, _: SocketAddr) {}
-        fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason> {
-            self.0.lock().unwrap().goes.push((local, waiting.as_raw_fd()));
-            Ok(())
-        }
-        fn to_kernel(&mut self, _: &Detached, _: bool, _: &[Setting]) -> Result<OwnedFd, Reason> {
-            Err("detached".into())
-        }
-        fn has_others(&mut self, _: SocketAddr) -> bool {
-            false
-        }
-        fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)> {
-            self.0.lock().unwrap().comes.pop_front()
-        }
-        fn next_asker(&mut self) -> Option<OwnedFd> {
-            None
-        }
-
-        fn own_connection(&mut self, _: SocketAddr, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
-            Ok(())
-        }
-        fn reserve(&mut self, _: IpAddr, _: SocketAddr, _: u16, _: RawFd) -> Result<u32, Reason> {
-            Err("none".into())
-        }
-        fn reserved(&mut self, _: u32) -> Result<Vec<u16>, Reason> {
-            Err("none".into())
-        }
-        fn forsake(&mut self, _: u32) {}
-        fn settle(&mut self) {}
-        fn are_past(&mut self, _: Past) -> bool {
-            true
-        }
-        fn disown_connection(&mut self, _: SocketAddr, _: SocketAddr) {}
-        fn hand_over(&mut self, _: &Detached, _: RawFd, _: bool) -> Result<(), Reason> {
-            Ok(())
-        }
-        fn bring(&mut self, _: (SocketAddr, SocketAddr), _: RawFd, _: &[u8]) {}
-        fn let_go(&mut self, _: &Detached) -> Result<(), Reason> {
-            Ok(())
-        }
-        fn wakes(&self) -> Option<RawFd> {
-            None
-        }
-        fn is_gone(&mut self) -> bool {
-            false
-        }
-        fn is_to_be_left(&mut self) -> bool {
-            false
-        }
-        fn quit(&mut self) {}
-        fn enter(&mut self, _: SocketAddr, _: SocketAddr) -> Option<u32> {
-            None
-        }
-        fn leave(&mut self, _: u32) {}
-        fn descriptors(&self) -> Vec<RawFd> {
-            Vec::new()
-        }
-    }
+    use crate::testing::{Mail, Post};
 
     #[test]
     fn what_comes_to_who_listens_no_more_goes_on() {

@@ -61,6 +61,8 @@ mod sleepers;
 mod table;
 mod tcp;
 mod telling;
+#[cfg(test)]
+mod testing;
 mod tick;
 mod transfer;
 mod waiting;

@@ -512,3 +512,46 @@ impl Link {
 fn place(id: SocketId) -> usize {
     usize::try_from(id.as_u64() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use uncork_driver::memory;
+    use uncork_stack::{Cidr, Listening, Mac};
+
+    use super::*;
+    use crate::testing::{Mail, Post};
+
+    #[test]
+    fn a_connection_is_in_the_list_before_its_syn_ack_leaves() {
+        // A peer who has his SYN-ACK hears of it if this process dies in that instant.
+        let capabilities = Capabilities::plain(Medium::Ip, 1500);
+        let (ours, mut theirs) = memory::pair(capabilities, 16);
+        let cidr = |text: &str| -> Cidr { text.parse().unwrap() };
+        let mut peer = Stack::new(Config::default(), capabilities, Mac::default(), [1; 32]);
+        peer.add_address(cidr("10.0.0.2/24"));
+        let (now, local) = (Instant::from_millis(1), "10.0.0.1:80".parse().unwrap());
+        peer.connect(now, None, local).unwrap();
+        let taken = theirs.offer(&mut |slot| peer.poll_transmit(now, slot)).unwrap();
+        assert_eq!((taken, theirs.flush().is_ok()), (Offer::Taken, true));
+        let mail = Arc::new(Mutex::new(Mail { far: Some(theirs), ..Mail::default() }));
+        let device = Device {
+            name: "memory".to_owned(),
+            index: 1,
+            driver: Box::new(ours),
+            mac: Mac::default(),
+            addresses: vec![cidr("10.0.0.1/24")],
+            moderation: Duration::ZERO,
+        };
+        let mut link = Link::new(0, device, Config::of_programs(), [2; 32]);
+        let how = Listening { backlog: 16, v6_only: false, shares: false };
+        link.stack().listen_with(local, how).unwrap();
+        let mut told = Vec::new();
+        assert!(link.turn(Pace::Whole, &mut Post(Arc::clone(&mail)), &mut told));
+        let mut mail = mail.lock().unwrap();
+        assert_eq!(mail.entered, [0]);
+        let answers = mail.far.as_mut().unwrap().receive(10, &mut |_| ()).unwrap();
+        assert_eq!(answers, 1, "the SYN-ACK has left in the same turn");
+    }
+}
