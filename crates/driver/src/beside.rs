@@ -14,7 +14,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Received, Transmit};
 
-use crate::{Driver, Offer, OpenError, Redirected, af_packet, af_xdp};
+use crate::{Driver, Kick, Offer, OpenError, Redirected, af_packet, af_xdp};
 
 /// Over what wakes for frames and completions, and for frames only. Queues come into both.
 #[derive(Debug)]
@@ -148,6 +148,10 @@ impl Driver for Beside {
 
     fn flush(&mut self) -> io::Result<()> {
         self.packets.flush()
+    }
+
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        self.packets.flush_later()
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {

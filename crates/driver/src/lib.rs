@@ -31,6 +31,7 @@ mod trace;
 mod vnet;
 mod wakeup;
 
+pub use af_packet::Kick;
 pub use beside::{Beside, Door};
 pub use disturb::Disturb;
 pub use error::OpenError;
@@ -111,6 +112,16 @@ pub trait Driver {
     /// If the device is gone.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// The same, but the system call may be left to the caller, who makes it when others may have the driver: what was
+    /// filled leaves then, or in a [`Driver::flush`] that comes before.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        self.flush().map(|()| None)
+    }
+
     /// What becomes readable when frames or completions are there to be fetched; nothing for a
     /// driver that has to be asked.
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
@@ -169,6 +180,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn flush(&mut self) -> io::Result<()> {
         (**self).flush()
+    }
+
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        (**self).flush_later()
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {

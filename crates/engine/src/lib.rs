@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use uncork_driver::clock::{Clock, clock};
-use uncork_driver::{Driver, Offer};
+use uncork_driver::{Driver, Kick, Offer};
 pub use uncork_packet::Instant;
 use uncork_stack::{Event, Stack};
 
@@ -107,6 +107,9 @@ pub struct Engine<D> {
     moderation: Moderation,
     /// The device took nothing more in the last turn.
     full: bool,
+    /// Whether the call that makes the device look at what is to be sent may be put off, and the one that was.
+    puts_off: bool,
+    kick: Option<Kick>,
 }
 
 impl<D> std::fmt::Debug for Engine<D> {
@@ -122,7 +125,8 @@ impl<D: Driver> Engine<D> {
         let clock = clock();
         let turned = clock();
         let (spin, moderation) = (Duration::ZERO, Moderation::off());
-        Self { driver, stack, clock, turned, spin, moderation, full: false }
+        let (full, puts_off, kick) = (false, false, None);
+        Self { driver, stack, clock, turned, spin, moderation, full, puts_off, kick }
     }
 
     /// How long it goes on looking after the last thing that happened, before it sleeps. Not at all
@@ -141,6 +145,26 @@ impl<D: Driver> Engine<D> {
     #[must_use]
     pub fn is_moderating(&self) -> bool {
         self.moderation.is_on()
+    }
+
+    /// Whether frames may stay in the driver until the caller has made a system call ([`Engine::take_kick`]): for who makes
+    /// turns behind a lock, and the call when others have that.
+    pub fn put_off(&mut self, puts_off: bool) {
+        self.puts_off = puts_off;
+    }
+
+    /// The call that was put off, if there is one.
+    pub fn take_kick(&mut self) -> Option<Kick> {
+        self.kick.take()
+    }
+
+    /// What a call that was made has left behind leaves, or waits for its time.
+    ///
+    /// # Errors
+    ///
+    /// If the device is gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.driver.flush()
     }
 
     /// The time as the stack is told it.
@@ -318,7 +342,12 @@ impl<D: Driver> Engine<D> {
                 last => break last,
             }
         };
-        driver.flush()?;
+        if self.puts_off {
+            // The latest stands for all.
+            self.kick = driver.flush_later()?.or(self.kick.take());
+        } else {
+            driver.flush()?;
+        }
         self.full = last == Offer::Full;
         Ok(sent)
     }

@@ -92,7 +92,7 @@ impl Eye {
     pub(crate) fn look(
         &self,
         wanted: impl Iterator<Item = Wanted> + Clone,
-        enter: impl FnMut(RawFd, RawFd, u64) -> Result<(), Errno>,
+        enter: impl FnMut(RawFd, Wanted, u64) -> Result<(), Errno>,
     ) -> Option<RawFd> {
         let mut guard = self.state.try_lock().ok()?;
         let state = &mut *guard;
@@ -136,7 +136,7 @@ impl Eye {
     fn open(
         &self,
         state: &mut State,
-        mut enter: impl FnMut(RawFd, RawFd, u64) -> Result<(), Errno>,
+        mut enter: impl FnMut(RawFd, Wanted, u64) -> Result<(), Errno>,
     ) -> Option<RawFd> {
         self.fd.store(-1, SeqCst);
         if state.set.take().is_some() {
@@ -150,8 +150,8 @@ impl Eye {
         let made = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).and_then(|set| {
             let set = high(set.0);
             self.fd.store(set.as_raw_fd(), SeqCst);
-            for (number, (fd, _)) in (0..).zip(&state.wanted) {
-                enter(set.as_raw_fd(), *fd, number)?;
+            for (number, wanted) in (0..).zip(&state.wanted) {
+                enter(set.as_raw_fd(), *wanted, number)?;
             }
             Ok(set)
         });
@@ -176,7 +176,7 @@ mod tests {
 
     /// What is entered in the kernel's place.
     fn look(eye: &Eye, wanted: &[Wanted], entered: &mut Vec<(RawFd, u64)>) -> bool {
-        let enter = |_, fd, number| {
+        let enter = |_, (fd, _), number| {
             entered.push((fd, number));
             Ok(())
         };

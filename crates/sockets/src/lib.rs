@@ -136,6 +136,37 @@ impl Share {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something with everything there. What others need not wait for is done behind the lock: those are woken for whom
+    /// something was found, and the kernel takes what is to leave.
+    fn at_it<T>(
+        &self,
+        mut world: MutexGuard<'_, Option<World>>,
+        act: impl FnOnce(&mut World) -> T,
+    ) -> Option<T> {
+        let (done, woken, kicks) = {
+            let world = world.as_mut()?;
+            (act(world), world.sleepers.take_rung(), world.take_kicks())
+        };
+        drop(world);
+        woken.iter().for_each(bell::ring);
+        let left = kicks.into_iter().flatten().filter_map(|kick| (!kick.make()).then_some(()));
+        if left.count() > 0 {
+            self.flush();
+        }
+        Some(done)
+    }
+
+    /// The kernel has not taken all of what was to leave.
+    #[cold]
+    fn flush(&self) {
+        let mut world = self.lock();
+        let Some(there) = world.as_mut() else { return };
+        there.flush();
+        let woken = there.sleepers.take_rung();
+        drop(world);
+        woken.iter().for_each(bell::ring);
+    }
+
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<World>>> {
         match self.world.try_lock() {
             Ok(world) => Some(world),
@@ -149,20 +180,6 @@ impl Share {
 /// segment, which is less than to fall asleep and be woken. (16 threads that answer in turn: a fifth more a second with
 /// it; with ten times as many a fifth less than without.)
 const TRIES: u32 = 400;
-
-/// Does something with everything there, and wakes those for whom something was found, who are not to wait for the lock then.
-fn at_it<T>(
-    mut world: MutexGuard<'_, Option<World>>,
-    act: impl FnOnce(&mut World) -> T,
-) -> Option<T> {
-    let (done, woken) = {
-        let world = world.as_mut()?;
-        (act(world), world.sleepers.take_rung())
-    };
-    drop(world);
-    woken.iter().for_each(bell::ring);
-    Some(done)
-}
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -308,7 +325,8 @@ impl<O: Outside> Sockets<O> {
 
     /// Does something with everything in a part, if it was started.
     fn with<T>(&self, part: Part, act: impl FnOnce(&mut World) -> T) -> Option<T> {
-        self.enter(part, || at_it(self.share(part).lock(), act)).flatten()
+        let share = self.share(part);
+        self.enter(part, || share.at_it(share.lock(), act)).flatten()
     }
 
     /// The same, unless another thread is at it.
@@ -317,7 +335,8 @@ impl<O: Outside> Sockets<O> {
         part: Part,
         act: impl FnOnce(&mut World) -> T,
     ) -> Result<Option<T>, InUse> {
-        let tried = self.enter(part, || Some(at_it(self.share(part).try_lock()?, act)));
+        let share = self.share(part);
+        let tried = self.enter(part, || Some(share.at_it(share.try_lock()?, act)));
         tried.flatten().ok_or(InUse)
     }
 
@@ -375,7 +394,7 @@ impl<O: Outside> Sockets<O> {
         while share.turned_away.load(Relaxed) {
             let Some(world) = share.try_lock() else { return };
             share.turned_away.store(false, SeqCst);
-            at_it(world, World::turn_for_others);
+            share.at_it(world, World::turn_for_others);
             fence(SeqCst);
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use uncork_attach::Attached;
-use uncork_driver::{Driver, Offer, Redirected};
+use uncork_driver::{Driver, Kick, Offer, Redirected};
 use uncork_engine::{Engine, Instant, Program};
 use uncork_packet::{Capabilities, Completion, Medium, Received, Transmit};
 use uncork_stack::{Change, Config, Event, ListenerId, SocketId, Stack, State};
@@ -333,6 +333,31 @@ impl Link {
         }
         self.tell(events, told);
         happened
+    }
+
+    /// Whether the system call that a turn ends with is put off ([`Engine::put_off`]); instances make their own.
+    pub(crate) fn put_off(&mut self, puts_off: bool) {
+        if let Side::Own(engine) = &mut self.side {
+            engine.put_off(puts_off);
+        }
+    }
+
+    /// The call that was put off, to be made when others may have the lock.
+    pub(crate) fn take_kick(&mut self) -> Option<Kick> {
+        match &mut self.side {
+            Side::Own(engine) => engine.take_kick(),
+            Side::Attached(_) => None,
+        }
+    }
+
+    /// The kernel has not taken all when the call was made ([`Engine::flush`]).
+    pub(crate) fn flush(&mut self) {
+        if let Side::Own(engine) = &mut self.side
+            && self.gone.is_none()
+        {
+            // A device that is gone is noticed by the next turn.
+            let _ = engine.flush();
+        }
     }
 
     /// Sends what was given to it before anything else is done ([`Engine::send_ahead`]).

@@ -64,7 +64,7 @@ impl<O: Outside> Sockets<O> {
                 return Ok(());
             }
             let shown = Shown::new()?;
-            self.outside.enter(set, shown.bell.as_raw_fd(), world.mark)?;
+            self.outside.enter(set, shown.bell.as_raw_fd(), world.mark, false)?;
             world.sets.show(set, shown);
             world.refresh_shown();
             Ok(())

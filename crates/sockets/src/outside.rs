@@ -57,7 +57,7 @@ pub trait Outside: Sync {
     /// # Errors
     ///
     /// As epoll_ctl(2) has them.
-    fn enter(&self, set: RawFd, fd: RawFd, data: u64) -> Result<(), Errno>;
+    fn enter(&self, set: RawFd, fd: RawFd, data: u64, one_of_many: bool) -> Result<(), Errno>;
 
     /// Whether waits try for a while before they sleep.
     fn tries(&self) -> bool;

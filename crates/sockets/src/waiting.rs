@@ -363,7 +363,11 @@ impl<O: Outside> Sockets<O> {
         let kernel = fds[..kernels].iter().map(|one| one.fd).zip(rest.set.map(What::Set));
         let own = rest.all().map(|(fd, wakes)| (fd, What::Own(wakes)));
         let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
-        let enter = |set, fd, number| self.outside.enter(set, fd, number);
+        let enter = |set, (fd, what), number| {
+            // Of those who watch a device one is enough.
+            let one_of_many = matches!(what, What::Own(Wakes::Device(_)));
+            self.outside.enter(set, fd, number, one_of_many)
+        };
         let Some(eye) = bell.eye.look(wanted, enter) else {
             return self.outside.poll(fds, limit);
         };

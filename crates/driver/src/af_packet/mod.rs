@@ -27,6 +27,7 @@
 
 mod geometry;
 mod handed;
+mod kick;
 mod long;
 mod open;
 mod options;
@@ -35,5 +36,6 @@ mod refused;
 mod slots;
 
 pub use handed::{Description, Handed};
+pub use kick::Kick;
 pub use open::{Fanout, Prepared, Settings, Share};
 pub use port::{Port, Statistics};

@@ -2,13 +2,15 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
-use nix::sys::socket::{MsgFlags, getsockopt, send, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use rustix::io::Errno;
 use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
 use super::handed::{Device, Handed};
+use super::kick::{Kick, Kicker};
 use super::long::Long;
 use super::open::Settings;
 use super::options;
@@ -51,7 +53,7 @@ pub(super) struct Sent {
 /// A socket that is ready to receive and send, with its rings mapped.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Arc<OwnedFd>,
     pub(super) device: Device,
     /// As they are by now.
     pub(super) capabilities: Capabilities,
@@ -76,6 +78,7 @@ pub struct Port {
     pub(super) in_flight: usize,
     /// The last slot that the kernel was asked to send and has not been seen to take.
     asked: Option<usize>,
+    pub(super) kicker: Arc<Kicker>,
     pub(super) refused: Refused,
     pub(super) mtu: Mtu,
     long: Long,
@@ -109,7 +112,7 @@ impl Port {
     /// [`OpenError::System`], without the memory or descriptors, or if the rings are not as described.
     pub fn adopt(handed: Handed) -> Result<Self, OpenError> {
         let Handed { socket, description } = handed;
-        let socket = high(socket);
+        let socket = Arc::new(high(socket));
         let rings = description.rings;
         let (receive, transmit) = rings
             .check()
@@ -120,6 +123,7 @@ impl Port {
         let device = description.device;
         let capabilities = device.capabilities();
         let mtu = Mtu::new(device.index, rings.longest_packet(), device.mtu);
+        let kicker = Arc::new(Kicker::new(Arc::clone(&socket), transmit.watched()));
         let opened = Opened { socket, device, capabilities, receive, transmit };
         let slots = opened.transmit.geometry().slots();
         Ok(Self {
@@ -131,6 +135,7 @@ impl Port {
             oldest: 0,
             in_flight: 0,
             asked: None,
+            kicker,
             refused: Refused::default(),
             mtu,
             long: Long::default(),
@@ -241,7 +246,7 @@ impl Port {
     }
 
     /// The kernel was asked for all slots up to this one.
-    fn note_asked(&mut self, last: usize, outcome: nix::Result<usize>) -> io::Result<()> {
+    fn note_asked(&mut self, last: usize, outcome: Result<usize, Errno>) -> io::Result<()> {
         match outcome {
             Ok(_) if !self.opened.transmit.is_asked_for(last) => {
                 self.asked = None;
@@ -250,11 +255,9 @@ impl Port {
             }
             // It has taken some, or none: no memory, or a queue below is full. A frame that was
             // dropped there stays in its slot, and is sent again.
-            Ok(_) | Err(nix::Error::EAGAIN | nix::Error::ENOBUFS | nix::Error::EINTR) => {
-                self.put_off()
-            }
-            Err(nix::Error::ENETDOWN) => Ok(()),
-            Err(nix::Error::ENXIO) => {
+            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => self.put_off(),
+            Err(Errno::NETDOWN) => Ok(()),
+            Err(Errno::NXIO) => {
                 self.gone = true;
                 self.check()
             }
@@ -389,15 +392,27 @@ impl Driver for Port {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        // A call that was put off may not have been made yet, or the kernel has not taken all.
+        self.asked = self.asked.or_else(|| self.kicker.left());
         let Some(last) = self.asked.filter(|_| !self.refused.waits()) else { return Ok(()) };
         self.idle_turns = 0;
         self.look_at_mtu();
         loop {
-            match send(self.opened.socket.as_raw_fd(), &[], MsgFlags::MSG_DONTWAIT) {
-                Err(nix::Error::ENOBUFS) if self.is_worth_asking_again() => {}
+            match self.kicker.call() {
+                Err(Errno::NOBUFS) if self.is_worth_asking_again() => {}
                 outcome => return self.note_asked(last, outcome),
             }
         }
+    }
+
+    fn flush_later(&mut self) -> io::Result<Option<Kick>> {
+        if self.refused.is_any() {
+            return self.flush().map(|()| None);
+        }
+        let Some(last) = self.asked.take() else { return Ok(None) };
+        self.idle_turns = 0;
+        self.look_at_mtu();
+        Ok(Some(self.kicker.put_off(last)))
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {

@@ -7,6 +7,7 @@
 //! headers. As the ring is sent from in order, everything waits behind such a frame.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use uncork_packet::{Medium, Transmit};
@@ -31,6 +32,11 @@ impl Refused {
     /// Something has left, or was taken: it is worth trying again at once.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
+    }
+
+    /// Whether something was refused, and nothing taken or gone since.
+    pub(super) fn is_any(&self) -> bool {
+        self.times > 0 || self.until.is_some()
     }
 
     /// Whether it is too early to ask again.
@@ -96,6 +102,9 @@ impl Port {
     /// Takes those back that the kernel was asked for and that are to be dropped, by the lengths of their packets;
     /// whether there were any.
     fn take_back(&mut self, mut drops: impl FnMut(u32) -> bool) -> bool {
+        let kicker = Arc::clone(&self.kicker);
+        // Who is at it has others behind it, and comes back if the kernel does not take all.
+        let Some(kept) = kicker.keep() else { return false };
         let geometry = self.opened.transmit.geometry();
         let (mut slot, mut any) = (self.oldest, false);
         for _ in 0..self.in_flight {
@@ -106,7 +115,7 @@ impl Port {
             {
                 // Once is enough: its slot is passed over when the kernel is asked.
                 sent.packet_bytes = 0;
-                self.opened.transmit.void(slot);
+                self.opened.transmit.void(slot, &kept);
                 any = true;
             }
             slot = geometry.next(slot);

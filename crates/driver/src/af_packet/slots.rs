@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::geometry::Geometry;
+use super::kick::Kept;
 use crate::vnet;
 
 /// Octets of `struct tpacket2_hdr`, which is aligned to 16.
@@ -119,6 +120,11 @@ impl Slots {
         unsafe { AtomicU32::from_ptr(self.slot(slot).as_ptr().cast()) }
     }
 
+    /// Whether a slot waits for the kernel to look at it.
+    fn is_asked_for(&self, slot: usize) -> bool {
+        self.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_SEND_REQUEST
+    }
+
     /// A number of the header, `at` octets from its beginning.
     ///
     /// # Safety
@@ -204,6 +210,17 @@ impl ReceiveSlots {
     }
 }
 
+/// Slots that the kernel sends from, of which only the first word is looked at.
+#[derive(Debug)]
+pub(super) struct TransmitStatus(Slots);
+
+impl TransmitStatus {
+    /// Whether a slot waits for the kernel to look at it.
+    pub(super) fn is_asked_for(&self, slot: usize) -> bool {
+        self.0.is_asked_for(slot)
+    }
+}
+
 /// Slots that the kernel sends from.
 #[derive(Debug)]
 pub(super) struct TransmitSlots(Slots);
@@ -220,19 +237,26 @@ impl TransmitSlots {
 
     /// Whether a slot waits for the kernel to look at it.
     pub(super) fn is_asked_for(&self, slot: usize) -> bool {
-        self.0.status(slot).load(Ordering::Acquire) & !STATUS_TIME == STATUS_SEND_REQUEST
+        self.0.is_asked_for(slot)
+    }
+
+    /// What can be asked of them without having them.
+    pub(super) fn watched(&self) -> TransmitStatus {
+        let Slots { mapping, begin_bytes, geometry } = &self.0;
+        let (mapping, begin_bytes, geometry) = (Arc::clone(mapping), *begin_bytes, *geometry);
+        TransmitStatus(Slots { mapping, begin_bytes, geometry })
     }
 
     /// Makes the kernel pass over a slot that it has been asked for and has refused: a frame without even a vnet
     /// header it cannot parse, and where losses are allowed (PACKET_LOSS) it goes on to the next (tpacket_snd,
     /// `tpacket_error`). To empty the slot would not do: the kernel waits at the head of its ring until there is a
     /// frame in it.
-    pub(super) fn void(&mut self, slot: usize) {
+    pub(super) fn void(&mut self, slot: usize, _kept: &Kept<'_>) {
         if !self.is_asked_for(slot) {
             return;
         }
         // The kernel looks at what it is asked for only in a call of send(2), which whoever has this `&mut` is not
-        // making, so that for now the slot is ours.
+        // making, nor anybody else while `kept` lives, so that for now the slot is ours.
         self.0.status(slot).store(STATUS_AVAILABLE, Ordering::Release);
         // SAFETY: the slot is ours; tp_len is at 4.
         unsafe { self.0.field::<u32>(slot, 4).write(0) };

@@ -130,11 +130,18 @@ impl Outside for Process {
         unsafe { raw!(SYS_epoll_wait, set, into.as_mut_ptr(), into.len(), 0) }.map_err(errno)
     }
 
-    fn enter(&self, set: RawFd, fd: RawFd, data: u64) -> Result<(), Errno> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
-        let add = libc::EPOLL_CTL_ADD;
-        // SAFETY: an event that lives as long as the call.
-        unsafe { raw!(SYS_epoll_ctl, set, add, fd, &raw mut event) }.map(drop).map_err(errno)
+    fn enter(&self, set: RawFd, fd: RawFd, data: u64, one_of_many: bool) -> Result<(), Errno> {
+        let enter = |events: i32| {
+            let mut event = libc::epoll_event { events: events as u32, u64: data };
+            let add = libc::EPOLL_CTL_ADD;
+            // SAFETY: an event that lives as long as the call.
+            unsafe { raw!(SYS_epoll_ctl, set, add, fd, &raw mut event) }.map(drop).map_err(errno)
+        };
+        match enter(libc::EPOLLIN | if one_of_many { libc::EPOLLEXCLUSIVE } else { 0 }) {
+            // It is a set itself.
+            Err(Errno::EINVAL) if one_of_many => enter(libc::EPOLLIN),
+            entered => entered,
+        }
     }
 
     fn tries(&self) -> bool {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use uncork_engine::Instant;
 
 use super::World;
+use uncork_driver::Kick;
+
 use crate::link::{self, Link, Pace, Told};
 use crate::lost::Lost;
 use crate::table::Place;
@@ -19,6 +21,8 @@ const GLANCES_A_TURN: u32 = 64;
 /// Looks at what has come in a glance: most of what is waited for comes between two glances, whose own way takes longer
 /// than all of these.
 const LOOKS_A_GLANCE: u32 = 16;
+/// Devices for which a call is put off; of the others it is made at once.
+pub(crate) const LINKS_AT_ONCE: usize = 2;
 
 impl World {
     /// One turn of every engine; whether anything has happened.
@@ -58,6 +62,34 @@ impl World {
         happened
     }
 
+    /// A turn for who lets go of the lock behind it and has told nobody of what leaves: the system call that it ends with is
+    /// made when others may have the lock, or they would wait for it as long as for all the rest.
+    fn turn_and_let_go(&mut self, pace: Pace) -> bool {
+        self.links().iter_mut().for_each(|link| link.put_off(true));
+        let happened = self.turn_at(pace);
+        self.links().iter_mut().for_each(|link| link.put_off(false));
+        happened
+    }
+
+    /// Calls that were put off.
+    pub(crate) fn take_kicks(&mut self) -> [Option<Kick>; LINKS_AT_ONCE] {
+        let mut kicks = [const { None }; LINKS_AT_ONCE];
+        for (at, link) in self.links().iter_mut().enumerate() {
+            let Some(kick) = link.take_kick() else { continue };
+            match kicks.get_mut(at) {
+                Some(room) => *room = Some(kick),
+                None => link.flush(),
+            }
+        }
+        kicks
+    }
+
+    /// The kernel has not taken all when such a call was made: who sleeps is to be woken by what is waited for now.
+    pub(crate) fn flush(&mut self) {
+        self.links().iter_mut().for_each(Link::flush);
+        self.watch_on();
+    }
+
     /// For who has much to do before he waits, call by call: what comes meanwhile must find room. A thousand connections that
     /// are accepted one after the other take as long as their requests need to fill any ring.
     #[inline]
@@ -83,13 +115,13 @@ impl World {
     pub(crate) fn begin_sleep(&mut self, left: Option<Duration>) {
         self.begin_round();
         let is_last = left == Some(Duration::ZERO);
-        let _ = self.turn_at(if is_last { Pace::Whole } else { Pace::Moderated });
+        let _ = self.turn_and_let_go(if is_last { Pace::Whole } else { Pace::Moderated });
     }
 
     /// The same for who looks again before he sleeps, or does not wait at all.
     pub(crate) fn begin_look(&mut self) {
         self.begin_round();
-        let _ = self.turn();
+        let _ = self.turn_and_let_go(Pace::Whole);
     }
 
     /// What the calling thread has written are whole messages: it turns to something else.
