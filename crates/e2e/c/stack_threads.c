@@ -416,6 +416,47 @@ static void cancelled(void)
     }
 }
 
+static atomic_int has_written, is_cancelled;
+
+static void *reads_cancelled(void *argument)
+{
+    (void)argument;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    char words[10];
+    far_pattern(words, 0, sizeof words);
+    ssize_t wrote = write(waits_on, words, sizeof words);
+    snprintf(said, sizeof said, "wrote %zd", wrote);
+    atomic_store(&has_written, 1);
+    while (!atomic_load(&is_cancelled))
+        ;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    read(waits_on, &(char){0}, 1);
+    return NULL;
+}
+
+/* Cancelled before it begins to read, with something written that leaves as it turns to that. */
+static void cancelled_with_words(void)
+{
+    for (int time = 0; time < 3; time++) {
+        void *value;
+        waits_on = near_connected(0);
+        has_written = is_cancelled = 0;
+        pthread_t thread;
+        pthread_create(&thread, NULL, reads_cancelled, NULL);
+        while (!atomic_load(&has_written))
+            ;
+        pthread_cancel(thread);
+        atomic_store(&is_cancelled, 1);
+        pthread_join(thread, &value);
+        printf("cancelled before it reads: %s, %s", yes(value == PTHREAD_CANCELED), said);
+        printf(", the other end has %s", far("take 0 10"));
+        far_ok(far("put 0 x"));
+        printf(", read %s\n", result(read(waits_on, &(char){0}, 1)));
+        close(waits_on);
+        far("close 0");
+    }
+}
+
 static void copies(void)
 {
     int fd = near_accepted(0), all[5] = {fd};
@@ -671,6 +712,7 @@ int main(int count, char **arguments)
     masked_signals();
     jumped_out();
     cancelled();
+    cancelled_with_words();
     asked_for();
     copies();
     shared_port();

@@ -72,6 +72,7 @@ macro_rules! name {
 pub(crate) use name;
 
 real! {
+    pthread_setcancelstate(c_int, *mut c_int) -> c_int;
     read(c_int, *mut c_void, size_t) -> ssize_t;
     readv(c_int, *const iovec, c_int) -> ssize_t;
     preadv2(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell};
 use crate::dying;
+use crate::link::Link;
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::tick::{MOVES, PERIOD, Tick};
@@ -407,6 +408,11 @@ impl World {
             false if is_busy => Found::Busy,
             true if unsent.swap(false, SeqCst) => {
                 self.note_what_was_left();
+                self.turn();
+                Found::Busy
+            }
+            // Whom they have woken a signal's handler keeps from them, and nobody else was woken.
+            true if self.links().iter_mut().any(Link::has_come) => {
                 self.turn();
                 Found::Busy
             }

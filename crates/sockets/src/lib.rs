@@ -235,6 +235,25 @@ pub struct Held<'a> {
     _inside: Option<Inside>,
 }
 
+/// The calling thread is cancelled where it sleeps only, while this lives (pthread_cancel(3)): it would leave locks behind.
+struct Whole<'a, O: Outside>(Option<&'a O>);
+
+impl<'a, O: Outside> Whole<'a, O> {
+    #[inline]
+    fn keep(outside: &'a O) -> Self {
+        Self(outside.keep_whole().then_some(outside))
+    }
+}
+
+impl<O: Outside> Drop for Whole<'_, O> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(outside) = self.0 {
+            outside.let_go();
+        }
+    }
+}
+
 impl<O: Outside> Sockets<O> {
     /// Nothing is on the stack before [`Sockets::start`].
     pub const fn new(outside: O) -> Self {
@@ -313,6 +332,7 @@ impl<O: Outside> Sockets<O> {
         if self.dying.keeps_out() {
             self.sleep_for_ever();
         }
+        let _whole = Whole::keep(&self.outside);
         let inside = Inside::begin()?;
         let done = act();
         self.flush_for_others(part);
@@ -360,6 +380,11 @@ impl<O: Outside> Sockets<O> {
 
     fn process(&self) -> u32 {
         self.process.load(Relaxed)
+    }
+
+    /// Waits until nobody is in here who is now.
+    pub fn wait_for_others(&self) {
+        self.with_all(|_| ());
     }
 
     /// The calling thread turns to something else: what it has given the stack leaves.

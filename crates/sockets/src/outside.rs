@@ -59,6 +59,13 @@ pub trait Outside: Sync {
     /// As epoll_ctl(2) has them.
     fn enter(&self, set: RawFd, fd: RawFd, data: u64, one_of_many: bool) -> Result<(), Errno>;
 
+    /// The calling thread is not cancelled from now on but in [`Outside::poll`] and [`Outside::wait`]; whether that is
+    /// new, so that [`Outside::let_go`] ends it.
+    fn keep_whole(&self) -> bool;
+
+    /// It may be again.
+    fn let_go(&self);
+
     /// Whether waits try for a while before they sleep.
     fn tries(&self) -> bool;
 

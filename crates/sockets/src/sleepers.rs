@@ -113,6 +113,14 @@ impl Sleepers {
         }
     }
 
+    /// One of those who watch looks.
+    pub(crate) fn wake_watcher(&mut self, part: Part) {
+        let Self { all, to_ring } = self;
+        let mut watching =
+            all.iter_mut().filter(|one| one.watches.is_some() && one.bell.is_asleep(part));
+        watching.next().into_iter().for_each(|one| ring(one, to_ring));
+    }
+
     /// Whether a thread sleeps, and no handler runs on top of that.
     pub(crate) fn is_anybody_asleep(&self, part: Part) -> bool {
         self.all.iter().any(|one| one.bell.is_asleep(part))

@@ -13,7 +13,7 @@ use crate::outside::{Outside, Tried};
 use crate::parts::Parts;
 use crate::sleepers::For;
 use crate::world::{Rest, Wakes, World};
-use crate::{HAS_GIVEN, Sockets};
+use crate::{HAS_GIVEN, Sockets, Whole};
 
 /// How a wait is to be done.
 #[derive(Debug)]
@@ -84,6 +84,8 @@ impl<O: Outside> Drop for Asleep<'_, O> {
             self.parts.iter().for_each(|part| self.bell.wakes(part));
         } else {
             self.sockets.leave(self.parts, self.bell);
+            // What has woken it may be left, and has woken nobody else.
+            self.sockets.in_each(self.parts, World::wake_watcher);
         }
         for part in self.parts.iter() {
             // It was perhaps the last that made turns.
@@ -129,6 +131,7 @@ impl<O: Outside> Sockets<O> {
         mut wait: Wait<'_>,
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
+        let _whole = Whole::keep(&self.outside);
         if let Some(mask) = wait.mask.take() {
             return self.wait_masked(mask, wait, attempt);
         }

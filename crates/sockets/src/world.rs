@@ -389,6 +389,11 @@ impl World {
         self.sleepers.pass_watch(self.table.part());
     }
 
+    /// One of those who watch the devices looks at them.
+    pub(crate) fn wake_watcher(&mut self) {
+        self.sleepers.wake_watcher(self.table.part());
+    }
+
     /// What wakes whoever sleeps on the devices, and how long he may at the most.
     pub(crate) fn what_wakes(&mut self) -> WhatWakes {
         let (mut fds, mut due) = (Vec::new(), None);

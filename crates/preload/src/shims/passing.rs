@@ -63,6 +63,10 @@ waits! {
     before_thread_exit ThreadExit: pthread_exit thrd_exit;
 }
 
+passing_shim! {
+    pthread_cancel => stacked::before_cancel;
+}
+
 /// A new process, or another program in this one's place, must not find anything held.
 fn before_spawn(call: &mut Registers) -> Option<*mut c_void> {
     /// The environment's place.

@@ -7,6 +7,7 @@
 mod accepting;
 mod aliases;
 mod calls;
+mod cancelling;
 pub(crate) mod chosen;
 mod connecting;
 mod faults;
@@ -34,6 +35,7 @@ use crate::{POSIX, linux, table};
 
 pub(crate) use aliases::STDIO;
 pub(crate) use calls::*;
+pub(crate) use cancelling::before_cancel;
 pub(crate) use connecting::*;
 pub(crate) use faults::{is_bad, is_nowhere};
 pub(crate) use handing::*;

@@ -10,7 +10,7 @@ pub(super) use uncork_high::HIGH;
 use uncork_posix::kernel::state;
 use uncork_sockets::{Accepted, HandedOver, Outside, Part, Tried};
 
-use super::accepting;
+use super::{accepting, cancelling};
 use crate::raw::raw;
 use crate::{linux, real, spin};
 
@@ -106,7 +106,9 @@ impl Outside for Process {
         let limit = limit.as_ref().map_or(core::ptr::null(), |limit| &raw const *limit);
         let number = fds.len() as libc::nfds_t;
         // SAFETY: a slice of pollfds, and a pointer to a time that lives as long as the call.
-        let ready = unsafe { real::ppoll()(fds.as_mut_ptr(), number, limit, core::ptr::null()) };
+        let ready = cancelling::exposed(|| unsafe {
+            real::ppoll()(fds.as_mut_ptr(), number, limit, core::ptr::null())
+        });
         usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
     }
 
@@ -121,7 +123,9 @@ impl Outside for Process {
         let most = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         let events = into.as_mut_ptr();
         // SAFETY: the kernel writes at most as many events as the slice has, and the time lives as long as the call.
-        let ready = unsafe { real::epoll_pwait2()(set, events, most, limit, core::ptr::null()) };
+        let ready = cancelling::exposed(|| unsafe {
+            real::epoll_pwait2()(set, events, most, limit, core::ptr::null())
+        });
         usize::try_from(ready).map_err(|_| Errno::from_raw(linux::errno()))
     }
 
@@ -142,6 +146,14 @@ impl Outside for Process {
             Err(Errno::EINVAL) if one_of_many => enter(libc::EPOLLIN),
             entered => entered,
         }
+    }
+
+    fn keep_whole(&self) -> bool {
+        cancelling::keep()
+    }
+
+    fn let_go(&self) {
+        cancelling::let_go();
     }
 
     fn tries(&self) -> bool {
