@@ -91,8 +91,11 @@ impl Sleepers {
             (Some(until), Some(due)) => until <= due + SLACK,
         };
         let mut first = None;
-        for sleeper in self.all.iter_mut().filter(|one| one.bell.is_asleep(part)) {
+        for sleeper in &mut self.all {
             let Some(watch) = &sleeper.watches else { continue };
+            if !sleeper.bell.is_asleep(part) {
+                continue;
+            }
             if sleeper.is_rung || (watch.fds == fds && is_in_time(watch.until)) {
                 return;
             }
@@ -105,10 +108,12 @@ impl Sleepers {
 
     /// One of those who sleep watches, unless one does, or looks soon.
     pub(crate) fn pass_watch(&mut self, part: Part) {
-        let mut asleep = self.all.iter_mut().filter(|one| one.bell.is_asleep(part));
-        let Some(first) = asleep.next() else { return };
+        // A thread's bell is memory that others write to: it is looked at last.
         let sees_to_it = |one: &Sleeper| one.watches.is_some() || one.is_rung;
-        if !sees_to_it(first) && !asleep.any(|one| sees_to_it(one)) {
+        if self.all.iter().any(|one| sees_to_it(one) && one.bell.is_asleep(part)) {
+            return;
+        }
+        if let Some(first) = self.all.iter_mut().find(|one| one.bell.is_asleep(part)) {
             ring(first, &mut self.to_ring);
         }
     }
