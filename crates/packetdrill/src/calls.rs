@@ -71,6 +71,7 @@ impl World {
         };
         let options = socket.asked.options().to_vec();
         let backlog = u32::try_from(backlog).unwrap_or(0);
+        self.follow();
         let id = self.stack().listen(local, backlog).map_err(of_listen)?;
         for option in options {
             self.stack().set_listener_option(id, option);
@@ -140,6 +141,9 @@ impl World {
         let bound = match socket.stage {
             Stage::New { bound } => bound,
             Stage::Connecting { .. } => {
+                if socket.deferred {
+                    return Err(Errno::EISCONN);
+                }
                 let done = self.finish_connect(fd);
                 return done
                     .map_err(|error| if error == Errno::EAGAIN { Errno::EALREADY } else { error });
@@ -148,6 +152,7 @@ impl World {
         };
         let options = socket.asked.options().to_vec();
         let without_cookie = socket.fast.without_cookie;
+        self.follow();
         let begun = if fast {
             self.follow_fast_open();
             self.stack().connect_fast(now, bound, remote, without_cookie)

@@ -40,6 +40,7 @@ pub use fast_open::FastOpenFailure;
 pub use info::Info;
 pub(crate) use options::Options;
 pub use options::{KeepAlive, SocketOption};
+pub(crate) use peer::Offer;
 use peer::Peer;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
@@ -195,7 +196,7 @@ impl Connection {
             listener: None,
             path,
             segment: 0,
-            peer: Peer::new(cx.secrets.stamp_offset(&tuple)),
+            peer: Peer::new(cx.secrets.stamp_offset(&tuple), Offer::of(&cx.config)),
             sender: Sender::new(cx.secrets.initial_sequence(&tuple, cx.now)),
             receiver: Receiver::new(cx.config.receive_buffer_bytes.0),
             ack: AckPolicy::default(),
