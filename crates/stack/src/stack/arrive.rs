@@ -59,7 +59,7 @@ impl Stack {
             options: &options,
             data: bytes.get(header.header_bytes()..).unwrap_or_default(),
             segment_bytes: frame.segment_bytes,
-            congestion: incoming.congestion,
+            ecn: incoming.ecn,
         };
         self.shared.counters.segments_in += u64::from(segment.segments());
         let tuple = Tuple {

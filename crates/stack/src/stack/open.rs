@@ -83,7 +83,7 @@ impl Stack {
             options: offered,
             data: &[],
             segment_bytes: None,
-            congestion: false,
+            ecn: 0,
         };
         let place = self.open_passively(now, tuple, &syn, id, &options);
         let Some(connection) = self.connections.get_mut(place) else { return };

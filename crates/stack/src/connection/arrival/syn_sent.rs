@@ -151,5 +151,9 @@ impl Connection {
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
         self.arm_idle_timer(cx);
+        // Without SACK Linux's recovery of a SYN ends with something behind it.
+        if self.peer.sacks || self.listener.is_some() {
+            self.note_recovery(cx.now);
+        }
     }
 }

@@ -313,8 +313,9 @@ impl Connection {
     fn on_sent_again(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
         let mss = self.segment_bytes();
         cx.counters.retransmitted += u64::from(plan.segments);
-        self.counts.retransmitted += u64::from(plan.segments);
-        self.counts.bytes_retransmitted += u64::from(plan.bytes);
+        let trouble = self.counts.trouble_mut();
+        trouble.retransmitted += u64::from(plan.segments);
+        trouble.bytes_retransmitted += u64::from(plan.bytes);
         self.sender.flight.retransmitted(plan.seq, plan.segments, mss, cx.now);
         if tail_probe {
             self.note_tail_probe(true);
