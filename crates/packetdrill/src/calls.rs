@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 use uncork_sockets::Asked;
 use uncork_sockets::errno::{of_connect, of_connection, of_listen, of_recv, of_send};
-use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, State};
+use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, SocketOption, State};
 
 use crate::table::{Address, Fast, Kind, Socket, Stage};
 use crate::world::World;
@@ -243,6 +243,14 @@ impl World {
             self.stack().end_record(id);
         }
         Ok(sent)
+    }
+
+    /// A write waits for the connection.
+    pub(crate) fn note_writer(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let now = self.now;
+        let id = self.connection(fd)?;
+        self.stack().set_option(now, id, SocketOption::WriterWaits(true));
+        Ok(())
     }
 
     /// A SYN that waits for data leaves without.

@@ -62,6 +62,9 @@ pub enum SocketOption {
     /// (TCP_DEFER_ACCEPT); with none at once. One that is opened leaves its ACK of the SYN-ACK to what the user sends,
     /// for at most 200 ms.
     DeferAccept(u8),
+    /// A write waits for a connection that is being opened: the ACK of the SYN-ACK is left to it likewise
+    /// (sk_write_pending).
+    WriterWaits(bool),
 }
 
 /// Options in force.
@@ -156,6 +159,7 @@ impl Connection {
             SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
             SocketOption::TrafficClass(class) => options.tos = class & !3,
             SocketOption::DeferAccept(timeouts) => self.deferral.set(timeouts),
+            SocketOption::WriterWaits(waits) => self.deferral.note_writer(waits),
             SocketOption::Linger(seconds) => options.linger_seconds = seconds,
             SocketOption::Congestion(algorithm) => self.congestion.set_algorithm(algorithm),
         }

@@ -72,10 +72,10 @@ impl Connection {
         }
     }
 
-    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects,
-    /// tcp_rcv_synsent_state_process).
+    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects), or who is waiting
+    /// to (tcp_rcv_synsent_state_process). His answers to what comes then carry ACKs.
     fn acknowledge_syn_ack(&mut self, cx: &Context) {
-        if self.deferral.is_wanted() {
+        if self.deferral.leaves_ack() {
             self.ack.quicken(self.receiver.window, cx.config.quick_acks);
             self.ack.schedule();
             self.timers.set(Timer::Ack, cx.now + ack_policy::LONGEST);
