@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use uncork_sim::{Conditions, Pair, Setup};
-use uncork_stack::{Config, RecvError, SendError, Shutdown, SocketId, SocketOption};
+use uncork_stack::{Config, Ecn, RecvError, SendError, Shutdown, SocketId, SocketOption};
 
 struct End {
     host: usize,
@@ -69,7 +69,7 @@ fuzz_target!(|input: &[u8]| {
     let config = Config {
         pacing: config & 1 == 0,
         autocork: config & 2 == 0,
-        ecn: config & 4 == 0,
+        ecn: if config & 4 == 0 { Ecn::Asked } else { Ecn::Granted },
         receive_buffer_bytes: (4096 << (config >> 6), 1 << 20),
         ..Config::default()
     };

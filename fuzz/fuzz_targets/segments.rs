@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use uncork_packet::{Capabilities, Completion, Medium, Received, Trust};
 use uncork_stack::{
-    Algorithm, Config, Instant, KeepAlive, ListenerId, Mac, Shutdown, SocketId, SocketOption, Stack,
+    Algorithm, Config, Ecn, Instant, KeepAlive, ListenerId, Mac, Shutdown, SocketId, SocketOption, Stack,
 };
 use uncork_wire::tcp::{Fields, Flags, Header, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, ipv4};
@@ -49,7 +49,7 @@ impl Play {
         let config = Config {
             congestion: if choice & 1 == 0 { Algorithm::Cubic } else { Algorithm::NewReno },
             pacing: choice & 2 == 0,
-            ecn: choice & 4 == 0,
+            ecn: if choice & 4 == 0 { Ecn::Asked } else { Ecn::Granted },
             kept_storage_bytes: 1 << 20,
             ..Config::default()
         };

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use nix::errno::Errno;
 use uncork_sockets::Asked;
 use uncork_sockets::errno::{of_connect, of_connection, of_listen, of_recv, of_send};
-use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, State};
+use uncork_stack::{FastConnect, FastOpenListen, Shutdown, SocketId, SocketOption, State};
 
 use crate::table::{Address, Fast, Kind, Socket, Stage};
 use crate::world::World;
@@ -71,6 +71,7 @@ impl World {
         };
         let options = socket.asked.options().to_vec();
         let backlog = u32::try_from(backlog).unwrap_or(0);
+        self.follow();
         let id = self.stack().listen(local, backlog).map_err(of_listen)?;
         for option in options {
             self.stack().set_listener_option(id, option);
@@ -140,6 +141,9 @@ impl World {
         let bound = match socket.stage {
             Stage::New { bound } => bound,
             Stage::Connecting { .. } => {
+                if socket.deferred {
+                    return Err(Errno::EISCONN);
+                }
                 let done = self.finish_connect(fd);
                 return done
                     .map_err(|error| if error == Errno::EAGAIN { Errno::EALREADY } else { error });
@@ -148,6 +152,7 @@ impl World {
         };
         let options = socket.asked.options().to_vec();
         let without_cookie = socket.fast.without_cookie;
+        self.follow();
         let begun = if fast {
             self.follow_fast_open();
             self.stack().connect_fast(now, bound, remote, without_cookie)
@@ -238,6 +243,14 @@ impl World {
             self.stack().end_record(id);
         }
         Ok(sent)
+    }
+
+    /// A write waits for the connection.
+    pub(crate) fn note_writer(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let now = self.now;
+        let id = self.connection(fd)?;
+        self.stack().set_option(now, id, SocketOption::WriterWaits(true));
+        Ok(())
     }
 
     /// A SYN that waits for data leaves without.

@@ -70,9 +70,6 @@ impl Settings {
         if let Some([_, first, most]) = triple("tcp_wmem") {
             config.send_buffer_bytes = (first, most);
         }
-        set(&mut config.timestamps, number("tcp_timestamps").map(|value| value != 0));
-        set(&mut config.sack, number("tcp_sack").map(|value| value != 0));
-        set(&mut config.ecn, number("tcp_ecn").map(|value| value == 1));
         let limit = number("tcp_limit_output_bytes").and_then(|bytes| u32::try_from(bytes).ok());
         set(&mut config.small_queue_bytes, limit);
         let interval = number("tcp_invalid_ratelimit").map(Duration::from_millis);
@@ -100,7 +97,7 @@ fn set<T>(setting: &mut T, value: Option<T>) {
     }
 }
 
-fn sysctl(name: &str) -> Option<String> {
+pub(crate) fn sysctl(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
 }
 
@@ -119,6 +116,12 @@ fn is_fair_queue() -> bool {
     let Some(path) = std::env::var_os("UNCORK_PACKETDRILL_QDISC") else { return false };
     let asked = std::fs::read_to_string(path).unwrap_or_default();
     asked.split_whitespace().next_back() == Some("fq")
+}
+
+/// How often a script has asked ip(8) to forget what is known of peers, if scripts/packetdrill runs it.
+pub(crate) fn times_flushed() -> u64 {
+    let path = std::env::var_os("UNCORK_PACKETDRILL_FLUSHED");
+    path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |file| file.len())
 }
 
 /// What a command says, nothing if it cannot be run.

@@ -80,8 +80,11 @@ impl Shared {
         if !waits {
             return if sent > 0 { Ok(sent) } else { Err(Errno::EINPROGRESS) };
         }
-        self.wait(true, None, |world| world.finish_connect(fd))?;
         let rest = &bytes[sent..];
+        if !rest.is_empty() {
+            self.call(|world| world.note_writer(fd))?;
+        }
+        self.wait(true, None, |world| world.finish_connect(fd))?;
         if rest.is_empty() {
             return Ok(sent);
         }

@@ -47,6 +47,8 @@ pub struct World {
     settings: Option<Settings>,
     /// The settings are those of the namespace.
     follows: bool,
+    /// How often it was told to forget what peers have given.
+    flushed: u64,
     addresses: Vec<Cidr>,
     sent: VecDeque<Sent>,
     /// What takes its time to send, if there is such a link.
@@ -88,6 +90,18 @@ impl World {
             }
             stack
         })
+    }
+
+    /// Follows what a script has set in the middle, if the settings are the namespace's.
+    pub(crate) fn follow(&mut self) {
+        if !self.follows {
+            return;
+        }
+        self.stack().follow(&settings::sysctl);
+        let flushed = settings::times_flushed();
+        if std::mem::replace(&mut self.flushed, flushed) != flushed {
+            self.stack().forget_fast_open_cookies();
+        }
     }
 
     /// Follows the switches of Fast Open, if the settings are the namespace's; gives those in force.
@@ -180,6 +194,7 @@ impl Shared {
             table: Table::default(),
             now: Instant::from_millis(1000),
             follows: settings.is_none(),
+            flushed: 0,
             settings,
             addresses,
             sent: VecDeque::new(),

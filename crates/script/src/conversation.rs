@@ -88,7 +88,7 @@ impl Conversation {
         let first = seq.wrapping_sub(talk.peer_start) as usize;
         let data: Vec<u8> =
             (0..segment.bytes as usize).map(|n| octet(first.wrapping_add(n))).collect();
-        packet(&fields, &options, &data)
+        packet(&fields, &options, &data, segment.tos.unwrap_or_default())
     }
 
     /// A packet of the host's, as a script says it; none if it is no TCP of a connection.
@@ -134,6 +134,7 @@ impl Conversation {
             seq: Some(seq),
             bytes,
             ack: header.ack().map(|ack| (ack - PEER_ISS.0).0),
+            tos: None,
             window: Some(header.window()),
             options: Some(as_said(&options)),
         })
@@ -213,7 +214,7 @@ fn as_said(set: &OptionSet) -> Offered {
 }
 
 /// A packet from the peer to the host.
-fn packet(fields: &Fields, options: &OptionSet, data: &[u8]) -> Vec<u8> {
+fn packet(fields: &Fields, options: &OptionSet, data: &[u8], tos: u8) -> Vec<u8> {
     let mut segment = vec![0; 60];
     let header_bytes = fields.emit(options, &mut segment);
     segment.truncate(header_bytes);
@@ -224,7 +225,8 @@ fn packet(fields: &Fields, options: &OptionSet, data: &[u8]) -> Vec<u8> {
     segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
     let mut packet = vec![0; ipv4::HEADER_BYTES];
     let total = (packet.len() + segment.len()) as u16;
-    ipv4::Header::whole(Protocol::TCP, PEER, HOST, total).emit(&mut packet);
+    let whole = ipv4::Header::whole(Protocol::TCP, PEER, HOST, total);
+    ipv4::Header { tos, ..whole }.emit(&mut packet);
     packet.extend(segment);
     packet
 }
@@ -242,7 +244,7 @@ mod tests {
 
     /// What the host would send, seen from its side: the same packet with addresses turned round.
     fn from_host(fields: Fields, data: &[u8]) -> Vec<u8> {
-        let mut packet = packet(&fields, &OptionSet::default(), data);
+        let mut packet = packet(&fields, &OptionSet::default(), data, 0);
         // The sum does not mind who is who.
         packet[12..16].copy_from_slice(&HOST.octets());
         packet[16..20].copy_from_slice(&PEER.octets());

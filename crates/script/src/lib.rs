@@ -25,7 +25,7 @@ mod play;
 pub use host::{Answer, Host, HostError, Sent, Tolerance};
 pub use kernel::Kernel;
 pub use language::{
-    Badly, Call, Choice, Line, Offered, Script, Segment, Setup, Side, Stamp, Step, Wanted,
+    Badly, Call, Choice, Field, Line, Offered, Script, Segment, Setup, Side, Stamp, Step, Wanted,
 };
 pub use ours::Ours;
 pub use play::{Failure, play};

@@ -205,6 +205,15 @@ impl Host for Ours {
                 let fd = self.socket(name)?;
                 self.world.call(|world| error(world, fd))
             }
+            Call::Info(name, field) => {
+                let fd = self.socket(name)?;
+                let told = self.world.call(|world| world.option(fd, libc::SOL_TCP, libc::TCP_INFO));
+                let missing = || HostError::Lacking(format!("there is no {}", field.name));
+                return match told {
+                    Ok(told) => field.read(&told).map(Answer::Done).ok_or_else(missing),
+                    Err(errno) => Ok(Answer::Failed(errno)),
+                };
+            }
             Call::Set(name, choice) => {
                 let fd = self.socket(name)?;
                 self.world.call(|world| set(world, fd, choice))

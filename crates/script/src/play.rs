@@ -196,6 +196,15 @@ impl Player<'_> {
             }
             _ => {}
         }
-        if said == wanted { Ok(()) } else { Err(format!("it said {text}, not {wanted:?}")) }
+        let holds = match (wanted, said) {
+            (Wanted::Time(due), Wanted::Done(micros)) => {
+                let told = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+                let tolerance = self.host.tolerance();
+                due.saturating_sub(told) <= tolerance.early
+                    && told.saturating_sub(due) <= tolerance.lateness(due)
+            }
+            _ => said == wanted,
+        };
+        if holds { Ok(()) } else { Err(format!("it said {text}, not {wanted:?}")) }
     }
 }

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Pair, Setup};
 use uncork_stack::{
-    Algorithm, Config, FastOpen, FastOpenKeys, FastOpenListen, KeepAlive, ListenerId, RecvError,
-    SendError, Shutdown, SocketId, SocketOption,
+    Algorithm, Config, Ecn, FastOpen, FastOpenKeys, FastOpenListen, KeepAlive, ListenerId,
+    RecvError, SendError, Shutdown, SocketId, SocketOption,
 };
 
 /// What a program does with its end.
@@ -107,7 +107,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             congestion: if reno { Algorithm::NewReno } else { Algorithm::Cubic },
             pacing,
             autocork,
-            ecn,
+            ecn: if ecn { Ecn::Asked } else { Ecn::Granted },
             receive_buffer_bytes: (buffer, 1 << 20),
             ..Config::default()
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{PORT, bytes, check, describe};
 use uncork_packet::{Capabilities, Medium};
 use uncork_sim::{Conditions, Dice, Pair, Setup};
-use uncork_stack::{Config, Counters, Event, KeepAlive, SocketId, SocketOption};
+use uncork_stack::{Config, Counters, Ecn, Event, KeepAlive, SocketId, SocketOption};
 
 /// What can be seen of a conversation, and how many segments were predicted.
 struct Seen {
@@ -36,7 +36,7 @@ fn setup(seed: u64, dice: &mut Dice, short_ways: bool) -> Setup {
     let ways = [way(dice), way(dice)];
     let config = Config {
         short_ways,
-        ecn: dice.hits(0.3),
+        ecn: if dice.hits(0.3) { Ecn::Asked } else { Ecn::Granted },
         timestamps: dice.hits(0.9),
         sack: dice.hits(0.9),
         pacing: dice.hits(0.8),

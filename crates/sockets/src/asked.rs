@@ -387,7 +387,7 @@ impl Asked {
             libc::TCP_NOTSENT_LOWAT => {
                 self.not_sent_low_water = int(value)?.cast_unsigned();
                 let bytes = self.not_sent_low_water;
-                SocketOption::NotSentLowWater((1..u32::MAX).contains(&bytes).then_some(bytes))
+                SocketOption::NotSentLowWater((bytes > 0).then_some(bytes))
             }
             libc::TCP_USER_TIMEOUT => {
                 self.user_timeout_millis = unsigned(value)?;
@@ -566,6 +566,18 @@ mod tests {
         let mut one = Asked::default();
         set(&mut one, libc::SOL_TCP, libc::TCP_DEFER_ACCEPT, i32::MAX).unwrap();
         assert_eq!(one.options(), [SocketOption::DeferAccept(u8::MAX)]);
+    }
+
+    #[test]
+    fn a_low_water_of_nothing_is_the_hosts() {
+        // tcp_notsent_lowat(); -1 is none at all, whatever the host has.
+        for (asked, meant) in [(1, Some(1)), (0, None), (-1, Some(u32::MAX))] {
+            let mut one = Asked::default();
+            let meaning = set(&mut one, libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, asked);
+            assert_eq!(meaning, Ok(Meaning::Told(SocketOption::NotSentLowWater(meant))));
+            let read = one.get(libc::SOL_TCP, libc::TCP_NOTSENT_LOWAT, (0, 0)).unwrap();
+            assert_eq!(read, asked.to_ne_bytes());
+        }
     }
 
     #[test]

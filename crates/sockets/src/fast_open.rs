@@ -48,15 +48,33 @@ impl<O: Outside> Sockets<O> {
 
     /// Data has left with a SYN, or the SYN without: who waits is told how the connection goes, as the kernel does it
     /// (tcp_sendmsg_fastopen); what there was no room for in the SYN is sent behind that.
-    pub(crate) fn finish_fast(&self, fd: RawFd, flags: i32, sent: usize) -> Result<(), Errno> {
+    /// With `more` he waits with that.
+    pub(crate) fn finish_fast(
+        &self,
+        fd: RawFd,
+        flags: i32,
+        sent: usize,
+        more: bool,
+    ) -> Result<(), Errno> {
         let begun = if sent > 0 { Ok(()) } else { Err(Errno::EINPROGRESS) };
         if flags & libc::MSG_DONTWAIT != 0 || self.is_non_blocking(fd)? {
             return begun;
         }
+        if more {
+            self.call(fd, |world| {
+                if let Kind::Connection { place, .. } = world.table.find(fd)?.1.kind {
+                    world.note_writer(place, true);
+                }
+                Ok(())
+            })?;
+        }
         match self.finish_or_give_back(fd) {
             Ok(()) => Err(Errno::EAGAIN),
             // The time is up.
-            Err(Errno::EINPROGRESS) => begun,
+            Err(Errno::EINPROGRESS) => {
+                self.forget_writer(fd);
+                begun
+            }
             Err(error) => Err(error),
         }
     }

@@ -98,8 +98,8 @@ pub fn add_waiting(told: &mut [u8], waiting: u32) {
 #[must_use]
 pub fn of(info: &Info) -> Vec<u8> {
     let (stamps, sacks, scales, ecn) = info.extensions;
-    // The last is TCPI_OPT_SYN_DATA; bit 4 is TCPI_OPT_ECN_SEEN.
-    let options = [stamps, sacks, scales, ecn, false, info.syn_data];
+    // The last two are TCPI_OPT_ECN_SEEN and TCPI_OPT_SYN_DATA.
+    let options = [stamps, sacks, scales, ecn, info.saw_capable, info.syn_data];
     let options = options.iter().enumerate().map(|(bit, &on)| u8::from(on) << bit).sum();
     let (send_scale, receive_scale) = info.window_scales;
     let mut out = Writer(vec![
@@ -110,8 +110,7 @@ pub fn of(info: &Info) -> Vec<u8> {
         info.backoff,
         options,
         bits((send_scale, 4), (receive_scale, 4)),
-        // tcpi_delivery_rate_app_limited is not known.
-        bits((0, 1), (info.fast_open_failure as u8, 2)),
+        bits((info.application_limited.into(), 1), (info.fast_open_failure as u8, 2)),
     ]);
     out.words([
         micros(info.timeout),
@@ -136,7 +135,7 @@ pub fn of(info: &Info) -> Vec<u8> {
         // Linux counts its time stamps off (tcp_finish_connect).
         info.announced_segment_bytes - if stamps { TIME_STAMP_BYTES } else { 0 },
         info.reordering_segments.into(),
-        0,
+        micros(info.receiver_round_trip),
         info.receive_space_bytes,
         low(info.all_retransmitted_segments),
     ]);
@@ -157,7 +156,7 @@ pub fn of(info: &Info) -> Vec<u8> {
     let limited = [info.busy, info.window_limited, info.buffer_limited];
     out.doubles([info.delivery_rate.unwrap_or(0)]);
     out.doubles(limited.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)));
-    out.words([low(info.delivered_segments), 0]);
+    out.words([low(info.delivered_segments), info.marked_segments]);
     out.doubles([info.bytes_sent, info.bytes_retransmitted]);
     out.words([
         info.duplicates_reported,
@@ -169,7 +168,8 @@ pub fn of(info: &Info) -> Vec<u8> {
     ]);
     let (timeouts, recoveries) = info.all_timeouts;
     out.0.extend([timeouts, recoveries].iter().flat_map(|count| count.to_ne_bytes()));
-    // From tcpi_total_rto_time on there is nothing that the stack has.
+    out.words([millis(info.timed_out)]);
+    // Behind that there is nothing that the stack has.
     out.0.resize(BYTES, 0);
     out.0
 }

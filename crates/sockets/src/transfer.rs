@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uncork_stack::{SendError, State};
+use uncork_stack::{SendError, SocketOption, State};
 
 use crate::handing::HANDED_OVER;
 use crate::outside::Outside;
@@ -85,14 +85,33 @@ impl<O: Outside> Sockets<O> {
                 world.note_draft(course.place);
             }
             restarts.set(sent == 0);
-            if done == Err(Errno::EAGAIN) { None } else { Some(done) }
+            if done != Err(Errno::EAGAIN) {
+                return Some(done);
+            }
+            if course.waits {
+                world.note_writer(course.place, true);
+            }
+            None
         });
+        if matches!(done, Err(Errno::EAGAIN | Errno::EINTR)) && sent == 0 {
+            self.forget_writer(fd);
+        }
         self.keeper_must_send(self.at(fd));
         match done {
             Err(LAUNCHED) => self.send_behind_syn(fd, pieces, flags, sent),
             Err(error) if sent == 0 => Err(not_open(error)),
             _ => Ok(sent),
         }
+    }
+
+    /// Who has waited to write has given up.
+    #[cold]
+    pub(crate) fn forget_writer(&self, fd: RawFd) {
+        let _ = self.call(fd, |world| {
+            let place = world.course(fd, 0, Way::Out)?.place;
+            world.note_writer(place, false);
+            Ok(())
+        });
     }
 
     /// With flags that are not those of every day.
@@ -113,7 +132,8 @@ impl<O: Outside> Sockets<O> {
         flags: i32,
         sent: usize,
     ) -> Result<usize, Errno> {
-        match self.finish_fast(fd, flags, sent) {
+        let all: usize = pieces.iter().map(|piece| piece.len()).sum();
+        match self.finish_fast(fd, flags, sent, all > sent) {
             Err(Errno::EAGAIN) => {}
             done => return done.map(|()| sent),
         }
@@ -227,6 +247,14 @@ impl World {
         }
         let (link, now) = self.link_as_turned(course.place)?;
         Ok(link.stack().sendable_bytes(now, course.place.id) as usize)
+    }
+
+    /// A write waits for a connection that is being opened, or does not any more.
+    pub(crate) fn note_writer(&mut self, place: Place, waits: bool) {
+        let Ok((link, now)) = self.link(place) else { return };
+        if link.stack().state(place.id) == Some(State::SynSent) {
+            link.stack().set_option(now, place.id, SocketOption::WriterWaits(waits));
+        }
     }
 
     fn course(&mut self, fd: RawFd, flags: i32, way: Way) -> Result<Course, Errno> {

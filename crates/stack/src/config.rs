@@ -27,6 +27,18 @@ pub enum QuickAckCounting {
     EverySegmentSent,
 }
 
+/// Explicit congestion notification (RFC 3168) of connections that begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ecn {
+    /// Neither asked for nor granted (tcp_ecn 0).
+    Refused,
+    /// Granted to a peer that asks (tcp_ecn 2).
+    #[default]
+    Granted,
+    /// Granted, and asked for by a SYN (tcp_ecn 1).
+    Asked,
+}
+
 /// Settings of a stack.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -77,6 +89,8 @@ pub struct Config {
     pub timestamps: bool,
     /// The same for selective acknowledgments (tcp_sack).
     pub sack: bool,
+    /// The same for windows that are scaled (tcp_window_scaling).
+    pub window_scaling: bool,
     /// Whether a window starts anew after more than a timeout without sending
     /// (tcp_slow_start_after_idle).
     pub restart_after_idle: bool,
@@ -86,8 +100,8 @@ pub struct Config {
     /// Segments that a train has at least, however slow the path, if window and buffer have them
     /// (tcp_min_tso_segs).
     pub least_train_segments: u16,
-    /// Whether ECN is asked for by a SYN; it is always granted to a peer that asks (tcp_ecn 1 or 2).
-    pub ecn: bool,
+    /// Whether ECN is granted, and asked for (tcp_ecn).
+    pub ecn: Ecn,
     /// What of TCP Fast Open is switched on (tcp_fastopen).
     pub fast_open: FastOpen,
     /// Shortest retransmission timeout (RFC 6298 says a second; Linux 200 ms).
@@ -149,10 +163,11 @@ impl Default for Config {
             short_ways: true,
             timestamps: true,
             sack: true,
+            window_scaling: true,
             restart_after_idle: true,
             not_sent_low_water: None,
             least_train_segments: 2,
-            ecn: false,
+            ecn: Ecn::default(),
             fast_open: FastOpen::default(),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),

@@ -9,6 +9,7 @@ use crate::fast_open::FastOpenState;
 use crate::memory::Pool;
 use crate::requests::Requests;
 use crate::secrets::Secrets;
+use crate::stack::given_up::GivenUp;
 use crate::stack::join::Deferral;
 
 /// Lent to a connection for one call. The stack keeps it, as to put it together for each call costs more than
@@ -28,6 +29,7 @@ pub(crate) struct Context {
     /// Since somebody has asked last.
     pub(crate) requests: Requests,
     pub(crate) fast_open: FastOpenState,
+    pub(crate) given_up: GivenUp,
     /// Whether an ACK may be decided on later, as more segments may follow.
     pub(crate) deferral: Deferral,
 }

@@ -40,7 +40,7 @@ mod timer;
 mod udp;
 mod units;
 
-pub use config::{Algorithm, Config, QuickAckCounting};
+pub use config::{Algorithm, Config, Ecn, QuickAckCounting};
 pub use connection::{
     Blocked, Cause, ConnectionError, FastOpenFailure, Info, KeepAlive, Phase, RecvError, SendError,
     SocketOption, State,

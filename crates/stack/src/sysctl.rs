@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
+use crate::config::{Config, Ecn};
 
 impl Config {
     /// Sets what the host says of connections: how long a silent peer is waited for, how much may wait to be sent, whether
@@ -34,6 +34,16 @@ impl Config {
         let switch = |on: &mut bool, name| *on = number(name).map_or(*on, |value| value != 0);
         switch(&mut self.restart_after_idle, "tcp_slow_start_after_idle");
         switch(&mut self.autocork, "tcp_autocorking");
+        switch(&mut self.timestamps, "tcp_timestamps");
+        switch(&mut self.sack, "tcp_sack");
+        switch(&mut self.window_scaling, "tcp_window_scaling");
+        self.ecn = match octet("tcp_ecn") {
+            Some(0) => Ecn::Refused,
+            // What is AccECN's beside, this stack does not know (ip-sysctl.rst).
+            Some(2 | 5) => Ecn::Granted,
+            Some(1 | 3 | 4) => Ecn::Asked,
+            _ => self.ecn,
+        };
     }
 }
 
@@ -61,6 +71,10 @@ mod tests {
             ("tcp_notsent_lowat", "4294967295\n"),
             ("tcp_slow_start_after_idle", "1\n"),
             ("tcp_autocorking", "1\n"),
+            ("tcp_timestamps", "1\n"),
+            ("tcp_sack", "1\n"),
+            ("tcp_window_scaling", "1\n"),
+            ("tcp_ecn", "2\n"),
         ];
         let before = format!("{:?}", Config::default());
         assert_eq!(format!("{:?}", followed(&linux)), before);
@@ -80,11 +94,20 @@ mod tests {
             ("tcp_notsent_lowat", "16384\n"),
             ("tcp_slow_start_after_idle", "0\n"),
             ("tcp_autocorking", "0\n"),
+            ("tcp_timestamps", "0\n"),
+            ("tcp_sack", "0\n"),
+            ("tcp_window_scaling", "0\n"),
+            ("tcp_ecn", "0\n"),
         ]);
         assert_eq!((config.syn_retries, config.syn_ack_retries, config.data_retries), (1, 2, 8));
         assert_eq!((config.orphan_retries, config.fin_wait_2), (3, Duration::from_secs(7)));
         assert_eq!(config.not_sent_low_water, Some(16_384));
         assert!(!config.restart_after_idle && !config.autocork);
+        assert!(!config.timestamps && !config.sack && !config.window_scaling);
+        assert_eq!(config.ecn, Ecn::Refused);
+        for (ecn, value) in [(Ecn::Asked, ["1", "3", "4"]), (Ecn::Granted, ["2", "5", "5"])] {
+            assert_eq!(value.map(|value| followed(&[("tcp_ecn", value)]).ecn), [ecn; 3]);
+        }
     }
 
     #[test]

@@ -117,6 +117,26 @@ fn data_that_the_syn_ack_does_not_acknowledge_is_sent_again_at_once() {
 }
 
 #[test]
+fn what_was_in_the_syn_is_pushed_however_often_it_is_sent() {
+    // syn-data-only-syn-acked.pkt, its end.
+    let mut lab = client("FO abcd1234", 1460);
+    let (socket, _, _) = dash(&mut lab, 1420);
+    lab.wait(20);
+    lab.send("S. 0:0(0) ack 1 win 65535 <mss 1460,sackOK>");
+    assert_eq!(lab.take(), ["P. 1:1421(1420) ack 1"]);
+    lab.write(socket, 4380);
+    assert_eq!(
+        lab.take(),
+        [". 1421:2881(1460) ack 1", ". 2881:4341(1460) ack 1", "P. 4341:5801(1460) ack 1"]
+    );
+    lab.wait(20);
+    lab.send(". 1:1(0) ack 1 win 257 <sack 1421:5801>");
+    assert_eq!(lab.take(), ["P. 1:1421(1420) ack 1"]);
+    lab.send(". 1:1(0) ack 5801 win 257");
+    assert_eq!(lab.stack.info(lab.now, socket).unwrap().queued_bytes, 0);
+}
+
+#[test]
 fn half_acknowledged_data_goes_on_from_there_in_the_peers_segments() {
     // syn-data-partial-or-over-ack.pkt.
     let mut lab = client("FO abcd1234", 1460);
@@ -288,7 +308,7 @@ fn two_syns_with_data_that_cross_make_one_connection() {
     lab.send("S 0:500(500) win 14600 <mss 1040,sackOK,ws 6,FO 87654321>");
     assert_eq!(lab.take(), ["S. 0:0(0) ack 1 <mss 1460,sackOK,ws 7>"]);
     lab.send("S. 0:0(0) ack 1001 win 14600 <mss 1040,sackOK,ws 6>");
-    assert_eq!(lab.take(), [". 1001:1001(0) ack 1"]);
+    assert_eq!(lab.take(), [". 1001:1001(0) ack 1 <sack 0:1>"]);
     assert_eq!(lab.state(socket), State::Established);
     assert_eq!(lab.stack.info(lab.now, socket).unwrap().send_window_bytes, 14_600);
     lab.send("P. 1:501(500) ack 1001 win 257");

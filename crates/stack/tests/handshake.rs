@@ -6,7 +6,7 @@ mod common;
 
 use common::{Lab, PEER, PEER_PORT};
 use std::net::SocketAddr;
-use uncork_stack::{Config, ConnectionError, ListenerId, State};
+use uncork_stack::{Config, ConnectionError, ListenerId, SocketOption, State};
 
 const NOTHING: [&str; 0] = [];
 
@@ -167,6 +167,39 @@ fn data_given_before_the_handshake_ends_leaves_with_its_last_segment() {
     assert_eq!(lab.take(), NOTHING);
     lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
     assert_eq!(lab.take(), ["P. 1:101(100) ack 1"]);
+}
+
+#[test]
+fn who_waits_to_write_acknowledges_the_syn_ack_with_it_and_is_in_ping_pong() {
+    // sk_write_pending, tcp_rcv_synsent_state_process; what the peer answers then need not be acknowledged at once.
+    let begun = |waits: &[bool]| {
+        let mut lab = Lab::new(Config::default());
+        let socket = lab.stack.connect(lab.now, None, peer()).unwrap();
+        lab.take();
+        for &waits in waits {
+            lab.stack.set_option(lab.now, socket, SocketOption::WriterWaits(waits));
+        }
+        lab.send("S. 0:0(0) ack 1 win 5000 <mss 1460>");
+        (lab, socket)
+    };
+    let (mut lab, socket) = begun(&[true]);
+    assert_eq!(lab.take(), NOTHING);
+    lab.wait(39);
+    lab.write(socket, 100);
+    assert_eq!(lab.take(), ["P. 1:101(100) ack 1"]);
+    lab.send("P. 1:501(500) ack 101 win 5000");
+    assert_eq!(lab.take(), NOTHING);
+    // He may be longer about it, but not for ever.
+    let (mut lab, _) = begun(&[true]);
+    assert_eq!(lab.until_something(), (200.0, vec![". 1:1(0) ack 1".to_owned()]));
+    for waits in [&[][..], &[true, false]] {
+        let (mut lab, socket) = begun(waits);
+        assert_eq!(lab.take(), [". 1:1(0) ack 1"]);
+        lab.write(socket, 100);
+        lab.take();
+        lab.send("P. 1:501(500) ack 101 win 5000");
+        assert_eq!(lab.take(), [". 101:101(0) ack 501"]);
+    }
 }
 
 #[test]

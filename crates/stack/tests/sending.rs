@@ -448,6 +448,21 @@ fn the_user_is_told_of_room_when_a_third_is_free_and_little_is_unsent() {
 }
 
 #[test]
+fn a_low_water_that_is_taken_back_is_the_stacks_own_again() {
+    // tcp_notsent_lowat(): zero, which a socket begins with, is the host's value.
+    let config = Config { not_sent_low_water: Some(100), pacing: false, ..Config::default() };
+    let mut lab = Lab::new(config);
+    let socket = lab.accepted("mss 1000");
+    lab.send(". 1:0(0) ack 1 win 0");
+    lab.write(socket, 100);
+    let mut with = |water| {
+        lab.stack.set_option(lab.now, socket, SocketOption::NotSentLowWater(water));
+        lab.stack.is_writable(lab.now, socket)
+    };
+    assert_eq!([Some(200), None, Some(u32::MAX), None].map(&mut with), [true, false, true, false]);
+}
+
+#[test]
 fn a_peer_that_does_not_read_takes_as_much_off_its_writers_hands_as_from_linux() {
     // tcp_sndbuf_expand: for 1000 octets 2048 + 256, twice, for each segment of the largest window.
     let of = |segments: usize| segments * 2 * (2048 + 256);

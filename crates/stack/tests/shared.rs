@@ -252,6 +252,35 @@ fn a_connection_is_over_for_its_peer_before_nothing_is_left_of_it() {
 }
 
 #[test]
+fn who_speaks_to_what_was_given_up_is_reset_at_once() {
+    // The kernel hears nothing of it before it was told that it is not the stack's any more.
+    let mut host = Host::new();
+    host.told(at(ROUTER));
+    let socket = host.connects();
+    host.told(at(ROUTER));
+    let first = host.take()[0].seq;
+    host.segment(50_000, Flags::SYN.with(Flags::ACK), PEER_ISS, first + 1);
+    host.stack.close(host.now, socket);
+    host.take();
+    host.segment(50_000, Flags::ACK, PEER_ISS + 1, first + 2);
+    host.wait(Duration::from_secs(61));
+    let changes: Vec<_> = std::iter::from_fn(|| host.stack.poll_change()).collect();
+    assert_eq!(changes.last(), Some(&Change::Left { place: 0 }), "FIN-WAIT-2 is over");
+    let fin = Flags::FIN.with(Flags::ACK);
+    host.segment(50_000, fin, PEER_ISS + 1, first + 2);
+    let sent = host.take();
+    assert_eq!((sent.len(), sent[0].flags, sent[0].seq), (1, Flags::RST, first + 2));
+    assert_eq!(sent[0].to, ROUTER);
+    // What may be the kernel's: another connection, and a new one.
+    host.segment_from((PEER_PORT + 1, 50_000), fin, PEER_ISS + 1, first + 2);
+    host.segment(50_000, Flags::SYN, PEER_ISS + 9000, SeqNumber(0));
+    assert!(host.take().is_empty());
+    host.wait(Duration::from_secs(10));
+    host.segment(50_000, fin, PEER_ISS + 1, first + 2);
+    assert!(host.take().is_empty(), "the kernel has it by now");
+}
+
+#[test]
 fn what_is_reset_has_gone_for_its_peer_before_its_user_lets_go_of_it() {
     let mut host = Host::new();
     let listener = host.listens();

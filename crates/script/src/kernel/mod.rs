@@ -7,6 +7,7 @@
 //! here can be late: this thread therefore goes before ordinary ones where it may, and [`crate::play`]
 //! keeps account of the rest.
 
+mod info;
 mod listener;
 mod sockets;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
+use super::info;
 use crate::conversation::{HOST, PEER, PORT, peer_port};
 use crate::host::{Answer, HostError};
 use crate::language::{Call, Choice};
@@ -99,6 +100,19 @@ impl Sockets {
                 Ok(None) => Ok(()),
                 Ok(Some(error)) | Err(error) => Err(error),
             },
+            Call::Info(name, field) => {
+                let tell = |local: socket2::SockAddr| {
+                    let local = local.as_socket().ok_or(Errno::ENOTCONN)?;
+                    info::of(&local, peer_port(name))
+                };
+                let told = self.named(name)?.local_addr().and_then(tell);
+                let told = match told {
+                    Ok(told) => told,
+                    Err(error) => return Ok(Err(error)),
+                };
+                let missing = || HostError::Lacking(format!("there is no {}", field.name));
+                return field.read(&told).map(|value| Ok(Answer::Done(value))).ok_or_else(missing);
+            }
             Call::Set(name, choice) => set(self.named(name)?, choice),
         };
         Ok(done.map(|()| Answer::Done(0)))

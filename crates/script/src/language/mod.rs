@@ -1,5 +1,6 @@
 //! What a script says: see docs/PACKETDRILL.md, which this follows.
 
+mod field;
 mod parse;
 mod segment;
 mod words;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+pub use field::Field;
 pub(crate) use segment::length;
 pub use segment::{Offered, Segment, Stamp};
 
@@ -85,6 +87,8 @@ pub enum Step {
 pub enum Wanted {
     /// So many octets, or zero for done.
     Done(usize),
+    /// A time, as exactly as the host is.
+    Time(Duration),
     /// This error.
     Failed(Errno),
 }
@@ -125,6 +129,8 @@ pub enum Call {
     Close(char),
     /// SO_ERROR is asked for: fails with it.
     Error(char),
+    /// A field of TCP_INFO is asked for.
+    Info(char, Field),
     /// setsockopt(2).
     Set(char, Choice),
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::words::{error, letter, number, on_off, rate, time};
-use super::{Badly, Call, Choice, Line, Script, Segment, Setup, Side, Step, Wanted};
+use super::{Badly, Call, Choice, Field, Line, Script, Segment, Setup, Side, Step, Wanted};
 
 impl Script {
     /// Reads a script.
@@ -133,6 +133,9 @@ fn step(text: &str) -> Result<Step, String> {
             _ => continue,
         };
         let segment = Segment::parse(connection, rest)?;
+        if !inward && segment.tos.is_some() {
+            return Err("`tos` is the peer's to say".to_owned());
+        }
         return Ok(if inward { Step::Inject(segment) } else { Step::Expect(segment) });
     }
     let (text, answer) = match text.split_once('=') {
@@ -142,6 +145,9 @@ fn step(text: &str) -> Result<Step, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let call = call(&words)?;
     let wanted = match answer {
+        Some(answer) if matches!(call, Call::Info(_, field) if field.is_time()) => {
+            Wanted::Time(time(answer)?)
+        }
         Some(answer) => match answer.parse() {
             Ok(count) => Wanted::Done(count),
             Err(_) => Wanted::Failed(error(answer)?),
@@ -150,6 +156,7 @@ fn step(text: &str) -> Result<Step, String> {
             Call::Send { bytes, .. } => Wanted::Done(bytes),
             Call::Recv { .. } => return Err("recv says what it must give: `= 100`".to_owned()),
             Call::Error(_) => return Err("error says which: `= ECONNRESET`, `= 0`".to_owned()),
+            Call::Info(..) => return Err("info says what it must tell: `= 1`".to_owned()),
             // A socket that does not wait says so (connect(2)).
             Call::Connect(_) => Wanted::Failed(nix::errno::Errno::EINPROGRESS),
             _ => Wanted::Done(0),
@@ -187,6 +194,11 @@ fn call(words: &[&str]) -> Result<Call, String> {
         }
         ["close", socket] => Call::Close(letter(socket)?),
         ["error", socket] => Call::Error(letter(socket)?),
+        ["info", socket, name] => {
+            let field = Field::named(name);
+            let unknown = || format!("`{name}` is no field of TCP_INFO that is known here");
+            Call::Info(letter(socket)?, field.ok_or_else(unknown)?)
+        }
         ["option", socket, ref rest @ ..] => Call::Set(letter(socket)?, choice(rest)?),
         _ => return Err(format!("`{}` is nothing that can happen", words.join(" "))),
     })
@@ -241,8 +253,12 @@ mod tests {
             ("only kernel", "# reason"),
             ("recv a 10", "what it must give"),
             ("recv a 10 = EWHAT", "EWHAT"),
+            ("info a rcv_rtt", "what it must tell"),
+            ("info a rcv_rtt = 10", "no time"),
+            ("info a what = 1", "no field"),
             ("accept ab", "one small letter"),
             ("> P (0) ack 5", "`.`"),
+            ("> P. (10) tos 2", "the peer's"),
             ("dance", "nothing that can happen"),
             ("repeat 3\n> . (0)", "no `end`"),
             ("> . (0)\nset tcp_sack 0", "before everything"),

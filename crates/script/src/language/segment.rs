@@ -45,6 +45,8 @@ pub struct Segment {
     pub ack: Option<u32>,
     /// The window as it is on the wire.
     pub window: Option<u16>,
+    /// DSCP and ECN of its IP header; else none. The peer's only.
+    pub tos: Option<u8>,
     /// Its options, and no others.
     pub options: Option<Offered>,
 }
@@ -76,6 +78,7 @@ impl Segment {
             bytes,
             ack: None,
             window: None,
+            tos: None,
             options: options.map(offered).transpose()?,
         };
         while let Some(word) = words.next() {
@@ -83,6 +86,7 @@ impl Segment {
             match word {
                 "ack" => segment.ack = Some(number(value)?),
                 "win" => segment.window = Some(number(value)?),
+                "tos" => segment.tos = Some(number(value)?),
                 _ => return Err(format!("`{word}` is nothing that a segment has")),
             }
         }
@@ -180,6 +184,9 @@ impl fmt::Display for Segment {
         }
         if let Some(window) = self.window {
             write!(f, " win {window}")?;
+        }
+        if let Some(tos) = self.tos {
+            write!(f, " tos {tos}")?;
         }
         match &self.options {
             Some(options) if *options != Offered::default() => write!(f, " {options}"),

@@ -23,6 +23,8 @@ pub(crate) struct Deferral {
     sat_out: u8,
     /// An ACK was passed over.
     acknowledged: bool,
+    /// A write waits for the connection.
+    writer_waits: bool,
     /// How long it took, if the SYN-ACK was sent once.
     round_trip: Micros,
 }
@@ -44,9 +46,14 @@ impl Deferral {
         self.timeouts = timeouts;
     }
 
-    /// Whether it was asked for.
-    pub(super) fn is_wanted(self) -> bool {
-        self.timeouts > 0
+    /// A write waits for the connection, or does not any more.
+    pub(crate) fn note_writer(&mut self, waits: bool) {
+        self.writer_waits = waits;
+    }
+
+    /// Whether the ACK of a SYN-ACK is left to data.
+    pub(super) fn leaves_ack(self) -> bool {
+        self.timeouts > 0 || self.writer_waits
     }
 
     /// Whether an ACK was passed over.

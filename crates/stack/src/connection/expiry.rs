@@ -184,7 +184,8 @@ impl Connection {
             self.finish(Cause::GiveUp, Some(ConnectionError::TimedOut), cx);
             return;
         }
-        self.count_timeout();
+        // Who has come is not told of before he has answered, and then from the first SYN-ACK on (tcp_create_openreq_child).
+        self.count_timeout(if opens { cx.now } else { self.recovery.progress_at });
         self.recovery.timeouts = self.recovery.timeouts.saturating_add(1);
         self.rtt.backoff = self.rtt.backoff.saturating_add(1);
         self.owed.add(if opens { Owed::SYN } else { Owed::SYN_ACK });
@@ -195,13 +196,6 @@ impl Connection {
         cx.config.syn_ack_retries.saturating_sub(self.deferral.sat_out())
     }
 
-    fn count_timeout(&mut self) {
-        let first = u16::from(self.recovery.timeouts == 0);
-        let counts = &mut self.counts;
-        counts.timeouts = counts.timeouts.saturating_add(1);
-        counts.timeout_recoveries = counts.timeout_recoveries.saturating_add(first);
-    }
-
     /// RFC 6298 §5, rules 5.4 to 5.6, and RFC 5681 §3.1.
     fn on_timeout(&mut self, cx: &mut Context) {
         if self.is_given_up(cx, self.retries(cx)) {
@@ -209,7 +203,7 @@ impl Connection {
             return;
         }
         cx.counters.timeouts += 1;
-        self.count_timeout();
+        self.count_timeout(cx.now);
         let again = self.recovery.timeouts > 0;
         let space = (self.sender.una, self.sender.nxt);
         self.recovery.enter_loss(space, &mut self.congestion, again);

@@ -192,6 +192,8 @@ impl Connection {
         }
         cx.counters.fast_open_active_failed += 1;
         self.fast.add(Fast::NOT_ACKNOWLEDGED);
+        // What was in the SYN is a buffer of its own, however often it is sent (tcp_send_syn_data).
+        self.sender.push_here();
         // No congestion: the peer did not want it (tcp_non_congestion_loss_retransmit).
         let mss = self.segment_bytes();
         self.sender.flight.resegment(mss);

@@ -105,10 +105,26 @@ pub struct Info {
     pub duplicates_reported: u32,
     /// Segments that came ahead of their turn (tcpi_rcv_ooopack).
     pub out_of_order_segments: u32,
+    /// Of those, that arrived by ACKs which tell of marks (tcpi_delivered_ce).
+    #[serde(default)]
+    pub marked_segments: u32,
     /// Timeouts, and how often there was a first one (tcpi_total_rto, tcpi_total_rto_recoveries).
     pub all_timeouts: (u16, u16),
-    /// Bytes a second that get through (tcpi_delivery_rate).
+    /// Time between those and recovery (tcpi_total_rto_time).
+    #[serde(default)]
+    pub timed_out: Duration,
+    /// Bytes a second that get through (tcpi_delivery_rate), and whether that is what the user had to send and may be
+    /// less than what the path lets through (tcpi_delivery_rate_app_limited).
     pub delivery_rate: Option<u64>,
+    /// See above.
+    #[serde(default)]
+    pub application_limited: bool,
+    /// Round-trip time as one can tell who only receives (tcpi_rcv_rtt).
+    #[serde(default)]
+    pub receiver_round_trip: Duration,
+    /// Whether data has come that could have been marked (TCPI_OPT_ECN_SEEN).
+    #[serde(default)]
+    pub saw_capable: bool,
     /// Shifts of the peer's windows and of ours (tcpi_snd_wscale, tcpi_rcv_wscale).
     #[serde(default)]
     pub window_scales: (u8, u8),
@@ -143,6 +159,7 @@ impl Connection {
         let flight = &self.sender.flight;
         let threshold = self.congestion.threshold;
         let [busy, window_limited, buffer_limited] = self.spent.told(cx.now);
+        let trouble = self.counts.trouble();
         let probing = self.sender.flight.is_empty() && self.sender.unsent_bytes() > 0;
         Info {
             local: self.tuple.local(),
@@ -168,7 +185,7 @@ impl Connection {
             sacked_segments: flight.sacked_segments().max(self.recovery.duplicates),
             lost_segments: flight.lost_segments(),
             retransmitted_segments: flight.retransmitted_segments(),
-            all_retransmitted_segments: self.counts.retransmitted,
+            all_retransmitted_segments: trouble.retransmitted,
             reorderings: self.recovery.rack.reorderings,
             reordering_segments: self.recovery.rack.degree.max(3),
             ack_delay: self.ack.delay().as_duration(),
@@ -183,16 +200,21 @@ impl Connection {
             receive_window_bytes: self.receiver.window,
             pacing_rate: self.pacer.rate(),
             bytes_sent: self.counts.bytes_sent,
-            bytes_retransmitted: self.counts.bytes_retransmitted,
+            bytes_retransmitted: trouble.bytes_retransmitted,
             bytes_acknowledged: self.counts.bytes_acked,
             bytes_received: self.counts.bytes_received,
             segments: (self.counts.segments_in, self.counts.segments_out),
             data_segments: (self.counts.data_segments_in, self.counts.data_segments_out),
             delivered_segments: self.counts.delivered,
-            duplicates_reported: self.counts.duplicates_reported,
-            out_of_order_segments: self.counts.out_of_order,
-            all_timeouts: (self.counts.timeouts, self.counts.timeout_recoveries),
-            delivery_rate: self.pacer.through(),
+            duplicates_reported: trouble.duplicates_reported,
+            out_of_order_segments: trouble.out_of_order,
+            marked_segments: trouble.marked,
+            all_timeouts: (trouble.timeouts, trouble.timeout_recoveries),
+            timed_out: Duration::from_millis(trouble.timed_out_millis(cx.now).into()),
+            delivery_rate: self.counts.delivery.rate(),
+            application_limited: self.counts.delivery.is_limited(),
+            receiver_round_trip: self.receiver.round_trip.known().as_duration(),
+            saw_capable: self.counts.saw_capable,
             window_scales: (self.peer.send_shift, self.peer.receive_shift),
             receive_space_bytes: self.receive_space_bytes(),
             since_heard: cx.now.since(self.counts.last_heard),

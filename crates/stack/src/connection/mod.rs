@@ -26,6 +26,7 @@ mod spent;
 mod state;
 mod steady;
 pub(crate) mod timers;
+mod trouble;
 mod user;
 
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub use fast_open::FastOpenFailure;
 pub use info::Info;
 pub(crate) use options::Options;
 pub use options::{KeepAlive, SocketOption};
+pub(crate) use peer::Offer;
 use peer::Peer;
 pub(crate) use receive::Reassembly;
 use receive::Receiver;
@@ -50,10 +52,12 @@ use recovery::{Recovery, Rtt};
 use send::Sender;
 pub use send::decision::Blocked;
 use send::device_queue::DeviceQueue;
+pub(crate) use send::pacer::Delivery;
 use send::pacer::Pacer;
 use spent::Spent;
 pub use state::{Cause, State};
 use timers::Timers;
+use trouble::Trouble;
 pub(crate) use user::User;
 pub use user::{ConnectionError, RecvError, SendError};
 
@@ -152,7 +156,7 @@ impl Owed {
 }
 
 /// What is counted, and what is asked of it.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_acked: u64,
@@ -161,17 +165,9 @@ pub(crate) struct Counts {
     pub(crate) segments_out: u64,
     pub(crate) data_segments_in: u64,
     pub(crate) data_segments_out: u64,
-    pub(crate) retransmitted: u64,
     pub(crate) delivered: u64,
-    /// Octets sent again.
-    pub(crate) bytes_retransmitted: u64,
-    /// Segments that came ahead of their turn.
-    pub(crate) out_of_order: u32,
-    /// Segments of which the peer says that they came twice.
-    pub(crate) duplicates_reported: u32,
-    /// Timeouts, and how often there was a first one.
-    pub(crate) timeouts: u16,
-    pub(crate) timeout_recoveries: u16,
+    /// Boxed, as most connections have none.
+    trouble: Option<Box<Trouble>>,
     /// When data was sent last, and when anything came.
     pub(crate) last_sent: Instant,
     pub(crate) last_heard: Instant,
@@ -181,6 +177,21 @@ pub(crate) struct Counts {
     pub(crate) unanswered: u8,
     /// Something new was sent since the stack turned to this connection.
     pub(crate) sent_in_turn: bool,
+    /// Data has come that could have been marked (TCPI_OPT_ECN_SEEN).
+    pub(crate) saw_capable: bool,
+    /// See [`Delivery`].
+    pub(crate) delivery: Delivery,
+}
+
+impl Counts {
+    /// What was amiss.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.as_deref().copied().unwrap_or_default()
+    }
+
+    pub(crate) fn trouble_mut(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
+    }
 }
 
 impl Connection {
@@ -195,7 +206,7 @@ impl Connection {
             listener: None,
             path,
             segment: 0,
-            peer: Peer::new(cx.secrets.stamp_offset(&tuple)),
+            peer: Peer::new(cx.secrets.stamp_offset(&tuple), Offer::of(&cx.config)),
             sender: Sender::new(cx.secrets.initial_sequence(&tuple, cx.now)),
             receiver: Receiver::new(cx.config.receive_buffer_bytes.0),
             ack: AckPolicy::default(),
@@ -325,6 +336,10 @@ impl Connection {
         error: Option<ConnectionError>,
         cx: &mut Context,
     ) {
+        let one_sided = matches!(cause, Cause::GiveUp | Cause::Abort);
+        if one_sided && self.state.is_synchronised() && cx.config.shares_addresses {
+            cx.given_up.add(&self.tuple, cx.now);
+        }
         self.change_state(cause);
         self.state = State::Closed;
         self.timers.stop_all();

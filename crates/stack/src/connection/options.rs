@@ -47,7 +47,7 @@ pub enum SocketOption {
     /// Receive buffer in bytes; it then no longer follows the reader (SO_RCVBUF, likewise).
     ReceiveBuffer(u32),
     /// The user is told that he can write only while fewer bytes than this wait to be sent
-    /// (TCP_NOTSENT_LOWAT).
+    /// (TCP_NOTSENT_LOWAT); with none as the stack has it, with the most that there is always.
     NotSentLowWater(Option<u32>),
     /// How often the SYN is sent again, instead of what the stack has (TCP_SYNCNT).
     SynRetries(u8),
@@ -62,6 +62,9 @@ pub enum SocketOption {
     /// (TCP_DEFER_ACCEPT); with none at once. One that is opened leaves its ACK of the SYN-ACK to what the user sends,
     /// for at most 200 ms.
     DeferAccept(u8),
+    /// A write waits for a connection that is being opened: the ACK of the SYN-ACK is left to it likewise
+    /// (sk_write_pending).
+    WriterWaits(bool),
 }
 
 /// Options in force.
@@ -149,10 +152,14 @@ impl Connection {
                 options.receive_buffer_bytes = Some(bytes);
                 self.receiver.limit = bytes;
             }
-            SocketOption::NotSentLowWater(bytes) => options.not_sent_low_water = bytes,
+            SocketOption::NotSentLowWater(bytes) => {
+                let bytes = bytes.or(cx.config.not_sent_low_water);
+                options.not_sent_low_water = bytes.filter(|&bytes| bytes != u32::MAX);
+            }
             SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
             SocketOption::TrafficClass(class) => options.tos = class & !3,
             SocketOption::DeferAccept(timeouts) => self.deferral.set(timeouts),
+            SocketOption::WriterWaits(waits) => self.deferral.note_writer(waits),
             SocketOption::Linger(seconds) => options.linger_seconds = seconds,
             SocketOption::Congestion(algorithm) => self.congestion.set_algorithm(algorithm),
         }

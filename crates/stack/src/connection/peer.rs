@@ -4,6 +4,7 @@ use uncork_packet::Instant;
 use uncork_wire::tcp::OptionSet;
 
 use super::receive::window::LARGEST_SHIFT;
+use crate::config::{Config, Ecn};
 
 /// Segment size of a peer that has said nothing (RFC 9293 §3.7.1, MUST-15), IPv4 and IPv6.
 const DEFAULT_SEGMENT: (u16, u16) = (536, 1220);
@@ -18,9 +19,50 @@ const COARSE: u32 = 30;
 /// Octets of the timestamp option with its padding.
 pub(crate) const TIMESTAMP_BYTES: u32 = 12;
 
+/// What this side knows, and so offers in a SYN and takes up of what a peer's offers, as the settings are when the
+/// connection begins: what a SYN has offered counts though they change before its answer has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer(u8);
+
+impl Offer {
+    pub(crate) const STAMPS: u8 = 1;
+    pub(crate) const SACKS: u8 = 1 << 1;
+    pub(crate) const SCALES: u8 = 1 << 2;
+    /// ECN is granted.
+    pub(crate) const ECN: u8 = 1 << 3;
+    /// ECN is asked for.
+    pub(crate) const ASKS_ECN: u8 = 1 << 4;
+
+    pub(crate) fn of(config: &Config) -> Self {
+        let all = [
+            (Self::STAMPS, config.timestamps),
+            (Self::SACKS, config.sack),
+            (Self::SCALES, config.window_scaling),
+            (Self::ECN, config.ecn != Ecn::Refused),
+            (Self::ASKS_ECN, config.ecn == Ecn::Asked),
+        ];
+        Self(all.iter().filter(|(_, on)| *on).fold(0, |offer, (what, _)| offer | what))
+    }
+
+    pub(crate) fn has(self, what: u8) -> bool {
+        self.0 & what != 0
+    }
+
+    /// The peer's options without what is not known here: that is as good as not offered.
+    pub(crate) fn of_these(self, offered: &OptionSet) -> OptionSet {
+        OptionSet {
+            timestamps: offered.timestamps.filter(|_| self.has(Self::STAMPS)),
+            sack_permitted: offered.sack_permitted && self.has(Self::SACKS),
+            window_scale: offered.window_scale.filter(|_| self.has(Self::SCALES)),
+            ..*offered
+        }
+    }
+}
+
 /// What is in force between the two.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
+    pub(crate) offer: Offer,
     /// Largest segment that the peer takes (its MSS option), in octets.
     pub(crate) mss: u16,
     /// Shift of the windows that it announces.
@@ -49,8 +91,23 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Before anything is known of the peer.
-    pub(crate) fn new(stamp_offset: u32) -> Self {
-        Self { mss: u16::MAX, stamp_offset, ..Self::default() }
+    pub(crate) fn new(stamp_offset: u32, offer: Offer) -> Self {
+        Self {
+            offer,
+            mss: u16::MAX,
+            send_shift: 0,
+            receive_shift: 0,
+            scales: false,
+            stamps: false,
+            sacks: false,
+            ecn: false,
+            echoes_congestion: false,
+            owes_cwr: false,
+            recent: 0,
+            recent_at: 0,
+            has_recent: false,
+            stamp_offset,
+        }
     }
 
     /// Takes over what the peer's SYN offers; `shift` is ours, should both scale.
@@ -111,11 +168,16 @@ mod tests {
     use uncork_packet::Instant;
     use uncork_wire::tcp::OptionSet;
 
-    use super::Peer;
+    use super::{Offer, Peer};
+    use crate::config::Config;
+
+    fn peer() -> Peer {
+        Peer::new(0, Offer::of(&Config::default()))
+    }
 
     #[test]
     fn a_peer_that_says_nothing_gets_the_default_and_no_extension() {
-        let mut peer = Peer::new(0);
+        let mut peer = peer();
         peer.agree(&OptionSet::default(), false, 7, Instant::ZERO);
         assert_eq!((peer.mss, peer.receive_shift, peer.stamps, peer.sacks), (536, 0, false, false));
         assert!(!peer.is_old_stamp(u32::MAX, Instant::ZERO));
@@ -123,7 +185,7 @@ mod tests {
 
     #[test]
     fn stamps_are_compared_across_the_wrap_and_forgotten() {
-        let mut peer = Peer::new(0);
+        let mut peer = peer();
         peer.note_stamp(5, Instant::ZERO);
         assert!(peer.is_old_stamp(u32::MAX, Instant::ZERO));
         assert!(!peer.is_old_stamp(5, Instant::ZERO));
@@ -133,7 +195,7 @@ mod tests {
     /// Linux has stamps in microseconds where a route says so (`features tcp_usec_ts`).
     #[test]
     fn a_clock_of_microseconds_may_have_turned_after_36_minutes() {
-        let mut peer = Peer::new(0);
+        let mut peer = peer();
         peer.note_stamp(5, Instant::ZERO);
         let minutes = 40;
         let stamp = 5 + minutes * 60_000_000;

@@ -70,6 +70,7 @@ impl Connection {
         if self.sender.is_long(bytes.len() as u32) {
             return false;
         }
+        self.note_limit();
         self.sender.push(bytes, false, &mut cx.pool);
         true
     }

@@ -172,7 +172,22 @@ impl Connection {
         if may { Ok(()) } else { Err(SendError::Closed) }
     }
 
+    /// Whether he lets the path be idle who gives something now (tcp_rate_check_app_limited).
+    #[inline(always)]
+    pub(super) fn note_limit(&mut self) {
+        let Self { sender, device, congestion, .. } = self;
+        let flight = &mut sender.flight;
+        if device.bytes() == 0
+            && flight.in_flight() < congestion.window
+            && flight.lost_segments() <= flight.retransmitted_segments()
+            && sender.end - sender.nxt < i32::from(self.segment)
+        {
+            flight.note_limit(self.counts.delivered);
+        }
+    }
+
     fn queue(&mut self, cx: &mut Context, bytes: &[u8], more: bool) {
+        self.note_limit();
         let long = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if self.sender.is_long(long) && self.state.is_synchronised() {
             self.sender.mark_pushes(long, self.course(cx));

@@ -38,7 +38,7 @@ pub(crate) struct Incoming<'a> {
     /// Its frame went to more than one.
     pub(crate) to_many: bool,
     /// A router has marked it (RFC 3168 §5).
-    pub(crate) congestion: bool,
+    pub(crate) ecn: u8,
 }
 
 /// A message about a packet that we have sent.
@@ -134,7 +134,7 @@ impl Interface {
                     payload,
                     packet: packet.get(..header.total_bytes.into()).unwrap_or(packet),
                     to_many,
-                    congestion: header.tos & 3 == 3,
+                    ecn: header.tos & 3,
                 };
                 let tcp = protocol == Protocol::TCP;
                 Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })
@@ -196,7 +196,7 @@ impl Interface {
                     payload,
                     packet: packet.get(..ipv6::HEADER_BYTES + rest.len()).unwrap_or(packet),
                     to_many,
-                    congestion: header.traffic_class & 3 == 3,
+                    ecn: header.traffic_class & 3,
                 };
                 let tcp = protocol == Protocol::TCP;
                 Ok(if tcp { Frame::Tcp(incoming) } else { Frame::Udp(incoming) })

@@ -9,7 +9,7 @@ use uncork_wire::{Malformed, Protocol, SeqNumber, Unread, ipv4, ipv6};
 use super::Stack;
 use super::join::{Deferral, may_go_on};
 use crate::connection::arrival::{Outcome, Segment};
-use crate::connection::{Cause, ConnectionError, State};
+use crate::connection::{Cause, ConnectionError, Offer, State};
 use crate::demux::Tuple;
 use crate::event::Change;
 use crate::frame::Packet;
@@ -59,7 +59,7 @@ impl Stack {
             options: &options,
             data: bytes.get(header.header_bytes()..).unwrap_or_default(),
             segment_bytes: frame.segment_bytes,
-            congestion: incoming.congestion,
+            ecn: incoming.ecn,
         };
         self.shared.counters.segments_in += u64::from(segment.segments());
         let tuple = Tuple {
@@ -202,10 +202,11 @@ impl Stack {
         segment: &Segment<'_>,
         incoming: &Incoming<'_>,
     ) {
-        let offered = segment.options;
+        let offer = Offer::of(&self.shared.config);
+        let offered = &offer.of_these(segment.options);
         let default = if tuple.is_ipv6() { 1220 } else { 536 };
         let mss = offered.mss.unwrap_or(default);
-        let ecn = asks_for_ecn(segment) && offered.timestamps.is_some();
+        let ecn = offer.has(Offer::ECN) && asks_for_ecn(segment) && offered.timestamps.is_some();
         let stamps = offered.timestamps.map(|(value, _)| {
             let clock = self.shared.secrets.stamp_offset(tuple);
             #[expect(clippy::cast_possible_truncation, reason = "timestamps wrap")]

@@ -39,6 +39,7 @@ pub(super) struct Joined {
     ack: Option<SeqNumber>,
     window: u16,
     options: OptionSet,
+    ecn: u8,
     /// Octets of each, and of all.
     each: u32,
     bytes: u32,
@@ -51,7 +52,7 @@ pub(super) struct Joined {
 pub(super) fn may_go_on(segment: &Segment<'_>) -> bool {
     segment.flags == Flags::ACK
         && !segment.data.is_empty()
-        && !segment.congestion
+        && !segment.is_marked()
         && segment.segment_bytes.is_none()
         && segment.options.sack.is_empty()
 }
@@ -71,6 +72,7 @@ impl Stack {
             ack: segment.ack,
             window: segment.window,
             options: *segment.options,
+            ecn: segment.ecn,
             each,
             bytes: segment.data_bytes(),
             pushed: false,
@@ -90,7 +92,7 @@ impl Stack {
             && segment.window == joined.window
             && *segment.options == joined.options
             && segment.segment_bytes.is_none()
-            && !segment.congestion
+            && segment.ecn == joined.ecn
             && (1..=joined.each).contains(&bytes)
             && joined.bytes + bytes <= MOST_BYTES;
         if alike

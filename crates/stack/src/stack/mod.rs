@@ -6,6 +6,7 @@ mod device;
 mod ending;
 mod fast_open;
 mod follow;
+pub(crate) mod given_up;
 pub(crate) mod join;
 mod listen;
 mod open;
@@ -120,6 +121,7 @@ impl Stack {
                 secrets,
                 counters: Counters::default(),
                 requests: Requests::default(),
+                given_up: given_up::GivenUp::default(),
             },
         }
     }

@@ -8,7 +8,7 @@ use super::Stack;
 use super::arrive::asks_for_ecn;
 use crate::connection::arrival::Segment;
 use crate::connection::receive::window::shift_for;
-use crate::connection::{Cause, Connection, Owed, Path, SocketOption};
+use crate::connection::{Cause, Connection, Offer, Owed, Path, SocketOption};
 use crate::demux::Tuple;
 use crate::event::Change;
 use crate::handle::{ListenerId, SocketId};
@@ -54,7 +54,7 @@ impl Stack {
         let cx = self.shared.at(now);
         connection.listener = Some(listener);
         connection.take_syn(cx, segment);
-        connection.peer.ecn = asks_for_ecn(segment);
+        connection.peer.ecn = connection.peer.offer.has(Offer::ECN) && asks_for_ecn(segment);
         connection.change_state(Cause::PassiveOpen);
         connection.owed.add(Owed::SYN_ACK);
         self.settle(place);
@@ -83,7 +83,7 @@ impl Stack {
             options: offered,
             data: &[],
             segment_bytes: None,
-            congestion: false,
+            ecn: 0,
         };
         let place = self.open_passively(now, tuple, &syn, id, &options);
         let Some(connection) = self.connections.get_mut(place) else { return };

@@ -46,7 +46,7 @@ impl Stack {
         cx.counters.segments_in += 1;
         cx.counters.predicted += 1;
         let before = connection.sender.una;
-        connection.take_predicted(cx, segment.timestamps.0, data);
+        connection.take_predicted(cx, segment.timestamps, data);
         if connection.sender.una != before
             && let Some(neighbour) = connection.path.neighbour
         {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use uncork_packet::{Instant, Medium};
 use uncork_wire::ethernet::Mac;
+use uncork_wire::tcp::Flags;
 
 use super::Stack;
 use crate::connection::arrival::Segment;
@@ -174,7 +175,8 @@ impl Stack {
 
     /// A segment has come that belongs to no connection. On an address of its own the stack resets it. On one
     /// that it shares only a port where it listens is the stack's alone: on any other the kernel may have
-    /// connections, those of a port that the stack connects from included.
+    /// connections, those of a port that the stack connects from included; but not the very one that was given up, unless
+    /// a new one begins.
     pub(super) fn refuse_segment(
         &mut self,
         now: Instant,
@@ -183,7 +185,9 @@ impl Stack {
         incoming: &Incoming<'_>,
     ) {
         self.quiet.catch(tuple, incoming.payload);
-        let kernel_may = self.interface.shared && !self.listeners.is_anybody_at(tuple.local());
+        let was_ours = || !segment.flags.has(Flags::SYN) && self.shared.given_up.has(tuple, now);
+        let kernel_may =
+            self.interface.shared && !self.listeners.is_anybody_at(tuple.local()) && !was_ours();
         if !kernel_may && !self.quiet.has(tuple, now) {
             self.reset(tuple, segment, incoming);
         }

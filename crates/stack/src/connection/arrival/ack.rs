@@ -29,6 +29,8 @@ struct News {
     /// Segments that the peer says it got twice (RFC 2883), and where they end.
     duplicates: u32,
     duplicates_end: SeqNumber,
+    /// It tells of a mark.
+    marked: bool,
     /// Timestamp that it echoes.
     echo: Option<u32>,
 }
@@ -64,7 +66,7 @@ impl Connection {
             answered.into_iter().for_each(|sent| cx.requests.note(Micros::between(sent, cx.now)));
         }
         if let Some(passed) = news.delivered.passed.filter(|_| !self.recovery.is_recovering()) {
-            self.pacer.observe(passed, self.segment_bytes(), self.sender.nxt, cx.now);
+            self.observe(passed, self.sender.nxt, cx.now);
         }
         self.note_congestion_echo(segment, &news);
         // With the window as it is: what this ACK adds is not known to be good.
@@ -143,12 +145,12 @@ impl Connection {
         let bare = segment.len() == 0;
         let mut news = News {
             progress: ack.after(una),
+            marked: self.peer.ecn && segment.flags.has(Flags::ECE),
             repeats: ack == una && outstanding && bare && same_window,
             echo: segment.options.timestamps.map(|(_, echo)| echo).filter(|_| self.peer.stamps),
             ..News::default()
         };
         let mss = self.segment_bytes();
-        let reported = &mut self.counts.duplicates_reported;
         let (now, rtt, echo) = (cx.now, self.rtt, news.echo);
         let peer = self.peer;
         let rack = &mut self.recovery.rack;
@@ -171,7 +173,6 @@ impl Connection {
                 if index == 0 && left.before(right) && (!right.after(ack) || within) {
                     news.duplicates = (right - left).unsigned_abs().div_ceil(mss);
                     news.duplicates_end = right;
-                    *reported = reported.saturating_add(news.duplicates);
                     continue;
                 }
                 // RFC 2018 §8 trusts nothing that was not sent.
@@ -182,6 +183,10 @@ impl Connection {
         }
         if news.progress {
             flight.acknowledge(ack, mss, &mut news.delivered, &mut arrived);
+        }
+        if news.duplicates > 0 {
+            let reported = &mut self.counts.trouble_mut().duplicates_reported;
+            *reported = reported.saturating_add(news.duplicates);
         }
         news
     }
@@ -323,13 +328,24 @@ impl Connection {
         {
             self.recovery.phase = Phase::Open;
         }
-        self.counts.delivered += u64::from(arrived);
+        self.note_delivered(news, arrived);
         if !recovered || self.recovery.is_recovering() {
             self.adjust_window(cx, news, arrived, newly_lost);
         }
         let out = self.sender.flight.out_segments();
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.arm_after_ack(cx, news, wait);
+        self.note_recovery(cx.now);
+    }
+
+    /// So many segments have arrived, by an ACK that tells of marks or not (tcp_count_delivered).
+    fn note_delivered(&mut self, news: &News, arrived: u32) {
+        self.counts.delivered += u64::from(arrived);
+        if news.marked && arrived > 0 {
+            let marked = &mut self.counts.trouble_mut().marked;
+            *marked = marked.saturating_add(arrived);
+        }
+        self.sender.flight.note_delivered(self.counts.delivered);
     }
 
     /// What an ACK says about a timeout before it.

@@ -25,6 +25,8 @@ impl Connection {
             return Err(Outcome::Done);
         }
         if self.crosses(segment) {
+            // Its SYN has come twice (RFC 2883; tcp_data_queue).
+            self.receiver.report_duplicate(segment.seq, segment.end());
             self.ack.demand();
             return Ok(());
         }

@@ -12,6 +12,9 @@ use crate::context::Context;
 use crate::event::Ready;
 use crate::stack::join::Deferral;
 
+/// Quick ACKs behind a mark.
+const MARK_QUICK_ACKS: u8 = 2;
+
 impl Connection {
     pub(in crate::connection) fn take_data(
         &mut self,
@@ -70,11 +73,14 @@ impl Connection {
             cx.deferral = Deferral::Done(each);
             return;
         }
+        if taken != Taken::Ahead {
+            self.measure_window(cx);
+        }
         self.note_arrival(cx, each, segment.flags.has(Flags::PSH));
         match taken {
             Taken::Ahead => {
                 // RFC 5681 §4.2: a duplicate ACK for every segment out of order.
-                let ahead = &mut self.counts.out_of_order;
+                let ahead = &mut self.counts.trouble_mut().out_of_order;
                 *ahead = ahead.saturating_add(segment.segments());
                 self.ack.demand();
                 if !self.peer.sacks {
@@ -100,6 +106,21 @@ impl Connection {
         self.ack.on_data(arrival, || self.rtt.timeout(cx.timeouts));
     }
 
+    #[inline(always)]
+    fn measure_window(&mut self, cx: &Context) {
+        let receiver = &mut self.receiver;
+        receiver.round_trip.measure(receiver.nxt, receiver.window, cx.now);
+    }
+
+    /// What a timestamp that comes back, with so many octets, tells of the round trip.
+    #[inline(always)]
+    pub(super) fn hear_echo(&mut self, cx: &Context, echo: u32, bytes: u32) {
+        let age = self.peer.stamp(cx.now).wrapping_sub(echo);
+        let is_full = bytes >= self.ack.segment_bytes();
+        let is_idle = self.receiver.readable_bytes() == 0;
+        self.receiver.round_trip.hear(echo, age, is_full, is_idle);
+    }
+
     /// Whether data that is next in order has nothing to set off but an ACK.
     pub(crate) fn takes_plain_data(&self) -> bool {
         self.state == State::Established && self.user.attached && !self.receiver.has_gaps()
@@ -119,6 +140,7 @@ impl Connection {
     /// Segments in order, of `each` octets, wait for one decision; `pushed` says that they end a write.
     #[inline(always)]
     pub(crate) fn acknowledge_joined(&mut self, cx: &Context, each: u32, pushed: bool) {
+        self.measure_window(cx);
         self.note_arrival(cx, each, pushed);
         self.decide_on_ack(cx);
     }
@@ -150,11 +172,17 @@ impl Connection {
         }
         if segment.flags.has(Flags::CWR) {
             self.peer.echoes_congestion = false;
+            // Its window may be very small (tcp_ecn_accept_cwr).
+            self.ack.demand();
         }
-        if segment.congestion && !self.peer.echoes_congestion {
-            self.peer.echoes_congestion = true;
-            self.ack.quicken(self.receiver.window, cx.config.quick_acks);
+        let begins = segment.is_marked() && !self.peer.echoes_congestion;
+        // What cannot be marked behind what could was sent again, mostly (tcp_data_ecn_check).
+        let comes_again = !segment.is_capable() && self.counts.saw_capable;
+        if begins || comes_again {
+            self.ack.quicken(self.receiver.window, cx.config.quick_acks.min(MARK_QUICK_ACKS));
         }
+        self.peer.echoes_congestion |= segment.is_marked();
+        self.counts.saw_capable |= segment.is_capable();
     }
 
     pub(in crate::connection) fn take_fin(&mut self, cx: &mut Context, segment: &Segment<'_>) {

@@ -27,11 +27,21 @@ pub(crate) struct Segment<'a> {
     pub(crate) data: &'a [u8],
     /// Data of each segment of a train.
     pub(crate) segment_bytes: Option<u16>,
-    /// A router has marked it (CE).
-    pub(crate) congestion: bool,
+    /// What its IP header says of congestion (RFC 3168 §5).
+    pub(crate) ecn: u8,
 }
 
 impl Segment<'_> {
+    /// A router has marked it (CE).
+    pub(crate) fn is_marked(&self) -> bool {
+        self.ecn == 3
+    }
+
+    /// It is marked, or could have been (ECT).
+    pub(crate) fn is_capable(&self) -> bool {
+        self.ecn != 0
+    }
+
     /// SEG.LEN: data, SYN and FIN.
     pub(crate) fn len(&self) -> u32 {
         let syn = u32::from(self.flags.has(Flags::SYN));
@@ -86,7 +96,16 @@ impl Connection {
         self.counts.unanswered = 0;
         // Without ACK it is dropped (fifth step).
         let ack = segment.ack.ok_or(Outcome::Done)?;
+        // What ends the handshake tells of that (tcp_rcv_state_process).
+        let was_open = self.state == State::Established;
         self.take_ack(cx, segment, ack)?;
+        if was_open
+            && !segment.data.is_empty()
+            && self.peer.stamps
+            && let Some((_, echo)) = segment.options.timestamps
+        {
+            self.hear_echo(cx, echo, segment.len());
+        }
         self.take_data(cx, segment)?;
         self.take_fin(cx, segment);
         Ok(())

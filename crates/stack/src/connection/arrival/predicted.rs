@@ -27,18 +27,19 @@ impl Connection {
             && sender.unsent_bytes() == 0
             && sender.flight.is_plain()
             && (bytes > 0 || !sender.flight.is_empty())
+            && (bytes == 0 || !peer.ecn || (segment.tos & 3 != 0) == self.counts.saw_capable)
             && self.is_steady(cx)
     }
 
     /// Takes it in. Its numbers are those that were expected.
     #[inline(never)]
-    pub(crate) fn take_predicted(&mut self, cx: &mut Context, stamp: u32, data: &[u8]) {
+    pub(crate) fn take_predicted(&mut self, cx: &mut Context, stamps: (u32, u32), data: &[u8]) {
         self.counts.segments_in += 1;
         self.counts.last_heard = cx.now;
         self.counts.unanswered = 0;
         // RFC 7323 §4.3, as `note_timestamp` has it.
         if !self.receiver.nxt.after(self.receiver.acknowledged) {
-            self.peer.note_stamp(stamp, cx.now);
+            self.peer.note_stamp(stamps.0, cx.now);
         }
         self.sender.window_seq = self.receiver.nxt;
         self.sender.window_ack = self.sender.nxt;
@@ -54,6 +55,7 @@ impl Connection {
         }
         #[expect(clippy::cast_possible_truncation, reason = "a frame is smaller than 4 GiB")]
         let bytes = data.len() as u32;
+        self.hear_echo(cx, stamps.1, bytes);
         self.receiver.take_next(data, &mut cx.pool);
         self.counts.bytes_received += u64::from(bytes);
         self.counts.data_segments_in += 1;
@@ -73,7 +75,8 @@ impl Connection {
         self.recovery.progress_at = cx.now;
         self.recovery.rack.deliver_next(record, took);
         self.rtt.sample(took);
-        self.pacer.observe(record.passed(), mss, record.end, cx.now);
+        self.observe(record.passed(), record.end, cx.now);
+        self.sender.flight.note_delivered(self.counts.delivered);
         self.congestion.watch_slow_start(Some(took), || Round {
             now: cx.now,
             una: record.end,

@@ -6,7 +6,7 @@ use super::{Outcome, Segment};
 use crate::connection::receive::ack_policy;
 use crate::connection::receive::window::shift_for;
 use crate::connection::timers::{LossTimer, Timer};
-use crate::connection::{Cause, Connection, ConnectionError, Owed};
+use crate::connection::{Cause, Connection, ConnectionError, Offer, Owed};
 use crate::context::Context;
 use crate::event::Ready;
 use crate::units::Micros;
@@ -50,8 +50,9 @@ impl Connection {
         self.acknowledge_syn_data(cx, ack);
         self.sender.window_seq = segment.seq;
         self.sender.window_ack = ack;
-        self.peer.ecn =
-            cx.config.ecn && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR);
+        self.peer.ecn = self.peer.offer.has(Offer::ASKS_ECN)
+            && segment.flags.has(Flags::ECE)
+            && !segment.flags.has(Flags::CWR);
         self.become_established(cx);
         self.acknowledge_syn_ack(cx);
         if self.finish_fast_open(cx, segment, repeated) {
@@ -71,10 +72,10 @@ impl Connection {
         }
     }
 
-    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects,
-    /// tcp_rcv_synsent_state_process).
+    /// At once, or with what the user sends, for whom that was asked (TCP_DEFER_ACCEPT of one who connects), or who is waiting
+    /// to (tcp_rcv_synsent_state_process). His answers to what comes then carry ACKs.
     fn acknowledge_syn_ack(&mut self, cx: &Context) {
-        if self.deferral.is_wanted() {
+        if self.deferral.leaves_ack() {
             self.ack.quicken(self.receiver.window, cx.config.quick_acks);
             self.ack.schedule();
             self.timers.set(Timer::Ack, cx.now + ack_policy::LONGEST);
@@ -97,10 +98,7 @@ impl Connection {
     pub(crate) fn take_syn(&mut self, cx: &Context, segment: &Segment<'_>) {
         self.receiver.begin(segment.seq);
         let shift = shift_for(self.most_receive_bytes(cx));
-        // What is not wanted here is as good as not offered.
-        let mut offered = *segment.options;
-        offered.sack_permitted &= cx.config.sack;
-        offered.timestamps = offered.timestamps.filter(|_| cx.config.timestamps);
+        let offered = self.peer.offer.of_these(segment.options);
         self.peer.agree(&offered, self.tuple.is_ipv6(), shift, cx.now);
         // The window of a SYN is not scaled (RFC 7323 §2.2).
         self.sender.window = segment.window.into();
@@ -153,5 +151,9 @@ impl Connection {
         self.pacer.update(&self.congestion, out, self.segment_bytes(), self.rtt.for_pacing());
         self.user.news |= Ready::CONNECTED | Ready::WRITABLE;
         self.arm_idle_timer(cx);
+        // Without SACK Linux's recovery of a SYN ends with something behind it.
+        if self.peer.sacks || self.listener.is_some() {
+            self.note_recovery(cx.now);
+        }
     }
 }

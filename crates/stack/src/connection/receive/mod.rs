@@ -3,11 +3,13 @@
 
 pub(crate) mod ack_policy;
 pub(crate) mod reassembly;
+mod round_trip;
 pub(crate) mod window;
 
 use uncork_wire::SeqNumber;
 
 pub(crate) use reassembly::Reassembly;
+use round_trip::RoundTrip;
 use window::Tuning;
 
 use crate::memory::{Pool, Ring};
@@ -33,6 +35,7 @@ pub(crate) struct Receiver {
     /// How many octets may be in the buffer.
     pub(crate) limit: u32,
     pub(crate) tuning: Tuning,
+    pub(crate) round_trip: RoundTrip,
 }
 
 /// What has become of a segment's data.
@@ -63,6 +66,7 @@ impl Receiver {
             duplicate: None,
             limit,
             tuning: Tuning::default(),
+            round_trip: RoundTrip::default(),
         }
     }
 

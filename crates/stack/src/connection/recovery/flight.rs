@@ -40,6 +40,8 @@ pub(crate) struct Passed {
     /// The ACK came from which on these were under way. Not when they left: a peer that has not
     /// acknowledged for a while then does it for all that came meanwhile.
     pub(crate) since: Instant,
+    /// The user had no more.
+    pub(crate) limited: bool,
 }
 
 const SACKED: u8 = 1;
@@ -48,6 +50,8 @@ const LOST: u8 = 2;
 const RETRANSMITTED: u8 = 4;
 /// It was sent again at some time, so that an acknowledgment may be for either (Karn).
 const AMBIGUOUS: u8 = 8;
+/// When it left, more could have been out, but the user had no more (Linux's is_app_limited).
+const LIMITED: u8 = 16;
 
 impl Record {
     pub(crate) fn is_sacked(&self) -> bool {
@@ -67,6 +71,11 @@ impl Record {
         self.marks & AMBIGUOUS != 0
     }
 
+    /// Whether it was sent once, and nothing was told of it yet.
+    fn is_untold(&self) -> bool {
+        self.marks & !LIMITED == 0
+    }
+
     /// Octets of sequence space.
     pub(crate) fn len(&self) -> u32 {
         (self.end - self.seq).unsigned_abs()
@@ -76,7 +85,8 @@ impl Record {
     pub(crate) fn passed(&self) -> Passed {
         let waited = u64::from(self.waited) << WAITED_SHIFT;
         let since = Instant::from_nanos(self.sent_at.as_nanos().saturating_sub(waited));
-        Passed { segments: self.ahead, end: self.end, since }
+        let limited = self.marks & LIMITED != 0;
+        Passed { segments: self.ahead, end: self.end, since, limited }
     }
 }
 
@@ -131,6 +141,9 @@ pub(crate) struct Flight {
     retransmitted: u32,
     /// No record before this one wants a retransmission.
     hint: SeqNumber,
+    /// When more than so many segments have arrived in all, what was out while the user had no more has; zero if he always
+    /// had (app_limited).
+    limited_until: u32,
 }
 
 impl Flight {
@@ -166,12 +179,12 @@ impl Flight {
     /// Whether it is one transmission at most, sent once, of which nothing was told yet.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        self.records.lone().map_or_else(|| self.is_plain_train(), |lone| lone.marks == 0)
+        self.records.lone().map_or_else(|| self.is_plain_train(), |lone| lone.is_untold())
     }
 
     #[inline(never)]
     fn is_plain_train(&self) -> bool {
-        self.records.get(1).is_none() && self.first().is_none_or(|only| only.marks == 0)
+        self.records.get(1).is_none() && self.first().is_none_or(|only| only.is_untold())
     }
 
     /// Takes that one: it has arrived.
@@ -216,7 +229,7 @@ impl Flight {
         let ahead = u16::try_from(self.in_flight()).unwrap_or(u16::MAX);
         let waited = now.as_nanos().saturating_sub(acked.as_nanos());
         let waited = u16::try_from(waited.div_ceil(1 << WAITED_SHIFT)).unwrap_or(u16::MAX);
-        let record = Record { sent_at: now, seq, end, segments, ahead, waited, marks: 0 };
+        let record = Record { sent_at: now, seq, end, segments, ahead, waited, marks: self.mark() };
         self.records.push(record, pool);
     }
 
@@ -231,8 +244,32 @@ impl Flight {
         debug_assert!(self.is_empty() && self.in_flight() == 0);
         self.hint = seq;
         self.out = 1;
-        let record = Record { sent_at: now, seq, end, segments: 1, ahead: 1, waited: 0, marks: 0 };
+        let record =
+            Record { sent_at: now, seq, end, segments: 1, ahead: 1, waited: 0, marks: self.mark() };
         self.records.push_first(record, pool);
+    }
+
+    /// The user has no more than is out, of which more could be, while so many segments have arrived
+    /// (tcp_rate_check_app_limited).
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "they are compared in a circle")]
+    pub(crate) fn note_limit(&mut self, delivered: u64) {
+        self.limited_until = (delivered as u32).wrapping_add(self.in_flight()).max(1);
+    }
+
+    /// So many have arrived.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "they are compared in a circle")]
+    pub(crate) fn note_delivered(&mut self, delivered: u64) {
+        if self.limited_until.wrapping_sub(delivered as u32).cast_signed() < 0 {
+            self.limited_until = 0;
+        }
+    }
+
+    /// What is sent now is marked so.
+    #[inline]
+    fn mark(&self) -> u8 {
+        if self.limited_until > 0 { LIMITED } else { 0 }
     }
 
     /// Gives the list back once nothing is in flight.

@@ -8,7 +8,7 @@ use super::decision::{Action, Blocked, DataPlan};
 use crate::connection::receive::window::shift_for;
 use crate::connection::recovery::Probe;
 use crate::connection::timers::Timer;
-use crate::connection::{Connection, Fast, Owed};
+use crate::connection::{Connection, Offer, Owed};
 use crate::context::Context;
 use crate::frame::{Packet, TcpFrame};
 
@@ -130,11 +130,13 @@ impl Connection {
         self.owed.clear(if answers { Owed::SYN_ACK } else { Owed::SYN });
         let mss = u16::try_from(self.announced_segment_bytes()).unwrap_or(u16::MAX);
         let shift = shift_for(self.most_receive_bytes(cx));
+        let offer = self.peer.offer;
         let mut options = OptionSet {
             mss: Some(mss),
-            window_scale: (!answers || self.peer.scales).then_some(shift),
-            sack_permitted: if answers { self.peer.sacks } else { cx.config.sack },
-            timestamps: (if answers { self.peer.stamps } else { cx.config.timestamps })
+            window_scale: (if answers { self.peer.scales } else { offer.has(Offer::SCALES) })
+                .then_some(shift),
+            sack_permitted: if answers { self.peer.sacks } else { offer.has(Offer::SACKS) },
+            timestamps: (if answers { self.peer.stamps } else { offer.has(Offer::STAMPS) })
                 .then(|| (self.peer.stamp(cx.now), if answers { self.peer.recent } else { 0 })),
             ..OptionSet::default()
         };
@@ -144,7 +146,7 @@ impl Connection {
             if self.peer.ecn {
                 flags = flags.with(Flags::ECE);
             }
-        } else if cx.config.ecn && self.recovery.timeouts == 0 {
+        } else if offer.has(Offer::ASKS_ECN) && self.recovery.timeouts == 0 {
             // A path that drops SYNs with ECN gets one without (RFC 3168 §6.1.1.1).
             flags = flags.with(Flags::ECE).with(Flags::CWR);
         }
@@ -232,12 +234,10 @@ impl Connection {
             flags = flags.with(Flags::FIN);
         }
         // The last of a train always says PSH, as Linux's does: a receiver that joins segments stops there.
-        let syn_data = plan.again && self.fast.has(Fast::NOT_ACKNOWLEDGED);
         if plan.bytes > 0
             && (plan.segments > 1
                 || self.sender.pushes(plan.seq, end)
-                || self.owed.has(Owed::WINDOW_FILL)
-                || syn_data && end == self.sender.nxt)
+                || self.owed.has(Owed::WINDOW_FILL))
         {
             flags = flags.with(Flags::PSH);
         }
@@ -313,8 +313,9 @@ impl Connection {
     fn on_sent_again(&mut self, cx: &mut Context, plan: DataPlan, tail_probe: bool) {
         let mss = self.segment_bytes();
         cx.counters.retransmitted += u64::from(plan.segments);
-        self.counts.retransmitted += u64::from(plan.segments);
-        self.counts.bytes_retransmitted += u64::from(plan.bytes);
+        let trouble = self.counts.trouble_mut();
+        trouble.retransmitted += u64::from(plan.segments);
+        trouble.bytes_retransmitted += u64::from(plan.bytes);
         self.sender.flight.retransmitted(plan.seq, plan.segments, mss, cx.now);
         if tail_probe {
             self.note_tail_probe(true);

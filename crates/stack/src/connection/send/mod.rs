@@ -155,6 +155,12 @@ impl Sender {
         });
     }
 
+    /// PSH is said behind what has been sent so far.
+    pub(crate) fn push_here(&mut self) {
+        let sent = self.nxt;
+        self.ends.get_or_insert_default().add_push(sent);
+    }
+
     /// Whether he has said where something ends though more follows.
     pub(crate) fn has_ends(&self) -> bool {
         self.ends.is_some()

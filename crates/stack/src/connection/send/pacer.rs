@@ -4,6 +4,7 @@
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
+use crate::connection::Connection;
 use crate::connection::congestion::Congestion;
 use crate::connection::recovery::Passed;
 use crate::units::Micros;
@@ -25,6 +26,57 @@ impl Rate {
 
     fn bytes(self) -> Option<u64> {
         (self.0 > 0).then(|| u64::from(self.0) * 16)
+    }
+}
+
+/// The rate at which segments arrived last, or the highest at which they did when the user had no more: with which of the two it
+/// was in the topmost bit (rate_delivered and rate_app_limited of Linux).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Delivery(u32);
+
+/// See [`Delivery`].
+const LIMITED: u32 = 1 << 31;
+
+impl Default for Delivery {
+    fn default() -> Self {
+        Self(LIMITED)
+    }
+}
+
+impl Delivery {
+    /// Bytes a second, if that is known.
+    pub(crate) fn rate(self) -> Option<u64> {
+        Rate(self.0 & !LIMITED).bytes()
+    }
+
+    /// Whether it is what the user had to say.
+    pub(crate) fn is_limited(self) -> bool {
+        self.0 & LIMITED != 0
+    }
+
+    /// tcp_rate_gen.
+    #[inline]
+    fn note(&mut self, rate: Rate, limited: bool) {
+        let told = rate.0.min(!LIMITED);
+        if !limited || told >= self.0 & !LIMITED {
+            self.0 = told | if limited { LIMITED } else { 0 };
+        }
+    }
+}
+
+impl Connection {
+    /// So much has passed, all of it acknowledged now, and `nxt` is sent next.
+    #[inline(always)]
+    pub(crate) fn observe(&mut self, passed: Passed, nxt: SeqNumber, now: Instant) {
+        let mss = self.segment_bytes();
+        let took = now.as_nanos().saturating_sub(passed.since.as_nanos());
+        let limited = passed.limited;
+        let rate = self.pacer.observe(passed, mss, nxt, now);
+        // In less than a round trip nothing comes back: ACKs were bunched.
+        let shortest = self.rtt.shortest().unwrap_or_default();
+        if Micros(1).as_nanos() + took >= shortest.as_nanos() {
+            self.counts.delivery.note(rate, limited);
+        }
     }
 }
 
@@ -66,7 +118,7 @@ impl Pacer {
     /// acknowledged took: while a queue grows, that is more than gets through, and whoever believes it
     /// makes the queue grow faster.
     #[inline(always)]
-    pub(crate) fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) {
+    fn observe(&mut self, passed: Passed, mss: u32, nxt: SeqNumber, now: Instant) -> Rate {
         let nanos = now.as_nanos().saturating_sub(passed.since.as_nanos()).max(1);
         let bytes = u64::from(passed.segments) * u64::from(mss);
         let through = Rate::of(bytes.saturating_mul(1_000_000_000) / nanos);
@@ -75,6 +127,7 @@ impl Pacer {
             self.round = nxt;
         }
         self.through[0] = self.through[0].max(through);
+        through
     }
 
     /// What gets through in three quarters of a millisecond: as much as a device may hold, so that
