@@ -6,6 +6,7 @@ pub(super) mod call;
 pub(super) mod clients;
 pub(super) mod dial;
 pub(super) mod files;
+pub(super) mod fstack;
 pub(super) mod moderation;
 pub(super) mod nginx;
 pub(super) mod ports;
@@ -51,15 +52,21 @@ impl Server {
         Self { pid, at: (NEAR, port).into() }
     }
 
-    /// Requests in a second of the server's processor time, those in a second, and those in a second of what both
-    /// processors did, be it the server's, its client's, or nobody's.
+    /// As [`observe`], of its process.
     fn observe(self, cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
-        let (before, begun, rested) = (on_cpu(self.pid)?, Instant::now(), idle(cores)?);
-        let Asked { requests, rate } = ask()?;
-        let cpu = on_cpu(self.pid)?.saturating_sub(before);
-        let busy = (begun.elapsed() * 2).saturating_sub(idle(cores)?.saturating_sub(rested));
-        Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64()])
+        observe(&[self.pid], cores, ask)
     }
+}
+
+/// Requests in a second of the processor time of these processes, which are the server, those in a second, and those in
+/// a second of what both processors did, be it the server's, its client's, or nobody's.
+fn observe(server: &[u32], cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
+    let used = || server.iter().map(|pid| on_cpu(*pid)).sum::<Result<Duration>>();
+    let (before, begun, rested) = (used()?, Instant::now(), idle(cores)?);
+    let Asked { requests, rate } = ask()?;
+    let cpu = used()?.saturating_sub(before);
+    let busy = (begun.elapsed() * 2).saturating_sub(idle(cores)?.saturating_sub(rested));
+    Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64()])
 }
 
 /// What a client has done.
