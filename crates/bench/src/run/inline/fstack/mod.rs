@@ -142,20 +142,38 @@ fn measure(
     interleave(&mut cases, bed.rounds(9), bed.progress)
 }
 
-fn report(samples: &Samples, at: usize, load: &Load) -> [Row; 2] {
+/// What is asked of a load, and what other programs did meanwhile: who waits by looking suffers more from them than who
+/// sleeps.
+fn report(samples: &Samples, at: usize, load: &Load) -> [Row; 3] {
     // As `observe` has them.
-    let figures = [("requests a second", 1), ("requests a CPU-second of the server", 0)];
-    let row = |((what, figure), bar): ((&str, usize), Option<Bar>)| {
-        let what = format!(
-            "602 octets, {}, {what}: uncork run --stack --spin auto; against F-Stack's adapter",
-            load.name
-        );
-        let sides = (samples.get(at * 2, figure), Compare::Ratio, samples.get(at * 2 + 1, figure));
-        let row = Row::compare((BENCH, what), Place::TwoCores, Unit::PerSecond, sides);
+    const A_CPU_SECOND: usize = 0;
+    const A_SECOND: usize = 1;
+    const OTHERS: usize = 3;
+    let [second, cpu] = load.bars;
+    let sides =
+        |figure, compare| (samples.get(at * 2, figure), compare, samples.get(at * 2 + 1, figure));
+    let row = |what: &str, figure, bar: Option<Bar>| {
+        let sides = sides(figure, Compare::Ratio);
+        let row =
+            Row::compare((BENCH, titled(load, what)), Place::TwoCores, Unit::PerSecond, sides);
         match bar {
             Some(bar) => row.bar(bar),
             None => row,
         }
     };
-    [row((figures[0], load.bars[0])), row((figures[1], load.bars[1]))]
+    let percent = |figures: &[f64]| figures.iter().map(|share| share * 100.0).collect::<Vec<_>>();
+    let (ours, compare, theirs) = sides(OTHERS, Compare::Difference);
+    let (ours, theirs) = (percent(ours), percent(theirs));
+    let what = titled(load, "taken by other programs");
+    let others = (&ours[..], compare, &theirs[..]);
+    [
+        row("requests a second", A_SECOND, second),
+        row("requests a CPU-second of the server", A_CPU_SECOND, cpu),
+        Row::compare((BENCH, what), Place::TwoCores, Unit::PercentOfCore, others),
+    ]
+}
+
+fn titled(load: &Load, what: &str) -> String {
+    let name = load.name;
+    format!("602 octets, {name}, {what}: uncork run --stack --spin auto; against F-Stack's adapter")
 }
