@@ -6,6 +6,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # The library of 2007, if you have built it, for `make bench` to compare with.
 AUTOCORK_2007 ?=
+# A checkout of F-Stack, if you have built it (docs/F-STACK.md), for `make bench-stack` and `make bench` to compare with.
+FSTACK ?=
 # More arguments for `make bench`: --quick, --only redis,nginx, --one-core ...
 BENCH_ARGS ?=
 
@@ -101,17 +103,21 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	"$(RELEASE)/uncork-bench" run --json out/bench.json \
-		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(BENCH_ARGS)
+		$(if $(AUTOCORK_2007),--autocork-2007 "$(AUTOCORK_2007)") $(WITH_FSTACK) $(BENCH_ARGS)
+
+# As an argument of uncork-bench.
+WITH_FSTACK = $(if $(FSTACK),--fstack "$(FSTACK)")
 
 # What of the figures of the user-space stack needs devices, and so root; said of each where it is not to be had.
-BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports
+BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports,inline-fstack
 
 bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, over devices against the kernel's (as root)
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	@status=0; \
 	$(CARGO) bench --locked --package uncork-sim --bench stack || status=1; \
-	"$(RELEASE)/uncork-bench" run --only $(BENCH_STACK) --json out/bench-stack.json $(BENCH_ARGS) || status=$$?; \
+	"$(RELEASE)/uncork-bench" run --only $(BENCH_STACK) --json out/bench-stack.json \
+		$(WITH_FSTACK) $(BENCH_ARGS) || status=$$?; \
 	exit $$status
 
 soak: setup-test ## the tests of real programs at length: about an hour

@@ -46,6 +46,9 @@ pub(crate) struct Job {
     user: Option<String>,
     end: &'static str,
     own_library: Option<PathBuf>,
+    huge_pages: Option<PathBuf>,
+    beside: Option<u32>,
+    env: Vec<(String, OsString)>,
 }
 
 impl Job {
@@ -59,6 +62,9 @@ impl Job {
             user: None,
             end: "SIGTERM",
             own_library: None,
+            huge_pages: None,
+            beside: None,
+            env: Vec::new(),
         }
     }
 
@@ -98,6 +104,22 @@ impl Job {
         Self { own_library: library, ..self }
     }
 
+    /// Gives it huge pages below this directory, which nobody else sees but who is started [`Job::beside`] it.
+    pub(crate) fn huge_pages(self, dir: impl Into<PathBuf>) -> Self {
+        Self { huge_pages: Some(dir.into()), ..self }
+    }
+
+    /// Lets it see the mounts of this process.
+    pub(crate) fn beside(self, pid: u32) -> Self {
+        Self { beside: Some(pid), ..self }
+    }
+
+    /// Adds a variable to its environment.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// The command. It goes through the hidden helper `role exec`, which pins itself and asks
     /// the kernel to be ended with this process before it becomes the program.
     pub(crate) fn command(&self, tools: &Toolbox) -> Result<Command> {
@@ -110,7 +132,13 @@ impl Job {
         if let Some(user) = &self.user {
             command.args(["--user", user]);
         }
-        for (name, value) in self.environment(tools)? {
+        if let Some(dir) = &self.huge_pages {
+            command.arg("--huge-pages").arg(dir);
+        }
+        if let Some(pid) = self.beside {
+            command.args(["--beside", &pid.to_string()]);
+        }
+        for (name, value) in self.env.iter().cloned().chain(self.environment(tools)?) {
             let mut pair = OsString::from(name);
             pair.push("=");
             pair.push(value);

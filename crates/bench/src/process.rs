@@ -1,6 +1,7 @@
 //! The directory that programs work in, and starting and ending them.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use uncork_lab::process;
 pub(crate) use uncork_lab::process::Running;
 
+use crate::roles::Duty;
 use crate::toolbox::Toolbox;
 
 /// Ctrl-C ends this process, and what it has started ends with it.
@@ -64,6 +66,31 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         drop(self.janitor.stdin.take());
         let _ = self.janitor.wait();
+    }
+}
+
+/// Puts right what was changed outside this process, when this is dropped or this process is killed.
+pub(crate) struct Keeper(Child);
+
+impl Keeper {
+    /// The helper that does it, with nothing to do yet.
+    pub(crate) fn new(tools: &Toolbox) -> Result<Self> {
+        let mut command = Command::new(&tools.bench);
+        command.args(["role", "keeper"]).stdin(Stdio::piped()).process_group(0);
+        Ok(Self(command.spawn().context("starting the helper that puts things right")?))
+    }
+
+    /// Takes this upon itself. To be told before the change is made, where that can be.
+    pub(crate) fn take(&mut self, duty: &Duty) -> Result<()> {
+        let told = self.0.stdin.as_mut().context("the helper has no standard input")?;
+        told.write_all(duty.line().as_bytes()).context("telling the helper that puts things right")
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
 

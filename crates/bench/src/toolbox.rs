@@ -11,7 +11,7 @@ use crate::outcome::Skip;
 pub(crate) const BIN_DIR: &str = "UNCORK_BIN_DIR";
 
 /// Other people's programs and the Debian packages that hold them.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("cc", "gcc libc6-dev"),
     ("ethtool", "ethtool"),
     ("go", "golang-go"),
@@ -24,6 +24,7 @@ const PACKAGES: [(&str, &str); 17] = [
     ("python3", "python3"),
     ("redis-benchmark", "redis-tools"),
     ("redis-server", "redis-server"),
+    ("stdbuf", "coreutils"),
     ("tc", "iproute2"),
     ("tcptrace", "tcptrace"),
     ("true", "coreutils"),

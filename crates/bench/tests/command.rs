@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -222,4 +223,73 @@ fn the_janitor_waits_for_the_end_of_its_input() {
     drop(stdin);
     assert!(janitor.wait().unwrap().success());
     assert!(!room.exists());
+}
+
+#[test]
+fn f_stack_is_compared_with_only_where_its_user_has_built_it() {
+    let run = |more: &[&str]| {
+        bench().args(["run", "--only", "inline-fstack", "--quick"]).args(more).output().unwrap()
+    };
+    let none = run(&[]);
+    let said = text(&none.stdout);
+    assert_eq!(none.status.code(), Some(0), "{said}");
+    assert!(said.contains("skipped: inline-fstack: give --fstack DIR"), "{said}");
+    let dir = Dir::new("fstack");
+    let unbuilt = run(&["--fstack", dir.0.to_str().unwrap()]);
+    assert_eq!((unbuilt.status.code(), text(&unbuilt.stdout).as_str()), (Some(2), ""));
+    let said = text(&unbuilt.stderr);
+    assert!(said.contains("no built F-Stack") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn huge_pages_are_mounted_for_one_program_and_for_who_is_beside_it() {
+    if uncork_netns::testing::is_skipped("huge_pages_are_mounted_for_one_program") {
+        return;
+    }
+    if !fs::read_to_string("/proc/filesystems").unwrap().contains("hugetlbfs") {
+        eprintln!("skipped: huge_pages_are_mounted_for_one_program: this kernel has no hugetlbfs");
+        return;
+    }
+    let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
+    let dir = Dir::new("huge");
+    let (before, place) = (mounts(), dir.0.to_str().unwrap());
+    let parent = std::process::id().to_string();
+    let exec = |more: &[&str], script: &str| {
+        let mut command = bench();
+        command.args(["role", "exec", "--parent", &parent]).args(more);
+        command.args(["--", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let list = "awk '$3 == \"hugetlbfs\" { print $2 }' /proc/self/mounts";
+    let mut first = exec(&["--huge-pages", place], &format!("{list}; read line"));
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(first.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    let beside = exec(&["--beside", &first.id().to_string()], list).wait_with_output().unwrap();
+    drop(first.stdin.take());
+    first.wait().unwrap();
+    // Its own, and none that was there before: what is left in that one stays.
+    assert_eq!((line.trim(), text(&beside.stdout).trim()), (place, place));
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn what_a_killed_run_has_changed_is_put_right_and_what_it_had_stopped_ends() {
+    let dir = Dir::new("keeper");
+    let file = dir.0.join("setting");
+    fs::write(&file, "2").unwrap();
+    let mut stopped = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+    let group = Pid::from_raw(i32::try_from(stopped.id()).unwrap());
+    kill(group, Signal::SIGSTOP).unwrap();
+    let mut keeper = bench().args(["role", "keeper"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = keeper.stdin.take().unwrap();
+    writeln!(stdin, "write 1 {}", file.display()).unwrap();
+    writeln!(stdin, "end {group}").unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(!is_dead(group.as_raw()), "not before the end of its input");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "2");
+    drop(stdin);
+    assert!(keeper.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1");
+    assert!(!stopped.wait().unwrap().success());
 }

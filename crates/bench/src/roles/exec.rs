@@ -1,10 +1,14 @@
 //! Becoming a program with what only the process itself can ask for.
 
 use std::ffi::{CString, OsString};
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, User, getppid, initgroups, setgid, setuid};
@@ -26,6 +30,12 @@ pub(crate) struct Args {
     /// User to run as
     #[arg(long)]
     user: Option<String>,
+    /// Directory where huge pages are to be had, seen by this program and by those beside it only
+    #[arg(long)]
+    huge_pages: Option<PathBuf>,
+    /// Process whose mounts it is to see
+    #[arg(long)]
+    beside: Option<u32>,
     /// NAME=VALUE for the program's environment
     #[arg(long)]
     env: Vec<OsString>,
@@ -38,6 +48,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(core) = args.core {
         pin(core)?;
+    }
+    if let Some(pid) = args.beside {
+        let mounts = File::open(format!("/proc/{pid}/ns/mnt")).context("whose mounts it sees")?;
+        setns(mounts, CloneFlags::CLONE_NEWNS).context("seeing its mounts")?;
+    }
+    if let Some(dir) = &args.huge_pages {
+        mount_huge_pages(dir)?;
     }
     if let Some(user) = &args.user {
         become_user(user)?;
@@ -57,6 +74,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let error = command.exec();
     Err(error).with_context(|| format!("starting {}", program.display()))
+}
+
+/// Mounts a hugetlbfs, and no other is to be seen: what is left in it goes with the last process that sees it.
+fn mount_huge_pages(dir: &Path) -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS).context("having mounts of its own")?;
+    let nothing = None::<&str>;
+    // What is mounted here stays here.
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)
+        .context("keeping mounts to itself")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for line in mounts.lines() {
+        // Fields as in fstab(5).
+        if let [_, place, "hugetlbfs", ..] = line.split(' ').collect::<Vec<_>>()[..] {
+            umount2(place, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {place}"))?;
+        }
+    }
+    mount(Some("none"), dir, Some("hugetlbfs"), MsFlags::empty(), Some("pagesize=2M"))
+        .context("mounting a hugetlbfs")
 }
 
 fn become_user(name: &str) -> Result<()> {

@@ -13,6 +13,7 @@ mod dial;
 mod exchange;
 mod exec;
 mod janitor;
+mod keeper;
 mod memcache;
 mod paced;
 mod ping;
@@ -24,6 +25,7 @@ pub(crate) use busy::Message;
 pub(crate) use costs::Costs;
 pub(crate) use dial::{Dials, Lives};
 pub(crate) use exchange::{Packet, Record};
+pub(crate) use keeper::Duty;
 pub(crate) use memcache::Load;
 pub(crate) use paced::Paced;
 pub(crate) use ping::RoundTrips;
@@ -40,6 +42,8 @@ pub(crate) enum Role {
         /// The directory
         dir: PathBuf,
     },
+    /// Does what it is told, a line each, as soon as nobody holds the other end of standard input
+    Keeper,
     /// Echoes what comes, connection by connection; says the port first
     Pong {
         /// Where to listen
@@ -94,6 +98,7 @@ impl Role {
         match self {
             Self::Exec(args) => exec::run(&args),
             Self::Janitor { dir } => janitor::run(&dir),
+            Self::Keeper => keeper::run(),
             Self::Pong { at } => ping::pong(at),
             Self::Ping(args) => ping::ping(&args),
             Self::HangUp { at } => dial::hang_up(at),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use self::inline::fstack::Checkout;
 use crate::machine::Machine;
 use crate::outcome::{Outcome, Row};
 use crate::place::Place;
@@ -110,6 +111,8 @@ pub(crate) enum Bench {
     InlineBulk,
     /// Servers under uncork run --stack with AF_XDP, against packet sockets
     InlinePorts,
+    /// wrk against nginx under uncork run --stack, and against nginx under F-Stack's adapter
+    InlineFstack,
     /// What uncork run --stack costs on a descriptor that is none of its business
     InlineCall,
 }
@@ -151,6 +154,7 @@ impl Bench {
             Self::InlineClients => "inline-clients",
             Self::InlineBulk => "inline-bulk",
             Self::InlinePorts => "inline-ports",
+            Self::InlineFstack => "inline-fstack",
             Self::InlineCall => "inline-call",
             Self::Capture => "capture",
         }
@@ -197,6 +201,7 @@ impl Bench {
             Self::InlineClients => inline::clients::run(bed),
             Self::InlineBulk => inline::bulk::run(bed),
             Self::InlinePorts => inline::ports::run(bed),
+            Self::InlineFstack => inline::fstack::run(bed),
             Self::InlineCall => inline::call::run(bed),
             Self::Capture => capture::run(bed),
         }
@@ -226,6 +231,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     autocork_2007: Option<PathBuf>,
 
+    /// Checkout of F-Stack, built by you (docs/F-STACK.md), whose adapter inline-fstack compares with
+    #[arg(long, value_name = "DIR")]
+    fstack: Option<PathBuf>,
+
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -245,6 +254,8 @@ pub(crate) struct Bed<'a> {
     pub(crate) progress: &'a Progress,
     /// The library of 2007.
     pub(crate) autocork_2007: Option<PathBuf>,
+    /// F-Stack.
+    pub(crate) fstack: Option<Checkout>,
     /// Shorter runs.
     pub(crate) quick: bool,
     rounds: Option<u32>,
@@ -284,11 +295,13 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let scratch = Scratch::new(&tools)?;
     let progress = Progress::new();
     let autocork_2007 = args.autocork_2007.as_deref().map(existing).transpose()?;
+    let fstack = args.fstack.as_deref().map(|dir| Checkout::at(&existing(dir)?)).transpose()?;
     let bed = Bed {
         tools: &tools,
         scratch: &scratch,
         progress: &progress,
         autocork_2007,
+        fstack,
         quick: args.quick,
         rounds: args.rounds,
     };

@@ -23,6 +23,16 @@ const BODY_BYTES: usize = 602;
 /// Other files, and their bytes.
 pub(crate) const FILES: [(&str, usize); 2] = [("100k", 100_000), ("1m", 1_000_000)];
 
+/// What it answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// Files, with Debian's settings for sending (sendfile, tcp_nopush).
+    Files,
+    /// [`BODY_BYTES`] that stand in its configuration, with what F-Stack asks of it: no sendfile, all connections of a
+    /// wait accepted, a listener with SO_REUSEPORT for each worker.
+    Words,
+}
+
 /// An nginx with one worker, on a port of its own.
 pub(crate) struct Nginx {
     /// The server.
@@ -35,7 +45,7 @@ impl Nginx {
     /// Starts one.
     pub(crate) fn start(bed: &Bed<'_>, way: &Way, core: usize) -> Result<Self> {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let (job, dir) = prepare(bed, at)?;
+        let (job, dir) = prepare(bed, at, Serves::Files)?;
         let job = job.way(way).core(core);
         let mut running = Running::start(job.command(bed.tools)?, "nginx", &dir)?;
         running.wait_for(at.port())?;
@@ -47,9 +57,19 @@ impl Nginx {
         bed: &Bed<'_>,
         namespace: &Namespace,
         at: SocketAddr,
+        how: (&Way, usize),
+    ) -> Result<Self> {
+        Self::serving(bed, namespace, (at, Serves::Files), how)
+    }
+
+    /// The same with what it is to answer with.
+    pub(crate) fn serving(
+        bed: &Bed<'_>,
+        namespace: &Namespace,
+        (at, serves): (SocketAddr, Serves),
         (way, core): (&Way, usize),
     ) -> Result<Self> {
-        let (job, dir) = prepare(bed, at)?;
+        let (job, dir) = prepare(bed, at, serves)?;
         let command = within(namespace, &job.way(way).core(core).command(bed.tools)?)?;
         let mut running = Running::start(command, "nginx", &dir)?;
         running.listens_in(namespace, at.port())?;
@@ -58,13 +78,13 @@ impl Nginx {
 }
 
 /// What starts one that serves at this address, and the directory that it has for itself.
-fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
+pub(crate) fn prepare(bed: &Bed<'_>, at: SocketAddr, serves: Serves) -> Result<(Job, PathBuf)> {
     let dir = bed.scratch.dir("nginx")?;
     for (name, bytes) in [("index.html", BODY_BYTES)].iter().chain(&FILES) {
         fs::write(dir.join(name), "x".repeat(*bytes))?;
     }
     let conf = dir.join("nginx.conf");
-    fs::write(&conf, configuration(&dir, at))?;
+    fs::write(&conf, configuration(&dir, at, serves))?;
     let job = Job::new(program("nginx")?)
         .arg("-p")
         .arg(&dir)
@@ -75,22 +95,34 @@ fn prepare(bed: &Bed<'_>, at: SocketAddr) -> Result<(Job, PathBuf)> {
     Ok((job, dir))
 }
 
-/// Debian's settings for sending (sendfile, tcp_nopush), a file served, nothing logged.
-fn configuration(dir: &Path, at: SocketAddr) -> String {
+/// The body that is served.
+pub(crate) fn body() -> String {
+    "x".repeat(BODY_BYTES)
+}
+
+/// One worker, and nothing logged.
+fn configuration(dir: &Path, at: SocketAddr, serves: Serves) -> String {
     let dir = dir.display();
     // Workers of a root's nginx would otherwise not be allowed into the directory.
     let user = if geteuid().is_root() { "user root;" } else { "" };
+    let (events, sending, server) = match serves {
+        Serves::Files => ("", "sendfile on; tcp_nopush on;", format!("listen {at}; root {dir};")),
+        Serves::Words => {
+            let answer = format!("location / {{ return 200 {}; }}", body());
+            ("multi_accept on;", "sendfile off;", format!("listen {at} reuseport; {answer}"))
+        }
+    };
     format!(
         "daemon off; {user} worker_processes 1; pid {dir}/nginx.pid;
         error_log {dir}/error.log;
-        events {{ worker_connections 512; }}
+        events {{ worker_connections 512; {events} }}
         http {{
-            sendfile on; tcp_nopush on; access_log off; default_type text/plain;
+            {sending} access_log off; default_type text/plain;
             keepalive_requests 1000000000;
             client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;
             fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;
             scgi_temp_path {dir}/scgi;
-            server {{ listen {at}; root {dir}; }}
+            server {{ {server} }}
         }}\n"
     )
 }

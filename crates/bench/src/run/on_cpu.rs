@@ -5,6 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::place::Cores;
 
@@ -26,6 +28,15 @@ pub(super) fn on_cpu(pid: u32) -> Result<Duration> {
     Ok(total)
 }
 
+/// Time of all that this process has started and that has ended.
+pub(super) fn of_ended() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("asking what children took")?;
+    let time = |value: TimeVal| {
+        Duration::from_micros(u64::try_from(value.num_microseconds()).unwrap_or(0))
+    };
+    Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
 /// The unit of /proc/stat: USER_HZ, which is 100 on every machine that this runs on.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -43,4 +54,21 @@ pub(super) fn idle(cores: Cores) -> Result<Duration> {
     let both = of(cores.server).zip(of(cores.client));
     let (server, client) = both.context("understanding /proc/stat")?;
     Ok(server + client)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn what_has_ended_is_counted_and_so_is_what_runs() {
+        let before = of_ended().unwrap();
+        let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        assert!(Command::new("sh").args(["-c", script]).status().unwrap().success());
+        let took = of_ended().unwrap().saturating_sub(before);
+        assert!(took > Duration::from_millis(5), "{took:?}");
+        assert!(on_cpu(std::process::id()).unwrap() > Duration::ZERO);
+    }
 }

@@ -6,6 +6,7 @@ pub(super) mod call;
 pub(super) mod clients;
 pub(super) mod dial;
 pub(super) mod files;
+pub(super) mod fstack;
 pub(super) mod moderation;
 pub(super) mod nginx;
 pub(super) mod ports;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use uncork_lab::place::{DEVICE, NEAR};
 
-use super::on_cpu::{idle, on_cpu};
+use super::on_cpu::{idle, of_ended, on_cpu};
 use crate::launch::Way;
 use crate::place::Cores;
 
@@ -51,15 +52,25 @@ impl Server {
         Self { pid, at: (NEAR, port).into() }
     }
 
-    /// Requests in a second of the server's processor time, those in a second, and those in a second of what both
-    /// processors did, be it the server's, its client's, or nobody's.
+    /// As [`observe`], of its process.
     fn observe(self, cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
-        let (before, begun, rested) = (on_cpu(self.pid)?, Instant::now(), idle(cores)?);
-        let Asked { requests, rate } = ask()?;
-        let cpu = on_cpu(self.pid)?.saturating_sub(before);
-        let busy = (begun.elapsed() * 2).saturating_sub(idle(cores)?.saturating_sub(rested));
-        Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64()])
+        observe(&[self.pid], cores, ask)
     }
+}
+
+/// Requests in a second of the processor time of these processes, which are the server, those in a second, those in a
+/// second of what both processors did, be it the server's, its client's, or nobody's, and how much of a processor had who is
+/// neither the server nor its client, who has ended meanwhile: 1 is all of one.
+fn observe(server: &[u32], cores: Cores, ask: impl FnOnce() -> Result<Asked>) -> Result<Vec<f64>> {
+    let used = || server.iter().map(|pid| on_cpu(*pid)).sum::<Result<Duration>>();
+    let (before, begun, rested, ended) = (used()?, Instant::now(), idle(cores)?, of_ended()?);
+    let Asked { requests, rate } = ask()?;
+    let cpu = used()?.saturating_sub(before);
+    let took = begun.elapsed();
+    let busy = (took * 2).saturating_sub(idle(cores)?.saturating_sub(rested));
+    let others = busy.saturating_sub(cpu + of_ended()?.saturating_sub(ended));
+    let others = others.as_secs_f64() / took.as_secs_f64();
+    Ok(vec![requests / cpu.as_secs_f64(), rate, requests / busy.as_secs_f64(), others])
 }
 
 /// What a client has done.

@@ -125,21 +125,30 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Asks this server for the file with wrk.
 pub(super) fn ask(
     bed: &Bed<'_>,
     from: &Namespace,
     (server, file, arguments): (Server, &str, &[&str]),
     cores: Cores,
 ) -> Result<Vec<f64>> {
+    let url = format!("http://{}/{file}", server.at);
+    server.observe(cores, || wrk(bed, from, (&url, arguments), cores))
+}
+
+/// What wrk does in some seconds, and that every answer was as it should be.
+pub(super) fn wrk(
+    bed: &Bed<'_>,
+    from: &Namespace,
+    (url, arguments): (&str, &[&str]),
+    cores: Cores,
+) -> Result<Asked> {
     let seconds = format!("-d{}s", if bed.quick { 1 } else { 2 });
     let job = Job::new(program("wrk")?)
         .args(["-t1", &seconds])
         .args(arguments)
-        .arg(format!("http://{}/{file}", server.at))
+        .arg(url)
         .core(cores.client);
-    let command = within(from, &job.command(bed.tools)?)?;
-    server.observe(cores, || {
-        let text = run_to_end(command, "wrk", LIMIT)?;
-        Ok(Asked { requests: requests(&text)?, rate: rate(&text)? })
-    })
+    let text = run_to_end(within(from, &job.command(bed.tools)?)?, "wrk", LIMIT)?;
+    Ok(Asked { requests: requests(&text)?, rate: rate(&text)? })
 }
