@@ -154,6 +154,10 @@ impl Driver for Beside {
         self.packets.flush_later()
     }
 
+    fn settle(&self) {
+        self.packets.settle();
+    }
+
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
         // It makes ready what it wakes by.
         self.packets.wakes();

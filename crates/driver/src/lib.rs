@@ -122,6 +122,10 @@ pub trait Driver {
         self.flush().map(|()| None)
     }
 
+    /// Waits until no call that was put off is about to be made, for a moment at the most: whoever makes one has the
+    /// driver's descriptor. Nobody may put one off meanwhile.
+    fn settle(&self) {}
+
     /// What becomes readable when frames or completions are there to be fetched; nothing for a
     /// driver that has to be asked.
     fn wakes(&self) -> Option<BorrowedFd<'_>>;
@@ -184,6 +188,10 @@ impl<D: Driver + ?Sized> Driver for Box<D> {
 
     fn flush_later(&mut self) -> io::Result<Option<Kick>> {
         (**self).flush_later()
+    }
+
+    fn settle(&self) {
+        (**self).settle();
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {

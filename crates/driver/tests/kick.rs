@@ -61,6 +61,33 @@ fn what_was_filled_leaves_when_the_call_is_made_or_in_a_flush_before_that() {
 }
 
 #[test]
+fn who_is_about_to_fork_waits_for_calls_that_are_about_to_be_made_but_not_for_ever() {
+    if skipped("who_is_about_to_fork_waits_for_calls_that_are_about_to_be_made_but_not_for_ever") {
+        return;
+    }
+    let link = Link::new("settle");
+    let mut here = link.port(Settings::new("eth0"));
+    let timed = |port: &Port| {
+        let begun = Instant::now();
+        port.settle();
+        begun.elapsed()
+    };
+    fill(&mut here, 0..1, mac_of(&link.kernels));
+    let kick = here.flush_later().unwrap().unwrap();
+    assert!(timed(&here) >= Duration::from_millis(100), "a call was about to be made");
+    let maker = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(kick.make());
+    });
+    assert!(timed(&here) >= Duration::from_millis(15), "it had not been made");
+    maker.join().unwrap();
+    let begun = Instant::now();
+    while timed(&here) >= Duration::from_millis(15) {
+        assert!(begun.elapsed() < LONG, "none is left");
+    }
+}
+
+#[test]
 fn threads_that_share_a_port_lose_nothing_however_their_calls_meet() {
     const THREADS: u32 = 4;
     const EACH: u32 = 2000;

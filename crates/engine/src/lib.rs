@@ -158,6 +158,11 @@ impl<D: Driver> Engine<D> {
         self.kick.take()
     }
 
+    /// Waits until none is about to be made ([`Driver::settle`]).
+    pub fn settle(&self) {
+        self.driver.settle();
+    }
+
     /// What a call that was made has left behind leaves, or waits for its time.
     ///
     /// # Errors

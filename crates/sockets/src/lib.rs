@@ -87,6 +87,7 @@ pub use parts::Part;
 pub use transfer::SENT_FLAGS;
 
 use dying::Dying;
+use link::Link;
 use parts::{MOST, Parts};
 use table::{Kind, Slot, Socket};
 use world::World;
@@ -433,6 +434,8 @@ impl<O: Outside> Sockets<O> {
                 world.share_with_child(&self.outside);
                 // By what the child asks for.
                 world.watch_on();
+                // The child would keep the device of who makes one.
+                world.links().iter().for_each(Link::settle);
                 // They have to wait until this is over.
                 world.sleepers.take_rung().iter().for_each(bell::ring);
             }

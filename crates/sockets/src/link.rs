@@ -350,6 +350,13 @@ impl Link {
         }
     }
 
+    /// Waits until none is about to be made ([`Engine::settle`]).
+    pub(crate) fn settle(&self) {
+        if let Side::Own(engine) = &self.side {
+            engine.settle();
+        }
+    }
+
     /// The kernel has not taken all when the call was made ([`Engine::flush`]).
     pub(crate) fn flush(&mut self) {
         if let Side::Own(engine) = &mut self.side

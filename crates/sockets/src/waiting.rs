@@ -336,6 +336,8 @@ impl<O: Outside> Sockets<O> {
                 Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {
                     if self.is_ended(&wait) {
                         self.leave(parts, bell);
+                        // What has woken it may be left, and has woken nobody else.
+                        self.in_each(parts, World::wake_watcher);
                         return Err(Errno::EINTR);
                     }
                     self.outside.goes_on_waiting();

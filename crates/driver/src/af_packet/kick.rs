@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU8, AtomicUsize};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -17,6 +18,9 @@ const IDLE: u8 = 0;
 const BUSY: u8 = 1;
 /// And somebody else has filled slots since, which may have been too late for that call.
 const AGAIN: u8 = 2;
+
+/// A call takes microseconds, unless the thread that makes it does not get to run.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What is needed to make it, of one port.
 #[derive(Debug)]
@@ -69,6 +73,15 @@ impl Kicker {
     /// The call. Not libc's: a thread of a program that knows nothing of it must not be cancelled in here.
     pub(super) fn call(&self) -> Result<usize, Errno> {
         send(self.socket.as_fd(), &[], SendFlags::DONTWAIT)
+    }
+}
+
+/// Waits until no [`Kick`] is left, for so long at the most.
+pub(super) fn settle(kicker: &Arc<Kicker>) {
+    let until = Instant::now() + PATIENCE;
+    // One that is made has a part of this one, and takes it along.
+    while Arc::strong_count(kicker) > 1 && Instant::now() < until {
+        std::thread::yield_now();
     }
 }
 

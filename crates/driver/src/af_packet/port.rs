@@ -10,7 +10,7 @@ use uncork_high::high;
 use uncork_packet::{Capabilities, Completion, Medium, Owner, Received, Transmit};
 
 use super::handed::{Device, Handed};
-use super::kick::{Kick, Kicker};
+use super::kick::{self, Kick, Kicker};
 use super::long::Long;
 use super::open::Settings;
 use super::options;
@@ -413,6 +413,10 @@ impl Driver for Port {
         self.idle_turns = 0;
         self.look_at_mtu();
         Ok(Some(self.kicker.put_off(last)))
+    }
+
+    fn settle(&self) {
+        kick::settle(&self.kicker);
     }
 
     fn wakes(&self) -> Option<BorrowedFd<'_>> {
