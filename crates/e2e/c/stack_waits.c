@@ -446,9 +446,63 @@ static void listeners(void)
     close(set);
 }
 
+/* A call that succeeds leaves errno alone. Perl's IO::Socket sets it to 0, selects, and takes what it finds there then for the reason why
+ * nothing has come. */
+static void errno_is_left_alone(int fd, int at)
+{
+    char later[32], octets[64];
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(fd, &readable);
+    add(set, fd, EPOLLIN, 1);
+    errno = 0;
+    int got = select(fd + 1, &readable, NULL, NULL, &(struct timeval){0, 30000});
+    printf("select: %d, errno %d", got, errno);
+    got = poll(&(struct pollfd){fd, POLLIN, 0}, 1, 30);
+    printf("; poll: %d, errno %d", got, errno);
+    got = epoll_wait(set, &(struct epoll_event){0}, 1, 30);
+    printf("; epoll_wait: %d, errno %d", got, errno);
+    snprintf(later, sizeof later, "later 60 put %d x", at);
+    far_ok(far(later));
+    errno = 0;
+    got = (int)recv(fd, octets, sizeof octets, 0);
+    printf("; recv: %d, errno %d", got, errno);
+    got = (int)send(fd, octets, sizeof octets, 0);
+    printf("; send: %d, errno %d", got, errno);
+    got = usleep(1000);
+    printf("; usleep: %d, errno %d", got, errno);
+    close(set);
+    got = close(fd);
+    printf("; close: %d, errno %d\n", got, errno);
+}
+
+/* The same for one that waits until it is connected, by way of an address that nobody has. It is the first of this process. */
+static void errno_is_left_alone_by_a_connection_that_is_begun(void)
+{
+    struct sockaddr_storage name;
+    socklen_t length = far_beside(&name, far_address, 1);
+    int fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    fd_set writable;
+    FD_ZERO(&writable);
+    FD_SET(fd, &writable);
+    printf("connect: %s", result(connect(fd, (struct sockaddr *)&name, length)));
+    for (int round = 0; round < 3; round++) {
+        errno = 0;
+        int got = select(fd + 1, NULL, &writable, NULL, &(struct timeval){0, 30000});
+        printf("; select: %d, errno %d", got, errno);
+        FD_SET(fd, &writable);
+    }
+    close(fd);
+    printf("\n");
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
+    errno_is_left_alone_by_a_connection_that_is_begun();
+    errno_is_left_alone(near_accepted(0), 0);
+    errno_is_left_alone(near_connected(1), 1);
     timeouts();
     polls(near_accepted(0), 0);
     polls(near_connected(1), 1);

@@ -218,6 +218,25 @@ impl Inside {
     }
 }
 
+/// errno is what it was when this is dropped: what is asked of devices on the way fails as a matter of course, and a call that
+/// succeeds leaves errno alone, as the kernel's do. (Perl's IO::Socket sets it to 0, calls select(2), and takes what it has become for the
+/// reason why that has found nothing.) Whoever fails sets it behind that.
+#[derive(Debug)]
+struct KeptErrno(i32);
+
+impl KeptErrno {
+    #[inline]
+    fn now() -> Self {
+        Self(Errno::last_raw())
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        Errno::set_raw(self.0);
+    }
+}
+
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(false);
@@ -335,6 +354,7 @@ impl<O: Outside> Sockets<O> {
         }
         let _whole = Whole::keep(&self.outside);
         let inside = Inside::begin()?;
+        let _kept = KeptErrno::now();
         let done = act();
         self.flush_for_others(part);
         drop(inside);

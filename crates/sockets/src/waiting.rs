@@ -13,7 +13,7 @@ use crate::outside::{Outside, Tried};
 use crate::parts::Parts;
 use crate::sleepers::For;
 use crate::world::{Rest, Wakes, World};
-use crate::{HAS_GIVEN, Sockets, Whole};
+use crate::{HAS_GIVEN, KeptErrno, Sockets, Whole};
 
 /// How a wait is to be done.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl<O: Outside> Sockets<O> {
         mut wait: Wait<'_>,
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
+        let _kept = KeptErrno::now();
         let _whole = Whole::keep(&self.outside);
         if let Some(mask) = wait.mask.take() {
             return self.wait_masked(mask, wait, attempt);

@@ -6,7 +6,9 @@ mod common;
 
 use common::{Lab, PEER, PEER_PORT};
 use std::net::SocketAddr;
-use uncork_stack::{Config, ConnectionError, ListenerId, SocketOption, State};
+use std::ops::Range;
+use uncork_stack::{Config, ConnectionError, ListenerId, Snapshot, SocketOption, State};
+use uncork_wire::SeqNumber;
 
 const NOTHING: [&str; 0] = [];
 
@@ -290,6 +292,74 @@ fn a_full_backlog_answers_with_cookies_and_a_full_accept_queue_with_silence() {
     }
     assert_eq!(lab.stack.accept_waiting(listener), 2);
     assert_eq!(lab.stack.counters().listen_drops, 2);
+}
+
+/// Sends SYNs from these ports, and gives each with the number that its answer begins with.
+fn knock(lab: &mut Lab, ports: Range<u16>) -> Vec<(u16, Option<SeqNumber>)> {
+    let mut answered = Vec::new();
+    for port in ports {
+        lab.peer_port = port;
+        lab.send("S 0:0(0) win 5000 <mss 1460>");
+        assert_eq!(lab.take().len(), 1);
+        answered.push((port, lab.iss));
+    }
+    answered
+}
+
+/// A burst at a short backlog, as of sixty clients who come at once to a server that listens with five: the cookies come back
+/// when the handshakes before them have filled the accept queue. Were they dropped, what follows the first segment would be
+/// nobody's, and reset; and who waits for a greeting would wait for ever, as nothing sends a cookie again.
+#[test]
+fn who_brings_a_cookie_back_finds_room_though_the_accept_queue_is_full() {
+    let mut lab = Lab::new(Config::default());
+    let listener = lab.stack.listen("10.0.0.1:80".parse().unwrap(), 1).unwrap();
+    let all = knock(&mut lab, 10..22);
+    assert_eq!(lab.stack.counters().cookies_sent, 10);
+    for (port, iss) in all {
+        (lab.peer_port, lab.iss) = (port, iss);
+        lab.send(". 1:1(0) ack 1 win 5000");
+        lab.send(". 1:101(100) ack 1 win 5000");
+        lab.send("P. 101:201(100) ack 1 win 5000");
+    }
+    let counters = *lab.stack.counters();
+    assert_eq!((counters.resets_out, counters.listen_drops), (0, 0));
+    for _ in 0..12 {
+        let socket = lab.stack.accept(listener).unwrap();
+        assert_eq!(lab.read(socket), Ok(200));
+    }
+    // There is room for as many as at a long backlog, and for no more.
+    lab.take();
+    for (port, iss) in knock(&mut lab, 40..640) {
+        (lab.peer_port, lab.iss) = (port, iss);
+        lab.send(". 1:1(0) ack 1 win 5000");
+        lab.take();
+    }
+    assert_eq!(lab.stack.accept_waiting(listener), 513);
+    assert_eq!(lab.stack.counters().listen_drops, 600 - 513);
+}
+
+/// What its peer had sent already says of the cookie what the ACK has said: it is the new owner's, and nobody is accepted a
+/// second time, whose octets the first one would miss.
+#[test]
+fn what_comes_for_a_connection_that_was_given_away_is_no_cookie_come_back() {
+    let (mut lab, listener) = full_backlog();
+    let (port, iss) = knock(&mut lab, 20..21)[0];
+    lab.send(". 1:1(0) ack 1 win 5000");
+    let socket = lab.stack.accept(listener).unwrap();
+    let detached = lab.stack.detach(lab.now, socket).unwrap();
+    lab.take();
+    lab.send("P. 1:101(100) ack 1 win 5000");
+    assert_eq!(lab.take(), NOTHING);
+    assert_eq!(lab.stack.accept_waiting(listener), 0);
+    let Snapshot { local, remote, .. } = detached.snapshot;
+    assert_eq!(lab.stack.take_caught(local, remote).len(), 1);
+    // Whoever comes from there anew does bring one back.
+    lab.wait(100);
+    lab.peer_port = port;
+    lab.send("S 0:0(0) win 5000 <mss 1460>");
+    assert_eq!((lab.take().len(), lab.iss), (1, iss));
+    lab.send(". 1:1(0) ack 1 win 5000");
+    assert_eq!(lab.stack.accept_waiting(listener), 1);
 }
 
 #[test]

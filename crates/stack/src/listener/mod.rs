@@ -92,6 +92,9 @@ pub(crate) struct Listener {
     pub(crate) options: Vec<SocketOption>,
 }
 
+/// Connections that were proven by a cookie may wait to be accepted up to so many, however short the backlog is.
+const PROVEN: usize = 512;
+
 /// What can be done with a SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -118,6 +121,14 @@ impl Listener {
 
     pub(crate) fn is_full(&self) -> bool {
         self.accept.len() > self.backlog as usize
+    }
+
+    /// The same for who has brought a cookie back, and so is who he says he is. His SYN came when there was room, in the middle of a
+    /// burst: where many frames are taken in at once, as here, or round trips are long, all handshakes of a short backlog are under way
+    /// then, and have filled the queue when his ACK comes. Linux drops that; it is lost to a peer who waits to be greeted, and what follows
+    /// his first segment is reset, as it says nothing of the cookie.
+    pub(crate) fn is_full_for_proven(&self) -> bool {
+        self.accept.len() > (self.backlog as usize).max(PROVEN)
     }
 
     /// A handshake is over.

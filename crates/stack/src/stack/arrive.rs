@@ -170,8 +170,10 @@ impl Stack {
             return;
         };
         if let Some(ack) = segment.ack {
-            let full = listener.is_full();
-            if !self.accept_cookie(now, tuple, segment, (ack, full), incoming) {
+            let full = listener.is_full_for_proven();
+            // What its peer had sent already fits the cookie that the connection was made of: its new owner's, all the same.
+            let is_given = self.quiet.has_connection(tuple, now);
+            if is_given || !self.accept_cookie(now, tuple, segment, (ack, full), incoming) {
                 self.refuse_segment(now, tuple, segment, incoming);
             }
             return;
@@ -230,6 +232,7 @@ impl Stack {
             window: u16::try_from(window).unwrap_or(u16::MAX),
         };
         self.cookie_sent_at.set(now);
+        self.quiet.begins_anew(tuple);
         self.shared.counters.cookies_sent += 1;
         self.reply(fields, options, incoming);
     }

@@ -92,9 +92,19 @@ impl Quiet {
 
     /// Whether it is quiet there. What is over is forgotten.
     fn has(&mut self, tuple: &Tuple, now: Instant) -> bool {
+        self.has_connection(tuple, now)
+            || self.ports.iter().any(|&(port, _)| port == tuple.local_port)
+    }
+
+    /// Whether this connection was given away. What is over is forgotten.
+    pub(super) fn has_connection(&mut self, tuple: &Tuple, now: Instant) -> bool {
         self.forget(now);
-        self.ports.iter().any(|&(port, _)| port == tuple.local_port)
-            || self.connections.get(&tuple.words()).is_some_and(|&until| until > now)
+        self.connections.get(&tuple.words()).is_some_and(|&until| until > now)
+    }
+
+    /// A new one is opened with the ends of one that was given away, if any was.
+    pub(super) fn begins_anew(&mut self, tuple: &Tuple) {
+        self.connections.remove(&tuple.words());
     }
 
     fn forget(&mut self, now: Instant) {

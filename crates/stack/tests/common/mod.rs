@@ -32,7 +32,7 @@ pub struct Lab {
     pub now: Instant,
     device: Capabilities,
     /// Our first number, once it was seen.
-    iss: Option<SeqNumber>,
+    pub iss: Option<SeqNumber>,
     /// Our port, where it is not [`PORT`].
     pub our_port: u16,
     pub peer_port: u16,
