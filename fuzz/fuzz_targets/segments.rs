@@ -9,7 +9,8 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use uncork_packet::{Capabilities, Completion, Medium, Received, Trust};
 use uncork_stack::{
-    Algorithm, Config, Ecn, Instant, KeepAlive, ListenerId, Mac, Shutdown, SocketId, SocketOption, Stack,
+    Algorithm, Config, Ecn, Instant, KeepAlive, ListenerId, Mac, Shutdown, SocketId, SocketOption,
+    Stack,
 };
 use uncork_wire::tcp::{Fields, Flags, Header, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, ipv4};
