@@ -2,22 +2,15 @@
 //! makes it when others have that lock.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU8, AtomicUsize};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use super::slots::TransmitStatus;
-
-/// Nobody makes the call.
-const IDLE: u8 = 0;
-/// Somebody does, or keeps others from it.
-const BUSY: u8 = 1;
-/// And somebody else has filled slots since, which may have been too late for that call.
-const AGAIN: u8 = 2;
 
 /// A call takes microseconds, unless the thread that makes it does not get to run.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -27,7 +20,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Kicker {
     socket: Arc<OwnedFd>,
     slots: TransmitStatus,
-    state: AtomicU8,
+    /// Had by who makes the call, together with others; and by who keeps all of them from it.
+    calls: RwLock<()>,
     /// The last slot that somebody wanted the kernel to look at.
     last: AtomicUsize,
 }
@@ -39,18 +33,13 @@ pub struct Kick(Arc<Kicker>);
 
 /// Nobody makes the call while this lives.
 #[derive(Debug)]
-pub(super) struct Kept<'a>(&'a Kicker);
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        // Who wanted the call meanwhile has left it to who has this, and that one makes it next.
-        self.0.state.store(IDLE, SeqCst);
-    }
-}
+pub(super) struct Kept<'a>(
+    #[expect(dead_code, reason = "it is let go of at the end")] RwLockWriteGuard<'a, ()>,
+);
 
 impl Kicker {
     pub(super) fn new(socket: Arc<OwnedFd>, slots: TransmitStatus) -> Self {
-        Self { socket, slots, state: AtomicU8::new(IDLE), last: AtomicUsize::new(0) }
+        Self { socket, slots, calls: RwLock::new(()), last: AtomicUsize::new(0) }
     }
 
     /// Slots up to this one were filled.
@@ -65,9 +54,9 @@ impl Kicker {
         self.slots.is_asked_for(last).then_some(last)
     }
 
-    /// Keeps others from making the call, unless one is at it. Who has this makes the call behind it.
+    /// Keeps all others from making the call, unless one is at it.
     pub(super) fn keep(&self) -> Option<Kept<'_>> {
-        self.state.compare_exchange(IDLE, BUSY, SeqCst, SeqCst).ok().map(|_| Kept(self))
+        self.calls.try_write().ok().map(Kept)
     }
 
     /// The call. Not libc's: a thread of a program that knows nothing of it must not be cancelled in here.
@@ -86,26 +75,18 @@ pub(super) fn settle(kicker: &Arc<Kicker>) {
 }
 
 impl Kick {
-    /// Makes the call, or leaves it to a thread that is at it and makes it once more. False if the kernel has not taken
-    /// all: then it is the port's to look ([`Driver::flush`](crate::Driver::flush)).
+    /// Makes the call, unless another thread's has taken all meanwhile. False if the kernel has not taken all: then it is the
+    /// port's to look ([`Driver::flush`](crate::Driver::flush)).
+    ///
+    /// One thread's call sends what others have filled, too, but none makes it for others again and again: with enough of
+    /// them it would never come back.
     #[must_use]
     pub fn make(self) -> bool {
         let Self(kicker) = self;
-        let state = &kicker.state;
-        let others = state.fetch_update(SeqCst, SeqCst, |state| match state {
-            IDLE => Some(BUSY),
-            _ => Some(AGAIN),
-        });
-        if others != Ok(IDLE) {
+        if kicker.left().is_none() {
             return true;
         }
-        let mut all = true;
-        loop {
-            all &= kicker.call().is_ok();
-            if state.compare_exchange(BUSY, IDLE, SeqCst, SeqCst).is_ok() {
-                return all && kicker.left().is_none();
-            }
-            state.store(BUSY, SeqCst);
-        }
+        let _calls = kicker.calls.read().unwrap_or_else(PoisonError::into_inner);
+        kicker.call().is_ok() && kicker.left().is_none()
     }
 }
