@@ -33,6 +33,8 @@ fn set(state: c_int) -> c_int {
 
 /// A thread is about to be cancelled.
 pub(crate) fn before_cancel(_: [usize; 6]) {
+    // It is looked for here: who calls it may be in the middle of the allocator.
+    let _ = real::pthread_setcancelstate();
     if !CANCELS.swap(true, SeqCst) && super::is_on() {
         // Who was in there already did not know of it.
         super::SOCKETS.wait_for_others();
