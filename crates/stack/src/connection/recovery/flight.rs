@@ -7,88 +7,11 @@
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
+use super::record::{
+    AMBIGUOUS, LIMITED, LOST, Passed, RETRANSMITTED, Record, SACKED, WAITED_SHIFT,
+};
 use super::records::Records;
 use crate::memory::Pool;
-
-/// Segments that left together.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Record {
-    /// When they left last.
-    pub(crate) sent_at: Instant,
-    /// Sequence number of the first octet.
-    pub(crate) seq: SeqNumber,
-    /// The number after the last one, a FIN counted.
-    pub(crate) end: SeqNumber,
-    /// How many segments they are on the wire.
-    pub(crate) segments: u16,
-    /// How many were in flight when they left first, these included.
-    ahead: u16,
-    /// How long before that the latest ACK had come, in units of two to the [`WAITED_SHIFT`] nanoseconds.
-    waited: u16,
-    marks: u8,
-}
-
-/// So that a second fits.
-const WAITED_SHIFT: u32 = 14;
-
-/// How much has arrived, and since when: what [`Record`] knows when it has arrived itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) segments: u16,
-    /// Where the last of them ends.
-    pub(crate) end: SeqNumber,
-    /// The ACK came from which on these were under way. Not when they left: a peer that has not
-    /// acknowledged for a while then does it for all that came meanwhile.
-    pub(crate) since: Instant,
-    /// The user had no more.
-    pub(crate) limited: bool,
-}
-
-const SACKED: u8 = 1;
-const LOST: u8 = 2;
-/// It was sent again and that transmission is in flight.
-const RETRANSMITTED: u8 = 4;
-/// It was sent again at some time, so that an acknowledgment may be for either (Karn).
-const AMBIGUOUS: u8 = 8;
-/// When it left, more could have been out, but the user had no more (Linux's is_app_limited).
-const LIMITED: u8 = 16;
-
-impl Record {
-    pub(crate) fn is_sacked(&self) -> bool {
-        self.marks & SACKED != 0
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.marks & LOST != 0
-    }
-
-    /// Whether it is lost and was not sent again since.
-    pub(crate) fn wants_retransmission(&self) -> bool {
-        self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
-    }
-
-    pub(crate) fn is_ambiguous(&self) -> bool {
-        self.marks & AMBIGUOUS != 0
-    }
-
-    /// Whether it was sent once, and nothing was told of it yet.
-    fn is_untold(&self) -> bool {
-        self.marks & !LIMITED == 0
-    }
-
-    /// Octets of sequence space.
-    pub(crate) fn len(&self) -> u32 {
-        (self.end - self.seq).unsigned_abs()
-    }
-
-    /// What has passed between two ACKs, if the later one is of this.
-    pub(crate) fn passed(&self) -> Passed {
-        let waited = u64::from(self.waited) << WAITED_SHIFT;
-        let since = Instant::from_nanos(self.sent_at.as_nanos().saturating_sub(waited));
-        let limited = self.marks & LIMITED != 0;
-        Passed { segments: self.ahead, end: self.end, since, limited }
-    }
-}
 
 /// What one ACK has newly told.
 #[derive(Debug, Clone, Copy, Default)]

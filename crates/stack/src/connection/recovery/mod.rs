@@ -8,6 +8,7 @@ pub(crate) mod flight;
 pub(crate) mod frto;
 pub(crate) mod prr;
 pub(crate) mod rack;
+mod record;
 mod records;
 pub(crate) mod rtt;
 
@@ -15,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-pub(crate) use flight::{Delivered, Flight, Passed, Record};
+pub(crate) use flight::{Delivered, Flight};
 use frto::Doubt;
 pub(crate) use frto::Evidence;
 use prr::Prr;
 use rack::Rack;
+pub(crate) use record::{Passed, Record};
 pub(crate) use records::List;
 pub(crate) use rtt::{Bounds, Rtt};
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use uncork_packet::Instant;
 use uncork_wire::SeqNumber;
 
-use super::flight::{Flight, Judgement, Record};
+use super::flight::{Flight, Judgement};
+use super::record::Record;
 use super::rtt::Rtt;
 use crate::units::Micros;
 

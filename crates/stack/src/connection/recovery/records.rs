@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::flight::Record;
+use super::record::Record;
 use crate::memory::Pool;
 
 /// More than one, from the pool; boxed, as most connections have none.
