@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use common::echo::{echo, echo_at};
 use common::xdp::{ALONE, Hold, open, open_with, settings};
 use common::{
-    KERNELS, LONG, Link, OURS, OWNER, Peer, left, mac_of, numbered, pattern, receive_until, send,
-    skipped, wait_until_left, wakes_within,
+    KERNELS, LONG, Link, OURS, OWNER, Peer, far_port, left, mac_of, numbered, pattern,
+    receive_until, send, skipped, wait_until_left, wakes_within,
 };
 use uncork_bpf::owned::Ours;
 use uncork_driver::af_xdp::{BusyPoll, Copying, Handed, Nature, Port, Settings};
-use uncork_driver::{Driver as _, Offer, OpenError, af_packet};
+use uncork_driver::{Driver as _, Offer, OpenError};
 use uncork_packet::{Received, Trust};
 use uncork_wire::ethernet::Mac;
 
@@ -33,11 +33,6 @@ fn with_mtu(label: &str, mtu: u16) -> Link {
         namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
     }
     link
-}
-
-fn far_port(link: &Link) -> af_packet::Port {
-    let open = || Ok(af_packet::Port::open(&af_packet::Settings::new("eth0"), None)?);
-    link.kernels.within(open).unwrap()
 }
 
 #[test]

@@ -9,17 +9,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{
-    KERNELS, LONG, Link, OURS, OWNER, left, mac_of, numbered, receive_until, send, skipped,
-    wait_until_left, wakes_within,
+    KERNELS, LONG, Link, OURS, OWNER, far_port, left, mac_of, numbered, receive_until, send,
+    skipped, tc, wait_until_left, wakes_within,
 };
 use uncork_driver::af_packet::{Fanout, Port, Settings, Share};
 use uncork_driver::{Driver, Offer, OpenError};
 use uncork_wire::ethernet::Mac;
-
-fn far_port(link: &Link) -> Port {
-    let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
-    link.kernels.within(open).unwrap()
-}
 
 /// A port at either end, to the first of which come frames that are longer than its slots.
 fn with_long_frames(label: &str) -> (Link, Port, Port) {
@@ -68,9 +63,7 @@ fn a_frame_has_left_only_when_the_queue_below_has_let_it_go() {
         return;
     }
     let link = Link::new("tbf");
-    let tc = "qdisc add dev eth0 root tbf rate 1mbit burst 4k limit 1m";
-    let mut command = link.ours.command("tc");
-    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 1mbit burst 4k limit 1m");
     let mut here = link.port(Settings::new("eth0"));
     let to = mac_of(&link.kernels);
     // 100 frames of 1000 octets take about 800 ms.
@@ -106,9 +99,7 @@ fn what_a_full_queue_below_refuses_is_sent_later_and_not_lost() {
         return;
     }
     let link = Link::new("full");
-    let tc = "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 10k";
-    let mut command = link.ours.command("tc");
-    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 10k");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
     let to = mac_of(&link.kernels);
     for number in 0..100 {
@@ -132,12 +123,8 @@ fn what_a_queue_refuses_with_nothing_under_way_wakes_to_be_sent_again() {
         return;
     }
     let link = Link::new("refused");
-    let tc = |arguments: &str| {
-        let mut command = link.ours.command("tc");
-        uncork_netns::run(command.args(arguments.split_whitespace())).unwrap();
-    };
     // Shorter than the frame.
-    tc("qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 500");
+    tc(&link, "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 500");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
     send(&mut here, &numbered(1, 1000, Mac::BROADCAST), OWNER);
     for turn in 0..5 {
@@ -147,7 +134,7 @@ fn what_a_queue_refuses_with_nothing_under_way_wakes_to_be_sent_again() {
         left(&mut here);
     }
     assert_eq!(there.receive(9, &mut |_| ()).unwrap(), 0);
-    tc("qdisc del dev eth0 root");
+    tc(&link, "qdisc del dev eth0 root");
     here.flush().unwrap();
     receive_until(&mut there, |came| came.len() == 1);
     wait_until_left(&mut here, 1000);
@@ -240,9 +227,7 @@ fn who_has_slept_for_long_without_completions_is_still_woken_by_them_and_by_a_de
     }
     let link = Link::new("rest");
     let mut here = link.port(Settings::new("eth0"));
-    let mut tbf = link.ours.command("tc");
-    let slow = "qdisc add dev eth0 root tbf rate 100kbit burst 1600 limit 100000";
-    uncork_netns::run(tbf.args(slow.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 100kbit burst 1600 limit 100000");
     let rest = |port: &Port| (0..100).for_each(|_| assert!(port.wakes_for_frames().is_some()));
     rest(&here);
     for number in 0..4 {
@@ -494,9 +479,7 @@ fn past_the_queues_nothing_waits_and_there_are_no_trains() {
         return;
     }
     let link = Link::new("bypass");
-    let tc = "qdisc add dev eth0 root tbf rate 8kbit burst 2k limit 1m";
-    let mut command = link.ours.command("tc");
-    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 8kbit burst 2k limit 1m");
     let settings = Settings { bypass_queues: true, ..Settings::new("eth0") };
     let (mut here, mut there) = (link.port(settings), far_port(&link));
     assert_eq!(here.capabilities().max_train_bytes, 1500);

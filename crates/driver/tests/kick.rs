@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{
-    Came, LONG, Link, OWNER, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
+    Came, LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, tc,
+    wakes_within,
 };
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver, Offer};
@@ -16,11 +17,6 @@ use uncork_wire::ethernet::Mac;
 
 /// Octets of a frame.
 const BYTES: usize = 200;
-
-fn far_port(link: &Link) -> Port {
-    let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
-    link.kernels.within(open).unwrap()
-}
 
 fn numbers(came: &[Came]) -> Vec<u32> {
     came.iter().map(|came| u32::from_be_bytes(came.bytes[14..18].try_into().unwrap())).collect()
@@ -131,9 +127,7 @@ fn what_a_full_queue_refuses_then_is_told_and_sent_later() {
         return;
     }
     let link = Link::new("kickfull");
-    let tc = "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 5k";
-    let mut command = link.ours.command("tc");
-    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 20mbit burst 2k limit 5k");
     let (mut here, mut there) = (link.port(Settings::new("eth0")), far_port(&link));
     fill(&mut here, 0..100, mac_of(&link.kernels));
     let kick = here.flush_later().unwrap().unwrap();

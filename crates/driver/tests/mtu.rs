@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{
-    LONG, Link, OWNER, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
+    LONG, Link, OWNER, far_port, left, mac_of, numbered, receive_until, send, skipped, wakes_within,
 };
 use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver as _, Offer};
@@ -18,11 +18,6 @@ const SHORT_BYTES: usize = 300;
 
 fn set_mtu(namespace: &Namespace, mtu: u16) {
     namespace.ip(&format!("link set eth0 mtu {mtu}")).unwrap();
-}
-
-fn far_port(link: &Link) -> Port {
-    let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
-    link.kernels.within(open).unwrap()
 }
 
 /// Two frames of the old length, and a short one behind them.

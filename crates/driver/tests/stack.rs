@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::echo::{PORT, echo};
-use common::{KERNELS, Link, OURS, skipped};
+use common::{KERNELS, Link, OURS, skipped, tc};
 use uncork_bpf::owned::{Ours, Owned, Protocol, Settings};
 use uncork_driver::{Disturb, af_packet, clock, tap};
 use uncork_netns::Namespace;
@@ -49,9 +49,7 @@ fn over_a_packet_socket_above_a_bottleneck() {
         return;
     }
     let link = link("stktbf");
-    let tc = "qdisc add dev eth0 root tbf rate 50mbit burst 16k limit 200k";
-    let mut command = link.ours.command("tc");
-    uncork_netns::run(command.args(tc.split_whitespace())).unwrap();
+    tc(&link, "qdisc add dev eth0 root tbf rate 50mbit burst 16k limit 200k");
     let mut port = link.port(af_packet::Settings::new("eth0"));
     echo(&mut port, &link.kernels, 3_000_000);
 }

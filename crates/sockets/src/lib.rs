@@ -150,8 +150,11 @@ impl Share {
         };
         drop(world);
         woken.iter().for_each(bell::ring);
-        let left = kicks.into_iter().flatten().filter_map(|kick| (!kick.make()).then_some(()));
-        if left.count() > 0 {
+        let mut all_taken = true;
+        for kick in kicks.into_iter().flatten() {
+            all_taken &= kick.make();
+        }
+        if !all_taken {
             self.flush();
         }
         Some(done)

@@ -259,6 +259,23 @@ mod tests {
     }
 
     #[test]
+    fn who_leaves_asleep_what_has_woken_him_wakes_another_who_watches() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 4].map(|()| bell::make().unwrap()));
+        let [first, second, third, fourth] = &bells;
+        for bell in &bells {
+            sleeps(&mut sleepers, bell, false, None);
+        }
+        assert!(goes_on(&mut sleepers, first).is_empty(), "the second watches, and was not woken");
+        sleepers.wake_watcher(HERE);
+        assert!(is(&sleepers.take_rung(), second), "not {third:?}, who does not watch");
+        // A handler runs on top of the sleep of the only one.
+        second.wakes(HERE);
+        sleepers.wake_watcher(HERE);
+        assert!(sleepers.take_rung().is_empty());
+        assert!(is(&goes_on(&mut sleepers, fourth), third), "nobody watches any more");
+    }
+
+    #[test]
     fn a_bell_is_rung_once_and_only_for_who_sleeps() {
         let (mut sleepers, bells) = (Sleepers::default(), [(); 2].map(|()| bell::make().unwrap()));
         let [first, second] = &bells;

@@ -83,9 +83,7 @@ impl<O: Outside> Drop for Asleep<'_, O> {
             // It is taken from among the sleepers when it looks.
             self.parts.iter().for_each(|part| self.bell.wakes(part));
         } else {
-            self.sockets.leave(self.parts, self.bell);
-            // What has woken it may be left, and has woken nobody else.
-            self.sockets.in_each(self.parts, World::wake_watcher);
+            self.sockets.leave_asleep(self.parts, self.bell);
         }
         for part in self.parts.iter() {
             // It was perhaps the last that made turns.
@@ -246,6 +244,16 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// The same, and it does not look at what has woken it, which has woken nobody else: another one does.
+    fn leave_asleep(&self, parts: Parts, bell: &Bell) {
+        for part in parts.iter() {
+            self.with(part, |world| {
+                world.goes_on(bell);
+                world.wake_watcher();
+            });
+        }
+    }
+
     /// Whether a signal ends it.
     fn is_ended(&self, wait: &Wait<'_>) -> bool {
         !wait.restarts.get() || self.outside.ends_calls(wait.limit.is_some())
@@ -333,18 +341,16 @@ impl<O: Outside> Sockets<O> {
             drop(asleep);
             once_more = true;
             self.deal_with(parts, &rest, &fds[kernel + 1..]);
+            let interrupted = self.outside.was_interrupted();
+            // Or by a signal whose handler is none of ours.
+            let ends = (interrupted || woken == Err(Errno::EINTR)) && self.is_ended(&wait);
             match woken {
-                Ok(_) | Err(Errno::EINTR) if self.outside.was_interrupted() => {
-                    if self.is_ended(&wait) {
-                        self.leave(parts, bell);
-                        // What has woken it may be left, and has woken nobody else.
-                        self.in_each(parts, World::wake_watcher);
-                        return Err(Errno::EINTR);
-                    }
-                    self.outside.goes_on_waiting();
+                Ok(_) if ends => {
+                    self.leave_asleep(parts, bell);
+                    return Err(Errno::EINTR);
                 }
-                // By a signal whose handler is none of ours.
-                Err(Errno::EINTR) if self.is_ended(&wait) => return Err(Errno::EINTR),
+                Err(Errno::EINTR) if ends => return Err(Errno::EINTR),
+                Ok(_) | Err(Errno::EINTR) if interrupted => self.outside.goes_on_waiting(),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }

@@ -13,6 +13,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uncork_driver::af_packet::{Port, Settings};
 use uncork_driver::{Driver, Offer};
 use uncork_netns::Namespace;
 use uncork_packet::{Checksum, Completion, Owner, Segmentation, Transmit, Trust};
@@ -84,13 +85,22 @@ impl Link {
     }
 
     /// Opens a packet socket on our end.
-    pub(crate) fn port(
-        &self,
-        settings: uncork_driver::af_packet::Settings,
-    ) -> uncork_driver::af_packet::Port {
-        let open = move || Ok(uncork_driver::af_packet::Port::open(&settings, None)?);
+    pub(crate) fn port(&self, settings: Settings) -> Port {
+        let open = move || Ok(Port::open(&settings, None)?);
         self.ours.within(open).unwrap()
     }
+}
+
+/// The same at the kernel's end.
+pub(crate) fn far_port(link: &Link) -> Port {
+    let open = || Ok(Port::open(&Settings::new("eth0"), None)?);
+    link.kernels.within(open).unwrap()
+}
+
+/// Has something done with the queue of our end, by tc(8).
+pub(crate) fn tc(link: &Link, arguments: &str) {
+    let mut command = link.ours.command("tc");
+    uncork_netns::run(command.args(arguments.split_whitespace())).unwrap();
 }
 
 pub(crate) fn text(mac: Mac) -> String {

@@ -21,8 +21,8 @@ const GLANCES_A_TURN: u32 = 64;
 /// Looks at what has come in a glance: most of what is waited for comes between two glances, whose own way takes longer
 /// than all of these.
 const LOOKS_A_GLANCE: u32 = 16;
-/// Devices for which a call is put off; of the others it is made at once.
-pub(crate) const LINKS_AT_ONCE: usize = 2;
+/// So many devices' calls are put off; the others' are made at once.
+pub(crate) const PUT_OFF: usize = 2;
 
 impl World {
     /// One turn of every engine; whether anything has happened.
@@ -65,23 +65,17 @@ impl World {
     /// A turn for who lets go of the lock behind it and has told nobody of what leaves: the system call that it ends with is
     /// made when others may have the lock, or they would wait for it as long as for all the rest.
     fn turn_and_let_go(&mut self, pace: Pace) -> bool {
-        self.links().iter_mut().for_each(|link| link.put_off(true));
+        // What the kernel does not take at once is known before the thread falls asleep where a call is not put off.
+        self.links().iter_mut().take(PUT_OFF).for_each(|link| link.put_off(true));
         let happened = self.turn_at(pace);
-        self.links().iter_mut().for_each(|link| link.put_off(false));
+        self.links().iter_mut().take(PUT_OFF).for_each(|link| link.put_off(false));
         happened
     }
 
     /// Calls that were put off.
-    pub(crate) fn take_kicks(&mut self) -> [Option<Kick>; LINKS_AT_ONCE] {
-        let mut kicks = [const { None }; LINKS_AT_ONCE];
-        for (at, link) in self.links().iter_mut().enumerate() {
-            let Some(kick) = link.take_kick() else { continue };
-            match kicks.get_mut(at) {
-                Some(room) => *room = Some(kick),
-                None => link.flush(),
-            }
-        }
-        kicks
+    pub(crate) fn take_kicks(&mut self) -> [Option<Kick>; PUT_OFF] {
+        let mut links = self.links().iter_mut();
+        std::array::from_fn(|_| links.next()?.take_kick())
     }
 
     /// The kernel has not taken all when such a call was made: who sleeps is to be woken by what is waited for now.
