@@ -5,6 +5,7 @@ mod address;
 mod clients;
 mod cpython;
 mod examples;
+mod full_queue;
 mod handshakes;
 mod haproxy;
 mod instances;
