@@ -52,7 +52,7 @@ pub trait Outside: Sync {
     fn look_into_set(&self, set: RawFd, into: &mut [libc::epoll_event]) -> Result<usize, Errno>;
 
     /// Enters a descriptor of our own into an epoll set of the kernel's, to be told with `data` when it can
-    /// be read.
+    /// be read. Of the sets in which it is `one_of_many` one wakes who sleeps there (EPOLLEXCLUSIVE), where the kernel can do that.
     ///
     /// # Errors
     ///
