@@ -240,8 +240,15 @@ static void memory(int fd, int at)
     size_t sent = 0;
     ssize_t taken;
     set_nonblocking(fd, true);
-    while (far_pattern(bytes, sent, sizeof bytes), (taken = write(fd, bytes, sizeof bytes)) > 0)
-        sent += (size_t)taken;
+    /* Until the other end takes no more either: a buffer that is full for the first time has room again when that has. */
+    for (int full = 0; full < 3;) {
+        far_pattern(bytes, sent, sizeof bytes);
+        taken = write(fd, bytes, sizeof bytes);
+        sent += taken > 0 ? (size_t)taken : 0;
+        full = taken > 0 ? 0 : full + 1;
+        if (taken <= 0)
+            sleep_ms(10);
+    }
     printf(", something is queued %s", yes(memory_of(fd, QUEUED) > 10000));
     far_ok(far("take %d %zu", at, sent));
     for (int tries = 0; memory_of(fd, QUEUED) && tries < 200; tries++)
