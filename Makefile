@@ -25,6 +25,9 @@ FUZZ := $(TARGET)/fuzz
 export CARGO_TARGET_DIR := $(TARGET)
 # A build for another machine would not leave its files where the tests look.
 unexport CARGO_BUILD_TARGET
+# Most tests wait most of the time. Those that measure time have the machine for themselves.
+RUST_TEST_THREADS ?= $(shell expr $$(nproc) + 1)
+export RUST_TEST_THREADS
 # A failed test tells its story in its message.
 export RUST_LIB_BACKTRACE := 0
 

@@ -103,7 +103,7 @@ kinds! {
 kinds! {
     /// From the instance.
     News {
-        /// A connection has come to a listener (`extra`), with its [`Ends`].
+        /// A connection has come to a listener (`extra`): what has [`Arrived`].
         Incoming = 1,
         /// It cannot listen there, and why, as text.
         Refused = 2,
@@ -214,6 +214,17 @@ pub struct Ends {
     pub local: SocketAddr,
     /// The other one.
     pub remote: SocketAddr,
+}
+
+/// A connection that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrived {
+    /// Between which it is.
+    #[serde(flatten)]
+    pub ends: Ends,
+    /// Octets that may be sent on it before [`News::Room`] says more: who writes as soon as he has accepted it is not
+    /// told to wait.
+    pub allowed: u64,
 }
 
 /// Adds a segment to what [`News::Caught`] says.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use uncork_guardian::channel;
 use uncork_high::high;
 
+use crate::Damaged;
 use crate::bell::{self, Sleeper, Waker};
 use crate::memory::Memory;
 use crate::record::Header;
@@ -21,7 +22,7 @@ use crate::ring::{RING_BYTES, Reader, Way, Writer};
 /// How long the other side is waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Changes with the meaning of what is shared.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const MEMORY_BYTES: usize = 2 * RING_BYTES;
 
 /// Why there is no attachment.
@@ -166,6 +167,15 @@ pub(crate) fn is_gone(control: BorrowedFd<'_>) -> bool {
 }
 
 impl ProgramEnd {
+    /// Takes a record of the instance's: for who plays a program that has heard no more than that.
+    ///
+    /// # Errors
+    ///
+    /// The instance is not to be believed.
+    pub fn read_one(&mut self, into: &mut Vec<u8>) -> Result<Option<Header>, Damaged> {
+        self.news.next(into)
+    }
+
     /// Writes a record, whatever it says, and shows it: for who plays a program that means harm.
     pub fn write_anything(&mut self, header: Header, bytes: &[u8]) {
         // In a ring that is full it is lost, like much of what is written here.

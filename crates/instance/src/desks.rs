@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use uncork_attach::record::{Ends, FastOpen, Place};
+use uncork_attach::record::{Arrived, Ends, FastOpen, Place};
 use uncork_attach::{Damaged, News};
 use uncork_stack::{ListenError, ListenerId, Listening, SocketId, SocketOption, State};
 
@@ -360,12 +360,16 @@ impl Floor {
         seat.told_state = State::Established;
         let ends = seat.ends;
         guest.put(number, seat);
-        guest.tell_of(News::Incoming.of_number(number).and(listener), &ends);
-        guest.note(number);
-        let (link, now) = self.link(link);
-        link.bind(id, Owner { guest: at, number });
+        let (place, now) = self.link(link);
+        place.bind(id, Owner { guest: at, number });
         for option in options {
-            link.stack().set_option(now, id, option);
+            place.stack().set_option(now, id, option);
+        }
+        let allowed = self.allow_more(at, number, (link, id)).unwrap_or(0);
+        if let Some(guest) = self.guest(at) {
+            let arrived = Arrived { ends, allowed };
+            guest.tell_of(News::Incoming.of_number(number).and(listener), &arrived);
+            guest.note(number);
         }
     }
 

@@ -83,8 +83,13 @@ impl Floor {
         let Some((link, id)) = seat.at.filter(|_| !seat.closed) else { return Told::All };
         let told = self.tell_octets(at, number, (link, id));
         if told == Told::All {
+            // Who hears that his connection is open writes at once.
+            if let Some(allowed) = self.allow_more(at, number, (link, id))
+                && let Some(guest) = self.guest(at)
+            {
+                guest.tell(News::Room.of_number(number), &allowed.to_ne_bytes());
+            }
             self.tell_state(at, number, (link, id));
-            self.tell_room(at, number, (link, id));
         }
         told
     }
@@ -174,25 +179,30 @@ impl Floor {
         }
     }
 
-    /// More room, if the guest has little and can be given much.
-    fn tell_room(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
+    /// How many octets the guest may ever send, if it has little room and can be given much: it is to be told.
+    pub(crate) fn allow_more(
+        &mut self,
+        at: usize,
+        number: u32,
+        (link, id): (usize, SocketId),
+    ) -> Option<u64> {
         let (link, now) = self.link(link);
         let is_open =
             link.stack().state(id).is_some_and(|state| state.may_send() && state.is_synchronised());
         // Who is told that there is none is told later when there is.
         let has_room = link.stack().readiness(now, id).has(Ready::WRITABLE);
         if !is_open || !has_room {
-            return;
+            return None;
         }
         let free = u64::from(link.stack().sendable_bytes(now, id));
-        let Some(guest) = self.guest(at) else { return };
-        let Some(seat) = guest.seat(number) else { return };
+        let seat = self.guest(at)?.seat(number)?;
         let allowed = seat.given + free;
         let left = seat.allowed - seat.given;
         let worth = allowed.saturating_sub(seat.allowed) >= WORTH_BYTES.max(free / 4);
-        if allowed > seat.allowed && (worth || left == 0) {
-            seat.allowed = allowed;
-            guest.tell(News::Room.of_number(number), &allowed.to_ne_bytes());
+        if allowed <= seat.allowed || !(worth || left == 0) {
+            return None;
         }
+        seat.allowed = allowed;
+        Some(allowed)
     }
 }

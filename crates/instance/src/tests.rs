@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uncork_attach::record::{Ends, Place};
-use uncork_attach::{Command, Header, MOST_BYTES, ProgramEnd};
+use uncork_attach::record::{Arrived, Ends, Place};
+use uncork_attach::{Command, Header, MOST_BYTES, News, ProgramEnd};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
@@ -372,6 +372,20 @@ fn rude(rig: &mut Rig) -> (ProgramEnd, SocketId) {
     rig.go(&mut []);
     assert_eq!(rig.peer_state(theirs), Some(State::Established));
     (bad, theirs)
+}
+
+#[test]
+fn who_accepts_a_connection_may_write_whatever_he_has_not_heard_yet() {
+    let mut rig = Rig::new();
+    let (mut program, _) = rude(&mut rig);
+    let mut record = Vec::new();
+    let header = program.read_one(&mut record).unwrap().unwrap();
+    assert_eq!(News::of(header), Some(News::Incoming));
+    let arrived: Arrived = serde_json::from_slice(&record).unwrap();
+    assert_eq!(arrived.ends.local, address(OURS));
+    assert!(arrived.allowed >= 16 << 10, "{arrived:?}");
+    // And is told of it once.
+    assert_eq!(program.read_one(&mut record).unwrap(), None);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant as Clock};
 use serde::Serialize;
 use uncork_stack::{Change, Config, Counters, Event, Instant, Ready, SocketId, State};
 
-use crate::record::{Ends, MORE, state_of};
+use crate::record::{Arrived, Ends, MORE, state_of};
 use crate::ring::MOST_BYTES;
 use crate::terms::{ProgramEnd, is_gone};
 use crate::{Command, Damaged, Header, News};
@@ -301,7 +301,7 @@ impl Attached {
 
     /// A connection has come to a listener.
     fn come(&mut self, number: u32, listener: u32, bytes: &[u8]) -> Result<(), Damaged> {
-        let Ends { local, remote } =
+        let Arrived { ends: Ends { local, remote }, allowed } =
             serde_json::from_slice(bytes).map_err(|_| Damaged("no ends"))?;
         // Even ones are the instance's to give, one behind the other.
         if number % 2 == 1 || number as usize > self.seats.len() + 2 {
@@ -311,7 +311,7 @@ impl Attached {
         if seat.mirror.is_some() {
             return Err(Damaged("a number that was given already"));
         }
-        seat.take(Mirror::new(local, remote, false));
+        seat.take(Mirror { allowed, ..Mirror::new(local, remote, false) });
         let is_it = |one: &&mut Listener| one.number == listener;
         if let Some(listener) = self.listeners.iter_mut().find(is_it) {
             self.counters.passive_opens += 1;
