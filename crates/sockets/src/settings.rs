@@ -74,6 +74,7 @@ impl<O: Outside> Sockets<O> {
                 Meaning::Kept => {
                     if is_of_handshakes(level, name) {
                         world.tell_fast_open(slot);
+                        world.tell_instances();
                     }
                     return Ok(true);
                 }
@@ -91,6 +92,7 @@ impl<O: Outside> Sockets<O> {
                             link.stack().set_listener_option(id, option);
                         }
                     }
+                    world.tell_instances();
                 }
                 Kind::Elsewhere { .. } => return Err(Errno::ECONNABORTED),
             }

@@ -84,6 +84,13 @@ impl World {
         self.watch_on();
     }
 
+    /// What was said of a listener is for who comes from now on, and no call may follow for a while.
+    pub(crate) fn tell_instances(&mut self) {
+        if self.links().iter().any(Link::is_attached) {
+            self.turn_between();
+        }
+    }
+
     /// For who has much to do before he waits, call by call: what comes meanwhile must find room. A thousand connections that
     /// are accepted one after the other take as long as their requests need to fill any ring.
     #[inline]
