@@ -133,6 +133,8 @@ soak: setup-test ## the tests of real programs at length: about an hour
 	UNCORK_SIM_CASES=20000 $(CARGO) test --profile ci --locked --package uncork-sim --test chaos
 
 # What `make test` tests of programs with stacks of their own, over packet sockets, once more otherwise.
+# What an instance tells a program comes some milliseconds late where others have the processors.
+soak-instances: RUST_TEST_THREADS = $(shell nproc)
 soak-instances: setup-test ## real programs on the stack once more, on instances (as root; ten minutes)
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
