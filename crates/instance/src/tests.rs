@@ -389,6 +389,21 @@ fn who_accepts_a_connection_may_write_whatever_he_has_not_heard_yet() {
 }
 
 #[test]
+fn who_opens_a_connection_hears_that_he_may_write_before_that_it_is_open() {
+    let mut rig = Rig::new();
+    let mut program = rig.end(1);
+    rig.peer.stack().listen(address("10.0.0.2:7"), 8).unwrap();
+    let ends = Ends { local: address("10.0.0.1:40000"), remote: address("10.0.0.2:7") };
+    let word = Word::GrantedConnection { program: 1, local: ends.local, remote: ends.remote };
+    rig.guardian.0.borrow_mut().words.push_back(word);
+    program.write_anything(Command::Connect.of_number(1), &serde_json::to_vec(&ends).unwrap());
+    rig.go(&mut []);
+    let mut record = Vec::new();
+    let news = std::iter::from_fn(|| News::of(program.read_one(&mut record).unwrap()?));
+    assert_eq!(news.collect::<Vec<_>>(), [News::Room, News::State]);
+}
+
+#[test]
 fn who_sends_more_than_there_is_room_for_is_served_no_longer() {
     let mut rig = Rig::new();
     let (mut bad, theirs) = rude(&mut rig);
