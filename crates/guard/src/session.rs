@@ -167,6 +167,12 @@ impl Session {
         self.ports.iter().map(|claim| claim.asked)
     }
 
+    /// Those all of whose places are so.
+    pub(crate) fn asked_where(&self, is: impl Fn(&SocketAddr) -> bool) -> Vec<SocketAddr> {
+        let are = |claim: &&Claim| !claim.places.is_empty() && claim.places.iter().all(&is);
+        self.ports.iter().filter(are).map(|claim| claim.asked).collect()
+    }
+
     /// Whether it has opened this one.
     pub(crate) fn has_opened(&self, ends: &Ends) -> bool {
         self.connections.contains(ends)

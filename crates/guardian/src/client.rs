@@ -130,6 +130,7 @@ impl Client {
             askers,
             words,
             queues,
+            kernels,
             queue: _,
             leave: _,
             reserving: _,
@@ -138,7 +139,8 @@ impl Client {
             late: _,
             disowned: _,
         } = &self.unasked;
-        !(passed.is_empty() && askers.is_empty() && words.is_empty() && queues.is_empty())
+        let has_come = !(passed.is_empty() && askers.is_empty() && words.is_empty());
+        has_come || !(queues.is_empty() && kernels.is_empty())
     }
 
     /// Whether the guardian is about to end, and waits for this program to leave it: by dropping this, when nothing of its own
@@ -228,6 +230,12 @@ impl Client {
     /// The end of a stream where somebody wants to be told what the stack does. They come as those do.
     pub fn next_asker(&mut self) -> Option<OwnedFd> {
         self.unasked.askers.pop_front().map(high)
+    }
+
+    /// A port that this program owns and at which who comes is the kernel's from now on, as the processes that own it leave it
+    /// to one another again and again. They come as those do.
+    pub fn next_kernels(&mut self) -> Option<SocketAddr> {
+        self.unasked.kernels.pop_front()
     }
 
     /// From now on this connection is the stack's, which is about to open it: ask before the SYN leaves.
@@ -529,6 +537,8 @@ struct Unasked {
     queues: VecDeque<(i32, af_xdp::Handed)>,
     /// One whose frames have not come.
     queue: Option<(i32, af_xdp::Description, OwnedFd)>,
+    /// Ports that are the kernel's though they are owned.
+    kernels: VecDeque<SocketAddr>,
     leave: bool,
     /// Questions for ports that nobody waits for.
     reserving: Vec<Asked>,
@@ -577,6 +587,7 @@ impl Unasked {
                     self.queues.push_back((device, handed));
                 }
             }
+            (Reply::Kernels { local }, _) => self.kernels.push_back(local),
             (Reply::Leave, _) => self.leave = true,
             (Reply::GrantedPorts { program, from, remote, ports }, _) => {
                 self.words.extend(ports.into_iter().map(|port| {

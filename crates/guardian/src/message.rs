@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -277,6 +277,12 @@ pub enum Reply {
         /// The other.
         remote: SocketAddr,
     },
+    /// Unasked: who comes to this port is the kernel's from now on, as the processes that have it leave it to one another
+    /// again and again. They have it as before.
+    Kernels {
+        /// The port, as it was asked for.
+        local: SocketAddr,
+    },
     /// Unasked, and said again until it is done: the guardian is about to end. What is on the stack of this program is to become
     /// the kernel's, and then the connection to the guardian to be closed.
     Leave,
@@ -302,6 +308,7 @@ impl Reply {
                 | Self::GrantedConnection { .. }
                 | Self::GrantedPorts { .. }
                 | Self::RevokedConnection { .. }
+                | Self::Kernels { .. }
                 | Self::Leave
         )
     }

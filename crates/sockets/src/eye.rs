@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use uncork_high::high;
 
+use crate::table::Slot;
 use crate::world::Wakes;
 
 /// How often the same must have been wanted in a row.
@@ -37,6 +38,8 @@ pub(crate) type Wanted = (RawFd, What);
 pub(crate) enum What {
     /// A set of the program's, by the number that it has for as long as it is open.
     Set(u64),
+    /// A listener of the program's: behind it is the kernel's.
+    Listener(Slot),
     /// The thread's own, which is there for as long as this.
     Bell,
     /// The stack's own.

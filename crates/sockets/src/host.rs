@@ -127,6 +127,11 @@ pub trait Host: Send {
     /// of it.
     fn next_passed(&mut self) -> Option<(SocketAddr, OwnedFd)>;
 
+    /// The next end that this process owns and at which who comes is the kernel's from now on ([`Host::disown`] as ever).
+    fn next_kernels(&mut self) -> Option<SocketAddr> {
+        None
+    }
+
     /// The end of a stream where somebody wants to be told what the stack does.
     fn next_asker(&mut self) -> Option<OwnedFd>;
 

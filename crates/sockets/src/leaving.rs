@@ -17,7 +17,7 @@ use crate::world::World;
 
 /// How long handshakes may still be under way, and data be waited for (TCP_DEFER_ACCEPT): a SYN-ACK is sent again after
 /// a second.
-const HANDSHAKES: Duration = Duration::from_millis(1500);
+pub(crate) const HANDSHAKES: Duration = Duration::from_millis(1500);
 
 /// A listener of the stack's that its program has closed, or left to others.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(crate) struct Leaving {
 impl World {
     /// The program has closed a listener. If nobody else listens there, what waits is reset in the end.
     pub(crate) fn leave(&mut self, listener: Listener, ipv6: bool, asked: Arc<Asked>) {
-        let Listener { local, on, passed, .. } = listener;
-        if on.is_empty() {
+        let Listener { local, on, passed, kernels_since, .. } = listener;
+        if on.is_empty() && kernels_since.is_none() {
             return;
         }
         // First of all nothing new may come.
@@ -43,6 +43,9 @@ impl World {
         for (local, connection) in passed {
             // It is closed if nobody takes it.
             let _ = self.host.pass_on(local, connection);
+        }
+        if on.is_empty() {
+            return;
         }
         for &(link, id) in &on {
             if let Some(link) = self.links().get_mut(link) {
@@ -57,16 +60,29 @@ impl World {
 
     /// A listener becomes the kernel's alone, which gets what has come to it, and what is under way.
     pub(crate) fn bequeath(&mut self, heir: Slot) {
+        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(heir)
+            && !listener.on.is_empty()
+        {
+            let local = listener.local;
+            self.host.disown(local);
+        }
+        self.keep_what_comes(heir);
+    }
+
+    /// The same of one that nobody comes to on the stack any more, nor to what this process has left of it for a while.
+    pub(crate) fn keep_what_comes(&mut self, heir: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), ipv6, asked, .. }) = self.table.get(heir)
         else {
             return;
         };
         let (on, local) = (std::mem::take(&mut listener.on), listener.local);
         let (ipv6, asked) = (*ipv6, Arc::clone(asked));
+        for one in self.leaving.iter_mut().filter(|one| one.local == local) {
+            one.heir.get_or_insert(heir);
+        }
         if on.is_empty() {
             return;
         }
-        self.host.disown(local);
         self.turn();
         for &(link, id) in &on {
             let Some(link) = self.links().get_mut(link) else { continue };
@@ -130,21 +146,23 @@ impl World {
             return;
         }
         let now = Instant::now();
-        for one in std::mem::take(&mut self.leaving) {
+        let mut all = std::mem::take(&mut self.leaving);
+        all.retain_mut(|one| {
             let is_over = one.until <= now;
             if is_over {
                 // Others may take them. Until then they wait for data: who is silent is not told of a listener that is closed.
                 self.open_deferred(&one.on);
             }
             for &(link, id) in &one.on {
-                self.pass_all(link, id, &one);
+                self.pass_all(link, id, one);
             }
-            if !is_over {
-                self.leaving.push(one);
-            } else {
-                self.close_listeners(one.on);
+            if is_over {
+                self.close_listeners(std::mem::take(&mut one.on));
             }
-        }
+            !is_over
+        });
+        all.append(&mut self.leaving);
+        self.leaving = all;
     }
 
     fn pass_all(&mut self, link: usize, listener: ListenerId, one: &Leaving) {
@@ -156,6 +174,11 @@ impl World {
                 self.pass_to(one.heir, local, waiting);
             }
         }
+    }
+
+    /// Whether something may be under way for a listener that is the kernel's.
+    pub(crate) fn is_to_inherit(&self, slot: Slot) -> bool {
+        self.leaving.iter().any(|one| one.heir == Some(slot))
     }
 
     fn pass_to(&mut self, heir: Option<Slot>, local: SocketAddr, waiting: OwnedFd) {
@@ -186,9 +209,10 @@ impl World {
 
     /// Takes in what other processes have left.
     pub(crate) fn take_passed(&mut self) {
+        self.hear_of_kernels();
         while let Some((local, connection)) = self.host.next_passed() {
             let found = self.table.iter().find_map(|(slot, socket)| match &mut socket.kind {
-                Kind::Listener(listener) if !listener.on.is_empty() && listener.takes(local) => {
+                Kind::Listener(listener) if listener.is_claimed() && listener.takes(local) => {
                     Some((slot, listener))
                 }
                 _ => None,

@@ -17,7 +17,7 @@ use crate::sleepers::For;
 use crate::table::{Kind, Listener, Place, Slot, Socket};
 use crate::waiting::{Kernel, Wait};
 use crate::world::World;
-use crate::{Sockets, name};
+use crate::{HANDED_OVER, Sockets, name};
 
 /// How long unknown segments of a port that was taken over are not reset: they may be the kernel's.
 const QUIET: Duration = Duration::from_millis(500);
@@ -84,16 +84,19 @@ impl<O: Outside> Sockets<O> {
     ///
     /// # Errors
     ///
-    /// As the call has them.
+    /// As the call has them; [`HANDED_OVER`](crate::HANDED_OVER) where all who come are the kernel's: the call is, too.
     pub fn accept(&self, fd: RawFd, flags: i32) -> Result<Accepted, Errno> {
-        let (slot, waits, limit) = self.call(fd, |world| {
+        let (slot, waits, limit, is_kernels) = self.call(fd, |world| {
             let (slot, socket) = world.table.find(fd)?;
             let (waits, limit) = (!socket.non_blocking, socket.asked.receive_timeout);
             world.ensure_listening(slot);
-            Ok((slot, waits, limit))
+            Ok((slot, waits, limit, world.is_kernels_alone(slot)))
         })?;
         let part = self.at(fd);
         self.need_keeper(part);
+        if is_kernels {
+            return Err(HANDED_OVER);
+        }
         let attempt = |world: &mut World| self.take(world, slot, flags).transpose();
         if let Some(done) = self.with(part, |world| attempt(world)).flatten() {
             return done;
@@ -115,10 +118,15 @@ impl<O: Outside> Sockets<O> {
             kernel: &mut kernel,
             restarts: &Cell::new(true),
         };
-        let accepted = self.wait(wait, &mut |world, look| match attempt(world) {
-            Some(done) => Some(done),
-            None if look.kernel == Kernel::Leave => None,
-            None => self.take_from_kernel(fd, flags).transpose(),
+        let accepted = self.wait(wait, &mut |world, look| {
+            if look.kernel == Kernel::Ask {
+                // It may be that nobody else was woken for that one.
+                let kernels = self.take_from_kernel(fd, flags).transpose();
+                if kernels.is_some() {
+                    return kernels;
+                }
+            }
+            attempt(world)
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))
     }
@@ -158,7 +166,12 @@ impl<O: Outside> Sockets<O> {
             let Kind::Listener(listener) = &mut socket.kind else { return };
             listener.shut = true;
             let (on, local) = (std::mem::take(&mut listener.on), listener.local);
-            world.stop_listening(on, local);
+            let is_kernels = listener.kernels_since.take().is_some();
+            if is_kernels || !on.is_empty() {
+                // First of all nothing new may come.
+                world.host.disown(local);
+            }
+            world.close_listeners(on);
             // Whoever waits to accept is told, by the kernel.
             world.note(slot);
         });

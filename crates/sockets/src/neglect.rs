@@ -2,10 +2,15 @@
 //! first. On the stack each has a queue of its own, and a hash says who comes to which. So a process that sleeps on something
 //! else would leave its own waiting: on a lock by which workers take turns at accepting (apache2 prefork, uwsgi), or on
 //! a peer whom it serves. It leaves the port to the others instead, with all who wait, until it waits there again.
+//!
+//! Where they do that again and again, the privileged half leaves the port to the kernel for good, and says so. From then on
+//! accept(2) is the kernel's as well, where a process that waits costs nothing and one of many is woken.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::leaving::HANDSHAKES;
 use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
@@ -14,6 +19,13 @@ use crate::world::World;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
 /// And so long where nobody else was there to take him, until that is asked again: twice as long each time, up to this.
 const PATIENCE_ALONE: Duration = Duration::from_millis(640);
+
+/// Why a port is the kernel's that was the stack's.
+const TAKE_TURNS: &str = "the processes that listen there take turns, or are busy with others: the kernel's one queue is the \
+     better one for them";
+/// For so long connections may be under way that others have left there: they look for [`HANDSHAKES`], from when they hear
+/// of it.
+const UNDER_WAY: Duration = HANDSHAKES.saturating_mul(2);
 
 /// A listener that other processes have, too.
 #[derive(Debug)]
@@ -123,6 +135,48 @@ impl World {
         self.shared = all;
     }
 
+    /// Hears at which ports who comes is the kernel's from now on.
+    pub(crate) fn hear_of_kernels(&mut self) {
+        while let Some(local) = self.host.next_kernels() {
+            let is_it = |one: SocketAddr| canonical(one) == canonical(local);
+            let slots = self.table.slots_where(|socket| match &socket.kind {
+                Kind::Listener(listener) => {
+                    is_it(listener.local) && !listener.shut && listener.kernels_since.is_none()
+                }
+                _ => false,
+            });
+            for slot in slots {
+                self.forgo(slot);
+            }
+        }
+    }
+
+    /// What comes to this listener is the kernel's, and what is under way is for it. Its claim stays, by which the privileged
+    /// half knows that somebody is there who is told so, too.
+    fn forgo(&mut self, slot: Slot) {
+        self.keep_what_comes(slot);
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
+            return;
+        };
+        listener.kernels_since = Some(Instant::now());
+        listener.reason = Some(TAKE_TURNS.to_owned());
+        for fd in self.table.descriptors_of(slot) {
+            (self.tell)(fd, Err(TAKE_TURNS));
+        }
+    }
+
+    /// Whether all that may come to a listener comes to the kernel's.
+    pub(crate) fn is_kernels_alone(&mut self, slot: Slot) -> bool {
+        let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
+            return false;
+        };
+        if listener.reason.is_none() || !listener.passed.is_empty() {
+            return false;
+        }
+        let is_settled = listener.kernels_since.is_none_or(|since| since.elapsed() >= UNDER_WAY);
+        is_settled && !self.is_to_inherit(slot)
+    }
+
     fn is_neglected(&mut self, slot: Slot) -> bool {
         self.somebody_waits(slot) && !self.is_awaited(slot)
     }
@@ -152,4 +206,9 @@ impl World {
                 .is_some_and(|socket| socket.watches.iter().any(|watch| watch.waits_in(*set))),
         }
     }
+}
+
+/// One of IPv4 is the same however it is written.
+fn canonical(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
 }

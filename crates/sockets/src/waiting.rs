@@ -369,15 +369,15 @@ impl<O: Outside> Sockets<O> {
         (fds, kernels): (&mut [libc::pollfd], usize),
         limit: Option<Duration>,
     ) -> Result<usize, Errno> {
-        if rest.places != 1 || kernels != usize::from(rest.set.is_some()) {
+        if rest.places != 1 || kernels != usize::from(rest.programs.is_some()) {
             return self.outside.poll(fds, limit);
         }
-        let kernel = fds[..kernels].iter().map(|one| one.fd).zip(rest.set.map(What::Set));
+        let kernel = fds[..kernels].iter().map(|one| one.fd).zip(rest.programs);
         let own = rest.all().map(|(fd, wakes)| (fd, What::Own(wakes)));
         let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
         let enter = |set, (fd, what), number| {
-            // Of those who watch a device one is enough.
-            let one_of_many = matches!(what, What::Own(Wakes::Device(_)));
+            // Of those who watch a device, or have a listener, in this process or another, one is enough.
+            let one_of_many = matches!(what, What::Own(Wakes::Device(_)) | What::Listener(_));
             self.outside.enter(set, fd, number, one_of_many)
         };
         let Some(eye) = bell.eye.look(wanted, enter) else {

@@ -18,6 +18,7 @@ use crate::bell::{self, Bell};
 use crate::drafts::Drafts;
 use crate::epoll::Sets;
 use crate::errno;
+use crate::eye::What;
 use crate::fast_open;
 use crate::given::Given;
 use crate::handing::Requests;
@@ -38,8 +39,8 @@ use crate::tick::Tick;
 pub(crate) struct Rest {
     /// How many parts it sleeps on.
     pub(crate) places: usize,
-    /// The set that it waits for, by the number that tells that one from others of the same descriptor.
-    pub(crate) set: Option<u64>,
+    /// The descriptor of the program's that wakes it, if that is one, as its eye knows it.
+    pub(crate) programs: Option<What>,
     /// What wakes it.
     fds: Vec<(RawFd, Wakes)>,
     /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
@@ -339,10 +340,7 @@ impl World {
         self.woken(bell);
         let part = self.table.part();
         rest.places += 1;
-        if let For::Set(set) = &waits_for {
-            // Others see through one that is shown already: there are bounds to that.
-            rest.set = self.sets.serial(*set).filter(|_| !self.sets.is_shown(*set));
-        }
+        rest.programs = self.seen_as(&waits_for);
         self.sleepers.add(bell, waits_for, part);
         // What these find rings the bell, if there is something for who is about to sleep.
         self.leave_neglected();
@@ -357,6 +355,20 @@ impl World {
         let watched = self.watched(&fds);
         self.sleepers.watch(watched, until);
         rest.add((fds, limit));
+    }
+
+    /// What an eye takes the program's descriptor for that wakes who waits so.
+    fn seen_as(&mut self, waits_for: &For) -> Option<What> {
+        match waits_for {
+            // Others see through one that is shown already: there are bounds to that.
+            For::Set(set) => {
+                self.sets.serial(*set).filter(|_| !self.sets.is_shown(*set)).map(What::Set)
+            }
+            For::Socket(slot) => {
+                self.table.get(*slot).filter(|it| it.is_listener()).map(|_| What::Listener(*slot))
+            }
+            For::Sockets(_) => None,
+        }
     }
 
     /// Something may be waited for that was not before, by a turn, say: those who sleep are to be woken by that, too.
@@ -531,15 +543,7 @@ impl World {
         self.disinherit();
     }
 
-    /// Listens no more: what waits to be accepted is reset.
-    pub(crate) fn stop_listening(&mut self, on: Vec<(usize, ListenerId)>, local: SocketAddr) {
-        if !on.is_empty() {
-            // First of all nothing new may come.
-            self.host.disown(local);
-        }
-        self.close_listeners(on);
-    }
-
+    /// Listens there no more: what waits to be accepted is reset.
     pub(crate) fn close_listeners(&mut self, on: Vec<(usize, ListenerId)>) {
         for (link, id) in on {
             if let Some(link) = self.links().get_mut(link) {

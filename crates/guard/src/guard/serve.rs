@@ -11,6 +11,7 @@ use uncork_guardian::{Octets, Reply, Request, VERSION, table};
 use uncork_handover::{self as handover, Family};
 use uncork_stack::{FastOpenKeys, Snapshot};
 
+use super::passing::UNASKED;
 use super::{Guard, parting, sessions};
 use crate::peer::{Heard, Peer};
 use crate::proof;
@@ -224,6 +225,7 @@ impl Guard {
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
         match done {
+            Ok(()) if is_kernels => self.tell_what_is_kernels(at),
             Ok(()) => self.give_kept(),
             Err(_) => {
                 let _ = self.let_go(at, local);
@@ -267,12 +269,26 @@ impl Guard {
         if places.is_empty() || !others.any(has_all) {
             return Err(format!("nobody else listens at {local}"));
         }
-        for place in places {
-            if self.turns.note(place) {
-                self.give_up(place);
-            }
+        let given_up: Vec<_> = places.into_iter().filter(|it| self.turns.note(*it)).collect();
+        for place in &given_up {
+            self.give_up(*place);
+        }
+        if !given_up.is_empty() {
+            (0..self.peers.len()).for_each(|at| self.tell_what_is_kernels(at));
         }
         Ok(())
+    }
+
+    /// What a program does for ports at which nobody comes to its stack any more it need not do. It may be told of one twice.
+    fn tell_what_is_kernels(&mut self, at: usize) {
+        let Ok(session) = self.session(at) else { return };
+        if matches!(session.role, Role::Instance(_)) {
+            return;
+        }
+        for local in session.asked_where(|place| self.turns.has_given_up(place)) {
+            // Who does not hear it does what he did before.
+            let _ = self.peers[at].say(UNASKED, Reply::Kernels { local }, None);
+        }
     }
 
     /// Who comes to a place is the kernel's from now on; who is there already is still passed on.

@@ -261,6 +261,10 @@ impl Host for Guardian {
         self.client.as_mut()?.next_passed()
     }
 
+    fn next_kernels(&mut self) -> Option<SocketAddr> {
+        self.client.as_mut()?.next_kernels()
+    }
+
     fn next_asker(&mut self) -> Option<OwnedFd> {
         self.client.as_mut()?.next_asker()
     }
