@@ -98,8 +98,9 @@ impl Session {
         before
     }
 
-    /// All such copies, of who has ended.
+    /// All such copies, of who has ended, or has closed his.
     pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = OwnedFd> + use<> {
+        self.devices.clear();
         std::mem::take(&mut self.sockets).into_values()
     }
 

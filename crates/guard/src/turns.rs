@@ -28,7 +28,12 @@ impl Turns {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        *count >= LEAVES && self.given_up.insert(place)
+        *count >= LEAVES && self.give_up(place)
+    }
+
+    /// The kernel has it for good from now on. Whether that is new.
+    pub(crate) fn give_up(&mut self, place: SocketAddr) -> bool {
+        self.given_up.insert(place)
     }
 
     /// Whether the kernel has it for good.

@@ -171,6 +171,15 @@ impl Client {
         }
     }
 
+    /// This process has closed all that it has opened so, as nothing is on its stack. It may open it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says which.
+    pub fn has_closed(&mut self) -> Result<(), Error> {
+        self.done(Request::Closed, None)
+    }
+
     /// Whether queues of the devices may come ([`Client::next_queue`]).
     #[must_use]
     pub fn has_queues(&self) -> bool {
@@ -313,6 +322,16 @@ impl Client {
     /// [`Error::Refused`] if nobody has, or another.
     pub fn others(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::Others { local }, None)
+    }
+
+    /// This process serves one short connection after the other at a port that it owns. If others have it, too, who comes there
+    /// is the kernel's from now on ([`Client::next_kernels`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if nobody has, or another.
+    pub fn takes_turns(&mut self, local: SocketAddr) -> Result<(), Error> {
+        self.done(Request::TakesTurns { local }, None)
     }
 
     /// What cookies of TCP Fast Open are to be made with: the same for all processes of this user.

@@ -63,6 +63,8 @@ pub enum Request {
         /// The device.
         device: i32,
     },
+    /// It has closed the devices that it had opened.
+    Closed,
     /// With the kernel's socket that listens there: what comes to this port is the stack's from now on.
     Own {
         /// The port, of one address or all.
@@ -139,6 +141,12 @@ pub enum Request {
     },
     /// Whether other programs have this port, too, and so those who wait for this one may go to them.
     Others {
+        /// As it was owned.
+        local: SocketAddr,
+    },
+    /// It serves one short connection after the other at this port. If other programs have it, too, it is the kernel's from now
+    /// on, and those that have it hear of that ([`Reply::Kernels`]).
+    TakesTurns {
         /// As it was owned.
         local: SocketAddr,
     },
@@ -277,8 +285,8 @@ pub enum Reply {
         /// The other.
         remote: SocketAddr,
     },
-    /// Unasked: who comes to this port is the kernel's from now on, as the processes that have it leave it to one another
-    /// again and again. They have it as before.
+    /// Unasked: who comes to this port is the kernel's from now on, as the processes that have it serve one connection
+    /// after the other, or leave it to one another again and again. They have it as before.
     Kernels {
         /// The port, as it was asked for.
         local: SocketAddr,

@@ -84,6 +84,14 @@ pub trait Host: Send {
     /// Why there are none.
     fn open(&mut self) -> Result<Opened, Reason>;
 
+    /// Whether they can be closed, and opened again when they are needed.
+    fn can_close_devices(&self) -> bool {
+        false
+    }
+
+    /// That was done.
+    fn has_closed_devices(&mut self) {}
+
     /// What stacks of this process are to be like, by what the host's settings say and who has started it.
     fn config(&mut self) -> Config {
         Config::of_programs()
@@ -102,6 +110,10 @@ pub trait Host: Send {
 
     /// Whether other processes have this end, too.
     fn has_others(&mut self, local: SocketAddr) -> bool;
+
+    /// This process serves one short connection after the other at `local`: if others do, too, who comes there is the kernel's
+    /// from now on ([`Host::next_kernels`]).
+    fn takes_turns(&mut self, _local: SocketAddr) {}
 
     /// A connection that waits to be accepted at `local` is for another process that listens there.
     ///

@@ -219,6 +219,11 @@ impl<O: Outside> Sockets<O> {
         let _ = self.try_with(part, World::look_now);
     }
 
+    /// The devices are closed, on which it sleeps, perhaps.
+    pub(crate) fn keeper_sleeps_on_nothing(&self, part: Part) {
+        self.share(part).keeper.ring();
+    }
+
     /// The life of the keeper's thread.
     pub fn keep(&self, part: Part) {
         dying::i_keep();

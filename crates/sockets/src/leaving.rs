@@ -17,7 +17,10 @@ use crate::world::World;
 
 /// How long handshakes may still be under way, and data be waited for (TCP_DEFER_ACCEPT): a SYN-ACK is sent again after
 /// a second.
-pub(crate) const HANDSHAKES: Duration = Duration::from_millis(1500);
+const HANDSHAKES: Duration = Duration::from_millis(1500);
+
+/// When it is looked whether there are any, again and again.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// A listener of the stack's that its program has closed, or left to others.
 #[derive(Debug)]
@@ -27,8 +30,23 @@ pub(crate) struct Leaving {
     ipv6: bool,
     asked: Arc<Asked>,
     until: Instant,
+    looks_at: Instant,
     /// The listener of this process that is the kernel's alone now, if that is why: what comes is for it.
     heir: Option<Slot>,
+}
+
+impl Leaving {
+    fn new(
+        on: Vec<(usize, ListenerId)>,
+        local: SocketAddr,
+        ipv6: bool,
+        asked: Arc<Asked>,
+        heir: Option<Slot>,
+    ) -> Self {
+        let now = Instant::now();
+        let (until, looks_at) = (now + HANDSHAKES, now + BETWEEN_LOOKS);
+        Self { on, local, ipv6, asked, until, looks_at, heir }
+    }
 }
 
 impl World {
@@ -53,8 +71,7 @@ impl World {
                 link.stack().leave_listener(id);
             }
         }
-        let until = Instant::now() + HANDSHAKES;
-        self.leaving.push(Leaving { on, local, ipv6, asked, until, heir: None });
+        self.leaving.push(Leaving::new(on, local, ipv6, asked, None));
         self.pass_waiting();
     }
 
@@ -94,8 +111,7 @@ impl World {
                 link.stack().open_deferred(now, id);
             }
         }
-        let until = Instant::now() + HANDSHAKES;
-        self.leaving.push(Leaving { on, local, ipv6, asked, until, heir: Some(heir) });
+        self.leaving.push(Leaving::new(on, local, ipv6, asked, Some(heir)));
         self.pass_waiting();
         self.note(heir);
     }
@@ -126,7 +142,7 @@ impl World {
 
     /// When something is to be done about listeners that were left.
     pub(crate) fn leaves_after(&self) -> Option<Duration> {
-        let until = self.leaving.iter().map(|one| one.until).min()?;
+        let until = self.leaving.iter().map(|one| one.until.min(one.looks_at)).min()?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
@@ -148,7 +164,10 @@ impl World {
         let now = Instant::now();
         let mut all = std::mem::take(&mut self.leaving);
         all.retain_mut(|one| {
-            let is_over = one.until <= now;
+            let is_over = one.until <= now || one.looks_at <= now && !self.has_under_way(&one.on);
+            if one.looks_at <= now {
+                one.looks_at = now + BETWEEN_LOOKS;
+            }
             if is_over {
                 // Others may take them. Until then they wait for data: who is silent is not told of a listener that is closed.
                 self.open_deferred(&one.on);
@@ -163,6 +182,16 @@ impl World {
         });
         all.append(&mut self.leaving);
         self.leaving = all;
+    }
+
+    /// Whether somebody may still come to one of these. Nothing new does, of what has come a turn has seen everything.
+    fn has_under_way(&mut self, on: &[(usize, ListenerId)]) -> bool {
+        on.iter().any(|&(link, id)| {
+            self.links().get_mut(link).is_some_and(|link| {
+                let now = link.now();
+                link.stack().has_under_way(now, id)
+            })
+        })
     }
 
     fn pass_all(&mut self, link: usize, listener: ListenerId, one: &Leaving) {

@@ -425,6 +425,11 @@ impl Link {
             }
     }
 
+    /// Whether nothing is on it, and nothing comes.
+    pub(crate) fn is_out_of_use(&mut self) -> bool {
+        !self.is_attached() && self.is_idle() && self.stack().all().is_empty()
+    }
+
     /// Whether the stack has something to send, such as the news of a window that has opened.
     pub(crate) fn has_output(&self) -> bool {
         self.gone.is_none() && matches!(&self.side, Side::Own(engine) if engine.has_output())

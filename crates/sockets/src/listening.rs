@@ -95,6 +95,7 @@ impl<O: Outside> Sockets<O> {
         let part = self.at(fd);
         self.need_keeper(part);
         if is_kernels {
+            self.put_devices_away(part);
             return Err(HANDED_OVER);
         }
         let attempt = |world: &mut World| self.take(world, slot, flags).transpose();
@@ -129,6 +130,39 @@ impl<O: Outside> Sockets<O> {
             attempt(world)
         })?;
         accepted.unwrap_or(Err(Errno::EAGAIN))
+    }
+
+    /// The kernel's accept(2) has said EAGAIN where a listener is the kernel's alone: another process may have had O_NONBLOCK there
+    /// for a moment (`accepting.rs` of the preload library). Waits until somebody comes; whether the call is to be made again.
+    ///
+    /// # Errors
+    ///
+    /// As the call has them.
+    pub fn await_kernels(&self, fd: RawFd, begun: std::time::Instant) -> Result<bool, Errno> {
+        let asked = self.call(fd, |world| {
+            let (slot, socket) = world.table.find(fd)?;
+            let waits = socket.is_listener() && !socket.non_blocking;
+            Ok(waits.then_some((slot, socket.asked.receive_timeout)))
+        });
+        let Ok(Some((slot, limit))) = asked else { return Ok(false) };
+        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if left == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        let mut kernel = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        let wait = Wait {
+            waits_for: For::Socket(slot),
+            parts: Parts::of(self.at(fd)),
+            limit: left,
+            mask: None,
+            kernel: &mut kernel,
+            restarts: &Cell::new(true),
+        };
+        let found = self.wait(wait, &mut |_, look| {
+            let has_come = look.kernel == Kernel::Ask && self.is_ready(fd, libc::POLLIN);
+            has_come.then_some(())
+        })?;
+        Ok(found.is_some())
     }
 
     /// The oldest connection of the kernel's listener, if it has one that no other process gets first.
@@ -190,6 +224,7 @@ impl<O: Outside> Sockets<O> {
         else {
             return Err(Errno::EINVAL);
         };
+        let listens = slot;
         if let Some((_, passed)) = listener.passed.pop_front() {
             return Ok(Some(Accepted::Passed(passed)));
         }
@@ -215,6 +250,7 @@ impl<O: Outside> Sockets<O> {
             if let Some(link) = world.links().get_mut(at) {
                 link.bind(id, slot);
             }
+            world.has_accepted(listens, slot, flags & libc::SOCK_NONBLOCK == 0);
             let peer = remote.map_or_else(Vec::new, |remote| name::octets(remote, ipv6));
             return Ok(Some(Accepted::OnStack { fd, peer }));
         }

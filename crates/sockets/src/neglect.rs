@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::leaving::HANDSHAKES;
+use crate::one_by_one::Served;
 use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
@@ -23,14 +23,15 @@ const PATIENCE_ALONE: Duration = Duration::from_millis(640);
 /// Why a port is the kernel's that was the stack's.
 const TAKE_TURNS: &str = "the processes that listen there take turns, or are busy with others: the kernel's one queue is the \
      better one for them";
-/// For so long connections may be under way that others have left there: they look for [`HANDSHAKES`], from when they hear
-/// of it.
-const UNDER_WAY: Duration = HANDSHAKES.saturating_mul(2);
+/// So long after this process others may hear of that, and leave connections to it until then: a keeper looks at the
+/// privileged half twenty times a second.
+const UNDER_WAY: Duration = Duration::from_millis(500);
 
 /// A listener that other processes have, too.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    slot: Slot,
+    pub(crate) slot: Slot,
+    pub(crate) served: Served,
     /// Since when somebody waits whom nobody here is about to accept.
     neglected: Option<Instant>,
     /// For how long he may.
@@ -39,7 +40,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn of(slot: Slot) -> Self {
-        Self { slot, neglected: None, patience: PATIENCE }
+        Self { slot, served: Served::default(), neglected: None, patience: PATIENCE }
+    }
+
+    pub(crate) fn is_of(&self, listener: Slot) -> bool {
+        self.slot == listener
     }
 
     fn is_due(&self) -> bool {
@@ -72,7 +77,7 @@ impl World {
             if waits {
                 one.neglected.get_or_insert_with(Instant::now);
             } else {
-                *one = Shared::of(one.slot);
+                (one.neglected, one.patience) = (None, PATIENCE);
             }
             true
         });
@@ -196,7 +201,7 @@ impl World {
         awaited
     }
 
-    fn is_for(&mut self, waits_for: &For, slot: Slot) -> bool {
+    pub(crate) fn is_for(&mut self, waits_for: &For, slot: Slot) -> bool {
         match waits_for {
             For::Socket(one) => *one == slot,
             For::Sockets(all) => all.contains(&slot),

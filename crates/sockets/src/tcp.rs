@@ -32,6 +32,9 @@ macro_rules! same {
             /// See [`Stack::open_deferred`].
             fn open_deferred(&mut self, now: Instant, id: ListenerId);
 
+            /// See [`Stack::has_under_way`].
+            fn has_under_way(&self, now: Instant, id: ListenerId) -> bool;
+
             /// See [`Stack::set_neighbour`].
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found);
 
@@ -64,6 +67,10 @@ macro_rules! same {
 
             fn open_deferred(&mut self, now: Instant, id: ListenerId) {
                 self.open_deferred(now, id);
+            }
+
+            fn has_under_way(&self, now: Instant, id: ListenerId) -> bool {
+                self.has_under_way(now, id)
             }
 
             fn set_neighbour(&mut self, now: Instant, remote: IpAddr, found: Found) {
@@ -100,6 +107,11 @@ macro_rules! same {
 
             /// It knows whose data is waited for, and for how long.
             fn open_deferred(&mut self, _: Instant, _: ListenerId) {}
+
+            /// It does not say.
+            fn has_under_way(&self, _: Instant, _: ListenerId) -> bool {
+                true
+            }
 
             /// The instance asks for itself.
             fn set_neighbour(&mut self, _: Instant, _: IpAddr, _: Found) {}

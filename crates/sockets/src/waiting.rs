@@ -148,13 +148,16 @@ impl<O: Outside> Sockets<O> {
             && !tries
             && let Ok(bell) = bell::mine(self.process())
         {
-            return self.sleep(wait, bell, attempt);
+            return self.sleep(wait, bell, true, attempt);
         }
-        let mut found = None;
+        let (mut found, mut begins) = (None, true);
         let mut look = |look: fn(&mut World), kernel| {
             let parts = self.parts_waited_for(&wait);
             found = self.look(parts, kernel, &mut |world, told| {
                 world.come_back(&wait.waits_for);
+                if std::mem::take(&mut begins) {
+                    world.begins_to_wait(&wait.waits_for);
+                }
                 look(world);
                 attempt(world, told)
             });
@@ -179,7 +182,7 @@ impl<O: Outside> Sockets<O> {
             _ => {}
         }
         let limit = wait.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
-        let slept = self.sleep(Wait { limit, ..wait }, bell, attempt);
+        let slept = self.sleep(Wait { limit, ..wait }, bell, false, attempt);
         self.outside.learn(begun.elapsed());
         slept
     }
@@ -271,6 +274,7 @@ impl<O: Outside> Sockets<O> {
         &self,
         wait: Wait<'_>,
         bell: Bell,
+        mut begins: bool,
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
         let bell = &bell;
@@ -288,6 +292,9 @@ impl<O: Outside> Sockets<O> {
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
                 world.come_back(&wait.waits_for);
+                if std::mem::take(&mut begins) {
+                    world.begins_to_wait(&wait.waits_for);
+                }
                 world.begin_sleep(left);
                 let had = world.has_to_send();
                 let found = attempt(world, look);

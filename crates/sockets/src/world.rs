@@ -132,6 +132,8 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
     pub(crate) shared: Vec<Shared>,
+    /// The devices were opened, and closed again.
+    pub(crate) has_put_away: bool,
     /// What the host permits of TCP Fast Open.
     pub(crate) fast_open: fast_open::Settings,
     seed: fn() -> [u8; 32],
@@ -190,6 +192,7 @@ impl World {
             hosts_gone: 0,
             lost: None,
             shared: Vec::new(),
+            has_put_away: false,
             fast_open: fast_open::Settings::default(),
             seed,
             tell,
@@ -230,6 +233,11 @@ impl World {
         }
     }
 
+    /// Closes the devices, on which nothing is.
+    pub(crate) fn forget_links(&mut self) {
+        self.links = None;
+    }
+
     pub(crate) fn links(&mut self) -> &mut [Link] {
         match &mut self.links {
             Some(Ok(links)) => links,
@@ -246,7 +254,7 @@ impl World {
         (links, self.host.as_mut())
     }
 
-    /// The link of a place. Places name links that there are: these are never taken away.
+    /// The link of a place. Places name links that there are: these are not taken away while one does.
     pub(crate) fn link(&mut self, place: Place) -> Result<(&mut Link, Instant), Errno> {
         let link = self.links().get_mut(place.link).ok_or(Errno::ENETDOWN)?;
         let now = link.now();
@@ -528,6 +536,7 @@ impl World {
         self.host = host;
         // Nothing of the parent's is undone by this: its descriptors here are copies.
         self.links = None;
+        self.has_put_away = false;
         self.begun = std::time::Instant::now();
         self.ways = None;
         self.opened.clear();

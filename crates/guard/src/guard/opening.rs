@@ -63,6 +63,13 @@ impl Guard {
         Ok(())
     }
 
+    /// A program has closed its devices: the last copies of its sockets are let go of.
+    pub(super) fn close_devices(&mut self, at: usize) -> Result<(), String> {
+        let sockets: Vec<_> = self.session_mut(at)?.take_sockets().collect();
+        sockets.into_iter().for_each(|socket| self.rings.unmake(socket));
+        Ok(())
+    }
+
     /// Answers those whose device is there, and begins what the others wait for.
     pub(super) fn go_on_opening(&mut self) {
         self.bell.silence();

@@ -60,9 +60,11 @@ impl Guard {
             Request::Give { program, local, remote } => {
                 self.give_to(at, program, (plain(local), plain(remote)))
             }
+            Request::Closed => self.close_devices(at),
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
             Request::Others { local } => self.others(at, plain(local)),
+            Request::TakesTurns { local } => self.takes_turns(at, plain(local)),
             Request::PassOn { local } => self.pass_on(at, plain(local), descriptor),
             Request::OwnConnection { local, remote } => {
                 self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
@@ -253,6 +255,22 @@ impl Guard {
 
     /// Whether others are there for who comes to a port of this program's, which is about to be left to them.
     fn others(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let mut places = self.shared_places(at, local)?;
+        places.retain(|place| self.turns.note(*place));
+        self.give_up(&places);
+        Ok(())
+    }
+
+    /// A program serves one connection after the other: if it is one of several, they are not to have queues of their own.
+    fn takes_turns(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let mut places = self.shared_places(at, local)?;
+        places.retain(|place| self.turns.give_up(*place));
+        self.give_up(&places);
+        Ok(())
+    }
+
+    /// Where a port of this program's is that others have, too.
+    fn shared_places(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
         let own = self.session(at)?;
         let places: Vec<_> =
             own.held().into_iter().filter(|it| it.port() == local.port()).collect();
@@ -269,14 +287,7 @@ impl Guard {
         if places.is_empty() || !others.any(has_all) {
             return Err(format!("nobody else listens at {local}"));
         }
-        let given_up: Vec<_> = places.into_iter().filter(|it| self.turns.note(*it)).collect();
-        for place in &given_up {
-            self.give_up(*place);
-        }
-        if !given_up.is_empty() {
-            (0..self.peers.len()).for_each(|at| self.tell_what_is_kernels(at));
-        }
-        Ok(())
+        Ok(places)
     }
 
     /// What a program does for ports at which nobody comes to its stack any more it need not do. It may be told of one twice.
@@ -291,17 +302,21 @@ impl Guard {
         }
     }
 
-    /// Who comes to a place is the kernel's from now on; who is there already is still passed on.
-    fn give_up(&mut self, place: SocketAddr) {
+    /// Who comes to these places is the kernel's from now on; who is there already is still passed on.
+    fn give_up(&mut self, places: &[SocketAddr]) {
         let all = sessions(&self.peers);
-        // What a program on an instance has is its instance's.
-        let has_it = |session: &&&Session| {
-            !matches!(session.role, Role::Guest(_)) && session.held().contains(&place)
-        };
-        let members: Vec<_> = all.iter().filter(has_it).collect();
-        for member in members {
-            // What fails stays as it was, which works, too.
-            let _ = self.steering.leave(member.engine, &[place], &all);
+        for place in places {
+            // What a program on an instance has is its instance's.
+            let has_it = |session: &&&Session| {
+                !matches!(session.role, Role::Guest(_)) && session.held().contains(place)
+            };
+            for member in all.iter().filter(has_it) {
+                // What fails stays as it was, which works, too.
+                let _ = self.steering.leave(member.engine, &[*place], &all);
+            }
+        }
+        if !places.is_empty() {
+            (0..self.peers.len()).for_each(|at| self.tell_what_is_kernels(at));
         }
     }
 

@@ -78,11 +78,18 @@ pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
     result
 }
 
-fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
+fn accepting(listener: c_int, call: impl Fn() -> c_int) -> c_int {
     POSIX.before_read(listener, Call::Accept);
     let waits =
         !spin::is_off() && POSIX.find(listener).is_some() && !POSIX.kernel.is_nonblocking(listener);
-    let fd = if waits { accept_spinning(listener, call) } else { call() };
+    let begun = stacked::has(listener).then(std::time::Instant::now);
+    let mut fd = if waits { accept_spinning(listener, &call) } else { call() };
+    while fd < 0
+        && linux::errno() == libc::EAGAIN
+        && begun.is_some_and(|begun| stacked::awaits(listener, begun))
+    {
+        fd = call();
+    }
     if fd >= 0 {
         POSIX.accepted(fd, listener);
         stacked::places::came_to_kernel(fd, listener);
@@ -90,7 +97,7 @@ fn accepting(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
     fd
 }
 
-fn accept_spinning(listener: c_int, call: impl FnOnce() -> c_int) -> c_int {
+fn accept_spinning(listener: c_int, call: impl Fn() -> c_int) -> c_int {
     let begin = linux::now();
     if let Err(error) = spin::readiness(listener, libc::POLLIN, linux::receive_timeout(listener)) {
         return fail(error) as c_int;

@@ -229,6 +229,16 @@ pub(crate) unsafe fn accept(
     fd
 }
 
+/// Waits at a listener of the kernel's whose accept(2) has said EAGAIN ([`uncork_sockets::Sockets::await_kernels`]). Whether it
+/// is to be called again; errno says why not.
+pub(crate) fn awaits(listener: c_int, begun: std::time::Instant) -> bool {
+    let awaited = SOCKETS.await_kernels(listener, begun);
+    if awaited != Ok(true) {
+        fail(awaited.err().unwrap_or(Errno::EAGAIN));
+    }
+    awaited == Ok(true)
+}
+
 /// Writes a name where the program wants it, as much of it as there is room for.
 ///
 /// # Safety

@@ -213,6 +213,18 @@ impl Host for Guardian {
         Ok(Opened::Own(devices))
     }
 
+    fn can_close_devices(&self) -> bool {
+        // A queue of AF_XDP would have to go to another process.
+        self.client.as_ref().is_some_and(|client| !client.attaches() && !client.has_queues())
+    }
+
+    fn has_closed_devices(&mut self) {
+        if let Some(client) = &mut self.client {
+            // Who is not heard keeps copies until this process ends.
+            let _ = client.has_closed();
+        }
+    }
+
     fn config(&mut self) -> Config {
         let mut config = Config::of_programs();
         config.follow(&setting);
@@ -237,6 +249,13 @@ impl Host for Guardian {
 
     fn has_others(&mut self, local: SocketAddr) -> bool {
         self.client.as_mut().is_some_and(|client| client.others(local).is_ok())
+    }
+
+    fn takes_turns(&mut self, local: SocketAddr) {
+        if let Some(client) = &mut self.client {
+            // Nobody else may have it.
+            let _ = client.takes_turns(local);
+        }
     }
 
     fn pass_on(&mut self, local: SocketAddr, waiting: OwnedFd) -> Result<(), Reason> {

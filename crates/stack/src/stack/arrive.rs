@@ -237,6 +237,11 @@ impl Stack {
         self.reply(fields, options, incoming);
     }
 
+    /// Whether a cookie may still be brought back.
+    pub(super) fn awaits_cookies(&self, now: Instant) -> bool {
+        self.cookie_sent_at.get().is_some_and(|at| now.since(at) < cookie::LONGEST_LIFE)
+    }
+
     /// An ACK out of nowhere: does it bring a cookie back? Whether it was one.
     fn accept_cookie(
         &mut self,
@@ -247,10 +252,7 @@ impl Stack {
         incoming: &Incoming<'_>,
     ) -> bool {
         // Where none is under way there is none to be guessed (tcp_synq_no_recent_overflow).
-        let sent_at = self.cookie_sent_at.get();
-        if sent_at.is_none_or(|at| now.since(at) >= cookie::LONGEST_LIFE)
-            || segment.flags.has(Flags::SYN)
-        {
+        if !self.awaits_cookies(now) || segment.flags.has(Flags::SYN) {
             return false;
         }
         let counters = &mut self.shared.counters;
