@@ -347,6 +347,14 @@ impl Hosts {
         Ok(shown(&self.ours, &["/proc/net/packet"])?.lines().skip(1).count())
     }
 
+    /// How many of them are some stack's. Others are made for who may come.
+    pub fn devices_in_use(&self) -> Result<usize> {
+        let all = shown(&self.ours, &["/proc/net/packet"])?;
+        // "sk RefCnt Type Proto Iface R …": R, whether it is bound (packet_seq_show).
+        let is_in_use = |line: &&str| line.split_whitespace().nth(5) == Some("1");
+        Ok(all.lines().skip(1).filter(is_in_use).count())
+    }
+
     /// Fails unless all that belonged to the programs of our host is gone: processes, guardians, packet
     /// sockets, listeners, filters.
     pub fn check_nothing_left(&self, port: u16) -> Result<()> {

@@ -214,6 +214,7 @@ impl Guard {
             if self.queueing_again().is_some_and(|after| after.is_zero()) {
                 self.hand_out_again();
             }
+            self.settle_turns();
             if !self.kept.is_empty() && self.kept_looked.elapsed() >= passing::ROUND {
                 self.look_after_kept();
             }
@@ -285,6 +286,7 @@ impl Guard {
             || !self.kept.is_empty()
             || self.prober.rests().is_some()
             || self.heir_rests().is_some()
+            || self.turns.settles_after().is_some()
             || !self.rings.is_empty();
         // Whether anybody is left is looked at in each round.
         let round = match &self.program {
@@ -294,7 +296,8 @@ impl Guard {
             None => ROUND,
             Some(_) => self.rests,
         };
-        let sooner = [self.queueing_again(), self.prober.rests(), self.heir_rests()];
+        let settles = self.turns.settles_after();
+        let sooner = [self.queueing_again(), self.prober.rests(), self.heir_rests(), settles];
         let round = sooner.into_iter().flatten().fold(round, Duration::min);
         let round = Timespec::try_from(round).map_err(io::Error::other)?;
         let mut asked = vec![PollFd::new(&self.listener, PollFlags::IN)];

@@ -455,7 +455,7 @@ impl World {
                 Kind::Listener(listener) => {
                     listener.on.clear();
                     listener.reason = None;
-                    listener.kernels_since = None;
+                    listener.is_kernels = false;
                     // They are the parent's, which has them open, too.
                     listener.passed.clear();
                 }

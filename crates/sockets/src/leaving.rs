@@ -52,8 +52,8 @@ impl Leaving {
 impl World {
     /// The program has closed a listener. If nobody else listens there, what waits is reset in the end.
     pub(crate) fn leave(&mut self, listener: Listener, ipv6: bool, asked: Arc<Asked>) {
-        let Listener { local, on, passed, kernels_since, .. } = listener;
-        if on.is_empty() && kernels_since.is_none() {
+        let Listener { local, on, passed, is_kernels, .. } = listener;
+        if on.is_empty() && !is_kernels {
             return;
         }
         // First of all nothing new may come.

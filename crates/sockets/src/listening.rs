@@ -200,7 +200,7 @@ impl<O: Outside> Sockets<O> {
             let Kind::Listener(listener) = &mut socket.kind else { return };
             listener.shut = true;
             let (on, local) = (std::mem::take(&mut listener.on), listener.local);
-            let is_kernels = listener.kernels_since.take().is_some();
+            let is_kernels = std::mem::take(&mut listener.is_kernels);
             if is_kernels || !on.is_empty() {
                 // First of all nothing new may come.
                 world.host.disown(local);

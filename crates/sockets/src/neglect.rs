@@ -23,9 +23,6 @@ const PATIENCE_ALONE: Duration = Duration::from_millis(640);
 /// Why a port is the kernel's that was the stack's.
 const TAKE_TURNS: &str = "the processes that listen there take turns, or are busy with others: the kernel's one queue is the \
      better one for them";
-/// So long after this process others may hear of that, and leave connections to it until then: a keeper looks at the
-/// privileged half twenty times a second.
-const UNDER_WAY: Duration = Duration::from_millis(500);
 
 /// A listener that other processes have, too.
 #[derive(Debug)]
@@ -129,8 +126,12 @@ impl World {
         self.leave(left, ipv6, asked);
     }
 
-    /// Somebody waits at these, or at all members of a set: those that were left are the stack's again.
-    pub(crate) fn come_back(&mut self, to: &For) {
+    /// Somebody waits at these, or at all members of a set: those that were left are the stack's again. `begins`: he did not
+    /// before.
+    pub(crate) fn come_back(&mut self, to: &For, begins: bool) {
+        if begins {
+            self.begins_to_wait(to);
+        }
         let all = std::mem::take(&mut self.shared);
         for one in &all {
             if self.is_left(one.slot) && self.is_for(to, one.slot) {
@@ -146,7 +147,7 @@ impl World {
             let is_it = |one: SocketAddr| canonical(one) == canonical(local);
             let slots = self.table.slots_where(|socket| match &socket.kind {
                 Kind::Listener(listener) => {
-                    is_it(listener.local) && !listener.shut && listener.kernels_since.is_none()
+                    is_it(listener.local) && !listener.shut && !listener.is_kernels
                 }
                 _ => false,
             });
@@ -156,14 +157,14 @@ impl World {
         }
     }
 
-    /// What comes to this listener is the kernel's, and what is under way is for it. Its claim stays, by which the privileged
-    /// half knows that somebody is there who is told so, too.
+    /// What comes to this listener is the kernel's, and what is there is for it. Its claim stays, by which the privileged half
+    /// knows that somebody is there who is told so, too.
     fn forgo(&mut self, slot: Slot) {
         self.keep_what_comes(slot);
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
         };
-        listener.kernels_since = Some(Instant::now());
+        listener.is_kernels = true;
         listener.reason = Some(TAKE_TURNS.to_owned());
         for fd in self.table.descriptors_of(slot) {
             (self.tell)(fd, Err(TAKE_TURNS));
@@ -175,11 +176,8 @@ impl World {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return false;
         };
-        if listener.reason.is_none() || !listener.passed.is_empty() {
-            return false;
-        }
-        let is_settled = listener.kernels_since.is_none_or(|since| since.elapsed() >= UNDER_WAY);
-        is_settled && !self.is_to_inherit(slot)
+        let is_alone = listener.reason.is_some() && listener.passed.is_empty();
+        is_alone && !self.is_to_inherit(slot)
     }
 
     fn is_neglected(&mut self, slot: Slot) -> bool {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use nix::errno::Errno;
 use uncork_stack::{ListenerId, SocketId};
@@ -33,8 +32,8 @@ pub(crate) struct Listener {
     pub(crate) on: Vec<(usize, ListenerId)>,
     /// Why not, if that is so.
     pub(crate) reason: Option<Reason>,
-    /// Since when who comes there is the kernel's, though the privileged half still has it as this process's.
-    pub(crate) kernels_since: Option<Instant>,
+    /// Who comes there is the kernel's, though the privileged half still has it as this process's.
+    pub(crate) is_kernels: bool,
     /// shutdown(2) has ended it, until it listens again.
     pub(crate) shut: bool,
     /// Connections of the kernel's that were to be accepted by processes that listen no more, each with our end.
@@ -44,13 +43,13 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn new(local: SocketAddr, v6_only: bool, backlog: u32) -> Self {
         let (on, passed) = (Vec::new(), VecDeque::new());
-        let (reason, kernels_since) = (None, None);
-        Self { local, v6_only, backlog, on, reason, kernels_since, shut: false, passed }
+        let (is_kernels, shut) = (false, false);
+        Self { local, v6_only, backlog, on, reason: None, is_kernels, shut, passed }
     }
 
     /// Whether the privileged half has it as this process's.
     pub(crate) fn is_claimed(&self) -> bool {
-        !self.on.is_empty() || self.kernels_since.is_some()
+        !self.on.is_empty() || self.is_kernels
     }
 
     /// Whether connections to this end are its.

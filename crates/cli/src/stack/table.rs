@@ -35,11 +35,15 @@ pub(super) fn report(report: Report, stack: Option<&StackReport>, width: Width) 
         none if none.is_empty() => none,
         addresses => format!(" at {addresses}"),
     };
+    // A program has put them away to which nobody comes, or has needed none yet.
+    let over = match shown(&running.device) {
+        none if none.is_empty() => "without a device".to_owned(),
+        device => format!("over {device}"),
+    };
     let mut text = format!(
-        "process {}: {}{at} over {}, for {}\n",
+        "process {}: {}{at} {over}, for {}\n",
         running.pid,
         shown(&running.does),
-        shown(&running.device),
         time(running.age_ms.saturating_mul(1_000_000)),
     );
     text += &format!(

@@ -19,6 +19,7 @@ mod nginx;
 mod node;
 mod parting;
 mod postgres;
+mod prefork;
 mod python;
 mod recycled;
 mod redis;

@@ -50,6 +50,7 @@ impl Guard {
             return Err(format!("{local} was not owned"));
         }
         let socket = proof::that_it_is_at(socket, self.listener.as_fd(), local)?;
+        self.turns.passes(&local);
         let kept = Kept { local, socket, since: Instant::now() };
         let Some(kept) = self.give(kept, Some(at)) else { return Ok(()) };
         if self.kept.len() >= MOST {

@@ -227,7 +227,10 @@ impl Guard {
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
         match done {
-            Ok(()) if is_kernels => self.tell_what_is_kernels(at),
+            Ok(()) if is_kernels => {
+                self.give_kept();
+                self.tell_what_is_kernels(at);
+            }
             Ok(()) => self.give_kept(),
             Err(_) => {
                 let _ = self.let_go(at, local);
@@ -290,13 +293,13 @@ impl Guard {
         Ok(places)
     }
 
-    /// What a program does for ports at which nobody comes to its stack any more it need not do. It may be told of one twice.
+    /// A program need not listen on its stack where nobody comes any more. It may be told of a port twice.
     fn tell_what_is_kernels(&mut self, at: usize) {
         let Ok(session) = self.session(at) else { return };
         if matches!(session.role, Role::Instance(_)) {
             return;
         }
-        for local in session.asked_where(|place| self.turns.has_given_up(place)) {
+        for local in session.asked_where(|place| self.turns.has_settled(place)) {
             // Who does not hear it does what he did before.
             let _ = self.peers[at].say(UNASKED, Reply::Kernels { local }, None);
         }
@@ -315,7 +318,11 @@ impl Guard {
                 let _ = self.steering.leave(member.engine, &[*place], &all);
             }
         }
-        if !places.is_empty() {
+    }
+
+    /// Nobody is under way any more to the stacks of those whose ports are the kernel's for good.
+    pub(super) fn settle_turns(&mut self) {
+        if self.turns.settle() {
             (0..self.peers.len()).for_each(|at| self.tell_what_is_kernels(at));
         }
     }

@@ -1,0 +1,31 @@
+"""prefork.py PORT PEER: four workers that serve one connection after the other, as php-fpm's do. Each octet is answered: a line with
+the worker's number, or for `c` what a peer at PEER, port PORT + 1, says to who connects there."""
+import os
+import socket
+import sys
+
+WORKERS = 4
+PORT = int(sys.argv[1])
+FAR = (sys.argv[2], PORT + 1)
+
+
+def said_by_peer():
+    with socket.create_connection(FAR) as connection:
+        return connection.recv(100)
+
+
+def serve(listener):
+    while True:
+        connection, _ = listener.accept()
+        while asked := connection.recv(1):
+            connection.sendall(said_by_peer() if asked == b"c" else b"%d\n" % os.getpid())
+        connection.close()
+
+
+listener = socket.create_server(("", PORT), backlog=64)
+print("listener", listener.fileno(), flush=True)
+for _ in range(WORKERS):
+    if os.fork() == 0:
+        serve(listener)
+pid, status = os.wait()
+print("worker", pid, "has ended:", status, flush=True)
