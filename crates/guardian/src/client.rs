@@ -210,6 +210,19 @@ impl Client {
         self.done_or_undone(Request::Own { local }, listening)
     }
 
+    /// The same before a device is open, where who comes is the kernel's in any case as in [`Client::next_kernels`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] where it is not, or another.
+    pub fn own_kernels(
+        &mut self,
+        local: SocketAddr,
+        listening: BorrowedFd<'_>,
+    ) -> Result<(), Error> {
+        self.done_or_undone(Request::OwnKernels { local }, listening)
+    }
+
     /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
     /// that are in the table stay the stack's.
     ///
@@ -584,7 +597,7 @@ impl Unasked {
         {
             let (_, request) = self.late.swap_remove(at);
             match (request, answer.reply) {
-                (Request::Own { local }, Reply::Done) => self.disowned.push(local),
+                (Request::Own { local } | Request::OwnKernels { local }, Reply::Done) => self.disowned.push(local),
                 (Request::OwnConnection { local, remote }, Reply::Done) => {
                     self.over.push((local, remote));
                 }

@@ -70,7 +70,12 @@ pub enum Request {
         /// The port, of one address or all.
         local: SocketAddr,
     },
-    /// The opposite.
+    /// The same where who comes is the kernel's in any case ([`Reply::Kernels`]); refused elsewhere. No device is needed for it.
+    OwnKernels {
+        /// The port, of one address or all.
+        local: SocketAddr,
+    },
+    /// The opposite of both.
     Disown {
         /// As it was owned.
         local: SocketAddr,

@@ -105,6 +105,11 @@ pub trait Host: Send {
     /// Why it stays the kernel's.
     fn own(&mut self, local: SocketAddr, listening: RawFd) -> Result<(), Reason>;
 
+    /// The same before the devices are open, where who comes is the kernel's in any case ([`Host::next_kernels`]). Whether it is.
+    fn own_kernels(&mut self, _local: SocketAddr, _listening: RawFd) -> bool {
+        false
+    }
+
     /// It is the kernel's again, or that of other processes that own it.
     fn disown(&mut self, local: SocketAddr);
 

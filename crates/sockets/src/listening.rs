@@ -15,7 +15,7 @@ use crate::outside::Outside;
 use crate::parts::Parts;
 use crate::sleepers::For;
 use crate::table::{Kind, Listener, Place, Slot, Socket};
-use crate::waiting::{Kernel, Wait};
+use crate::waiting::{Kernel, Wait, stand_back};
 use crate::world::World;
 use crate::{HANDED_OVER, Sockets, name};
 
@@ -172,6 +172,10 @@ impl<O: Outside> Sockets<O> {
         }
         match self.outside.accept_at_once(fd, flags) {
             Err(Errno::EAGAIN) => Ok(None),
+            Err(Errno::EBUSY) => {
+                stand_back();
+                Ok(None)
+            }
             accepted => accepted.map(Some),
         }
     }
@@ -273,6 +277,9 @@ impl World {
         let how = Listening { backlog: listener.backlog, v6_only: listener.v6_only, shares: true };
         let options = asked.options().to_vec();
         let Some(fd) = self.table.descriptor(slot) else { return };
+        if !self.is_open() && self.host.own_kernels(local, fd) {
+            return self.is_told_of_kernels(slot);
+        }
         let listening = self.listen_on_links(local, how, fd);
         for &(link, id) in listening.iter().flatten() {
             let Some(link) = self.links().get_mut(link) else { continue };

@@ -161,6 +161,11 @@ impl World {
     /// knows that somebody is there who is told so, too.
     fn forgo(&mut self, slot: Slot) {
         self.keep_what_comes(slot);
+        self.is_told_of_kernels(slot);
+    }
+
+    /// A listener is claimed, and who comes there is the kernel's.
+    pub(crate) fn is_told_of_kernels(&mut self, slot: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
         };

@@ -118,7 +118,7 @@ pub trait Outside: Sync {
     ///
     /// # Errors
     ///
-    /// As the call has them; EAGAIN, too, while another process is at it.
+    /// As the call has them; EBUSY while another process is at it.
     fn accept_at_once(&self, listener: RawFd, flags: i32) -> Result<Accepted, Errno>;
 
     /// Children have asked for connections: calls [`crate::Sockets::answer_children`], and does what has to be done

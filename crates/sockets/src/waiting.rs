@@ -57,6 +57,17 @@ thread_local! {
     /// Looks that this thread has had at several parts: each begins with another one, or the first would be all that is
     /// heard of when it is busy.
     static ROUNDS: Cell<u8> = const { Cell::new(0) };
+    /// What this thread waits for of the kernel's is there, and another process takes it at the moment, or has been suspended in
+    /// the middle of that.
+    static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How long a thread that stands back does without the kernel's.
+const STAND_BACK: Duration = Duration::from_micros(100);
+
+/// The calling thread is not to look for the kernel's again at once.
+pub(crate) fn stand_back() {
+    STANDS_BACK.set(true);
 }
 
 /// Glances of one who tries before he sleeps, of which one asks the kernel.
@@ -321,11 +332,18 @@ impl<O: Outside> Sockets<O> {
                 self.woken(parts, bell);
                 continue;
             }
+            let stands_back = STANDS_BACK.take().then_some(STAND_BACK);
             fds.clear();
             fds.extend_from_slice(wait.kernel);
+            if stands_back.is_some() {
+                // Not looked at.
+                fds.iter_mut().for_each(|one| one.fd = -1);
+                rest.programs = None;
+            }
             fds.push(readable(bell.as_raw_fd()));
             fds.extend(rest.all().map(|(fd, _)| readable(fd)));
-            let limit = [left, rest.limit, hurry(&mut hurried)].into_iter().flatten().min();
+            let limit = [left, rest.limit, hurry(&mut hurried), stands_back];
+            let limit = limit.into_iter().flatten().min();
             // A thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));
@@ -356,7 +374,9 @@ impl<O: Outside> Sockets<O> {
                 Err(error) => return Err(error),
             }
             if woken.is_ok() {
-                wait.kernel.copy_from_slice(&fds[..kernel]);
+                for (one, seen) in wait.kernel.iter_mut().zip(&fds) {
+                    one.revents = seen.revents;
+                }
             }
         }
     }

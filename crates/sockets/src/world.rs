@@ -233,6 +233,11 @@ impl World {
         }
     }
 
+    /// Whether the devices were opened, or it was tried.
+    pub(crate) fn is_open(&self) -> bool {
+        self.links.is_some()
+    }
+
     /// Closes the devices, on which nothing is.
     pub(crate) fn forget_links(&mut self) {
         self.links = None;

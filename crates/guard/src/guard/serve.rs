@@ -62,6 +62,7 @@ impl Guard {
             }
             Request::Closed => self.close_devices(at),
             Request::Own { local } => self.own(at, local, descriptor.as_ref()),
+            Request::OwnKernels { local } => self.own_kernels(at, local, descriptor.as_ref()),
             Request::Disown { local } => self.disown(at, plain(local)),
             Request::Others { local } => self.others(at, plain(local)),
             Request::TakesTurns { local } => self.takes_turns(at, plain(local)),
@@ -207,14 +208,7 @@ impl Guard {
         socket: Option<&OwnedFd>,
     ) -> Result<(), String> {
         let local = plain(local);
-        if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
-            return Err(format!("port {} is not among those of --port", local.port()));
-        }
-        let proof = proof::of(socket, self.listener.as_fd(), local, true)?;
-        let places = self.steering.places(local, proof.both_versions);
-        if places.is_empty() {
-            return Err(format!("{} is on none of the stack's devices", local.ip()));
-        }
+        let places = self.places_of(local, socket)?;
         // Who has come to others there may still be passed on to this one.
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
         let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
@@ -238,6 +232,40 @@ impl Guard {
             }
         }
         done
+    }
+
+    /// A program need open no device for a port at which nobody comes to its stack, but whoever comes to the port later is to be
+    /// told the same for as long as it is there.
+    fn own_kernels(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        socket: Option<&OwnedFd>,
+    ) -> Result<(), String> {
+        let local = plain(local);
+        let places = self.places_of(local, socket)?;
+        if !places.iter().all(|place| self.turns.has_settled(place)) {
+            return Err(format!("who comes to {local} may be the stack's"));
+        }
+        self.claims.take(&places)?;
+        self.note_claim(at, local, places).map(drop)
+    }
+
+    /// Where a program's port is on the devices, which the kernel's socket proves that it may have.
+    fn places_of(
+        &self,
+        local: SocketAddr,
+        socket: Option<&OwnedFd>,
+    ) -> Result<Vec<SocketAddr>, String> {
+        if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
+            return Err(format!("port {} is not among those of --port", local.port()));
+        }
+        let proof = proof::of(socket, self.listener.as_fd(), local, true)?;
+        let places = self.steering.places(local, proof.both_versions);
+        if places.is_empty() {
+            return Err(format!("{} is on none of the stack's devices", local.ip()));
+        }
+        Ok(places)
     }
 
     /// Notes that a program has a port, and gives whose engine that concerns, with the places that are new to it.

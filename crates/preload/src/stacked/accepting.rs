@@ -39,11 +39,11 @@ struct Turn {
 }
 
 impl Turn {
-    /// EAGAIN if another process is at it.
+    /// EBUSY if another process is at it.
     fn begin(listener: RawFd) -> Result<Self, Errno> {
         // fcntl(2) has either. Where there can be no lock at all, it is done without.
         if let Err(Errno::EAGAIN | Errno::EACCES) = lock(listener, libc::F_WRLCK) {
-            return Err(Errno::EAGAIN);
+            return Err(Errno::EBUSY);
         }
         let blocks = !super::calls::is_non_blocking(listener);
         if blocks {

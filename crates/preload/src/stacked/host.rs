@@ -240,6 +240,13 @@ impl Host for Guardian {
         self.client()?.own(local, listening).map_err(|error| reason(&error))
     }
 
+    fn own_kernels(&mut self, local: SocketAddr, listening: RawFd) -> bool {
+        // SAFETY: the program's listener, which it does not close in the middle of its own call on it.
+        let listening = unsafe { BorrowedFd::borrow_raw(listening) };
+        let Ok(client) = self.client() else { return false };
+        !client.attaches() && client.own_kernels(local, listening).is_ok()
+    }
+
     fn disown(&mut self, local: SocketAddr) {
         if let Some(client) = &mut self.client {
             // A guardian that is gone has nothing left to be disowned.
