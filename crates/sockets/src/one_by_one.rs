@@ -114,7 +114,8 @@ mod tests {
     /// Connections one after the other: whether each is over when the next is accepted, whether it blocks, how often it is waited
     /// for, and whether somebody waits at the listener meanwhile. Which of them tell.
     fn told(all: impl Iterator<Item = (bool, bool, u32, bool)>) -> Vec<usize> {
-        let (mut served, mut table) = (Served::default(), crate::table::Table::new(Default::default()));
+        let (mut served, mut table) =
+            (Served::default(), crate::table::Table::new(Default::default()));
         let slot = table.add(Socket::new(
             Kind::Listener(crate::table::Listener::new("10.0.0.1:80".parse().unwrap(), false, 1)),
             false,

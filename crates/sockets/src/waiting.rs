@@ -62,9 +62,6 @@ thread_local! {
     static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How long a thread that stands back does without the kernel's.
-const STAND_BACK: Duration = Duration::from_micros(100);
-
 /// The calling thread is not to look for the kernel's again at once.
 pub(crate) fn stand_back() {
     STANDS_BACK.set(true);
@@ -131,6 +128,18 @@ fn hurry(hurried: &mut u32) -> Option<Duration> {
             Some(BREATH)
         }
     }
+}
+
+/// All that wakes a sleeper: what he waits for of the kernel's, unless he stands back, his bell, and the rest.
+fn lay_out(fds: &mut Vec<libc::pollfd>, kernel: &[libc::pollfd], bell: &Bell, rest: &Rest) {
+    fds.clear();
+    fds.extend_from_slice(kernel);
+    if rest.stands_back {
+        // Not looked at.
+        fds.iter_mut().for_each(|one| one.fd = -1);
+    }
+    fds.push(readable(bell.as_raw_fd()));
+    fds.extend(rest.all().map(|(fd, _)| readable(fd)));
 }
 
 impl<O: Outside> Sockets<O> {
@@ -332,18 +341,9 @@ impl<O: Outside> Sockets<O> {
                 self.woken(parts, bell);
                 continue;
             }
-            let stands_back = STANDS_BACK.take().then_some(STAND_BACK);
-            fds.clear();
-            fds.extend_from_slice(wait.kernel);
-            if stands_back.is_some() {
-                // Not looked at.
-                fds.iter_mut().for_each(|one| one.fd = -1);
-                rest.programs = None;
-            }
-            fds.push(readable(bell.as_raw_fd()));
-            fds.extend(rest.all().map(|(fd, _)| readable(fd)));
-            let limit = [left, rest.limit, hurry(&mut hurried), stands_back];
-            let limit = limit.into_iter().flatten().min();
+            rest.stand_back(STANDS_BACK.take());
+            lay_out(&mut fds, wait.kernel, bell, &rest);
+            let limit = [left, rest.limit, hurry(&mut hurried)].into_iter().flatten().min();
             // A thread may be cancelled in there.
             let mut asleep = Asleep { sockets: self, parts, bell, comes_back: false };
             self.outside.wake_by(Some(bell.as_raw_fd()));
@@ -374,9 +374,8 @@ impl<O: Outside> Sockets<O> {
                 Err(error) => return Err(error),
             }
             if woken.is_ok() {
-                for (one, seen) in wait.kernel.iter_mut().zip(&fds) {
-                    one.revents = seen.revents;
-                }
+                let seen = fds[..kernel].iter().map(|one| one.revents);
+                wait.kernel.iter_mut().zip(seen).for_each(|(one, seen)| one.revents = seen);
             }
         }
     }

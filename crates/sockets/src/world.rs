@@ -34,6 +34,9 @@ use crate::sleepers::{For, Sleepers};
 use crate::table::{Kind, Place, Slot, Socket, Table};
 use crate::tick::Tick;
 
+/// How long who stands back does without what he waits for of the kernel's.
+const STAND_BACK: Duration = Duration::from_micros(100);
+
 /// What a thread needs to sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
@@ -41,6 +44,8 @@ pub(crate) struct Rest {
     pub(crate) places: usize,
     /// The descriptor of the program's that wakes it, if that is one, as its eye knows it.
     pub(crate) programs: Option<What>,
+    /// It does not look at that for a moment.
+    pub(crate) stands_back: bool,
     /// What wakes it.
     fds: Vec<(RawFd, Wakes)>,
     /// Somebody wants to be told what the stack does ([`crate::Outside::start_telling`]).
@@ -70,6 +75,14 @@ impl Rest {
     pub(crate) fn add(&mut self, (fds, limit): WhatWakes) {
         self.fds.extend(fds);
         self.limit = [self.limit, limit].into_iter().flatten().min();
+    }
+
+    /// It does without the kernel's for a moment, if it is to.
+    pub(crate) fn stand_back(&mut self, is_to: bool) {
+        if is_to {
+            (self.stands_back, self.programs) = (true, None);
+            self.add((Vec::new(), Some(STAND_BACK)));
+        }
     }
 
     /// All that wakes it.

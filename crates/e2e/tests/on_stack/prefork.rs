@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use uncork_e2e::hosts::{OURS, THEIRS, end};
+use uncork_e2e::hosts::{THEIRS, end};
 use uncork_e2e::skip::find;
 use uncork_e2e::{Daemon, Hosts, artifact, run};
 
@@ -60,7 +60,8 @@ fn line(stream: &mut TcpStream) -> Result<String> {
 }
 
 #[test]
-fn short_connections_to_workers_that_block_are_the_kernels_and_cost_nobody_a_device() -> Result<()> {
+fn short_connections_to_workers_that_block_are_the_kernels_and_cost_nobody_a_device() -> Result<()>
+{
     if lacks(&NEEDED)? {
         return Ok(());
     }

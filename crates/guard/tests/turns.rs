@@ -1,0 +1,86 @@
+//! Ports of processes that serve one connection after the other: the kernel's for good, with whoever comes to them later.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{LONG, Link, OURS, end, knock};
+use uncork_guardian::{Client, Error};
+use uncork_netns::testing::is_skipped;
+
+const PORT: u16 = 7400;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// A guardian waits longer before it says that nobody is under way any more.
+const NOT_YET: Duration = Duration::from_secs(1);
+
+fn is_refused<T: std::fmt::Debug>(done: Result<T, Error>, why: &str) {
+    assert!(matches!(&done, Err(Error::Refused(said)) if said.contains(why)), "{done:?}");
+}
+
+/// Waits until a process is told that a port is the kernel's.
+fn told(client: &mut Client) -> SocketAddr {
+    let until = Instant::now() + LONG;
+    loop {
+        client.check().unwrap();
+        if let Some(local) = client.next_kernels() {
+            return local;
+        }
+        assert!(Instant::now() < until, "it is not told");
+        thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+#[test]
+fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_all_who_have_it() {
+    if is_skipped(
+        "who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_all_who_have_it",
+    ) {
+        return;
+    }
+    let link = Link::new("turns", &[]);
+    let (any, local) = (end("0.0.0.0", PORT), end(OURS, PORT));
+    let listener = link.ours.within(move || Ok(TcpListener::bind(any)?)).unwrap();
+    let [mut first, mut second, mut third, mut fourth] = [0; 4].map(|_| link.client());
+    is_refused(first.takes_turns(any), "nobody else listens at 0.0.0.0:7400");
+    first.own(any, listener.as_fd()).unwrap();
+    // Alone it may serve as it likes.
+    is_refused(first.takes_turns(any), "nobody else listens at 0.0.0.0:7400");
+    second.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
+    is_refused(third.own_kernels(any, listener.as_fd()), "may be the stack's");
+    is_refused(third.takes_turns(any), "nobody else listens at 0.0.0.0:7400");
+
+    first.takes_turns(any).unwrap();
+    let begun = Instant::now();
+    assert_eq!(knock(&link, local), Ok(()));
+    // There may be somebody under way, whom a newcomer may be passed.
+    is_refused(third.own_kernels(any, listener.as_fd()), "may be the stack's");
+    third.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Ok(()));
+    for client in [&mut first, &mut second, &mut third] {
+        assert_eq!(told(client), any);
+        assert!(begun.elapsed() >= NOT_YET, "after {:?}", begun.elapsed());
+        assert_eq!(client.next_kernels(), None);
+    }
+    // From then on all are told at once, or need no device for it.
+    fourth.own(any, listener.as_fd()).unwrap();
+    assert_eq!(fourth.next_kernels(), Some(any), "it came with the answer");
+    let mut fifth = link.client();
+    fifth.own_kernels(any, listener.as_fd()).unwrap();
+    let elsewhere = end(OURS, PORT + 1);
+    is_refused(fifth.own_kernels(elsewhere, listener.as_fd()), "needs the kernel's socket");
+    // As long as one of them is there, be it one that has no device.
+    drop((first, second, third, fourth));
+    fifth.own_kernels(any, listener.as_fd()).unwrap();
+    for _ in 0..2 {
+        fifth.disown(any).unwrap();
+    }
+    is_refused(fifth.own_kernels(any, listener.as_fd()), "may be the stack's");
+    fifth.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "others begin anew");
+}
