@@ -298,7 +298,7 @@ impl<O: Outside> Sockets<O> {
         // One that is too long to be told lasts for ever.
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();
-        let (mut once_more, mut hurried) = (false, 0);
+        let (mut once_more, mut hurried, mut is_ended) = (false, 0, false);
         let mut fds: Vec<libc::pollfd> = Vec::new();
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -328,6 +328,10 @@ impl<O: Outside> Sockets<O> {
             }
             if !is_there {
                 return Err(Errno::ENETDOWN);
+            }
+            if is_ended {
+                self.leave_asleep(parts, bell);
+                return Err(Errno::EINTR);
             }
             if left == Some(Duration::ZERO) {
                 self.leave(parts, bell);
@@ -360,24 +364,28 @@ impl<O: Outside> Sockets<O> {
             drop(asleep);
             once_more = true;
             self.deal_with(parts, &rest, &fds[kernel + 1..]);
-            let interrupted = self.outside.was_interrupted();
-            // Or by a signal whose handler is none of ours.
-            let ends = (interrupted || woken == Err(Errno::EINTR)) && self.is_ended(&wait);
-            match woken {
-                Ok(_) if ends => {
-                    self.leave_asleep(parts, bell);
-                    return Err(Errno::EINTR);
-                }
-                Err(Errno::EINTR) if ends => return Err(Errno::EINTR),
-                Ok(_) | Err(Errno::EINTR) if interrupted => self.outside.goes_on_waiting(),
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error),
-            }
+            is_ended = self.is_ended_by(&wait, woken)?;
             if woken.is_ok() {
                 let seen = fds[..kernel].iter().map(|one| one.revents);
                 wait.kernel.iter_mut().zip(seen).for_each(|(one, seen)| one.revents = seen);
             }
         }
+    }
+
+    /// Whether a signal ends the wait of a thread that is awake again. What has woken it as well is looked at first: of what the kernel
+    /// has for one of many nobody else was told.
+    fn is_ended_by(&self, wait: &Wait<'_>, woken: Result<usize, Errno>) -> Result<bool, Errno> {
+        let interrupted = self.outside.was_interrupted();
+        // Or by a signal whose handler is none of ours.
+        let ends = (interrupted || woken == Err(Errno::EINTR)) && self.is_ended(wait);
+        match woken {
+            Ok(_) if ends => return Ok(true),
+            Err(Errno::EINTR) if ends => return Err(Errno::EINTR),
+            Ok(_) | Err(Errno::EINTR) if interrupted => self.outside.goes_on_waiting(),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(false)
     }
 
     /// Sleeps on these, by the thread's eye if that sees them: the first are the program's, which may be the set that is waited
