@@ -61,8 +61,9 @@ pub(crate) struct Session {
     given: HashSet<Ends>,
     /// Of its next packet socket, if it was begun.
     pub(crate) filter: Option<Loading>,
-    /// Devices, each as often as it was opened.
+    /// Devices, each as often as it was opened, and how many it says that it has closed.
     devices: Vec<i32>,
+    closed: Vec<i32>,
     /// Copies of the sockets that it has of them, so that it does not wait for the end of the last one.
     sockets: HashMap<i32, OwnedFd>,
 }
@@ -80,13 +81,20 @@ impl Session {
             given: HashSet::new(),
             filter,
             devices: Vec::new(),
+            closed: Vec::new(),
             sockets: HashMap::new(),
         }
     }
 
-    /// How often it has opened a device.
+    /// How often it has a device open.
     pub(crate) fn opens(&self, device: i32) -> usize {
         self.devices.iter().filter(|other| **other == device).count()
+    }
+
+    /// How often it has done so, those included that it says that it has closed.
+    pub(crate) fn has_opened_device(&self, device: i32) -> usize {
+        let closed = self.closed.iter().filter(|other| **other == device).count();
+        self.opens(device) + closed
     }
 
     /// Keeps a copy of the socket by which it has opened a device, if there is one. Gives the copy of the one before, which
@@ -100,7 +108,7 @@ impl Session {
 
     /// All such copies, of who has ended, or has closed his.
     pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = OwnedFd> + use<> {
-        self.devices.clear();
+        self.closed.append(&mut self.devices);
         std::mem::take(&mut self.sockets).into_values()
     }
 

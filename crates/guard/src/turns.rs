@@ -27,6 +27,8 @@ pub(crate) struct Turns {
 struct GivenUp {
     /// Since when, or since somebody was passed on there.
     since: Instant,
+    /// Whether nobody comes to a stack any more.
+    settles: bool,
     /// Whether nobody is under way any more.
     is_settled: bool,
 }
@@ -53,7 +55,7 @@ impl Turns {
 
     fn give_up_at(&mut self, place: SocketAddr, since: Instant) -> bool {
         let is_new = !self.has_given_up(&place);
-        self.given_up.entry(place).or_insert(GivenUp { since, is_settled: false });
+        self.given_up.entry(place).or_insert(GivenUp { since, settles: true, is_settled: false });
         is_new
     }
 
@@ -67,6 +69,13 @@ impl Turns {
         self.given_up.get(place).is_some_and(|it| it.is_settled)
     }
 
+    /// Some still come to a stack there, who has to go on listening.
+    pub(crate) fn never_settles(&mut self, place: &SocketAddr) {
+        if let Some(given_up) = self.given_up.get_mut(place) {
+            given_up.settles = false;
+        }
+    }
+
     /// Somebody is passed on there.
     pub(crate) fn passes(&mut self, place: &SocketAddr) {
         if let Some(given_up) = self.given_up.get_mut(place) {
@@ -76,7 +85,7 @@ impl Turns {
 
     /// When the next may have settled.
     pub(crate) fn settles_after(&self) -> Option<Duration> {
-        let waits = self.given_up.values().filter(|it| !it.is_settled);
+        let waits = self.given_up.values().filter(|it| it.settles && !it.is_settled);
         waits.map(|it| SETTLES.saturating_sub(it.since.elapsed())).min()
     }
 
@@ -86,7 +95,7 @@ impl Turns {
     }
 
     fn settle_at(&mut self, now: Instant) -> bool {
-        let is_due = |it: &&mut GivenUp| !it.is_settled && now - it.since >= SETTLES;
+        let is_due = |it: &&mut GivenUp| it.settles && !it.is_settled && now - it.since >= SETTLES;
         let due = self.given_up.values_mut().filter(is_due);
         due.map(|it| it.is_settled = true).count() > 0
     }
@@ -133,5 +142,9 @@ mod tests {
         let last = turns.given_up[&place].since;
         assert!(turns.settle_at(last + SETTLES) && turns.has_settled(&place));
         assert!(!turns.settle_at(last + SETTLES * 2) && turns.settles_after().is_none(), "once");
+        let other = "10.0.0.1:81".parse().unwrap();
+        assert!(turns.give_up_at(other, begun));
+        turns.never_settles(&other);
+        assert!(!turns.settle_at(begun + SETTLES * 9) && turns.settles_after().is_none());
     }
 }

@@ -23,10 +23,9 @@ impl World {
     /// Closes the devices if nobody misses them. Once opened again they stay: whoever connects to others now and then is not to
     /// open them each time.
     fn put_links_away(&mut self) -> bool {
-        if self.has_put_away || !self.is_out_of_use() || !self.host.can_close_devices() {
+        if self.put_away > 0 || !self.is_out_of_use() || !self.host.can_close_devices() {
             return false;
         }
-        self.has_put_away = true;
         self.forget_links();
         // It has copies, so that the last of each is closed there, which takes long.
         self.host.has_closed_devices();

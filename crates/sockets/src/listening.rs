@@ -122,9 +122,13 @@ impl<O: Outside> Sockets<O> {
         let accepted = self.wait(wait, &mut |world, look| {
             if look.kernel == Kernel::Ask {
                 // It may be that nobody else was woken for that one.
-                let kernels = self.take_from_kernel(fd, flags).transpose();
-                if kernels.is_some() {
-                    return kernels;
+                match self.take_from_kernel(fd, flags) {
+                    Ok(None) => {}
+                    Err(Errno::EBUSY) => {
+                        stand_back();
+                        return None;
+                    }
+                    kernels => return kernels.transpose(),
                 }
             }
             attempt(world)
@@ -165,17 +169,14 @@ impl<O: Outside> Sockets<O> {
         Ok(found.is_some())
     }
 
-    /// The oldest connection of the kernel's listener, if it has one that no other process gets first.
+    /// The oldest connection of the kernel's listener, if it has one that no other process gets first; EBUSY while another one is
+    /// at it.
     fn take_from_kernel(&self, fd: RawFd, flags: i32) -> Result<Option<Accepted>, Errno> {
         if !self.is_ready(fd, libc::POLLIN) {
             return Ok(None);
         }
         match self.outside.accept_at_once(fd, flags) {
             Err(Errno::EAGAIN) => Ok(None),
-            Err(Errno::EBUSY) => {
-                stand_back();
-                Ok(None)
-            }
             accepted => accepted.map(Some),
         }
     }
@@ -205,6 +206,10 @@ impl<O: Outside> Sockets<O> {
             listener.shut = true;
             let (on, local) = (std::mem::take(&mut listener.on), listener.local);
             let is_kernels = std::mem::take(&mut listener.is_kernels);
+            if is_kernels {
+                // It begins anew where it listens next.
+                listener.reason = None;
+            }
             if is_kernels || !on.is_empty() {
                 // First of all nothing new may come.
                 world.host.disown(local);

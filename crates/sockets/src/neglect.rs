@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::link::Link;
 use crate::one_by_one::Served;
 use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
@@ -147,7 +148,8 @@ impl World {
             let is_it = |one: SocketAddr| canonical(one) == canonical(local);
             let slots = self.table.slots_where(|socket| match &socket.kind {
                 Kind::Listener(listener) => {
-                    is_it(listener.local) && !listener.shut && !listener.is_kernels
+                    // One that has been left meanwhile hears of it when it comes back.
+                    is_it(listener.local) && !listener.on.is_empty()
                 }
                 _ => false,
             });
@@ -176,8 +178,12 @@ impl World {
         }
     }
 
-    /// Whether all that may come to a listener comes to the kernel's.
+    /// Whether all that may come to a listener comes to the kernel's, and will. Where an instance has the stack another one may
+    /// come in its place, and to that what was refused before.
     pub(crate) fn is_kernels_alone(&mut self, slot: Slot) -> bool {
+        if self.lost.is_some() || self.links().iter().any(Link::is_attached) {
+            return false;
+        }
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return false;
         };

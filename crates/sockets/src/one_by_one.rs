@@ -4,6 +4,7 @@
 //! takes longer for each frame than they save. So the port is the kernel's as soon as one is known to work so. Where a connection is
 //! kept for many requests the stack is worth it all the same.
 
+use crate::link::Link;
 use crate::neglect::Shared;
 use crate::sleepers::For;
 use crate::table::{Kind, Slot, Socket};
@@ -74,7 +75,7 @@ impl World {
         let is_over = served.last.as_ref().is_some_and(|last| table.get(last.slot).is_none());
         served.count(is_over);
         served.last = Some(Last { slot: accepted, blocks, waits: 0, overlaps: false });
-        if served.is_to_be_told() && !self.links().iter().any(|link| link.is_attached()) {
+        if served.is_to_be_told() && !self.links().iter().any(Link::is_attached) {
             self.tell_of_turns(listener);
         }
     }

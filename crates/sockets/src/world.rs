@@ -57,7 +57,7 @@ pub(crate) struct Rest {
 /// What is to be done when a descriptor has woken somebody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
-    /// A turn: of the link of this number.
+    /// A turn: of the link of this number, which none has had before.
     Device(usize),
     /// The kernel has news of neighbours: [`World::hear_ways`].
     Ways,
@@ -145,8 +145,8 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
     pub(crate) shared: Vec<Shared>,
-    /// The devices were opened, and closed again.
-    pub(crate) has_put_away: bool,
+    /// How many devices were opened, and closed again.
+    pub(crate) put_away: usize,
     /// What the host permits of TCP Fast Open.
     pub(crate) fast_open: fast_open::Settings,
     seed: fn() -> [u8; 32],
@@ -205,7 +205,7 @@ impl World {
             hosts_gone: 0,
             lost: None,
             shared: Vec::new(),
-            has_put_away: false,
+            put_away: 0,
             fast_open: fast_open::Settings::default(),
             seed,
             tell,
@@ -221,11 +221,12 @@ impl World {
                 // What the devices' own addresses are is news from now on.
                 self.ways();
             }
-            let host = &mut self.host;
+            let (host, put_away) = (&mut self.host, self.put_away);
             self.links = Some(opened.map(|opened| match opened {
                 Opened::Own(devices) => {
                     let (links, config) = (devices.into_iter().enumerate(), host.config());
-                    let link = |(at, device)| Link::new(at, device, config.clone(), seed());
+                    let link =
+                        |(at, device)| Link::new(put_away + at, device, config.clone(), seed());
                     links.map(link).collect()
                 }
                 Opened::Attached(attachment) => vec![Link::attached(0, *attachment)],
@@ -253,6 +254,7 @@ impl World {
 
     /// Closes the devices, on which nothing is.
     pub(crate) fn forget_links(&mut self) {
+        self.put_away += self.links().len();
         self.links = None;
     }
 
@@ -541,6 +543,7 @@ impl World {
         for (_, socket) in self.table.iter() {
             if let Kind::Listener(listener) = &mut socket.kind {
                 listener.on.clear();
+                listener.is_kernels = false;
                 listener.reason = Some(Reason::from(why));
             }
         }
@@ -554,7 +557,7 @@ impl World {
         self.host = host;
         // Nothing of the parent's is undone by this: its descriptors here are copies.
         self.links = None;
-        self.has_put_away = false;
+        self.put_away = 0;
         self.begun = std::time::Instant::now();
         self.ways = None;
         self.opened.clear();

@@ -44,7 +44,7 @@ impl Guard {
     /// A program opens a device; it is answered by [`Guard::go_on_opening`].
     pub(super) fn open(&mut self, at: usize, question: u32, device: i32) -> Result<(), String> {
         let session = self.session(at)?;
-        let (engine, opened) = (session.engine, session.opens(device));
+        let (engine, opened) = (session.engine, session.has_opened_device(device));
         let is_same = |one: &&Opening| one.engine == engine && one.device == device;
         if opened + self.opening.iter().filter(is_same).count() >= OPENS {
             return Err(format!(
@@ -65,6 +65,9 @@ impl Guard {
 
     /// A program has closed its devices: the last copies of its sockets are let go of.
     pub(super) fn close_devices(&mut self, at: usize) -> Result<(), String> {
+        if self.queues.is_some() {
+            return Err("queues of the devices stay with who has them".to_owned());
+        }
         let sockets: Vec<_> = self.session_mut(at)?.take_sockets().collect();
         sockets.into_iter().for_each(|socket| self.rings.unmake(socket));
         Ok(())

@@ -324,7 +324,8 @@ impl Guard {
     /// A program need not listen on its stack where nobody comes any more. It may be told of a port twice.
     fn tell_what_is_kernels(&mut self, at: usize) {
         let Ok(session) = self.session(at) else { return };
-        if matches!(session.role, Role::Instance(_)) {
+        // What is a guest's goes by its instance.
+        if session.role != Role::Program {
             return;
         }
         for local in session.asked_where(|place| self.turns.has_settled(place)) {
@@ -343,7 +344,9 @@ impl Guard {
             };
             for member in all.iter().filter(has_it) {
                 // What fails stays as it was, which works, too.
-                let _ = self.steering.leave(member.engine, &[*place], &all);
+                if self.steering.leave(member.engine, &[*place], &all).is_err() {
+                    self.turns.never_settles(place);
+                }
             }
         }
     }

@@ -45,7 +45,10 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
-        self.done(Request::Disown { local }, None)
+        let done = self.done(Request::Disown { local }, None);
+        // Whoever owns it next has to hear of that anew.
+        self.unasked.kernels.retain(|other| plain(*other) != plain(local));
+        done
     }
 
     /// Gives a connection of the kernel's that waits to be accepted at a port to another process that owns it, be it
@@ -88,4 +91,9 @@ impl Client {
     pub fn takes_turns(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::TakesTurns { local }, None)
     }
+}
+
+/// The guardian's way to write an end of IPv4.
+fn plain(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
 }
