@@ -84,3 +84,18 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
     fifth.own(any, listener.as_fd()).unwrap();
     assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "others begin anew");
 }
+
+#[test]
+fn who_says_that_it_has_closed_its_devices_may_not_open_more_of_them_than_others() {
+    if is_skipped("who_says_that_it_has_closed_its_devices_may_not_open_more_of_them_than_others") {
+        return;
+    }
+    let link = Link::new("closed", &[]);
+    let mut client = link.client();
+    let device = client.devices()[0].index;
+    for _ in 0..4 {
+        client.open(device).unwrap();
+        client.has_closed().unwrap();
+    }
+    is_refused(client.open(device), "which is all it may");
+}

@@ -51,3 +51,74 @@ impl World {
             && self.links().iter_mut().all(Link::is_out_of_use)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use uncork_driver::memory;
+    use uncork_packet::{Capabilities, Medium};
+    use uncork_stack::Mac;
+
+    use super::*;
+    use crate::asked::Asked;
+    use crate::host::Device;
+    use crate::lost::Lost;
+    use crate::table::Listener;
+    use crate::testing::{Mail, Post};
+
+    fn device() -> Device {
+        let (driver, _) = memory::pair(Capabilities::plain(Medium::Ethernet, 1500), 16);
+        Device {
+            name: "eth0".into(),
+            index: 1,
+            driver: Box::new(driver),
+            mac: Mac([2; 6]),
+            addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            moderation: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn who_listens_for_the_kernel_alone_puts_a_device_away_once_and_another_one_is_another() {
+        let mail = Arc::new(Mutex::new(Mail::default()));
+        let mut world = World::new(Box::new(Post(Arc::clone(&mail))), || [0; 32], |_, _| ());
+        let end = "10.0.0.1:80".parse().unwrap();
+        let kind = Kind::Listener(Listener::new(end, false, 16));
+        let slot = world.table.add(Socket::new(kind, false, Arc::new(Asked::default())));
+        world.table.bind(5, slot);
+        mail.lock().unwrap().devices.push(device());
+        world.ensure_listening(slot);
+        let first = world.links()[0].number();
+        assert!(
+            !world.is_kernels_alone(slot) && !world.put_links_away(),
+            "it listens on the stack"
+        );
+        // What was said of a port that it does not have is another's.
+        for local in ["10.0.0.1:81", "10.0.0.1:80"] {
+            assert!(!world.is_kernels_alone(slot));
+            mail.lock().unwrap().kernels.push_back(local.parse().unwrap());
+            world.hear_of_kernels();
+        }
+        assert!(
+            !world.is_kernels_alone(slot) && !world.put_links_away(),
+            "somebody may be on his way"
+        );
+        // Nobody is, as is seen a tenth of a second later.
+        while world.leaves_after().is_some() {
+            world.pass_waiting();
+        }
+        assert!(world.is_kernels_alone(slot));
+        world.lost = Some(Lost::now());
+        assert!(!world.is_kernels_alone(slot), "it may be another instance's soon");
+        world.lost = None;
+        assert!(world.put_links_away() && !world.is_open());
+        assert!(world.is_kernels_alone(slot));
+
+        mail.lock().unwrap().devices.push(device());
+        world.open().unwrap();
+        assert_ne!(world.links()[0].number(), first);
+        assert!(!world.put_links_away(), "it has needed it again");
+    }
+}

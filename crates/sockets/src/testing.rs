@@ -10,13 +10,17 @@ use uncork_driver::{Driver as _, memory};
 use uncork_stack::Detached;
 
 use crate::asked::Setting;
-use crate::host::{Host, Opened, Past, Reason};
+use crate::host::{Device, Host, Opened, Past, Reason};
 
 /// What comes unasked, and what is passed on.
 #[derive(Default)]
 pub(crate) struct Mail {
     pub(crate) comes: VecDeque<(SocketAddr, OwnedFd)>,
     pub(crate) goes: Vec<(SocketAddr, RawFd)>,
+    /// What is there to be opened.
+    pub(crate) devices: Vec<Device>,
+    /// At which ports who comes is the kernel's.
+    pub(crate) kernels: VecDeque<SocketAddr>,
     /// The other end of a device.
     pub(crate) far: Option<memory::Port>,
     /// How many frames had come there when each connection was entered into the list.
@@ -31,7 +35,13 @@ impl Host for Post {
         Box::new(Self(Arc::clone(&self.0)))
     }
     fn open(&mut self) -> Result<Opened, Reason> {
-        Ok(Opened::Own(Vec::new()))
+        Ok(Opened::Own(std::mem::take(&mut self.0.lock().unwrap().devices)))
+    }
+    fn can_close_devices(&self) -> bool {
+        true
+    }
+    fn next_kernels(&mut self) -> Option<SocketAddr> {
+        self.0.lock().unwrap().kernels.pop_front()
     }
     fn own(&mut self, _: SocketAddr, _: RawFd) -> Result<(), Reason> {
         Ok(())

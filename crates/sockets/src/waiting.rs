@@ -295,6 +295,7 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut Attempt<'_, T>,
     ) -> Result<Option<T>, Errno> {
         let bell = &bell;
+        STANDS_BACK.set(false);
         // One that is too long to be told lasts for ever.
         let until = wait.limit.and_then(|limit| Instant::now().checked_add(limit));
         let kernel = wait.kernel.len();

@@ -211,8 +211,7 @@ impl Guard {
         let places = self.places_of(local, socket)?;
         // Who has come to others there may still be passed on to this one.
         let is_kernels = places.iter().any(|place| self.turns.has_given_up(place));
-        let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
-        let (engine, new) = claimed.inspect_err(|_| self.tidy_claims())?;
+        let (engine, new) = self.claim(at, local, places)?;
         let joined = if is_kernels {
             Ok(())
         } else {
@@ -221,11 +220,12 @@ impl Guard {
         let done =
             joined.and_then(|()| self.tell(at, |program| Reply::Granted { program, local }, None));
         match done {
-            Ok(()) if is_kernels => {
+            Ok(()) => {
                 self.give_kept();
-                self.tell_what_is_kernels(at);
+                if is_kernels {
+                    self.tell_what_is_kernels(at);
+                }
             }
-            Ok(()) => self.give_kept(),
             Err(_) => {
                 let _ = self.let_go(at, local);
                 self.tidy_claims();
@@ -247,8 +247,7 @@ impl Guard {
         if !places.iter().all(|place| self.turns.has_settled(place)) {
             return Err(format!("who comes to {local} may be the stack's"));
         }
-        self.claims.take(&places)?;
-        self.note_claim(at, local, places).map(drop)
+        self.claim(at, local, places).map(drop)
     }
 
     /// Where a program's port is on the devices, which the kernel's socket proves that it may have.
@@ -266,6 +265,17 @@ impl Guard {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
         }
         Ok(places)
+    }
+
+    /// Takes a port from other guardians for a program, and notes it.
+    fn claim(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        places: Vec<SocketAddr>,
+    ) -> Result<(Engine, Vec<SocketAddr>), String> {
+        let claimed = self.claims.take(&places).and_then(|()| self.note_claim(at, local, places));
+        claimed.inspect_err(|_| self.tidy_claims())
     }
 
     /// Notes that a program has a port, and gives whose engine that concerns, with the places that are new to it.

@@ -85,13 +85,13 @@ impl Stack {
         }
     }
 
-    /// Connections that have come to a listener and were not accepted.
     /// Whether somebody may be about to come to this listener: handshakes are under way, or SYN cookies.
     #[must_use]
     pub fn has_under_way(&self, now: Instant, listener: ListenerId) -> bool {
         self.awaits_cookies(now) || !self.under_way(listener).is_empty()
     }
 
+    /// Connections that have come to a listener and were not accepted.
     fn under_way(&self, listener: ListenerId) -> Vec<u32> {
         let all = self.connections.iter();
         let its = all.filter(|(_, connection)| connection.listener == Some(listener));
