@@ -1,10 +1,14 @@
 """prefork.py PORT PEER: four workers that serve one connection after the other, as php-fpm's do. Each octet is answered: a line with
-the worker's number, or for `c` what a peer at PEER, port PORT + 1, says to who connects there."""
+the worker's number; for `c` what a peer at PEER, port PORT + 1, says to who connects there; or for `n` one when the listener
+has O_NONBLOCK, which all workers have then, for a moment."""
+import fcntl
 import os
 import socket
 import sys
+import time
 
 WORKERS = 4
+MOMENT = 0.3
 PORT = int(sys.argv[1])
 FAR = (sys.argv[2], PORT + 1)
 
@@ -18,7 +22,13 @@ def serve(listener):
     while True:
         connection, _ = listener.accept()
         while asked := connection.recv(1):
+            if asked == b"n":
+                flags = fcntl.fcntl(listener, fcntl.F_GETFL)
+                fcntl.fcntl(listener, fcntl.F_SETFL, flags | os.O_NONBLOCK)
             connection.sendall(said_by_peer() if asked == b"c" else b"%d\n" % os.getpid())
+            if asked == b"n":
+                time.sleep(MOMENT)
+                fcntl.fcntl(listener, fcntl.F_SETFL, flags)
         connection.close()
 
 

@@ -55,29 +55,19 @@ impl World {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use uncork_driver::memory;
     use uncork_packet::{Capabilities, Medium};
-    use uncork_stack::Mac;
 
     use super::*;
     use crate::asked::Asked;
     use crate::host::Device;
     use crate::lost::Lost;
     use crate::table::Listener;
-    use crate::testing::{Mail, Post};
+    use crate::testing::{Mail, Post, device};
 
-    fn device() -> Device {
-        let (driver, _) = memory::pair(Capabilities::plain(Medium::Ethernet, 1500), 16);
-        Device {
-            name: "eth0".into(),
-            index: 1,
-            driver: Box::new(driver),
-            mac: Mac([2; 6]),
-            addresses: vec!["10.0.0.1/24".parse().unwrap()],
-            moderation: Duration::ZERO,
-        }
+    fn new() -> Device {
+        device(memory::pair(Capabilities::plain(Medium::Ethernet, 1500), 16).0)
     }
 
     #[test]
@@ -88,7 +78,7 @@ mod tests {
         let kind = Kind::Listener(Listener::new(end, false, 16));
         let slot = world.table.add(Socket::new(kind, false, Arc::new(Asked::default())));
         world.table.bind(5, slot);
-        mail.lock().unwrap().devices.push(device());
+        mail.lock().unwrap().devices.push(new());
         world.ensure_listening(slot);
         let first = world.links()[0].number();
         assert!(
@@ -116,7 +106,7 @@ mod tests {
         assert!(world.put_links_away() && !world.is_open());
         assert!(world.is_kernels_alone(slot));
 
-        mail.lock().unwrap().devices.push(device());
+        mail.lock().unwrap().devices.push(new());
         world.open().unwrap();
         assert_ne!(world.links()[0].number(), first);
         assert!(!world.put_links_away(), "it has needed it again");

@@ -262,11 +262,42 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
 
+    use uncork_driver::{Driver as _, memory};
     use uncork_packet::{Capabilities, Medium};
     use uncork_stack::{Config, Mac, Stack};
 
     use super::*;
-    use crate::testing::{Mail, Post};
+    use crate::testing::{Mail, Post, device};
+
+    #[test]
+    fn a_listener_that_was_left_stays_for_who_shakes_hands() {
+        let capabilities = Capabilities::plain(Medium::Ip, 1500);
+        let (ours, mut theirs) = memory::pair(capabilities, 16);
+        let mail = Arc::new(Mutex::new(Mail { devices: vec![device(ours)], ..Mail::default() }));
+        let mut world = World::new(Box::new(Post(mail)), || [0; 32], |_, _| ());
+        let local = "10.0.0.1:80".parse().unwrap();
+        let kind = Kind::Listener(Listener::new(local, false, 16));
+        let slot = world.table.add(Socket::new(kind, false, Arc::new(Asked::default())));
+        world.table.bind(5, slot);
+        world.ensure_listening(slot);
+        let mut peer = Stack::new(Config::default(), capabilities, Mac::default(), [1; 32]);
+        peer.add_address("10.0.0.2/24".parse().unwrap());
+        let now = uncork_stack::Instant::from_millis(1);
+        peer.connect(now, None, local).unwrap();
+        theirs.offer(&mut |frame| peer.poll_transmit(now, frame)).unwrap();
+        theirs.flush().unwrap();
+        world.turn();
+        assert_eq!(world.links()[0].stack().all().len(), 1);
+
+        let begun = Instant::now();
+        let (_, socket) = world.table.unbind(5).unwrap();
+        world.close(socket);
+        while begun.elapsed() < 3 * BETWEEN_LOOKS {
+            assert!(world.leaves_after().is_some(), "after {:?}", begun.elapsed());
+            std::thread::sleep(BETWEEN_LOOKS / 4);
+            world.pass_waiting();
+        }
+    }
 
     #[test]
     fn what_comes_to_who_listens_no_more_goes_on() {

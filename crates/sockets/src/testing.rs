@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use uncork_driver::{Driver as _, memory};
-use uncork_stack::Detached;
+use uncork_stack::{Detached, Mac};
 
 use crate::asked::Setting;
 use crate::host::{Device, Host, Opened, Past, Reason};
@@ -25,6 +26,18 @@ pub(crate) struct Mail {
     pub(crate) far: Option<memory::Port>,
     /// How many frames had come there when each connection was entered into the list.
     pub(crate) entered: Vec<usize>,
+}
+
+/// One of 10.0.0.1.
+pub(crate) fn device(driver: memory::Port) -> Device {
+    Device {
+        name: "eth0".into(),
+        index: 1,
+        driver: Box::new(driver),
+        mac: Mac([2; 6]),
+        addresses: vec!["10.0.0.1/24".parse().unwrap()],
+        moderation: Duration::ZERO,
+    }
 }
 
 /// A privileged half that has no privilege.

@@ -26,6 +26,8 @@ const EXCHANGES: usize = 12;
 const MOST: u64 = SHORT as u64 / 2;
 /// At once: from four that block at the same time.
 const CROWD: usize = 4;
+/// Asked of the others while the listener has O_NONBLOCK.
+const WHILE_SET: usize = 12;
 const LONG: Duration = Duration::from_secs(10);
 const PEER_SAYS: &str = "by the peer";
 
@@ -89,6 +91,17 @@ fn short_connections_to_workers_that_block_are_the_kernels_and_cost_nobody_a_dev
     let of = format!("{worker}:{}", fd.context("no listener")?);
     let told = run(Command::new(artifact::uncork()?).args(["stack", "why", &of]), LONG)?;
     ensure!(told.stdout.contains("take turns") && told.status.code() == Some(1), "{told:?}");
+
+    // A call that waits does, whatever another worker does with what they share.
+    let mut sets = hosts.connect(PORT)?;
+    sets.set_read_timeout(Some(LONG))?;
+    sets.write_all(b"n")?;
+    let setter: u32 = line(&mut sets)?.parse()?;
+    for _ in 0..WHILE_SET {
+        ensure!(ask(&hosts, 1)? != setter, "it serves two at a time");
+    }
+    drop(sets);
+    ensure!(!server.said().contains("has ended"), "{}", server.said());
 
     // Who connects has the stack again.
     let peer: SocketAddr = end(THEIRS, PORT + 1)?;
