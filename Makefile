@@ -112,7 +112,7 @@ bench: setup-bench ## every figure that the project claims, measured here (BENCH
 WITH_FSTACK = $(if $(FSTACK),--fstack "$(FSTACK)")
 
 # What of the figures of the user-space stack needs devices, and so root; said of each where it is not to be had.
-BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports,inline-fstack
+BENCH_STACK := stack-http,stack-bulk,stack-loss,stack-ping,inline-nginx,inline-workers,inline-files,inline-redis,inline-trip,inline-dial,inline-processes,inline-threads,inline-clients,inline-moderation,inline-bulk,inline-call,stack-ports,inline-ports,inline-fstack
 
 bench-stack: setup-bench ## the user-space stack: in memory against smoltcp, over devices against the kernel's (as root)
 	@$(MAKE) --no-print-directory build

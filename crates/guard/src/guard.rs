@@ -27,6 +27,7 @@ use uncork_guardian::{Device, Place, Token};
 use crate::Error;
 use crate::capabilities;
 use crate::claims::Claims;
+use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
 use crate::queues::{Queues, Share};
@@ -76,6 +77,7 @@ pub struct Guard {
     /// Rung when a thread is done with something for an opening.
     bell: Bell,
     rings: Rings,
+    groups: Groups,
     opening: Vec<opening::Opening>,
     /// Of the engine that comes next.
     next_filter: Option<Loading>,
@@ -146,6 +148,7 @@ impl Guard {
             queues,
             rings: Rings::new(bell.clone()),
             bell,
+            groups: Groups::new(),
             opening: Vec::new(),
             next_filter: None,
             prober,
@@ -387,7 +390,7 @@ impl Guard {
             }
         }
         self.tidy_claims();
-        session.take_sockets().for_each(|socket| self.rings.unmake(socket));
+        self.unmake(session.engine, session.take_sockets());
         // Not before: should this process end in between, it is the heir's.
         let rests = self.prober.rests();
         if let Some(heir) = &mut self.heir {

@@ -19,6 +19,7 @@ mod capabilities;
 mod claims;
 pub mod devices;
 mod error;
+mod groups;
 mod guard;
 pub mod heir;
 mod instead;

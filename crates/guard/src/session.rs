@@ -7,10 +7,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use uncork_bpf::owned::{Engine, Error};
 pub(crate) use uncork_guardian::Ends;
 
+use crate::groups::Filters;
 use crate::work::Work;
 
 /// The filter of an engine's packet socket on its way.
-pub(crate) type Loading = Work<Result<OwnedFd, Error>>;
+pub(crate) type Loading = Work<Result<Filters, Error>>;
 
 /// What somebody who is served is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,19 +98,17 @@ impl Session {
         self.opens(device) + closed
     }
 
-    /// Keeps a copy of the socket by which it has opened a device, if there is one. Gives the copy of the one before, which
+    /// Keeps a copy of the socket by which it has opened a device. Gives the copy of the one before, which
     /// it has no more.
-    pub(crate) fn note_open(&mut self, device: i32, copy: Option<OwnedFd>) -> Option<OwnedFd> {
+    pub(crate) fn note_open(&mut self, device: i32, copy: OwnedFd) -> Option<OwnedFd> {
         self.devices.push(device);
-        let before = self.sockets.remove(&device);
-        self.sockets.extend(copy.map(|copy| (device, copy)));
-        before
+        self.sockets.insert(device, copy)
     }
 
-    /// All such copies, of who has ended, or has closed his.
-    pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = OwnedFd> + use<> {
+    /// All such copies, of who has ended, or has closed his, each with the number of its device.
+    pub(crate) fn take_sockets(&mut self) -> impl Iterator<Item = (i32, OwnedFd)> + use<> {
         self.closed.append(&mut self.devices);
-        std::mem::take(&mut self.sockets).into_values()
+        std::mem::take(&mut self.sockets).into_iter()
     }
 
     /// Notes a port that somebody has asked for, and gives those of its places that are new.

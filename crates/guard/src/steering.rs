@@ -80,6 +80,11 @@ impl Steering {
         self.owned.is_attached(device)
     }
 
+    /// The filters, for what is no matter of ports and connections.
+    pub(crate) fn owned(&self) -> &Owned {
+        &self.owned
+    }
+
     /// What loads the filters of engines' packet sockets.
     pub(crate) fn programs(&self) -> Programs {
         self.owned.programs()

@@ -91,6 +91,8 @@ pub(crate) enum Bench {
     StackPorts,
     /// wrk against nginx under uncork run --stack
     InlineNginx,
+    /// The same with many workers
+    InlineWorkers,
     /// Files that nginx sends under uncork run --stack
     InlineFiles,
     /// redis-benchmark against redis under uncork run --stack
@@ -144,6 +146,7 @@ impl Bench {
             Self::StackPing => "stack-ping",
             Self::StackPorts => "stack-ports",
             Self::InlineNginx => "inline-nginx",
+            Self::InlineWorkers => "inline-workers",
             Self::InlineFiles => "inline-files",
             Self::InlineRedis => "inline-redis",
             Self::InlineTrip => "inline-trip",
@@ -191,6 +194,7 @@ impl Bench {
             Self::StackPing => stack::ping::run(bed),
             Self::StackPorts => stack::ports::run(bed),
             Self::InlineNginx => inline::nginx::run(bed),
+            Self::InlineWorkers => inline::workers::run(bed),
             Self::InlineFiles => inline::files::run(bed),
             Self::InlineRedis => inline::redis::run(bed),
             Self::InlineTrip => inline::trip::run(bed),

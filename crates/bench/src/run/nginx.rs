@@ -31,9 +31,11 @@ pub(crate) enum Serves {
     /// [`BODY_BYTES`] that stand in its configuration, with what F-Stack asks of it: no sendfile, all connections of a
     /// wait accepted, a listener with SO_REUSEPORT for each worker.
     Words,
+    /// The same by so many workers; of the others there is one.
+    WordsBy(usize),
 }
 
-/// An nginx with one worker, on a port of its own.
+/// An nginx on a port of its own.
 pub(crate) struct Nginx {
     /// The server.
     pub(crate) running: Running,
@@ -100,20 +102,21 @@ pub(crate) fn body() -> String {
     "x".repeat(BODY_BYTES)
 }
 
-/// One worker, and nothing logged.
+/// Nothing is logged.
 fn configuration(dir: &Path, at: SocketAddr, serves: Serves) -> String {
     let dir = dir.display();
     // Workers of a root's nginx would otherwise not be allowed into the directory.
     let user = if geteuid().is_root() { "user root;" } else { "" };
     let (events, sending, server) = match serves {
         Serves::Files => ("", "sendfile on; tcp_nopush on;", format!("listen {at}; root {dir};")),
-        Serves::Words => {
+        Serves::Words | Serves::WordsBy(_) => {
             let answer = format!("location / {{ return 200 {}; }}", body());
             ("multi_accept on;", "sendfile off;", format!("listen {at} reuseport; {answer}"))
         }
     };
+    let workers = if let Serves::WordsBy(workers) = serves { workers } else { 1 };
     format!(
-        "daemon off; {user} worker_processes 1; pid {dir}/nginx.pid;
+        "daemon off; {user} worker_processes {workers}; pid {dir}/nginx.pid;
         error_log {dir}/error.log;
         events {{ worker_connections 512; {events} }}
         http {{

@@ -1,8 +1,8 @@
 /*
  * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
  * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
- * not answer with a reset; the other lets only what is one engine's into that one's packet socket. What is
- * handed over to sockets of AF_XDP is in redirect.bpf.c.
+ * not answer with a reset; the others let only what is one engine's into that one's packet socket, which is alone on
+ * its device or one of a group. What is handed over to sockets of AF_XDP is in redirect.bpf.c.
  *
  * Nothing here depends on where the kernel has its members: libbpf would read all of its type information, five
  * milliseconds long, for each engine.
@@ -14,18 +14,27 @@
 #include "owned/packet.h"
 #include "owned/maps.h"
 #include "owned/owner.h"
+#include "owned/group.h"
 
 /* linux/bpf.h: enum tcx_action_base. */
 #define TCX_NEXT (-1)
 #define TCX_DROP 2
+/* linux/bpf.h: of bpf_redirect. */
+#define BPF_F_INGRESS 1
 
 SEC("tcx/ingress")
 int drop_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
+	__u32 engine;
 
-	if (!read_packet(skb, &packet) || owner(&packet, LOOKED_UP, KERNEL) == KERNEL)
+	if (!read_packet(skb, link_bytes(), &packet))
 		return TCX_NEXT;
+	engine = owner(&packet, LOOKED_UP, KERNEL);
+	if (engine == KERNEL)
+		return TCX_NEXT;
+	if (has_missed(skb, engine))
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	count_dropped();
 	return TCX_DROP;
 }
@@ -38,11 +47,39 @@ int take_owned(struct __sk_buff *skb)
 
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
 		return settings.neighbours ? -1 : 0;
-	if (!read_packet(skb, &packet))
+	if (!read_packet(skb, link_bytes(), &packet))
 		return 0;
-	if (owner(&packet, WRITTEN_DOWN, settings.engine) == settings.engine || is_icmp_error(&packet))
+	if (owner(&packet, WRITTEN_DOWN, settings.engine) == settings.engine) {
+		/* A socket has this program for an instant after it has joined a group. */
+		note_taken();
+		return -1;
+	}
+	if (is_icmp_error(&packet))
 		return -1;
 	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
+}
+
+/* Which member of a group gets a frame. What stands before IP is not there for it (packet_rcv_fanout). */
+SEC("socket")
+int choose_engine(struct __sk_buff *skb)
+{
+	struct packet packet = {}, quoting = {};
+	struct frame frame = { .skb = skb };
+	__u32 engine;
+
+	if (!read_packet(skb, 0, &packet))
+		return choose(skb, KERNEL);
+	engine = owner(&packet, WRITTEN_DOWN, ANYONE);
+	if (engine == KERNEL && read_quoted(&frame, &packet, &quoting))
+		engine = owner(&quoting, NONE, ANYONE);
+	return choose(skb, engine);
+}
+
+/* How much of a frame a member's socket gets. */
+SEC("socket")
+int take_chosen(struct __sk_buff *skb)
+{
+	return is_chosen(skb) ? -1 : 0;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, Protocol, Settings, Sharing};
+use super::{Engine, Protocol, Seat, Settings, Sharing};
 
 /// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
 /// zeros in both.
@@ -48,13 +48,43 @@ pub(super) fn connection_key(
 }
 
 /// `struct settings` of `owned/packet.h`.
-pub(super) fn constants(settings: Settings, engine: Engine, seed: u32, marks: bool) -> [u8; 12] {
-    let mut values = [0; 12];
-    let switches = [settings.ethernet, settings.neighbours, marks];
-    values[..3].copy_from_slice(&switches.map(u8::from));
-    values[4..8].copy_from_slice(&engine.0.get().to_ne_bytes());
-    values[8..].copy_from_slice(&seed.to_ne_bytes());
-    values
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Constants {
+    pub(super) settings: Settings,
+    pub(super) marks: bool,
+    pub(super) engine: Engine,
+    /// By which connections are shared out.
+    pub(super) seed: u32,
+    pub(super) seat: Option<Seat>,
+}
+
+impl Constants {
+    pub(super) fn bytes(self) -> [u8; 16] {
+        let mut values = [0; 16];
+        let switches = [self.settings.ethernet, self.settings.neighbours, self.marks];
+        values[..3].copy_from_slice(&switches.map(u8::from));
+        values[4..8].copy_from_slice(&self.engine.0.get().to_ne_bytes());
+        values[8..12].copy_from_slice(&self.seed.to_ne_bytes());
+        let seat = self.seat.map_or(0, |seat| seat.0.get());
+        values[12..].copy_from_slice(&seat.to_ne_bytes());
+        values
+    }
+}
+
+/// `struct seat_key` of `owned/group.h`.
+pub(super) fn seat_key(device: i32, engine: Engine) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&device.to_ne_bytes());
+    key[4..].copy_from_slice(&engine.0.get().to_ne_bytes());
+    key
+}
+
+/// `struct seat` of `owned/group.h`, before anything was guessed wrong.
+pub(super) fn seat_value(seat: Seat, place: u32) -> [u8; 12] {
+    let mut value = [0; 12];
+    value[..4].copy_from_slice(&seat.0.get().to_ne_bytes());
+    value[4..8].copy_from_slice(&place.to_ne_bytes());
+    value
 }
 
 /// `struct members` of `owned/maps.h`; nothing if they are too many.

@@ -21,13 +21,15 @@
 //! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
 //! And there may be several stacks, each an [`Engine`] with a packet socket and a filter of its own: of a
 //! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
-//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]).
+//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]). Where they are many each of their
+//! filters would look at each frame; their sockets can be one group, for which one program does ([`Programs::choosing`]).
 
 mod counts;
 mod layout;
 mod link;
 mod programs;
 mod redirect;
+mod seats;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -39,21 +41,34 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 
 use self::counts::{COUNTS, Counts};
-use self::layout::{connection_key, mapped, members, port_key, standing_key};
-use self::programs::open;
+use self::layout::{Constants, connection_key, mapped, members, port_key, standing_key};
+use self::programs::{load_only, open};
 
 pub use self::link::Answering;
 pub use self::programs::Programs;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
+pub use self::seats::Seat;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
 const DROP: &str = "drop_owned";
 const TAKE: &str = "take_owned";
+const CHOOSE: &str = "choose_engine";
+const TAKE_CHOSEN: &str = "take_chosen";
 
 /// Maps that all filters share.
-const MAPS: [&str; 8] =
-    ["addresses", "listeners", "connections", "dropped", "begun", "standing", LIFE, COUNTS];
+const MAPS: [&str; 10] = [
+    "addresses",
+    "listeners",
+    "connections",
+    "dropped",
+    "begun",
+    "standing",
+    LIFE,
+    COUNTS,
+    "seats",
+    "choices",
+];
 
 /// The map with the futex of who answers for the others.
 const LIFE: &str = "life";
@@ -210,12 +225,13 @@ impl Owned {
         libbpf_rs::set_print(None);
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
-        let object = open(OBJECT, settings, Engine::ONLY, seed, false)?.load()?;
-        let [addresses, listeners, connections, dropped, begun, standing, life, counts] =
-            MAPS.map(|name| map(&object, name));
-        let (life, counts) = (life?, counts?);
+        let constants =
+            Constants { settings, marks: false, engine: Engine::ONLY, seed, seat: None };
+        let mut object = open(OBJECT, constants)?;
+        load_only(&mut object, &[DROP, TAKE]);
+        let object = object.load()?;
         let maps =
-            [addresses?, listeners?, connections?, dropped?, begun?, standing?, life, counts];
+            MAPS.map(|name| map(&object, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
         // Descriptors keep programs and maps; the object is not needed any more.
         Ok(Self {
             programs: Programs::new(settings, seed, maps),
@@ -440,7 +456,7 @@ fn absent(name: &str) -> Error {
 mod tests {
     use libbpf_rs::ObjectBuilder;
 
-    use super::layout::constants;
+    use super::layout::Constants;
     use super::*;
     use crate::tracer::is_section;
 
@@ -455,10 +471,12 @@ mod tests {
         assert_eq!(key_bytes("addresses"), 16);
         assert_eq!(key_bytes("listeners"), port_key(Protocol::Tcp, end).len());
         assert_eq!(key_bytes("standing"), standing_key(Protocol::Tcp, end, Engine::ONLY).len());
+        assert_eq!(key_bytes("seats"), layout::seat_key(1, Engine::ONLY).len());
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
         // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
-        let values = constants(by_default, Engine::ONLY, 0, false);
+        let (settings, engine) = (by_default, Engine::ONLY);
+        let values = Constants { settings, marks: false, engine, seed: 0, seat: None }.bytes();
         for programs in [OBJECT, redirect::OBJECT] {
             let object = ObjectBuilder::default().open_memory(programs).unwrap();
             let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
@@ -469,6 +487,8 @@ mod tests {
             map.value_size() as usize
         };
         assert_eq!(value_bytes("listeners"), members(&[], Sharing::Alone).unwrap().len());
+        let seat = Seat(NonZeroU32::MIN);
+        assert_eq!(value_bytes("seats"), layout::seat_value(seat, 0).len());
         assert_eq!(value_bytes(LIFE), link::LIFE_BYTES);
     }
 }

@@ -1,13 +1,15 @@
 //! Loading the programs: all of them have to know something, and those of further engines stand over maps that are there
 //! already.
 
+use std::ffi::OsStr;
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::{MapHandle, ObjectBuilder, OpenObject};
 
-use super::layout::constants;
-use super::{DROP, Engine, Error, MAPS, OBJECT, Settings, TAKE, program};
+use super::layout::Constants;
+use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program};
 use crate::tracer::is_section;
 
 /// What loads programs for further engines. The kernel verifies each, which takes milliseconds, so whoever has a copy of this
@@ -18,7 +20,7 @@ pub struct Programs {
     /// By which connections are shared out.
     seed: u32,
     /// In the order of [`MAPS`].
-    maps: Arc<[MapHandle; 8]>,
+    maps: Arc<[MapHandle]>,
 }
 
 impl std::fmt::Debug for Programs {
@@ -28,11 +30,11 @@ impl std::fmt::Debug for Programs {
 }
 
 impl Programs {
-    pub(super) fn new(settings: Settings, seed: u32, maps: [MapHandle; 8]) -> Self {
-        Self { settings, seed, maps: Arc::new(maps) }
+    pub(super) fn new(settings: Settings, seed: u32, maps: Vec<MapHandle>) -> Self {
+        Self { settings, seed, maps: maps.into() }
     }
 
-    pub(super) fn maps(&self) -> &[MapHandle; 8] {
+    pub(super) fn maps(&self) -> &[MapHandle] {
         &self.maps
     }
 
@@ -43,21 +45,51 @@ impl Programs {
     ///
     /// [`Error`] says what is missing.
     pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        let mut object = self.open(OBJECT, engine, false)?;
-        for mut program in object.progs_mut().filter(|program| program.name() == DROP) {
-            program.set_autoload(false);
-        }
-        program(&object.load()?, TAKE)
+        let [filter] = self.only([TAKE], self.constants(engine))?;
+        Ok(filter)
+    }
+
+    /// Two of them: the same, and one for the same socket in a group, where it has this seat.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn filters_for(&self, engine: Engine, seat: Seat) -> Result<[OwnedFd; 2], Error> {
+        let constants = Constants { seat: Some(seat), ..self.constants(engine) };
+        self.only([TAKE, TAKE_CHOSEN], constants)
+    }
+
+    /// What chooses among the packet sockets of a group (PACKET_FANOUT_DATA), each of which has a seat
+    /// ([`Owned::seat`](super::Owned::seat)). It looks at each frame once, however many they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is missing.
+    pub fn choosing(&self) -> Result<OwnedFd, Error> {
+        let [choosing] = self.only([CHOOSE], self.constants(Engine::ONLY))?;
+        Ok(choosing)
+    }
+
+    pub(super) fn constants(&self, engine: Engine) -> Constants {
+        Constants { settings: self.settings, marks: false, engine, seed: self.seed, seat: None }
+    }
+
+    fn only<const N: usize>(
+        &self,
+        names: [&str; N],
+        constants: Constants,
+    ) -> Result<[OwnedFd; N], Error> {
+        let mut object = self.open(OBJECT, constants)?;
+        load_only(&mut object, &names);
+        let object = object.load()?;
+        let programs = names.map(|name| program(&object, name));
+        let programs = programs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        programs.try_into().map_err(|_| Error::System(io::ErrorKind::NotFound.into()))
     }
 
     /// Programs for another engine, over the same maps.
-    pub(super) fn open(
-        &self,
-        programs: &[u8],
-        engine: Engine,
-        marks: bool,
-    ) -> Result<OpenObject, Error> {
-        let mut object = open(programs, self.settings, engine, self.seed, marks)?;
+    pub(super) fn open(&self, programs: &[u8], constants: Constants) -> Result<OpenObject, Error> {
+        let mut object = open(programs, constants)?;
         for mut map in object.maps_mut() {
             if let Some(at) = MAPS.iter().position(|name| map.name() == *name) {
                 map.reuse_fd(self.maps[at].as_fd())?;
@@ -67,16 +99,18 @@ impl Programs {
     }
 }
 
+/// The others are not verified.
+pub(super) fn load_only(object: &mut OpenObject, names: &[&str]) {
+    let of_others = |name: &OsStr| names.iter().all(|wanted| name != *wanted);
+    for mut program in object.progs_mut().filter(|program| of_others(program.name())) {
+        program.set_autoload(false);
+    }
+}
+
 /// Programs with what they have to know.
-pub(super) fn open(
-    programs: &[u8],
-    settings: Settings,
-    engine: Engine,
-    seed: u32,
-    marks: bool,
-) -> Result<OpenObject, Error> {
+pub(super) fn open(programs: &[u8], constants: Constants) -> Result<OpenObject, Error> {
     let mut object = ObjectBuilder::default().name("uncork_owned")?.open_memory(programs)?;
-    let values = constants(settings, engine, seed, marks);
+    let values = constants.bytes();
     for mut map in object.maps_mut() {
         if is_section(map.name(), ".rodata")
             && let Some(values_there) = map.initial_value_mut()

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 
+use super::layout::Constants;
+use super::programs::load_only;
 use super::{Engine, Error, KERNEL, Owned, link, map, program, unless_absent};
 
 /// Kernels need not have what only sockets of AF_XDP want: it is apart.
@@ -55,9 +57,7 @@ pub struct RedirectByQueue {
 
 /// Of both programs, only this one; and its maps for so many queues.
 fn only(object: &mut OpenObject, name: &str, queues: Queues) -> Result<(), Error> {
-    for mut program in object.progs_mut().filter(|program| program.name() != name) {
-        program.set_autoload(false);
-    }
+    load_only(object, &[name]);
     for mut map in object.maps_mut() {
         if map.name() == SOCKETS || map.name() == ENGINES {
             map.set_max_entries(queues.count.max(1))?;
@@ -73,7 +73,8 @@ impl Owned {
     ///
     /// [`Error`] says what is missing.
     pub fn redirect_for(&self, engine: Engine, queues: Queues) -> Result<Redirect, Error> {
-        let mut object = self.programs.open(OBJECT, engine, queues.marks)?;
+        let constants = Constants { marks: queues.marks, ..self.programs.constants(engine) };
+        let mut object = self.programs.open(OBJECT, constants)?;
         only(&mut object, REDIRECT, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT)?, map(&object, SOCKETS)?);
@@ -87,7 +88,8 @@ impl Owned {
     /// [`Error`] says what is missing.
     pub fn redirect_by_queue(&self, queues: Queues) -> Result<RedirectByQueue, Error> {
         // Which engine it is for is said of each queue.
-        let mut object = self.programs.open(OBJECT, Engine::ONLY, queues.marks)?;
+        let constants = Constants { marks: queues.marks, ..self.programs.constants(Engine::ONLY) };
+        let mut object = self.programs.open(OBJECT, constants)?;
         only(&mut object, REDIRECT_BY_QUEUE, queues)?;
         let object = object.load()?;
         let (program, sockets) = (program(&object, REDIRECT_BY_QUEUE)?, map(&object, SOCKETS)?);

@@ -22,10 +22,13 @@
 //! packet socket; a second one, attached here, keeps out of the rings what the stack does not own.
 //! The socket is bound to all protocols, for only those see a frame before such filters do.
 //!
+//! **Many of them on one device** each look at each frame that comes, with a filter of their own, unless they are a [`Group`].
+//!
 //! **Who opens it need not use it.** [`Handed::open`] takes the privilege, [`Port::adopt`] maps the rings
 //! and takes none; [`Port::open`] is both.
 
 mod geometry;
+mod group;
 mod handed;
 mod kick;
 mod long;
@@ -35,6 +38,7 @@ mod port;
 mod refused;
 mod slots;
 
+pub use group::{Group, Member};
 pub use handed::{Description, Handed};
 pub use kick::Kick;
 pub use open::{Fanout, Prepared, Settings, Share};

@@ -8,6 +8,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use uncork_packet::Medium;
 
 use super::geometry::Geometry;
+use super::group::IGNORE_OUTGOING;
 use super::handed::{Description, Device, Handed, Rings};
 use super::options::{self, Switch};
 use super::slots::HEADER_BYTES;
@@ -282,8 +283,6 @@ fn make_rings(
 
 /// linux/if_packet.h: PACKET_FANOUT_*.
 fn join(fd: BorrowedFd<'_>, fanout: Fanout) -> Result<(), OpenError> {
-    // A group has its own idea of what is received: the socket's does not count any more.
-    const IGNORE_OUTGOING: u16 = 0x4000;
     let how = match fanout.share {
         Share::Flow => 0,
         Share::Processor => 2,

@@ -21,6 +21,7 @@ const PACKET_LOSS: c_int = 14;
 const PACKET_VNET_HDR: c_int = 15;
 const PACKET_FANOUT: c_int = 18;
 const PACKET_QDISC_BYPASS: c_int = 20;
+const PACKET_FANOUT_DATA: c_int = 22;
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 
 const TPACKET_V2: c_int = 1;
@@ -116,6 +117,30 @@ pub(super) fn join(fd: BorrowedFd<'_>, group: u16, how: u16) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, PACKET_FANOUT, &value)
 }
 
+/// The same with a group of so many at the most (struct fanout_args); of others there are 256. Since Linux 5.10.
+pub(super) fn join_of(fd: BorrowedFd<'_>, group: u16, how: u16, most: u32) -> io::Result<()> {
+    let value = [u32::from(how) << 16 | u32::from(group), most];
+    set(fd, libc::SOL_PACKET, PACKET_FANOUT, &value)
+}
+
+/// Number of the group that this socket is in.
+pub(super) fn group(fd: BorrowedFd<'_>) -> io::Result<u16> {
+    let mut value: c_int = 0;
+    get(fd, PACKET_FANOUT, &mut value)?;
+    // The rest says how it shares.
+    Ok((value & 0xffff) as u16)
+}
+
+/// Which socket of the group gets a frame is said by an eBPF program (a socket filter).
+pub(super) fn choose_by(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    set(fd, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
+}
+
+/// From now on nobody changes the filter of this socket, or what chooses for its group by it.
+pub(super) fn lock_filter(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1)
+}
+
 /// Has the device take in frames for other addresses, for as long as the socket lives.
 pub(super) fn be_promiscuous(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
     let request = libc::packet_mreq {
@@ -148,17 +173,21 @@ pub(super) fn bind(fd: BorrowedFd<'_>, index: i32) -> io::Result<()> {
 /// Frames that came, and those of them for which no slot was free, since this was asked last.
 pub(super) fn statistics(fd: BorrowedFd<'_>) -> io::Result<[u32; 2]> {
     let mut counts = [0_u32; 2];
-    let mut bytes = size_of::<[u32; 2]>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` octets (struct tpacket_stats) to `counts`, which
-    // is that long.
+    get(fd, PACKET_STATISTICS, &mut counts)?;
+    Ok(counts)
+}
+
+fn get<T: Plain>(fd: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` octets to `value`, which is that long, and of which any bits are a value.
     let done = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
             libc::SOL_PACKET,
-            PACKET_STATISTICS,
-            counts.as_mut_ptr().cast(),
+            option,
+            (&raw mut *value).cast(),
             &raw mut bytes,
         )
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(counts) }
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

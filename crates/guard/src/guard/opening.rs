@@ -1,7 +1,7 @@
 //! Devices that programs open: what takes the kernel long is done by threads, ahead where it can be, and the program
 //! is answered when it is done. Nobody else waits for that.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use uncork_bpf::owned::Engine;
@@ -10,6 +10,7 @@ use uncork_driver::af_packet::{Handed, Prepared, Settings};
 use uncork_guardian::Reply;
 
 use super::Guard;
+use crate::groups::{Filters, Opened};
 use crate::session::{Loading, Role, Session};
 use crate::work::Work;
 
@@ -68,9 +69,22 @@ impl Guard {
         if self.queues.is_some() {
             return Err("queues of the devices stay with who has them".to_owned());
         }
-        let sockets: Vec<_> = self.session_mut(at)?.take_sockets().collect();
-        sockets.into_iter().for_each(|socket| self.rings.unmake(socket));
+        let session = self.session_mut(at)?;
+        let (engine, sockets) = (session.engine, session.take_sockets());
+        self.unmake(engine, sockets);
         Ok(())
+    }
+
+    /// An engine has these no more, each of a device: of most these copies are the last.
+    pub(super) fn unmake(
+        &mut self,
+        engine: Engine,
+        sockets: impl IntoIterator<Item = (i32, OwnedFd)>,
+    ) {
+        for (device, socket) in sockets {
+            self.groups.leave(self.steering.owned(), device, engine);
+            self.rings.unmake(socket);
+        }
     }
 
     /// Answers those whose device is there, and begins what the others wait for.
@@ -122,19 +136,24 @@ impl Guard {
                 one.settings.device
             ));
         }
-        let filter = self.session_mut(at)?.filter.take().and_then(Work::done);
-        let filter = match filter {
-            Some(Ok(filter)) => filter,
+        let filters = self.session_mut(at)?.filter.take().and_then(Work::done);
+        let filters = match filters {
+            Some(Ok(filters)) => filters,
             // What has failed may have been the moment's.
             Some(Err(_)) | None => {
-                let programs = self.steering.programs();
-                programs.filter_for(one.engine).map_err(|error| error.to_string())?
+                let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
+                let filters = Filters::load(&programs, one.engine, seat, false);
+                filters.map_err(|error| error.to_string())?
             }
         };
-        let handed = made.finish(&one.settings, Some(filter.as_fd()));
+        let handed = made.finish(&one.settings, Some(filters.alone()));
         let Handed { socket, description } = handed.map_err(|error| error.to_string())?;
-        let before = self.session_mut(at)?.note_open(one.device, socket.try_clone().ok());
-        before.into_iter().for_each(|before| self.rings.unmake(before));
+        let copy = || socket.try_clone().map_err(|error| format!("no descriptor is left: {error}"));
+        let before = self.session_mut(at)?.note_open(one.device, copy()?);
+        self.unmake(one.engine, before.map(|before| (one.device, before)));
+        let (device, engine, socket_there) = (one.device, one.engine, copy()?);
+        let opened = Opened { device, engine, socket: socket_there, filters };
+        self.groups.join(self.steering.owned(), opened)?;
         let is_first = self.peers[at].pid == Some(self.plan.program);
         if !is_first && self.session(at)?.role == Role::Program {
             // One of several, or of many that come one after the other.
@@ -170,16 +189,18 @@ impl Guard {
         self.expect_engine();
     }
 
-    /// The filter of the next engine is loaded from now on.
+    /// The filters of the next engine are loaded from now on.
     fn expect_engine(&mut self) {
         if self.next_filter.is_none() {
             self.next_filter = self.begin_filter(Engine(self.engines));
         }
     }
 
-    /// The kernel verifies it for two milliseconds. None without a thread: it can be loaded when it is wanted.
-    fn begin_filter(&self, engine: Engine) -> Option<Loading> {
-        let programs = self.steering.programs();
-        Work::begin("filter", &self.bell, move || programs.filter_for(engine)).ok()
+    /// The kernel verifies them for some milliseconds. None without a thread: they can be loaded when they are wanted.
+    fn begin_filter(&mut self, engine: Engine) -> Option<Loading> {
+        let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
+        let with_choosing = self.groups.lacks_choosing();
+        let load = move || Filters::load(&programs, engine, seat, with_choosing);
+        Work::begin("filter", &self.bell, load).ok()
     }
 }

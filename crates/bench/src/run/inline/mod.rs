@@ -13,6 +13,7 @@ pub(super) mod ports;
 pub(super) mod redis;
 pub(super) mod threads;
 pub(super) mod trip;
+pub(super) mod workers;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -14,6 +14,8 @@
 
 /* In place of an engine's number. */
 #define KERNEL 0
+/* Likewise: whichever it is. */
+#define ANYONE 0xffffffff
 /* Engines of a port. */
 #define MEMBERS 64
 

@@ -42,7 +42,7 @@ enum changes {
 	NONE,
 	/* It looks up what is written down. */
 	LOOKED_UP,
-	/* And writes down what is mine: its engine's. */
+	/* And writes down what is mine: its engine's, or any engine's. */
 	WRITTEN_DOWN,
 };
 
@@ -62,6 +62,11 @@ static __always_inline bool stands(const struct listener *listener, __u32 engine
 static __always_inline __u32 millis(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
+}
+
+static __always_inline bool is_mine(__u32 engine, __u32 mine)
+{
+	return mine == ANYONE ? engine != KERNEL : engine == mine;
 }
 
 static __always_inline __u32 member_for(const struct members *members, const struct packet *packet,
@@ -86,7 +91,7 @@ static __always_inline __u32 member_for(const struct members *members, const str
 	 * While engines change whoever looks first says so to the others, whosever it is. The kernel writes nothing down: a SYN
 	 * of its that is on the way is no connection yet, when an engine comes.
 	 */
-	if (changes == WRITTEN_DOWN ? now.engine == mine || members->state == CHANGED
+	if (changes == WRITTEN_DOWN ? is_mine(now.engine, mine) || members->state == CHANGED
 				    : changes != NONE && now.engine == KERNEL) {
 		now.millis = millis();
 		bpf_map_update_elem(&begun, connection, &now, 0 /* BPF_ANY */);
@@ -120,7 +125,7 @@ static __always_inline bool is_orphaned(void)
 	return !his || his->futex & FUTEX_OWNER_DIED;
 }
 
-/* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for. */
+/* Whose a packet is: an engine's, or the kernel's; `mine` is the engine that who asks works for, or ANYONE. */
 static __always_inline __u32 owner(const struct packet *packet, enum changes changes, __u32 mine)
 {
 	struct connection connection = {};

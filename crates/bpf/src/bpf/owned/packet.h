@@ -26,6 +26,8 @@
 #define EXTENSIONS 4
 /* As far as is looked: four extension headers, each of the longest, and what an error quotes. */
 #define HEADERS_BYTES 16384
+/* RFC 792, RFC 4443 3: what an error is about stands behind its header. */
+#define ICMP_ERROR_BYTES 8
 /* The number of a VLAN in its tag (IEEE 802.1Q); zero is a mere priority. */
 #define VLAN_NUMBER 0x0fff
 
@@ -38,6 +40,10 @@ struct __sk_buff {
 	__u32 protocol;
 	__u32 vlan_present;
 	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
 };
 
 /* As user space gives them, too. */
@@ -53,6 +59,8 @@ struct settings {
 	__u32 engine;
 	/* By which connections are shared out. */
 	__u32 seed;
+	/* Of a socket in a group: its number. */
+	__u32 socket;
 };
 
 const volatile struct settings settings = { .ethernet = 1, .engine = 1 };
@@ -209,11 +217,16 @@ static __always_inline bool read_ip(const struct frame *frame, __be16 protocol, 
 	return false;
 }
 
-/* False if it is no IP, or of a VLAN, which is another network. */
-static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
+/* What stands before IP. */
+static __always_inline __u32 link_bytes(void)
+{
+	return settings.ethernet ? ETHERNET_BYTES : 0;
+}
+
+/* IP begins there. False if it is no IP, or of a VLAN, which is another network. */
+static __always_inline bool read_packet(struct __sk_buff *skb, __u32 at, struct packet *packet)
 {
 	struct frame frame = { .skb = skb };
-	__u32 at = settings.ethernet ? ETHERNET_BYTES : 0;
 
 	if (skb->vlan_present && (skb->vlan_tci & VLAN_NUMBER))
 		return false;
@@ -228,6 +241,31 @@ static __always_inline bool is_icmp_error(const struct packet *packet)
 		return packet->type == 3 || packet->type == 11 || packet->type == 12;
 	/* RFC 4443 2.1: errors are below 128. */
 	return packet->protocol == IPPROTO_ICMPV6 && packet->type && packet->type < 128;
+}
+
+/* The way back of what an error is about, which went the other way; false of what is no error, or tells too little. */
+static __always_inline bool read_quoted(const struct frame *frame, const struct packet *packet,
+					struct packet *ours)
+{
+	struct packet quoted = {};
+	__u32 at = packet->transport_at + ICMP_ERROR_BYTES;
+	bool read = false;
+
+	if (!is_icmp_error(packet))
+		return false;
+	if (packet->protocol == IPPROTO_ICMP)
+		read = read_ipv4(frame, at, &quoted);
+	else
+		read = read_ipv6(frame, at, &quoted);
+	if (!read || !quoted.has_ports)
+		return false;
+	ours->local = quoted.remote;
+	ours->remote = quoted.local;
+	ours->local_port = quoted.remote_port;
+	ours->remote_port = quoted.local_port;
+	ours->protocol = quoted.protocol;
+	ours->has_ports = true;
+	return true;
 }
 
 /* From router solicitations to redirects (RFC 4861 4). */

@@ -13,8 +13,6 @@
 /* RFC 4861 4.3: the address that is asked for. */
 #define NEIGHBOUR_SOLICITATION 135
 #define TARGET_BYTES 8
-/* RFC 792, RFC 4443 3: what an error is about stands behind its header. */
-#define ICMP_ERROR_BYTES 8
 
 /* The sockets of AF_XDP, by queue. As many as the device has queues: said when it is loaded. */
 struct {
@@ -65,28 +63,12 @@ static __always_inline bool is_solicitation_for_engine(const struct frame *frame
 	return is_of_address(&target);
 }
 
-/* An error is about a packet that went the other way. */
 static __always_inline bool is_about_ours(const struct frame *frame, const struct packet *packet)
 {
-	struct packet quoted = {}, ours = {};
-	__u32 at = packet->transport_at + ICMP_ERROR_BYTES;
-	bool read = false;
+	struct packet ours = {};
 
-	if (!is_icmp_error(packet))
-		return false;
-	if (packet->protocol == IPPROTO_ICMP)
-		read = read_ipv4(frame, at, &quoted);
-	else
-		read = read_ipv6(frame, at, &quoted);
-	if (!read || !quoted.has_ports)
-		return false;
-	ours.local = quoted.remote;
-	ours.remote = quoted.local;
-	ours.local_port = quoted.remote_port;
-	ours.remote_port = quoted.local_port;
-	ours.protocol = quoted.protocol;
-	ours.has_ports = true;
-	return owner(&ours, NONE, settings.engine) == settings.engine;
+	return read_quoted(frame, packet, &ours) &&
+	       owner(&ours, NONE, settings.engine) == settings.engine;
 }
 
 static __always_inline bool is_for_engine(struct xdp_md *xdp)

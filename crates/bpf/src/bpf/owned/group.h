@@ -1,0 +1,133 @@
+/*
+ * Several engines on one device: a packet socket each, all in one group (PACKET_FANOUT). Alone each socket would look at each
+ * frame, which with forty of them takes longer than all that the kernel does with it besides; in a group one program
+ * chooses the engine, and only that one's socket sees the frame.
+ *
+ * The program has to say where in the group the socket is, which the kernel does not tell, and changes: who leaves is
+ * replaced by the last one, and when the device goes down and up again all stand in another order (net/packet/af_packet.c,
+ * __fanout_link). So each engine's place is a guess, which nearly always holds. Where it does not the frame has come to a
+ * socket that is not the engine's; then the next place is the guess, and the frame comes into the device once more.
+ */
+#pragma once
+
+#define SEATS 65536
+/* So many wrong guesses, and frames are no longer sent round: nobody is there. A group has 1,024 members at most. */
+#define GUESSES 2048
+
+struct seat_key {
+	__u32 device;
+	__u32 engine;
+};
+
+struct seat {
+	/* Number of the socket: that which an engine had before may be in the group for a while yet. */
+	__u32 socket;
+	/* Where it is likely to be, modulo the number of members. */
+	__u32 place;
+	/* Wrong guesses since a right one. */
+	__u32 missed;
+};
+
+/* Sockets that are in a group. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, SEATS);
+	__type(key, struct seat_key);
+	__type(value, struct seat);
+} seats SEC(".maps");
+
+/* Of the frame that this processor is at, from the group's program over the member's to the one behind all sockets. */
+struct choice {
+	__u32 engine;
+	__u32 socket;
+	__u32 place;
+	bool is_guess;
+	bool is_taken;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct choice);
+} choices SEC(".maps");
+
+static __always_inline struct choice *current_choice(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&choices, &key);
+}
+
+static __always_inline struct seat *seat_of(const struct __sk_buff *skb, __u32 engine)
+{
+	struct seat_key key = { .device = skb->ifindex, .engine = engine };
+
+	return bpf_map_lookup_elem(&seats, &key);
+}
+
+/* The place in the group of whom this frame is for; of a frame that is nobody's it does not matter. */
+static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine)
+{
+	struct choice *choice = current_choice();
+	const struct seat *seat;
+
+	if (!choice)
+		return 0;
+	choice->engine = engine;
+	choice->is_taken = false;
+	seat = engine == KERNEL ? NULL : seat_of(skb, engine);
+	if (!seat) {
+		choice->socket = 0;
+		return 0;
+	}
+	choice->socket = seat->socket;
+	choice->place = seat->place;
+	choice->is_guess = seat->missed;
+	return seat->place;
+}
+
+static __always_inline void note_taken(void)
+{
+	struct choice *choice = current_choice();
+
+	if (choice && choice->engine == settings.engine)
+		choice->is_taken = true;
+}
+
+/* Whether this frame is for the socket to which it has come. */
+static __always_inline bool is_chosen(const struct __sk_buff *skb)
+{
+	struct choice *choice = current_choice();
+	struct seat *seat;
+
+	if (!choice || choice->socket != settings.socket)
+		return false;
+	choice->is_taken = true;
+	seat = choice->is_guess ? seat_of(skb, choice->engine) : NULL;
+	if (seat)
+		seat->missed = 0;
+	return true;
+}
+
+/* Whether this frame is an engine's, and has come to another's socket. If so the next place is guessed. */
+static __always_inline bool has_missed(const struct __sk_buff *skb, __u32 engine)
+{
+	struct choice *choice = current_choice();
+	struct seat *seat;
+
+	if (!choice || choice->is_taken || !choice->socket || choice->engine != engine)
+		return false;
+	seat = seat_of(skb, engine);
+	if (!seat || seat->socket != choice->socket)
+		return false;
+	/* Of frames that are at it together the first counts. */
+	if (seat->place == choice->place) {
+		seat->place++;
+		seat->missed++;
+	}
+	/* What was chosen is of one frame, also if the next one comes past all sockets. */
+	choice->socket = 0;
+	return seat->missed < GUESSES;
+}

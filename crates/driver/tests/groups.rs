@@ -1,0 +1,225 @@
+//! Packet sockets of many engines in one group: a frame comes to the engine's that it is for, and to no other, wherever the
+//! kernel keeps its socket.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use common::{KERNELS, LONG, Link, OURS, skipped};
+use socket2::{SockFilter, SockRef};
+use uncork_bpf::owned::{Engine, Ours, Owned, Protocol, Seat, Settings};
+use uncork_driver::Driver as _;
+use uncork_driver::af_packet::{self, Group, Handed, Member, Port, Prepared};
+
+const ENGINES: u32 = 5;
+
+/// The port of UDP that is an engine's.
+fn port_of(number: u32) -> SocketAddr {
+    SocketAddr::from((OURS, 7000 + number as u16))
+}
+
+fn engine(number: u32) -> Engine {
+    Engine(NonZeroU32::new(number).unwrap())
+}
+
+/// Engines on our end, of which each has a port of its own.
+struct Place {
+    link: Link,
+    owned: Owned,
+    choosing: OwnedFd,
+    device: i32,
+    group: Option<Group>,
+    seats: u32,
+    /// In the order in which they came.
+    engines: Vec<(u32, Port, OwnedFd)>,
+    sender: UdpSocket,
+}
+
+impl Place {
+    fn with(label: &str, engines: u32) -> Self {
+        let link = Link::new(label).with_address();
+        link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
+        let settings = Settings { ethernet: true, neighbours: false };
+        let load = move || Ok(Owned::load(settings)?);
+        let owned = link.ours.within(load).unwrap();
+        let choosing = owned.programs().choosing().unwrap();
+        let sender = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 0))?)).unwrap();
+        let (device, group, seats) = (0, None, 0);
+        let mut place =
+            Self { link, owned, choosing, device, group, seats, engines: Vec::new(), sender };
+        for number in 1..=engines {
+            place.come(number, number - 1);
+        }
+        let Self { owned, device, .. } = place;
+        let attach = move |mut owned: Owned| {
+            owned.attach(device)?;
+            Ok(owned)
+        };
+        let owned = place.link.ours.within(move || attach(owned)).unwrap();
+        Self { owned, ..place }
+    }
+
+    /// An engine opens the device; it is guessed that its socket is there in the group.
+    fn come(&mut self, number: u32, guess: u32) {
+        self.seats += 1;
+        let seat = Seat(NonZeroU32::new(self.seats).unwrap());
+        let [alone, in_group] = self.owned.programs().filters_for(engine(number), seat).unwrap();
+        let settings =
+            af_packet::Settings { receive_slots: 1024, ..af_packet::Settings::new("eth0") };
+        let open = move || {
+            let made = Prepared::new(&settings)?;
+            Ok((made.index(), made.finish(&settings, Some(alone.as_fd()))?))
+        };
+        let (device, Handed { socket, description }) = self.link.ours.within(open).unwrap();
+        self.device = device;
+        self.owned.own_as(engine(number), Ours::Port(Protocol::Udp, port_of(number))).unwrap();
+        self.owned.seat(device, engine(number), seat, guess).unwrap();
+        let copy = socket.try_clone().unwrap();
+        let (socket_here, choosing) = (copy.as_fd(), self.choosing.as_fd());
+        let member = Member { socket: socket_here, choosing, filter: in_group.as_fd() };
+        match self.group {
+            Some(group) => group.join(member).unwrap(),
+            None => self.group = Some(Group::begin(member).unwrap()),
+        }
+        let port = Port::adopt(Handed { socket, description }).unwrap();
+        self.engines.push((number, port, copy));
+    }
+
+    /// The kernel has taken its socket out of the group when this returns.
+    fn go(&mut self, number: u32) {
+        let at = self.engines.iter().position(|(other, ..)| *other == number).unwrap();
+        self.engines.remove(at);
+    }
+
+    /// Sends so many datagrams to each engine that is there, in turns, and waits until all have come, and to whom they are for.
+    #[track_caller]
+    fn all_come(&mut self, each: u32) {
+        let numbers: Vec<u32> = self.engines.iter().map(|(number, ..)| *number).collect();
+        let mut came = vec![0; numbers.len()];
+        let mut sent = 0;
+        let end = Instant::now() + LONG;
+        while came.iter().any(|count| *count < each) {
+            if sent < each {
+                for number in &numbers {
+                    self.sender.send_to(&number.to_be_bytes(), port_of(*number)).unwrap();
+                }
+                sent += 1;
+            }
+            for ((number, port, _), came) in self.engines.iter_mut().zip(&mut came) {
+                let take = &mut |frame: uncork_packet::Received<'_>| {
+                    assert!(
+                        frame.bytes.ends_with(&number.to_be_bytes()),
+                        "another's came to {number}"
+                    );
+                    *came += 1;
+                };
+                port.receive(64, take).unwrap();
+            }
+            assert!(Instant::now() < end, "of {each} for each of {numbers:?} came {came:?}");
+        }
+        assert!(came.iter().all(|count| *count == each), "some came twice: {came:?}");
+    }
+
+    fn receives_nothing(&mut self) -> bool {
+        std::thread::sleep(Duration::from_millis(20));
+        self.engines.iter_mut().all(|(_, port, _)| port.receive(64, &mut |_| ()).unwrap() == 0)
+    }
+}
+
+#[test]
+fn a_frame_comes_to_whom_it_is_for_and_to_nobody_else() {
+    if skipped("a_frame_comes_to_whom_it_is_for_and_to_nobody_else") {
+        return;
+    }
+    let mut place = Place::with("group", ENGINES);
+    place.all_come(100);
+    // What is the kernel's comes to none of them.
+    let kernels = place.link.ours.within(|| Ok(UdpSocket::bind((OURS, 53))?)).unwrap();
+    kernels.set_read_timeout(Some(LONG)).unwrap();
+    place.sender.send_to(b"hello", (OURS, 53)).unwrap();
+    kernels.recv(&mut [0; 9]).unwrap();
+    // Nor does what this host sends, of which a group has its own idea.
+    kernels.send_to(b"hello", place.sender.local_addr().unwrap()).unwrap();
+    assert!(place.receives_nothing());
+}
+
+/// The kernel puts the last one in the place of one that leaves, and all anew when the device comes up again.
+#[test]
+fn nothing_is_lost_when_the_kernel_keeps_the_sockets_elsewhere() {
+    if skipped("nothing_is_lost_when_the_kernel_keeps_the_sockets_elsewhere") {
+        return;
+    }
+    let mut place = Place::with("moved", ENGINES);
+    place.go(2);
+    place.all_come(20);
+    place.go(1);
+    place.all_come(20);
+    for number in 6..10 {
+        // So far wrong that it is another one's whatever they are.
+        place.come(number, 77 + number);
+    }
+    place.all_come(20);
+    for change in ["down", "up"] {
+        place.link.ours.ip(&format!("link set eth0 {change}")).unwrap();
+    }
+    // It is told that the device was down.
+    for (_, port, _) in &mut place.engines {
+        let _ = port.receive(1, &mut |_| ());
+    }
+    place.all_come(20);
+}
+
+#[test]
+fn an_engine_that_comes_again_gets_nothing_by_the_socket_that_it_had() {
+    if skipped("an_engine_that_comes_again_gets_nothing_by_the_socket_that_it_had") {
+        return;
+    }
+    let mut place = Place::with("again", 3);
+    // Somebody has a copy of its first socket yet, and all guesses are wrong.
+    let (_, port, copy) = place.engines.remove(1);
+    drop(port);
+    place.come(2, 1);
+    place.all_come(50);
+    drop(copy);
+    place.all_come(50);
+}
+
+#[test]
+fn frames_for_whose_socket_is_in_no_group_do_not_go_round_for_ever() {
+    if skipped("frames_for_whose_socket_is_in_no_group_do_not_go_round_for_ever") {
+        return;
+    }
+    let mut place = Place::with("nobody", 3);
+    place.go(3);
+    let dropped = place.owned.dropped().unwrap();
+    for _ in 0..100 {
+        place.sender.send_to(&[0; 4], port_of(3)).unwrap();
+    }
+    let end = Instant::now() + LONG;
+    while place.owned.dropped().unwrap() < dropped + 100 {
+        assert!(Instant::now() < end, "{} dropped", place.owned.dropped().unwrap() - dropped);
+    }
+    place.all_come(20);
+    // Should it come after all, it is found.
+    place.come(3, 9);
+    place.all_come(20);
+}
+
+/// Or whoever has one of the sockets could let in what is others', or choose for them.
+#[test]
+fn nobody_changes_the_filter_of_a_socket_that_is_in_a_group() {
+    if skipped("nobody_changes_the_filter_of_a_socket_that_is_in_a_group") {
+        return;
+    }
+    let place = Place::with("locked", 2);
+    let (_, _, socket) = &place.engines[1];
+    let refused = SockRef::from(socket).detach_filter().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    let refused = SockRef::from(socket).attach_filter(&[SockFilter::new(6, 0, 0, 65_535)]);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
+}
