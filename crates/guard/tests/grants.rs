@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use common::{
     LONG, Link, OUR_V6, OURS, SHORT, THEIRS, acknowledge, end, hosts, knock, knock_from, open, seen,
 };
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockFilter, SockRef, Socket, Type};
+use uncork_driver::af_packet::Port;
 use uncork_guard::{Error, devices};
 use uncork_guardian::{Client, Error as Refusal, Place, look};
 use uncork_netns::testing::{alone, is_skipped};
@@ -320,6 +321,70 @@ fn who_leaves_a_port_as_the_last_ends_the_handshakes_that_it_has_begun() {
         }
         assert!(Instant::now() < until, "an old connection is still steered to who has left");
     }
+}
+
+/// A process that has a device open, and owns a port.
+struct Process {
+    client: Client,
+    listener: TcpListener,
+    socket: OwnedFd,
+}
+
+impl Process {
+    fn begin(link: &Link, at: SocketAddr) -> (Self, Port) {
+        let (mut client, listener) = (link.client(), listen(link, at));
+        let handed = client.open(client.devices()[0].index).unwrap();
+        let socket = handed.socket.try_clone().unwrap();
+        client.own(at, listener.as_fd()).unwrap();
+        (Self { client, listener, socket }, Port::adopt(handed).unwrap())
+    }
+
+    /// Who is in a group does not change what his socket lets in.
+    fn is_in_group(&self) -> bool {
+        let attached = SockRef::from(&self.socket).attach_filter(&[SockFilter::new(6, 0, 0, 0)]);
+        attached.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    fn end(self) {
+        drop((self.client, self.listener, self.socket));
+    }
+}
+
+#[test]
+fn sockets_of_several_processes_are_a_group_and_each_gets_its_own_whoever_ends() {
+    if is_skipped("sockets_of_several_processes_are_a_group_and_each_gets_its_own_whoever_ends") {
+        return;
+    }
+    let link = Link::new("group", &[]);
+    let at = |number: u16| end(OURS, PORT + number);
+    let (mut processes, mut ports): (Vec<Process>, Vec<Port>) =
+        (0..4).map(|number| Process::begin(&link, at(number))).unzip();
+    assert!(processes.iter().all(Process::is_in_group));
+    let mut remote = 4000;
+    let mut each_gets_its_own = |numbers: &[u16], ports: &mut [Port]| {
+        for number in numbers {
+            remote += 1;
+            knock_from(&link, &[remote], at(*number));
+        }
+        let first = remote + 1 - numbers.len() as u16;
+        let expected: Vec<_> = (first..=remote).map(|remote| vec![remote]).collect();
+        assert_eq!(seen(ports, SHORT), expected, "of {numbers:?}");
+    };
+    each_gets_its_own(&[0, 1, 2, 3], &mut ports);
+    // The last one stands in its place from then on, whenever the kernel gets to that.
+    processes.remove(1).end();
+    drop(ports.remove(1));
+    for _ in 0..3 {
+        each_gets_its_own(&[0, 2, 3], &mut ports);
+    }
+    processes.drain(..2).for_each(Process::end);
+    drop(ports.drain(..2));
+    each_gets_its_own(&[3], &mut ports);
+    processes.drain(..).for_each(Process::end);
+    ports.clear();
+    let (alone, port) = Process::begin(&link, at(9));
+    each_gets_its_own(&[9], &mut [port]);
+    assert!(!alone.is_in_group());
 }
 
 #[test]

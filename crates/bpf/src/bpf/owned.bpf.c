@@ -28,6 +28,11 @@ int drop_owned(struct __sk_buff *skb)
 	struct packet packet = {};
 	__u32 engine;
 
+	/* Most are an engine's, and whose they are was found out a moment ago. */
+	if (was_taken(skb)) {
+		count_dropped();
+		return TCX_DROP;
+	}
 	if (!read_packet(skb, link_bytes(), &packet))
 		return TCX_NEXT;
 	engine = owner(&packet, LOOKED_UP, KERNEL);
@@ -39,24 +44,25 @@ int drop_owned(struct __sk_buff *skb)
 	return TCX_DROP;
 }
 
+static __always_inline bool is_engines(struct __sk_buff *skb, struct packet *packet)
+{
+	return read_packet(skb, link_bytes(), packet) &&
+	       owner(packet, WRITTEN_DOWN, settings.engine) == settings.engine;
+}
+
 /* How much of a frame the packet socket gets: all, or nothing. */
 SEC("socket")
 int take_owned(struct __sk_buff *skb)
 {
 	struct packet packet = {};
+	bool is_taken = is_engines(skb, &packet);
 
-	if (skb->protocol == bpf_htons(ETH_P_ARP))
+	note_taken(skb, is_taken);
+	if (is_taken || is_icmp_error(&packet))
+		return -1;
+	if (skb->protocol == bpf_htons(ETH_P_ARP) || is_neighbour_discovery(&packet))
 		return settings.neighbours ? -1 : 0;
-	if (!read_packet(skb, link_bytes(), &packet))
-		return 0;
-	if (owner(&packet, WRITTEN_DOWN, settings.engine) == settings.engine) {
-		/* A socket has this program for an instant after it has joined a group. */
-		note_taken();
-		return -1;
-	}
-	if (is_icmp_error(&packet))
-		return -1;
-	return settings.neighbours && is_neighbour_discovery(&packet) ? -1 : 0;
+	return 0;
 }
 
 /* Which member of a group gets a frame. What stands before IP is not there for it (packet_rcv_fanout). */
@@ -68,11 +74,11 @@ int choose_engine(struct __sk_buff *skb)
 	__u32 engine;
 
 	if (!read_packet(skb, 0, &packet))
-		return choose(skb, KERNEL);
+		return choose(skb, KERNEL, false);
 	engine = owner(&packet, WRITTEN_DOWN, ANYONE);
 	if (engine == KERNEL && read_quoted(&frame, &packet, &quoting))
-		engine = owner(&quoting, NONE, ANYONE);
-	return choose(skb, engine);
+		return choose(skb, owner(&quoting, NONE, ANYONE), true);
+	return choose(skb, engine, false);
 }
 
 /* How much of a frame a member's socket gets. */

@@ -42,8 +42,11 @@ struct choice {
 	__u32 engine;
 	__u32 socket;
 	__u32 place;
+	/* Guesses were wrong before this one. */
 	bool is_guess;
-	bool is_taken;
+	bool is_about;
+	/* Number of the device by which it has come, once its engine's socket has it. */
+	__u32 taken_at;
 };
 
 struct {
@@ -67,8 +70,11 @@ static __always_inline struct seat *seat_of(const struct __sk_buff *skb, __u32 e
 	return bpf_map_lookup_elem(&seats, &key);
 }
 
-/* The place in the group of whom this frame is for; of a frame that is nobody's it does not matter. */
-static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine)
+/*
+ * The place in the group of whom this frame is for; of a frame that is nobody's it does not matter. What is only about
+ * something of an engine's is the kernel's, too.
+ */
+static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine, bool is_about)
 {
 	struct choice *choice = current_choice();
 	const struct seat *seat;
@@ -76,7 +82,8 @@ static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine)
 	if (!choice)
 		return 0;
 	choice->engine = engine;
-	choice->is_taken = false;
+	choice->is_about = is_about;
+	choice->taken_at = 0;
 	seat = engine == KERNEL ? NULL : seat_of(skb, engine);
 	if (!seat) {
 		choice->socket = 0;
@@ -88,14 +95,6 @@ static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine)
 	return seat->place;
 }
 
-static __always_inline void note_taken(void)
-{
-	struct choice *choice = current_choice();
-
-	if (choice && choice->engine == settings.engine)
-		choice->is_taken = true;
-}
-
 /* Whether this frame is for the socket to which it has come. */
 static __always_inline bool is_chosen(const struct __sk_buff *skb)
 {
@@ -104,10 +103,37 @@ static __always_inline bool is_chosen(const struct __sk_buff *skb)
 
 	if (!choice || choice->socket != settings.socket)
 		return false;
-	choice->is_taken = true;
+	if (!choice->is_about)
+		choice->taken_at = skb->ifindex;
 	seat = choice->is_guess ? seat_of(skb, choice->engine) : NULL;
 	if (seat)
 		seat->missed = 0;
+	return true;
+}
+
+/* A frame has come to a socket that is in no group, and is its engine's or not. */
+static __always_inline void note_taken(const struct __sk_buff *skb, bool is_taken)
+{
+	struct choice *choice = current_choice();
+
+	if (!choice || (!is_taken && choice->engine != settings.engine))
+		return;
+	choice->engine = settings.engine;
+	choice->taken_at = is_taken ? skb->ifindex : 0;
+}
+
+/*
+ * Whether the frame that is here has been taken. What is said counts once. Were a program of somebody else's, in front of the
+ * one that asks, to take a frame away behind the sockets, it would be said of the next one, if that came past them.
+ */
+static __always_inline bool was_taken(const struct __sk_buff *skb)
+{
+	struct choice *choice = current_choice();
+
+	if (!choice || choice->taken_at != skb->ifindex)
+		return false;
+	choice->taken_at = 0;
+	choice->socket = 0;
 	return true;
 }
 
@@ -117,7 +143,7 @@ static __always_inline bool has_missed(const struct __sk_buff *skb, __u32 engine
 	struct choice *choice = current_choice();
 	struct seat *seat;
 
-	if (!choice || choice->is_taken || !choice->socket || choice->engine != engine)
+	if (!choice || !choice->socket || choice->engine != engine)
 		return false;
 	seat = seat_of(skb, engine);
 	if (!seat || seat->socket != choice->socket)
