@@ -4,17 +4,18 @@
 
 mod common;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, skipped};
-use socket2::{SockFilter, SockRef};
+use socket2::{Domain, Protocol as ProtocolOfIp, SockFilter, SockRef, Socket, Type};
 use uncork_bpf::owned::{Engine, Ours, Owned, Protocol, Seat, Settings};
 use uncork_driver::Driver as _;
 use uncork_driver::af_packet::{self, Group, Handed, Member, Port, Prepared};
+use uncork_wire::checksum;
 
 const ENGINES: u32 = 5;
 
@@ -146,6 +147,57 @@ fn a_frame_comes_to_whom_it_is_for_and_to_nobody_else() {
     // Nor does what this host sends, of which a group has its own idea.
     kernels.send_to(b"hello", place.sender.local_addr().unwrap()).unwrap();
     assert!(place.receives_nothing());
+    // What was taken last says nothing of what comes when no socket is left.
+    place.all_come(1);
+    place.engines.clear();
+    for _ in 0..4 {
+        place.sender.send_to(b"hello", (OURS, 53)).unwrap();
+        kernels.recv(&mut [0; 9]).unwrap();
+    }
+}
+
+#[test]
+fn an_error_comes_to_whom_it_is_about_and_to_the_kernel() {
+    if skipped("an_error_comes_to_whom_it_is_about_and_to_the_kernel") {
+        return;
+    }
+    let mut place = Place::with("about", ENGINES);
+    let listen = || Ok(Socket::new(Domain::IPV4, Type::RAW, Some(ProtocolOfIp::ICMPV4))?);
+    let mut kernel = place.link.ours.within(listen).unwrap();
+    let sender = place.link.kernels.within(listen).unwrap();
+    kernel.set_read_timeout(Some(LONG)).unwrap();
+    for number in 1..=ENGINES {
+        sender
+            .send_to(&unreachable(port_of(number).port()), &SocketAddr::from((OURS, 0)).into())
+            .unwrap();
+        let mut came = [0; 128];
+        let bytes = kernel.read(&mut came).unwrap();
+        assert!(came[..bytes].ends_with(&unreachable(port_of(number).port())));
+        std::thread::sleep(Duration::from_millis(20));
+        let got = place.engines.iter_mut().filter_map(|(number, port, _)| {
+            (port.receive(64, &mut |_| ()).unwrap() > 0).then_some(*number)
+        });
+        assert_eq!(got.collect::<Vec<_>>(), [number]);
+    }
+    place.all_come(5);
+}
+
+/// That the port to which a datagram of ours went is shut (RFC 792).
+fn unreachable(from: u16) -> Vec<u8> {
+    let mut quoted = [0; 28];
+    quoted[0] = 0x45;
+    quoted[2..4].copy_from_slice(&28_u16.to_be_bytes());
+    quoted[8..10].copy_from_slice(&[64, 17]);
+    quoted[12..16].copy_from_slice(&OURS.octets());
+    quoted[16..20].copy_from_slice(&KERNELS.octets());
+    quoted[20..22].copy_from_slice(&from.to_be_bytes());
+    quoted[22..24].copy_from_slice(&9_u16.to_be_bytes());
+    quoted[24..26].copy_from_slice(&8_u16.to_be_bytes());
+    let mut icmp = vec![3, 3, 0, 0, 0, 0, 0, 0];
+    icmp.extend(quoted);
+    let sum = checksum::of(&icmp);
+    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    icmp
 }
 
 /// The kernel puts the last one in the place of one that leaves, and all anew when the device comes up again.
