@@ -81,11 +81,10 @@ impl Place {
         self.owned.own_as(engine(number), Ours::Port(Protocol::Udp, port_of(number))).unwrap();
         self.owned.seat(device, engine(number), seat, guess).unwrap();
         let copy = socket.try_clone().unwrap();
-        let (socket_here, choosing) = (copy.as_fd(), self.choosing.as_fd());
-        let member = Member { socket: socket_here, choosing, filter: in_group.as_fd() };
+        let member = Member { socket: copy.as_fd(), filter: in_group.as_fd() };
         match self.group {
             Some(group) => group.join(member).unwrap(),
-            None => self.group = Some(Group::begin(member).unwrap()),
+            None => self.group = Some(Group::begin(member, self.choosing.as_fd()).unwrap()),
         }
         let port = Port::adopt(Handed { socket, description }).unwrap();
         self.engines.push((number, port, copy));

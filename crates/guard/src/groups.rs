@@ -116,10 +116,10 @@ impl Groups {
         let seated = owned.seat(*device, *engine, filters.seat, place);
         seated.map_err(|error| error.to_string())?;
         let (socket, filter) = (socket.as_fd(), filters.in_group.as_fd());
-        let member = Member { socket, choosing, filter };
+        let member = Member { socket, filter };
         let entered = match group {
             Some(group) => group.join(member).map(|()| group),
-            None => Group::begin(member),
+            None => Group::begin(member, choosing),
         };
         entered.map_err(|error| {
             let _ = owned.unseat(*device, *engine);

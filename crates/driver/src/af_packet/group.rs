@@ -21,35 +21,37 @@ pub struct Group {
     number: u16,
 }
 
-/// What is the same of all sockets of a group, and what each has.
+/// A socket that comes into a group.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
     /// Bound to the device already: what comes by it goes on coming.
     pub socket: BorrowedFd<'a>,
-    /// What says which socket of the group is to have a frame, modulo their number. It sees the frame from the network header on.
-    pub choosing: BorrowedFd<'a>,
     /// In place of the filter that the socket has. From now on nobody changes it, or what chooses: who has been given the socket
     /// could take what is others'.
     pub filter: BorrowedFd<'a>,
 }
 
 impl Group {
-    /// A new one, with this as its first member.
+    /// A new one, with this as its first member. What is `choosing` says which socket of the group is to have a frame, modulo their
+    /// number; it sees the frame from the network header on.
     ///
     /// # Errors
     ///
     /// What the kernel says.
-    pub fn begin(first: Member<'_>) -> io::Result<Self> {
-        options::join_of(first.socket, 0, BY_PROGRAM | NEW_NUMBER | IGNORE_OUTGOING, MOST)?;
+    pub fn begin(first: Member<'_>, choosing: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = first.socket;
+        options::join_of(socket, 0, BY_PROGRAM | NEW_NUMBER | IGNORE_OUTGOING, MOST)?;
+        // Once: to exchange it the kernel waits for all of its processors (__fanout_set_data_bpf).
+        options::choose_by(socket, choosing)?;
         first.settle()?;
-        Ok(Self { number: options::group(first.socket)? })
+        Ok(Self { number: options::group(socket)? })
     }
 
-    /// This is the last member from now on.
+    /// This is the last member from now on. There is another one yet, or nothing would choose.
     ///
     /// # Errors
     ///
-    /// What the kernel says; EINVAL if all have left, and another group has the number.
+    /// What the kernel says.
     pub fn join(self, member: Member<'_>) -> io::Result<()> {
         options::join_of(member.socket, self.number, BY_PROGRAM | IGNORE_OUTGOING, MOST)?;
         member.settle()
@@ -57,9 +59,7 @@ impl Group {
 }
 
 impl Member<'_> {
-    /// Should all others have left meanwhile, it is a new group, and nothing chooses yet.
     fn settle(self) -> io::Result<()> {
-        options::choose_by(self.socket, self.choosing)?;
         options::attach_filter(self.socket, self.filter)?;
         options::lock_filter(self.socket)
     }
