@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::{KERNELS, LONG, Link, OURS, skipped};
 use socket2::{Domain, Protocol as ProtocolOfIp, SockFilter, SockRef, Socket, Type};
-use uncork_bpf::owned::{Engine, Ours, Owned, Protocol, Seat, Settings};
+use uncork_bpf::owned::{Engine, GroupNumber, Ours, Owned, Protocol, Seat, Settings};
 use uncork_driver::Driver as _;
-use uncork_driver::af_packet::{self, Group, Handed, Member, Port, Prepared};
+use uncork_driver::af_packet::{self, Group, Handed, Port, Prepared};
 use uncork_wire::checksum;
 
 const ENGINES: u32 = 5;
@@ -32,9 +32,8 @@ fn engine(number: u32) -> Engine {
 struct Place {
     link: Link,
     owned: Owned,
-    choosing: OwnedFd,
     device: i32,
-    group: Option<Group>,
+    group: Option<(GroupNumber, Group)>,
     seats: u32,
     /// In the order in which they came.
     engines: Vec<(u32, Port, OwnedFd)>,
@@ -48,11 +47,9 @@ impl Place {
         let settings = Settings { ethernet: true, neighbours: false };
         let load = move || Ok(Owned::load(settings)?);
         let owned = link.ours.within(load).unwrap();
-        let choosing = owned.programs().choosing().unwrap();
         let sender = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 0))?)).unwrap();
         let (device, group, seats) = (0, None, 0);
-        let mut place =
-            Self { link, owned, choosing, device, group, seats, engines: Vec::new(), sender };
+        let mut place = Self { link, owned, device, group, seats, engines: Vec::new(), sender };
         for number in 1..=engines {
             place.come(number, number - 1);
         }
@@ -68,23 +65,27 @@ impl Place {
     /// An engine opens the device; it is guessed that its socket is there in the group.
     fn come(&mut self, number: u32, guess: u32) {
         self.seats += 1;
-        let seat = Seat(NonZeroU32::new(self.seats).unwrap());
-        let [alone, in_group] = self.owned.programs().filters_for(engine(number), seat).unwrap();
+        let of_its_own = NonZeroU32::new(self.seats).unwrap();
+        let (seat, programs) = (Seat(of_its_own), self.owned.programs());
+        let filter = programs.filter_for_seat(seat).unwrap();
         let settings =
             af_packet::Settings { receive_slots: 1024, ..af_packet::Settings::new("eth0") };
         let open = move || {
             let made = Prepared::new(&settings)?;
-            Ok((made.index(), made.finish(&settings, Some(alone.as_fd()))?))
+            Ok((made.index(), made.finish(&settings, Some(filter.as_fd()))?))
         };
         let (device, Handed { socket, description }) = self.link.ours.within(open).unwrap();
         self.device = device;
         self.owned.own_as(engine(number), Ours::Port(Protocol::Udp, port_of(number))).unwrap();
-        self.owned.seat(device, engine(number), seat, guess).unwrap();
         let copy = socket.try_clone().unwrap();
-        let member = Member { socket: copy.as_fd(), filter: in_group.as_fd() };
-        match self.group {
-            Some(group) => group.join(member).unwrap(),
-            None => self.group = Some(Group::begin(member, self.choosing.as_fd()).unwrap()),
+        let group = self.group.map_or(GroupNumber(of_its_own), |(group, _)| group);
+        self.owned.seat(device, engine(number), (seat, group), guess).unwrap();
+        if let Some((_, others)) = self.group {
+            others.join(socket.as_fd()).unwrap();
+        } else {
+            let choosing = programs.choosing(group).unwrap();
+            let begun = Group::begin(socket.as_fd(), choosing.as_fd()).unwrap();
+            self.group = Some((group, begun));
         }
         let port = Port::adopt(Handed { socket, description }).unwrap();
         self.engines.push((number, port, copy));
@@ -165,7 +166,9 @@ fn an_error_comes_to_whom_it_is_about_and_to_the_kernel() {
     let mut kernel = place.link.ours.within(listen).unwrap();
     let sender = place.link.kernels.within(listen).unwrap();
     kernel.set_read_timeout(Some(LONG)).unwrap();
-    for number in 1..=ENGINES {
+    // The last one stands elsewhere, as nobody knows yet.
+    place.go(2);
+    for number in [5, 1, 3, 4] {
         sender
             .send_to(&unreachable(port_of(number).port()), &SocketAddr::from((OURS, 0)).into())
             .unwrap();
@@ -238,6 +241,26 @@ fn an_engine_that_comes_again_gets_nothing_by_the_socket_that_it_had() {
     place.all_come(50);
     drop(copy);
     place.all_come(50);
+}
+
+/// Its sockets are closed, but somebody has copies of them yet.
+#[test]
+fn a_group_that_all_have_left_is_in_nobodys_way() {
+    if skipped("a_group_that_all_have_left_is_in_nobodys_way") {
+        return;
+    }
+    let mut place = Place::with("left", 3);
+    let copies: Vec<OwnedFd> = place.engines.drain(..).map(|(.., copy)| copy).collect();
+    place.group = None;
+    for number in [3, 1, 2] {
+        place.come(number, 5);
+    }
+    for _ in 0..20 {
+        place.all_come(5);
+    }
+    assert!(place.receives_nothing(), "what has come comes again");
+    drop(copies);
+    place.all_come(20);
 }
 
 #[test]

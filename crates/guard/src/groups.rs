@@ -1,155 +1,125 @@
-//! The packet sockets of a device: one by itself, or several in a group, so that each frame is looked at once and not by
-//! each of them.
+//! The packet sockets of a device, in one group, so that each frame is looked at once and not by each of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use uncork_bpf::owned::{Engine, Error, Owned, Programs, Seat};
-use uncork_driver::af_packet::{Group, Member};
+use uncork_bpf::owned::{Engine, Error, GroupNumber, Owned, Programs, Seat};
+use uncork_driver::af_packet::Group;
 
-/// The filters of an engine's socket.
+/// What a socket needs to come into a group.
 #[derive(Debug)]
-pub(crate) struct Filters {
-    /// As long as it is by itself.
-    alone: OwnedFd,
-    /// In a group, which knows it by its seat.
-    in_group: OwnedFd,
+pub(crate) struct Filter {
     seat: Seat,
-    /// What chooses for a group, if it was to be loaded, too.
-    choosing: Option<OwnedFd>,
+    /// It knows by the seat what is for the socket.
+    program: OwnedFd,
+    /// What chooses in a new group of that number, should this be its first.
+    choosing: Option<Choosing>,
 }
 
-impl Filters {
-    pub(crate) fn load(
-        programs: &Programs,
-        engine: Engine,
-        seat: Seat,
-        with_choosing: bool,
-    ) -> Result<Self, Error> {
-        let [alone, in_group] = programs.filters_for(engine, seat)?;
-        let choosing = with_choosing.then(|| programs.choosing()).transpose()?;
-        Ok(Self { alone, in_group, seat, choosing })
-    }
-
-    pub(crate) fn alone(&self) -> BorrowedFd<'_> {
-        self.alone.as_fd()
-    }
-}
-
-/// A packet socket that an engine has opened.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) device: i32,
-    pub(crate) engine: Engine,
-    pub(crate) socket: OwnedFd,
-    pub(crate) filters: Filters,
+struct Choosing {
+    number: GroupNumber,
+    program: OwnedFd,
+}
+
+/// What is loaded for one who will open a device: a thread may do that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    number: NonZeroU32,
+    /// There is no group yet.
+    is_first: bool,
+}
+
+impl Filter {
+    pub(crate) fn load(programs: &Programs, wanted: Wanted) -> Result<Self, Error> {
+        let seat = Seat(wanted.number);
+        let program = programs.filter_for_seat(seat)?;
+        let choosing = wanted.is_first.then(|| Choosing::load(programs, wanted.number));
+        Ok(Self { seat, program, choosing: choosing.transpose()? })
+    }
+
+    pub(crate) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+impl Choosing {
+    fn load(programs: &Programs, number: NonZeroU32) -> Result<Self, Error> {
+        let number = GroupNumber(number);
+        Ok(Self { number, program: programs.choosing(number)? })
+    }
 }
 
 /// Of all devices.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    seats: NonZeroU32,
-    /// What chooses, once there is a group.
-    choosing: Option<OwnedFd>,
-    by_device: HashMap<i32, Sockets>,
+    /// Of seats, and of the groups that these are the first of: none comes again.
+    next: NonZeroU32,
+    by_device: HashMap<i32, Members>,
 }
 
 #[derive(Debug)]
-enum Sockets {
-    One(Opened),
-    /// Those that are being closed are in it for a while yet, and are not counted.
-    Several {
-        group: Group,
-        count: u32,
-    },
+struct Members {
+    number: GroupNumber,
+    group: Group,
+    /// Those that are being closed are in it for a while yet.
+    engines: HashSet<Engine>,
 }
 
 impl Groups {
     pub(crate) fn new() -> Self {
-        Self { seats: NonZeroU32::MIN, choosing: None, by_device: HashMap::new() }
+        Self { next: NonZeroU32::MIN, by_device: HashMap::new() }
     }
 
-    /// A seat that nobody has had.
-    pub(crate) fn next_seat(&mut self) -> Seat {
-        let seat = Seat(self.seats);
-        self.seats = self.seats.checked_add(1).unwrap_or(NonZeroU32::MIN);
-        seat
+    /// For who opens a device next.
+    pub(crate) fn want(&mut self) -> Wanted {
+        let number = self.next;
+        self.next = self.next.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        Wanted { number, is_first: self.by_device.is_empty() }
     }
 
-    /// Whether what chooses is not loaded yet, and will be wanted when somebody opens a device who has not yet.
-    pub(crate) fn lacks_choosing(&self) -> bool {
-        self.choosing.is_none() && !self.by_device.is_empty()
-    }
-
-    /// There is one more. What is its engine's comes to it, and goes on coming to the others.
-    pub(crate) fn join(&mut self, owned: &Owned, mut opened: Opened) -> Result<(), String> {
-        let device = opened.device;
-        if let Some(choosing) = opened.filters.choosing.take() {
-            self.choosing = Some(choosing);
-        }
-        let (group, count) = match self.by_device.remove(&device) {
-            None => {
-                self.by_device.insert(device, Sockets::One(opened));
-                return Ok(());
-            }
-            Some(Sockets::One(first)) => (self.enter(owned, &first, None, 0)?, 1),
-            Some(Sockets::Several { group, count }) => (group, count),
-        };
-        let joined = self.enter(owned, &opened, Some(group), count);
-        let count = count + u32::from(joined.is_ok());
-        self.by_device.insert(device, Sockets::Several { group, count });
-        joined.map(drop)
-    }
-
-    /// It becomes the last member of this group, at that place if nobody has left, or the first of a new one.
-    fn enter(
+    /// An engine has opened a device by this socket, which has this filter. What is the engine's comes to it from now on.
+    pub(crate) fn join(
         &mut self,
         owned: &Owned,
-        opened: &Opened,
-        group: Option<Group>,
-        place: u32,
-    ) -> Result<Group, String> {
-        let Opened { device, engine, socket, filters } = opened;
-        let choosing = self.choosing(owned).map_err(|error| error.to_string())?;
-        // Before it is chosen for the first time.
-        let seated = owned.seat(*device, *engine, filters.seat, place);
+        (device, engine): (i32, Engine),
+        socket: BorrowedFd<'_>,
+        filter: Filter,
+    ) -> Result<(), String> {
+        let Filter { seat, choosing, .. } = filter;
+        let no_room = |error| format!("its packet socket cannot join those of others: {error}");
+        // It has its seat before anything is chosen for it.
+        if let Some(members) = self.by_device.get_mut(&device) {
+            let place = u32::try_from(members.engines.len()).unwrap_or(u32::MAX);
+            let seated = owned.seat(device, engine, (seat, members.number), place);
+            seated.map_err(|error| error.to_string())?;
+            members.group.join(socket).map_err(no_room)?;
+            members.engines.insert(engine);
+            return Ok(());
+        }
+        let choosing = match choosing {
+            Some(choosing) => Ok(choosing),
+            None => Choosing::load(&owned.programs(), seat.0),
+        };
+        let Choosing { number, program } = choosing.map_err(|error| error.to_string())?;
+        let seated = owned.seat(device, engine, (seat, number), 0);
         seated.map_err(|error| error.to_string())?;
-        let (socket, filter) = (socket.as_fd(), filters.in_group.as_fd());
-        let member = Member { socket, filter };
-        let entered = match group {
-            Some(group) => group.join(member).map(|()| group),
-            None => Group::begin(member, choosing),
-        };
-        entered.map_err(|error| {
-            let _ = owned.unseat(*device, *engine);
-            format!("its packet socket cannot join those of others: {error}")
-        })
+        let group = Group::begin(socket, program.as_fd()).map_err(no_room)?;
+        let engines = HashSet::from([engine]);
+        self.by_device.insert(device, Members { number, group, engines });
+        Ok(())
     }
 
-    fn choosing(&mut self, owned: &Owned) -> Result<BorrowedFd<'_>, Error> {
-        let choosing = match self.choosing.take() {
-            Some(choosing) => choosing,
-            None => owned.programs().choosing()?,
-        };
-        let choosing: &OwnedFd = self.choosing.insert(choosing);
-        Ok(choosing.as_fd())
-    }
-
-    /// This engine has closed its socket there, or is dead.
+    /// This engine has closed its socket there, or is dead, or could not join.
     pub(crate) fn leave(&mut self, owned: &Owned, device: i32, engine: Engine) {
         // What is left there does no harm: its number does not come again.
         let _ = owned.unseat(device, engine);
-        let is_over = match self.by_device.get_mut(&device) {
-            Some(Sockets::One(only)) => only.engine == engine,
-            Some(Sockets::Several { count, .. }) => {
-                *count = count.saturating_sub(1);
-                *count == 0
+        if let Some(members) = self.by_device.get_mut(&device) {
+            members.engines.remove(&engine);
+            if members.engines.is_empty() {
+                self.by_device.remove(&device);
             }
-            None => false,
-        };
-        if is_over {
-            self.by_device.remove(&device);
         }
     }
 }

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use uncork_bpf::owned::{Engine, Error};
 pub(crate) use uncork_guardian::Ends;
 
-use crate::groups::Filters;
+use crate::groups::Filter;
 use crate::work::Work;
 
 /// The filter of an engine's packet socket on its way.
-pub(crate) type Loading = Work<Result<Filters, Error>>;
+pub(crate) type Loading = Work<Result<Filter, Error>>;
 
 /// What somebody who is served is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +98,15 @@ impl Session {
         self.opens(device) + closed
     }
 
-    /// Keeps a copy of the socket by which it has opened a device. Gives the copy of the one before, which
-    /// it has no more.
-    pub(crate) fn note_open(&mut self, device: i32, copy: OwnedFd) -> Option<OwnedFd> {
+    /// Keeps a copy of the socket by which it has opened a device.
+    pub(crate) fn note_open(&mut self, device: i32, copy: OwnedFd) {
         self.devices.push(device);
-        self.sockets.insert(device, copy)
+        self.sockets.insert(device, copy);
+    }
+
+    /// The copy of the socket that it had there until now.
+    pub(crate) fn forget_socket(&mut self, device: i32) -> Option<(i32, OwnedFd)> {
+        self.sockets.remove_entry(&device)
     }
 
     /// All such copies, of who has ended, or has closed his, each with the number of its device.

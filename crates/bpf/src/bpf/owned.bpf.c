@@ -36,10 +36,10 @@ int drop_owned(struct __sk_buff *skb)
 	if (!read_packet(skb, link_bytes(), &packet))
 		return TCX_NEXT;
 	engine = owner(&packet, LOOKED_UP, KERNEL);
-	if (engine == KERNEL)
-		return TCX_NEXT;
 	if (has_missed(skb, engine))
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	if (engine == KERNEL)
+		return TCX_NEXT;
 	count_dropped();
 	return TCX_DROP;
 }
@@ -50,7 +50,7 @@ static __always_inline bool is_engines(struct __sk_buff *skb, struct packet *pac
 	       owner(packet, WRITTEN_DOWN, settings.engine) == settings.engine;
 }
 
-/* How much of a frame the packet socket gets: all, or nothing. */
+/* How much of a frame the packet socket gets that is in no group: all, or nothing. */
 SEC("socket")
 int take_owned(struct __sk_buff *skb)
 {
@@ -77,7 +77,7 @@ int choose_engine(struct __sk_buff *skb)
 		return choose(skb, KERNEL, false);
 	engine = owner(&packet, WRITTEN_DOWN, ANYONE);
 	if (engine == KERNEL && read_quoted(&frame, &packet, &quoting))
-		return choose(skb, owner(&quoting, NONE, ANYONE), true);
+		return choose(skb, owner(&quoting, LOOKED_UP, ANYONE), true);
 	return choose(skb, engine, false);
 }
 

@@ -47,7 +47,7 @@ use self::programs::{load_only, open};
 pub use self::link::Answering;
 pub use self::programs::Programs;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
-pub use self::seats::Seat;
+pub use self::seats::{GroupNumber, Seat};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
@@ -225,8 +225,14 @@ impl Owned {
         libbpf_rs::set_print(None);
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
-        let constants =
-            Constants { settings, marks: false, engine: Engine::ONLY, seed, seat: None };
+        let constants = Constants {
+            settings,
+            marks: false,
+            engine: Engine::ONLY,
+            seed,
+            seat: None,
+            group: None,
+        };
         let mut object = open(OBJECT, constants)?;
         load_only(&mut object, &[DROP, TAKE]);
         let object = object.load()?;
@@ -476,7 +482,8 @@ mod tests {
         // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
         let (settings, engine) = (by_default, Engine::ONLY);
-        let values = Constants { settings, marks: false, engine, seed: 0, seat: None }.bytes();
+        let values =
+            Constants { settings, marks: false, engine, seed: 0, seat: None, group: None }.bytes();
         for programs in [OBJECT, redirect::OBJECT] {
             let object = ObjectBuilder::default().open_memory(programs).unwrap();
             let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();
@@ -488,7 +495,10 @@ mod tests {
         };
         assert_eq!(value_bytes("listeners"), members(&[], Sharing::Alone).unwrap().len());
         let seat = Seat(NonZeroU32::MIN);
-        assert_eq!(value_bytes("seats"), layout::seat_value(seat, 0).len());
+        assert_eq!(
+            value_bytes("seats"),
+            layout::seat_value(seat, GroupNumber(NonZeroU32::MIN), 0).len()
+        );
         assert_eq!(value_bytes(LIFE), link::LIFE_BYTES);
     }
 }

@@ -2,14 +2,15 @@
 //! already.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::{MapHandle, ObjectBuilder, OpenObject};
 
 use super::layout::Constants;
-use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program};
+use super::{
+    CHOOSE, Engine, Error, GroupNumber, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program,
+};
 use crate::tracer::is_section;
 
 /// What loads programs for further engines. The kernel verifies each, which takes milliseconds, so whoever has a copy of this
@@ -45,46 +46,43 @@ impl Programs {
     ///
     /// [`Error`] says what is missing.
     pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        let [filter] = self.only([TAKE], self.constants(engine))?;
-        Ok(filter)
+        self.only(TAKE, self.constants(engine))
     }
 
-    /// Two of them: the same, and one for the same socket in a group, where it has this seat.
+    /// The same for a socket in a group, where it has this seat.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
-    pub fn filters_for(&self, engine: Engine, seat: Seat) -> Result<[OwnedFd; 2], Error> {
-        let constants = Constants { seat: Some(seat), ..self.constants(engine) };
-        self.only([TAKE, TAKE_CHOSEN], constants)
+    pub fn filter_for_seat(&self, seat: Seat) -> Result<OwnedFd, Error> {
+        self.only(TAKE_CHOSEN, Constants { seat: Some(seat), ..self.constants(Engine::ONLY) })
     }
 
-    /// What chooses among the packet sockets of a group (PACKET_FANOUT_DATA), each of which has a seat
+    /// What chooses among the packet sockets of this group (PACKET_FANOUT_DATA), each of which has a seat there
     /// ([`Owned::seat`](super::Owned::seat)). It looks at each frame once, however many they are.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
-    pub fn choosing(&self) -> Result<OwnedFd, Error> {
-        let [choosing] = self.only([CHOOSE], self.constants(Engine::ONLY))?;
-        Ok(choosing)
+    pub fn choosing(&self, group: GroupNumber) -> Result<OwnedFd, Error> {
+        self.only(CHOOSE, Constants { group: Some(group), ..self.constants(Engine::ONLY) })
     }
 
     pub(super) fn constants(&self, engine: Engine) -> Constants {
-        Constants { settings: self.settings, marks: false, engine, seed: self.seed, seat: None }
+        Constants {
+            settings: self.settings,
+            marks: false,
+            engine,
+            seed: self.seed,
+            seat: None,
+            group: None,
+        }
     }
 
-    fn only<const N: usize>(
-        &self,
-        names: [&str; N],
-        constants: Constants,
-    ) -> Result<[OwnedFd; N], Error> {
+    fn only(&self, name: &str, constants: Constants) -> Result<OwnedFd, Error> {
         let mut object = self.open(OBJECT, constants)?;
-        load_only(&mut object, &names);
-        let object = object.load()?;
-        let programs = names.map(|name| program(&object, name));
-        let programs = programs.into_iter().collect::<Result<Vec<_>, _>>()?;
-        programs.try_into().map_err(|_| Error::System(io::ErrorKind::NotFound.into()))
+        load_only(&mut object, &[name]);
+        program(&object.load()?, name)
     }
 
     /// Programs for another engine, over the same maps.

@@ -38,7 +38,7 @@ mod port;
 mod refused;
 mod slots;
 
-pub use group::{Group, Member};
+pub use group::Group;
 pub use handed::{Description, Handed};
 pub use kick::Kick;
 pub use open::{Fanout, Prepared, Settings, Share};

@@ -1,7 +1,7 @@
 //! Devices that programs open: what takes the kernel long is done by threads, ahead where it can be, and the program
 //! is answered when it is done. Nobody else waits for that.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use uncork_bpf::owned::Engine;
@@ -10,7 +10,7 @@ use uncork_driver::af_packet::{Handed, Prepared, Settings};
 use uncork_guardian::Reply;
 
 use super::Guard;
-use crate::groups::{Filters, Opened};
+use crate::groups::Filter;
 use crate::session::{Loading, Role, Session};
 use crate::work::Work;
 
@@ -56,7 +56,7 @@ impl Guard {
         let there = there.ok_or("the stack may not use a device of that number")?;
         let settings = packet_socket(&there.name);
         if self.session(at)?.filter.is_none() {
-            let filter = self.begin_filter(engine);
+            let filter = self.begin_filter();
             self.session_mut(at)?.filter = filter;
         }
         let asked = Instant::now();
@@ -136,24 +136,31 @@ impl Guard {
                 one.settings.device
             ));
         }
-        let filters = self.session_mut(at)?.filter.take().and_then(Work::done);
-        let filters = match filters {
-            Some(Ok(filters)) => filters,
+        let filter = self.session_mut(at)?.filter.take().and_then(Work::done);
+        let filter = match filter {
+            Some(Ok(filter)) => filter,
             // What has failed may have been the moment's.
             Some(Err(_)) | None => {
-                let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
-                let filters = Filters::load(&programs, one.engine, seat, false);
-                filters.map_err(|error| error.to_string())?
+                let (programs, wanted) = (self.steering.programs(), self.groups.want());
+                Filter::load(&programs, wanted).map_err(|error| error.to_string())?
             }
         };
-        let handed = made.finish(&one.settings, Some(filters.alone()));
+        let handed = made.finish(&one.settings, Some(filter.program()));
         let Handed { socket, description } = handed.map_err(|error| error.to_string())?;
-        let copy = || socket.try_clone().map_err(|error| format!("no descriptor is left: {error}"));
-        let before = self.session_mut(at)?.note_open(one.device, copy()?);
-        self.unmake(one.engine, before.map(|before| (one.device, before)));
-        let (device, engine, socket_there) = (one.device, one.engine, copy()?);
-        let opened = Opened { device, engine, socket: socket_there, filters };
-        self.groups.join(self.steering.owned(), opened)?;
+        // It has no more the one that it may have had.
+        let before = self.session_mut(at)?.forget_socket(one.device);
+        self.unmake(one.engine, before);
+        let (owned, whose) = (self.steering.owned(), (one.device, one.engine));
+        let copy = socket.try_clone().map_err(|error| format!("no descriptor is left: {error}"));
+        let joined = copy
+            .and_then(|copy| self.groups.join(owned, whose, socket.as_fd(), filter).map(|()| copy));
+        match joined {
+            Ok(copy) => self.session_mut(at)?.note_open(one.device, copy),
+            Err(why) => {
+                self.unmake(one.engine, [(one.device, socket)]);
+                return Err(why);
+            }
+        }
         let is_first = self.peers[at].pid == Some(self.plan.program);
         if !is_first && self.session(at)?.role == Role::Program {
             // One of several, or of many that come one after the other.
@@ -189,18 +196,16 @@ impl Guard {
         self.expect_engine();
     }
 
-    /// The filters of the next engine are loaded from now on.
+    /// The filter of who opens a device next is loaded from now on.
     fn expect_engine(&mut self) {
         if self.next_filter.is_none() {
-            self.next_filter = self.begin_filter(Engine(self.engines));
+            self.next_filter = self.begin_filter();
         }
     }
 
-    /// The kernel verifies them for some milliseconds. None without a thread: they can be loaded when they are wanted.
-    fn begin_filter(&mut self, engine: Engine) -> Option<Loading> {
-        let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
-        let with_choosing = self.groups.lacks_choosing();
-        let load = move || Filters::load(&programs, engine, seat, with_choosing);
-        Work::begin("filter", &self.bell, load).ok()
+    /// The kernel verifies it for some milliseconds. None without a thread: it can be loaded when it is wanted.
+    fn begin_filter(&mut self) -> Option<Loading> {
+        let (programs, wanted) = (self.steering.programs(), self.groups.want());
+        Work::begin("filter", &self.bell, move || Filter::load(&programs, wanted)).ok()
     }
 }

@@ -1,18 +1,24 @@
 /*
- * Several engines on one device: a packet socket each, all in one group (PACKET_FANOUT). Alone each socket would look at each
+ * Engines on one device: a packet socket each, all in one group (PACKET_FANOUT). By itself each socket would look at each
  * frame, which with forty of them takes longer than all that the kernel does with it besides; in a group one program
  * chooses the engine, and only that one's socket sees the frame.
  *
  * The program has to say where in the group the socket is, which the kernel does not tell, and changes: who leaves is
  * replaced by the last one, and when the device goes down and up again all stand in another order (net/packet/af_packet.c,
  * __fanout_link). So each engine's place is a guess, which nearly always holds. Where it does not the frame has come to a
- * socket that is not the engine's; then the next place is the guess, and the frame comes into the device once more.
+ * socket that is not the engine's; then the next place is the guess, and the frame comes into the device once more. Who is
+ * put in another's place comes from behind it, so guesses go down.
+ *
+ * A group from which all have gone may be there for a while beside the next one, or as long as somebody keeps a descriptor.
+ * Its program says nothing of who is in another group.
  */
 #pragma once
 
 #define SEATS 65536
-/* So many wrong guesses, and frames are no longer sent round: nobody is there. A group has 1,024 members at most. */
-#define GUESSES 2048
+/* Members of a group at most. */
+#define PLACES 4096
+/* So many wrong guesses, and frames are no longer sent round: nobody is there. */
+#define GUESSES (2 * PLACES)
 
 struct seat_key {
 	__u32 device;
@@ -22,6 +28,7 @@ struct seat_key {
 struct seat {
 	/* Number of the socket: that which an engine had before may be in the group for a while yet. */
 	__u32 socket;
+	__u32 group;
 	/* Where it is likely to be, modulo the number of members. */
 	__u32 place;
 	/* Wrong guesses since a right one. */
@@ -81,10 +88,12 @@ static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine, b
 
 	if (!choice)
 		return 0;
+	seat = engine == KERNEL ? NULL : seat_of(skb, engine);
+	if (seat && seat->group != settings.group)
+		return 0;
 	choice->engine = engine;
 	choice->is_about = is_about;
 	choice->taken_at = 0;
-	seat = engine == KERNEL ? NULL : seat_of(skb, engine);
 	if (!seat) {
 		choice->socket = 0;
 		return 0;
@@ -103,6 +112,7 @@ static __always_inline bool is_chosen(const struct __sk_buff *skb)
 
 	if (!choice || choice->socket != settings.socket)
 		return false;
+	choice->socket = 0;
 	if (!choice->is_about)
 		choice->taken_at = skb->ifindex;
 	seat = choice->is_guess ? seat_of(skb, choice->engine) : NULL;
@@ -133,24 +143,23 @@ static __always_inline bool was_taken(const struct __sk_buff *skb)
 	if (!choice || choice->taken_at != skb->ifindex)
 		return false;
 	choice->taken_at = 0;
-	choice->socket = 0;
 	return true;
 }
 
-/* Whether this frame is an engine's, and has come to another's socket. If so the next place is guessed. */
+/* Whether this frame is for an engine, and has come to another's socket. If so the next place is guessed. */
 static __always_inline bool has_missed(const struct __sk_buff *skb, __u32 engine)
 {
 	struct choice *choice = current_choice();
 	struct seat *seat;
 
-	if (!choice || !choice->socket || choice->engine != engine)
+	if (!choice || !choice->socket || engine != (choice->is_about ? KERNEL : choice->engine))
 		return false;
-	seat = seat_of(skb, engine);
+	seat = seat_of(skb, choice->engine);
 	if (!seat || seat->socket != choice->socket)
 		return false;
 	/* Of frames that are at it together the first counts. */
 	if (seat->place == choice->place) {
-		seat->place++;
+		seat->place = (seat->place ? seat->place : PLACES) - 1;
 		seat->missed++;
 	}
 	/* What was chosen is of one frame, also if the next one comes past all sockets. */
