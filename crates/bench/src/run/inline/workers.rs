@@ -28,7 +28,7 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
             cases.push(Case::new(format!("{workers} workers: {name}"), move || {
                 let at = Server::new(0, 8080).at;
                 let how = (&way, cores.server);
-                let server = Nginx::serving(bed, near, (at, Serves::WordsBy(workers)), how)?;
+                let _server = Nginx::serving(bed, near, (at, Serves::WordsBy(workers)), how)?;
                 let url = format!("http://{at}/");
                 // Each worker has got its first connections.
                 let load: (&str, &[&str]) = (&url, &["-c64"]);
