@@ -60,6 +60,11 @@ pub(super) struct Constants {
 }
 
 impl Constants {
+    /// Of the only engine, which is in no group.
+    pub(super) fn new(settings: Settings, seed: u32) -> Self {
+        Self { settings, marks: false, engine: Engine::ONLY, seed, seat: None, group: None }
+    }
+
     pub(super) fn bytes(self) -> [u8; 20] {
         let mut values = [0; 20];
         let switches = [self.settings.ethernet, self.settings.neighbours, self.marks];

@@ -225,15 +225,7 @@ impl Owned {
         libbpf_rs::set_print(None);
         // Keys of a hash that is new in every process: of chance enough.
         let seed = RandomState::new().build_hasher().finish() as u32;
-        let constants = Constants {
-            settings,
-            marks: false,
-            engine: Engine::ONLY,
-            seed,
-            seat: None,
-            group: None,
-        };
-        let mut object = open(OBJECT, constants)?;
+        let mut object = open(OBJECT, Constants::new(settings, seed))?;
         load_only(&mut object, &[DROP, TAKE]);
         let object = object.load()?;
         let maps =
@@ -481,9 +473,7 @@ mod tests {
         assert_eq!(key_bytes("connections"), connection_key(Protocol::Tcp, end, end).len());
         // As packet.h has them: Ethernet, neighbours are the kernel's, one engine, no marks.
         let by_default = Settings { ethernet: true, neighbours: false };
-        let (settings, engine) = (by_default, Engine::ONLY);
-        let values =
-            Constants { settings, marks: false, engine, seed: 0, seat: None, group: None }.bytes();
+        let values = Constants::new(by_default, 0).bytes();
         for programs in [OBJECT, redirect::OBJECT] {
             let object = ObjectBuilder::default().open_memory(programs).unwrap();
             let map = object.maps().find(|map| is_section(map.name(), ".rodata")).unwrap();

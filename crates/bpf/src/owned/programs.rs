@@ -69,14 +69,7 @@ impl Programs {
     }
 
     pub(super) fn constants(&self, engine: Engine) -> Constants {
-        Constants {
-            settings: self.settings,
-            marks: false,
-            engine,
-            seed: self.seed,
-            seat: None,
-            group: None,
-        }
+        Constants { engine, ..Constants::new(self.settings, self.seed) }
     }
 
     fn only(&self, name: &str, constants: Constants) -> Result<OwnedFd, Error> {
