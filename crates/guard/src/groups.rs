@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use uncork_bpf::owned::{Engine, Error, GroupNumber, Owned, Programs, Seat};
+use uncork_bpf::owned::{Engine, Error, Owned, Programs, Seat};
 use uncork_driver::af_packet::Group;
 
 /// What a socket needs to come into a group.
@@ -13,30 +13,30 @@ pub(crate) struct Filter {
     seat: Seat,
     /// It knows by the seat what is for the socket.
     program: OwnedFd,
-    /// What chooses in a new group of that number, should this be its first.
-    choosing: Option<Choosing>,
+    /// What a group begins with, if there was none.
+    beginning: Option<Beginning>,
 }
 
 #[derive(Debug)]
-struct Choosing {
-    number: GroupNumber,
-    program: OwnedFd,
+struct Beginning {
+    choosing: OwnedFd,
+    /// The filter of a seat that nobody has.
+    nothing: OwnedFd,
 }
 
 /// What is loaded for one who will open a device: a thread may do that.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    number: NonZeroU32,
-    /// There is no group yet.
-    is_first: bool,
+    seat: Seat,
+    /// There is no group yet, and this is the seat that nobody has.
+    nobodys: Option<Seat>,
 }
 
 impl Filter {
     pub(crate) fn load(programs: &Programs, wanted: Wanted) -> Result<Self, Error> {
-        let seat = Seat(wanted.number);
-        let program = programs.filter_for_seat(seat)?;
-        let choosing = wanted.is_first.then(|| Choosing::load(programs, wanted.number));
-        Ok(Self { seat, program, choosing: choosing.transpose()? })
+        let program = programs.filter_for_seat(wanted.seat)?;
+        let beginning = wanted.nobodys.map(|seat| Beginning::load(programs, seat)).transpose()?;
+        Ok(Self { seat: wanted.seat, program, beginning })
     }
 
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
@@ -44,24 +44,22 @@ impl Filter {
     }
 }
 
-impl Choosing {
-    fn load(programs: &Programs, number: NonZeroU32) -> Result<Self, Error> {
-        let number = GroupNumber(number);
-        Ok(Self { number, program: programs.choosing(number)? })
+impl Beginning {
+    fn load(programs: &Programs, nobodys: Seat) -> Result<Self, Error> {
+        let choosing = programs.choosing()?;
+        Ok(Self { choosing, nothing: programs.filter_for_seat(nobodys)? })
     }
 }
 
-/// Of all devices.
+/// Of all devices. Once there is one it stays.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Of seats, and of the groups that these are the first of: none comes again.
-    next: NonZeroU32,
+    seats: NonZeroU32,
     by_device: HashMap<i32, Members>,
 }
 
 #[derive(Debug)]
 struct Members {
-    number: GroupNumber,
     group: Group,
     /// Those that are being closed are in it for a while yet.
     engines: HashSet<Engine>,
@@ -69,14 +67,21 @@ struct Members {
 
 impl Groups {
     pub(crate) fn new() -> Self {
-        Self { next: NonZeroU32::MIN, by_device: HashMap::new() }
+        Self { seats: NonZeroU32::MIN, by_device: HashMap::new() }
     }
 
     /// For who opens a device next.
     pub(crate) fn want(&mut self) -> Wanted {
-        let number = self.next;
-        self.next = self.next.checked_add(1).unwrap_or(NonZeroU32::MIN);
-        Wanted { number, is_first: self.by_device.is_empty() }
+        let seat = self.next_seat();
+        let nobodys = self.by_device.is_empty().then(|| self.next_seat());
+        Wanted { seat, nobodys }
+    }
+
+    /// One that nobody has had.
+    fn next_seat(&mut self) -> Seat {
+        let seat = Seat(self.seats);
+        self.seats = self.seats.checked_add(1).unwrap_or(NonZeroU32::MIN);
+        seat
     }
 
     /// An engine has opened a device by this socket, which has this filter. What is the engine's comes to it from now on.
@@ -87,27 +92,24 @@ impl Groups {
         socket: BorrowedFd<'_>,
         filter: Filter,
     ) -> Result<(), String> {
-        let Filter { seat, choosing, .. } = filter;
-        let no_room = |error| format!("its packet socket cannot join those of others: {error}");
-        // It has its seat before anything is chosen for it.
-        if let Some(members) = self.by_device.get_mut(&device) {
-            let place = u32::try_from(members.engines.len()).unwrap_or(u32::MAX);
-            let seated = owned.seat(device, engine, (seat, members.number), place);
-            seated.map_err(|error| error.to_string())?;
-            members.group.join(socket).map_err(no_room)?;
-            members.engines.insert(engine);
-            return Ok(());
+        let Filter { seat, beginning, .. } = filter;
+        if !self.by_device.contains_key(&device) {
+            let beginning =
+                beginning.map_or_else(|| Beginning::load(&owned.programs(), self.next_seat()), Ok);
+            let Beginning { choosing, nothing } = beginning.map_err(|error| error.to_string())?;
+            let group = Group::begin(device, choosing.as_fd(), nothing.as_fd());
+            let group = group.map_err(|error| error.to_string())?;
+            self.by_device.insert(device, Members { group, engines: HashSet::new() });
         }
-        let choosing = match choosing {
-            Some(choosing) => Ok(choosing),
-            None => Choosing::load(&owned.programs(), seat.0),
-        };
-        let Choosing { number, program } = choosing.map_err(|error| error.to_string())?;
-        let seated = owned.seat(device, engine, (seat, number), 0);
+        let members = self.by_device.get_mut(&device).ok_or("there is no group")?;
+        // Behind the one that is nobody's. It has its seat before anything is chosen for it.
+        let place = u32::try_from(members.engines.len() + 1).unwrap_or(u32::MAX);
+        let seated = owned.seat(device, engine, seat, place);
         seated.map_err(|error| error.to_string())?;
-        let group = Group::begin(socket, program.as_fd()).map_err(no_room)?;
-        let engines = HashSet::from([engine]);
-        self.by_device.insert(device, Members { number, group, engines });
+        let joined = members.group.join(socket);
+        joined
+            .map_err(|error| format!("its packet socket cannot join those of others: {error}"))?;
+        members.engines.insert(engine);
         Ok(())
     }
 
@@ -117,9 +119,6 @@ impl Groups {
         let _ = owned.unseat(device, engine);
         if let Some(members) = self.by_device.get_mut(&device) {
             members.engines.remove(&engine);
-            if members.engines.is_empty() {
-                self.by_device.remove(&device);
-            }
         }
     }
 }

@@ -378,10 +378,6 @@ impl Guard {
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
         let Some(mut session) = self.peers.remove(at).session else { return };
-        // Before anybody is expected, who would otherwise be taken for one of several.
-        for device in &self.plan.devices {
-            self.groups.leave(self.steering.owned(), device.index, session.engine);
-        }
         match session.role {
             Role::Program => {
                 self.bury_stack(&session);

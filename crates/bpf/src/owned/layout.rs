@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Engine, GroupNumber, Protocol, Seat, Settings, Sharing};
+use super::{Engine, Protocol, Seat, Settings, Sharing};
 
 /// An address as the programs see it: IPv4's are mapped into IPv6, and what is unspecified is all
 /// zeros in both.
@@ -56,25 +56,22 @@ pub(super) struct Constants {
     /// By which connections are shared out.
     pub(super) seed: u32,
     pub(super) seat: Option<Seat>,
-    pub(super) group: Option<GroupNumber>,
 }
 
 impl Constants {
     /// Of the only engine, which is in no group.
     pub(super) fn new(settings: Settings, seed: u32) -> Self {
-        Self { settings, marks: false, engine: Engine::ONLY, seed, seat: None, group: None }
+        Self { settings, marks: false, engine: Engine::ONLY, seed, seat: None }
     }
 
-    pub(super) fn bytes(self) -> [u8; 20] {
-        let mut values = [0; 20];
+    pub(super) fn bytes(self) -> [u8; 16] {
+        let mut values = [0; 16];
         let switches = [self.settings.ethernet, self.settings.neighbours, self.marks];
         values[..3].copy_from_slice(&switches.map(u8::from));
         values[4..8].copy_from_slice(&self.engine.0.get().to_ne_bytes());
         values[8..12].copy_from_slice(&self.seed.to_ne_bytes());
         let seat = self.seat.map_or(0, |seat| seat.0.get());
-        values[12..16].copy_from_slice(&seat.to_ne_bytes());
-        let group = self.group.map_or(0, |group| group.0.get());
-        values[16..].copy_from_slice(&group.to_ne_bytes());
+        values[12..].copy_from_slice(&seat.to_ne_bytes());
         values
     }
 }
@@ -88,11 +85,10 @@ pub(super) fn seat_key(device: i32, engine: Engine) -> [u8; 8] {
 }
 
 /// `struct seat` of `owned/group.h`, before anything was guessed wrong.
-pub(super) fn seat_value(seat: Seat, group: GroupNumber, place: u32) -> [u8; 16] {
-    let mut value = [0; 16];
+pub(super) fn seat_value(seat: Seat, place: u32) -> [u8; 12] {
+    let mut value = [0; 12];
     value[..4].copy_from_slice(&seat.0.get().to_ne_bytes());
-    value[4..8].copy_from_slice(&group.0.get().to_ne_bytes());
-    value[8..12].copy_from_slice(&place.to_ne_bytes());
+    value[4..8].copy_from_slice(&place.to_ne_bytes());
     value
 }
 

@@ -47,7 +47,7 @@ use self::programs::{load_only, open};
 pub use self::link::Answering;
 pub use self::programs::Programs;
 pub use self::redirect::{Queues, Redirect, RedirectByQueue};
-pub use self::seats::{GroupNumber, Seat};
+pub use self::seats::Seat;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/owned.bpf.o"));
 
@@ -485,10 +485,7 @@ mod tests {
         };
         assert_eq!(value_bytes("listeners"), members(&[], Sharing::Alone).unwrap().len());
         let seat = Seat(NonZeroU32::MIN);
-        assert_eq!(
-            value_bytes("seats"),
-            layout::seat_value(seat, GroupNumber(NonZeroU32::MIN), 0).len()
-        );
+        assert_eq!(value_bytes("seats"), layout::seat_value(seat, 0).len());
         assert_eq!(value_bytes(LIFE), link::LIFE_BYTES);
     }
 }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use libbpf_rs::{MapHandle, ObjectBuilder, OpenObject};
 
 use super::layout::Constants;
-use super::{
-    CHOOSE, Engine, Error, GroupNumber, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program,
-};
+use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program};
 use crate::tracer::is_section;
 
 /// What loads programs for further engines. The kernel verifies each, which takes milliseconds, so whoever has a copy of this
@@ -58,14 +56,14 @@ impl Programs {
         self.only(TAKE_CHOSEN, Constants { seat: Some(seat), ..self.constants(Engine::ONLY) })
     }
 
-    /// What chooses among the packet sockets of this group (PACKET_FANOUT_DATA), each of which has a seat there
+    /// What chooses among the packet sockets of a device's group (PACKET_FANOUT_DATA), each of which has a seat there
     /// ([`Owned::seat`](super::Owned::seat)). It looks at each frame once, however many they are.
     ///
     /// # Errors
     ///
     /// [`Error`] says what is missing.
-    pub fn choosing(&self, group: GroupNumber) -> Result<OwnedFd, Error> {
-        self.only(CHOOSE, Constants { group: Some(group), ..self.constants(Engine::ONLY) })
+    pub fn choosing(&self) -> Result<OwnedFd, Error> {
+        self.only(CHOOSE, self.constants(Engine::ONLY))
     }
 
     pub(super) fn constants(&self, engine: Engine) -> Constants {

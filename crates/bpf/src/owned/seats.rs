@@ -11,10 +11,6 @@ use super::{Engine, Error, Owned, full, unless_absent};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat(pub NonZeroU32);
 
-/// A group of such: its number, likewise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupNumber(pub NonZeroU32);
-
 impl Owned {
     /// What is this engine's and comes by this device is for the socket in this seat of a group, and not for the one that it had there
     /// before. It is likely to be so far behind the first one of the group: a wrong guess costs time, not frames.
@@ -22,14 +18,8 @@ impl Owned {
     /// # Errors
     ///
     /// [`Error::Full`], or what the kernel says.
-    pub fn seat(
-        &self,
-        device: i32,
-        engine: Engine,
-        (seat, group): (Seat, GroupNumber),
-        place: u32,
-    ) -> Result<(), Error> {
-        let (key, value) = (seat_key(device, engine), seat_value(seat, group, place));
+    pub fn seat(&self, device: i32, engine: Engine, seat: Seat, place: u32) -> Result<(), Error> {
+        let (key, value) = (seat_key(device, engine), seat_value(seat, place));
         self.programs.maps()[8].update(&key, &value, MapFlags::ANY).map_err(full)
     }
 

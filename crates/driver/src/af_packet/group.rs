@@ -1,9 +1,11 @@
 //! Packet sockets on one device among which a program chooses, frame by frame.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use super::open::open_socket;
 use super::options;
+use crate::OpenError;
 
 /// linux/if_packet.h: PACKET_FANOUT_*.
 const BY_PROGRAM: u16 = 7;
@@ -15,37 +17,56 @@ pub(super) const IGNORE_OUTGOING: u16 = 0x4000;
 const MOST: u32 = 4096;
 
 /// A group of a device, in one network namespace. Each of its sockets gets what is chosen for it, and of that what its own
-/// filter lets in. It is gone with the last of them. There are 4,096 at the most.
+/// filter lets in. There are 4,096 at the most, of which the first is nobody's: so the group is there for as long as this is,
+/// whoever leaves it.
 ///
 /// Nobody changes the filter of a socket that has come into a group, or what chooses: whoever is given the socket could take
 /// what is others'. So it comes into the group before it is given away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Group {
     number: u16,
+    _first: OwnedFd,
 }
 
 impl Group {
-    /// A new one, with this socket as its first, which is bound to the device. What is `choosing` says which socket of the
-    /// group is to have a frame, modulo their number; it sees the frame from the network header on.
+    /// A new one, on the device of this number. What is `choosing` says which socket of the group is to have a frame, modulo
+    /// their number; it sees the frame from the network header on. The first one's filter is to let in nothing.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
-    pub fn begin(socket: BorrowedFd<'_>, choosing: BorrowedFd<'_>) -> io::Result<Self> {
-        options::join_of(socket, 0, BY_PROGRAM | NEW_NUMBER | IGNORE_OUTGOING, MOST)?;
-        // Once: to exchange it the kernel waits for all of its processors (__fanout_set_data_bpf).
-        options::choose_by(socket, choosing)?;
-        options::lock_filter(socket)?;
-        Ok(Self { number: options::group(socket)? })
+    /// [`OpenError`] says what is missing.
+    pub fn begin(
+        device: i32,
+        choosing: BorrowedFd<'_>,
+        nothing: BorrowedFd<'_>,
+    ) -> Result<Self, OpenError> {
+        let first = open_socket()?;
+        let number = begin_with(first.as_fd(), device, choosing, nothing);
+        let number = number.map_err(OpenError::system("begin a group of packet sockets"))?;
+        Ok(Self { number, _first: first })
     }
 
-    /// This socket is the last one from now on. There is another one yet, or nothing would choose.
+    /// This socket, which is bound to the device, is the last one from now on.
     ///
     /// # Errors
     ///
     /// What the kernel says.
-    pub fn join(self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn join(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         options::lock_filter(socket)?;
         options::join_of(socket, self.number, BY_PROGRAM | IGNORE_OUTGOING, MOST)
     }
+}
+
+fn begin_with(
+    socket: BorrowedFd<'_>,
+    device: i32,
+    choosing: BorrowedFd<'_>,
+    nothing: BorrowedFd<'_>,
+) -> io::Result<u16> {
+    options::attach_filter(socket, nothing)?;
+    options::bind(socket, device)?;
+    options::join_of(socket, 0, BY_PROGRAM | NEW_NUMBER | IGNORE_OUTGOING, MOST)?;
+    options::choose_by(socket, choosing)?;
+    options::lock_filter(socket)?;
+    options::group(socket)
 }

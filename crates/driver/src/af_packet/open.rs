@@ -176,7 +176,7 @@ impl From<Prepared> for OwnedFd {
     }
 }
 
-fn open_socket() -> Result<OwnedFd, OpenError> {
+pub(super) fn open_socket() -> Result<OwnedFd, OpenError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     // Of no protocol: nothing comes before all is set up.
     socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|error| match error {

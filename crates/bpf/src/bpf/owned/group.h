@@ -9,8 +9,8 @@
  * socket that is not the engine's; then the next place is the guess, and the frame comes into the device once more. Who is
  * put in another's place comes from behind it, so guesses go down.
  *
- * A group from which all have gone may be there for a while beside the next one, or as long as somebody keeps a descriptor.
- * Its program says nothing of who is in another group.
+ * There is one group of a device, and somebody is always in it: were there two, as one whose members have all gone is there
+ * until the kernel has closed the last, each would find that the other's frames have missed.
  */
 #pragma once
 
@@ -28,7 +28,6 @@ struct seat_key {
 struct seat {
 	/* Number of the socket: that which an engine had before may be in the group for a while yet. */
 	__u32 socket;
-	__u32 group;
 	/* Where it is likely to be, modulo the number of members. */
 	__u32 place;
 	/* Wrong guesses since a right one. */
@@ -89,8 +88,6 @@ static __always_inline __u32 choose(const struct __sk_buff *skb, __u32 engine, b
 	if (!choice)
 		return 0;
 	seat = engine == KERNEL ? NULL : seat_of(skb, engine);
-	if (seat && seat->group != settings.group)
-		return 0;
 	choice->engine = engine;
 	choice->is_about = is_about;
 	choice->taken_at = 0;

@@ -59,9 +59,8 @@ struct settings {
 	__u32 engine;
 	/* By which connections are shared out. */
 	__u32 seed;
-	/* Of a socket in a group, and of a group: its number. */
+	/* Of a socket in a group: its number. */
 	__u32 socket;
-	__u32 group;
 };
 
 const volatile struct settings settings = { .ethernet = 1, .engine = 1 };
