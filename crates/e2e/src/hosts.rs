@@ -342,8 +342,15 @@ impl Hosts {
         Ok(self.counted()?.opens - before.opens)
     }
 
-    /// How many packet sockets there are on our host: one for each stack, as it has one device.
+    /// How many packet sockets of stacks there are on our host: one for each, as it has one device.
     pub fn packet_sockets(&self) -> Result<usize> {
+        let all = shown(&self.ours, &["/proc/net/packet"])?;
+        // "sk RefCnt Type …": what a guardian has itself is no SOCK_RAW.
+        Ok(all.lines().skip(1).filter(|line| line.split_whitespace().nth(2) == Some("3")).count())
+    }
+
+    /// The same with those that guardians have themselves.
+    fn all_packet_sockets(&self) -> Result<usize> {
         Ok(shown(&self.ours, &["/proc/net/packet"])?.lines().skip(1).count())
     }
 
@@ -351,7 +358,10 @@ impl Hosts {
     pub fn devices_in_use(&self) -> Result<usize> {
         let all = shown(&self.ours, &["/proc/net/packet"])?;
         // "sk RefCnt Type Proto Iface R …": R, whether it is bound (packet_seq_show).
-        let is_in_use = |line: &&str| line.split_whitespace().nth(5) == Some("1");
+        let is_in_use = |line: &&str| {
+            let mut words = line.split_whitespace().skip(2);
+            (words.next(), words.nth(2)) == (Some("3"), Some("1"))
+        };
         Ok(all.lines().skip(1).filter(is_in_use).count())
     }
 
@@ -365,7 +375,7 @@ impl Hosts {
                 Command::new("ip").args(["netns", "pids", self.ours.name()]).output()?;
             let left = named(&String::from_utf8_lossy(&processes.stdout));
             // One that is being put away is in no list any more, and has its sockets for some hundredths of a second.
-            let packet_sockets = self.packet_sockets()?;
+            let packet_sockets = self.all_packet_sockets()?;
             if left.is_empty() && packet_sockets == 0 || Instant::now() > patience {
                 break (left, packet_sockets);
             }

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use nix::sys::socket::SockType;
+
 use super::open::open_socket;
 use super::options;
 use crate::OpenError;
@@ -40,7 +42,8 @@ impl Group {
         choosing: BorrowedFd<'_>,
         nothing: BorrowedFd<'_>,
     ) -> Result<Self, OpenError> {
-        let first = open_socket()?;
+        // By its type who lists packet sockets tells it from those of stacks.
+        let first = open_socket(SockType::Datagram)?;
         let number = begin_with(first.as_fd(), device, choosing, nothing);
         let number = number.map_err(OpenError::system("begin a group of packet sockets"))?;
         Ok(Self { number, _first: first })

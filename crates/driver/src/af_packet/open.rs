@@ -121,7 +121,7 @@ impl Prepared {
     ///
     /// [`OpenError`] says what is missing.
     pub fn new(settings: &Settings) -> Result<Self, OpenError> {
-        let socket = open_socket()?;
+        let socket = open_socket(SockType::Raw)?;
         let fd = socket.as_fd();
         let device = look_at(fd, settings)?;
         set_up(fd, settings)?;
@@ -176,10 +176,10 @@ impl From<Prepared> for OwnedFd {
     }
 }
 
-pub(super) fn open_socket() -> Result<OwnedFd, OpenError> {
+pub(super) fn open_socket(kind: SockType) -> Result<OwnedFd, OpenError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     // Of no protocol: nothing comes before all is set up.
-    socket(AddressFamily::Packet, SockType::Raw, flags, None).map_err(|error| match error {
+    socket(AddressFamily::Packet, kind, flags, None).map_err(|error| match error {
         nix::Error::EPERM | nix::Error::EACCES => {
             OpenError::Privilege { doing: "a packet socket", capability: "CAP_NET_RAW" }
         }

@@ -210,8 +210,7 @@ fn instance_is_killed(alone: &Alone) -> Result<()> {
     wait_until("there is another instance", || {
         let is_another = pids(&hosts)?.first().is_some_and(|pid| *pid != instance);
         // It has its devices when it is up.
-        let has_device = run(hosts.ours.command("cat").arg("/proc/net/packet"), LONG)?;
-        Ok(is_another && has_device.stdout.lines().count() > 1)
+        Ok(is_another && hosts.devices_in_use()? > 0)
     })?;
     let new = server(&hosts, &scratch, "echo", OTHER).context("one that is started then")?;
     let mut stream = hosts.connect(OTHER)?;
