@@ -7,41 +7,32 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use uncork_bpf::owned::{Engine, Error, Owned, Programs, Seat};
 use uncork_driver::af_packet::Group;
 
+use crate::work::{Bell, Work};
+
 /// What a socket needs to come into a group.
 #[derive(Debug)]
 pub(crate) struct Filter {
     seat: Seat,
     /// It knows by the seat what is for the socket.
     program: OwnedFd,
-    /// What a group begins with, if there was none.
-    beginning: Option<Beginning>,
-}
-
-#[derive(Debug)]
-struct Beginning {
-    choosing: OwnedFd,
-    /// The filter of a seat that nobody has.
-    nothing: OwnedFd,
-}
-
-/// What is loaded for one who will open a device: a thread may do that.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
-    seat: Seat,
-    /// There is no group yet, and this is the seat that nobody has.
-    nobodys: Option<Seat>,
 }
 
 impl Filter {
-    pub(crate) fn load(programs: &Programs, wanted: Wanted) -> Result<Self, Error> {
-        let program = programs.filter_for_seat(wanted.seat)?;
-        let beginning = wanted.nobodys.map(|seat| Beginning::load(programs, seat)).transpose()?;
-        Ok(Self { seat: wanted.seat, program, beginning })
+    pub(crate) fn load(programs: &Programs, seat: Seat) -> Result<Self, Error> {
+        Ok(Self { seat, program: programs.filter_for_seat(seat)? })
     }
 
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
+}
+
+/// What a group begins with.
+#[derive(Debug)]
+struct Beginning {
+    choosing: OwnedFd,
+    /// The filter of a seat that nobody has.
+    nothing: OwnedFd,
 }
 
 impl Beginning {
@@ -55,6 +46,8 @@ impl Beginning {
 #[derive(Debug)]
 pub(crate) struct Groups {
     seats: NonZeroU32,
+    /// What the first one begins with, on its way.
+    beginning: Option<Work<Result<Beginning, Error>>>,
     by_device: HashMap<i32, Members>,
 }
 
@@ -67,18 +60,24 @@ struct Members {
 
 impl Groups {
     pub(crate) fn new() -> Self {
-        Self { seats: NonZeroU32::MIN, by_device: HashMap::new() }
+        Self { seats: NonZeroU32::MIN, beginning: None, by_device: HashMap::new() }
     }
 
-    /// For who opens a device next.
-    pub(crate) fn want(&mut self) -> Wanted {
-        let seat = self.next_seat();
-        let nobodys = self.by_device.is_empty().then(|| self.next_seat());
-        Wanted { seat, nobodys }
+    /// Somebody will open a device, as the first.
+    pub(crate) fn expect_first(&mut self, programs: Programs, bell: &Bell) {
+        let nobodys = self.next_seat();
+        let load = move || Beginning::load(&programs, nobodys);
+        // Without a thread it is loaded when it is wanted.
+        self.beginning = Work::begin("group", bell, load).ok();
+    }
+
+    /// Whether what the first one begins with is on its way.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.beginning.as_ref().is_some_and(|beginning| !beginning.is_over())
     }
 
     /// One that nobody has had.
-    fn next_seat(&mut self) -> Seat {
+    pub(crate) fn next_seat(&mut self) -> Seat {
         let seat = Seat(self.seats);
         self.seats = self.seats.checked_add(1).unwrap_or(NonZeroU32::MIN);
         seat
@@ -90,27 +89,33 @@ impl Groups {
         owned: &Owned,
         (device, engine): (i32, Engine),
         socket: BorrowedFd<'_>,
-        filter: Filter,
+        filter: &Filter,
     ) -> Result<(), String> {
-        let Filter { seat, beginning, .. } = filter;
         if !self.by_device.contains_key(&device) {
-            let beginning =
-                beginning.map_or_else(|| Beginning::load(&owned.programs(), self.next_seat()), Ok);
-            let Beginning { choosing, nothing } = beginning.map_err(|error| error.to_string())?;
-            let group = Group::begin(device, choosing.as_fd(), nothing.as_fd());
-            let group = group.map_err(|error| error.to_string())?;
+            let group = self.begin(owned, device)?;
             self.by_device.insert(device, Members { group, engines: HashSet::new() });
         }
         let members = self.by_device.get_mut(&device).ok_or("there is no group")?;
         // Behind the one that is nobody's. It has its seat before anything is chosen for it.
         let place = u32::try_from(members.engines.len() + 1).unwrap_or(u32::MAX);
-        let seated = owned.seat(device, engine, seat, place);
+        let seated = owned.seat(device, engine, filter.seat, place);
         seated.map_err(|error| error.to_string())?;
         let joined = members.group.join(socket);
         joined
             .map_err(|error| format!("its packet socket cannot join those of others: {error}"))?;
         members.engines.insert(engine);
         Ok(())
+    }
+
+    fn begin(&mut self, owned: &Owned, device: i32) -> Result<Group, String> {
+        let loaded = match self.beginning.take().and_then(Work::done) {
+            Some(Ok(loaded)) => Ok(loaded),
+            // For another device, or what has failed was the moment's.
+            Some(Err(_)) | None => Beginning::load(&owned.programs(), self.next_seat()),
+        };
+        let Beginning { choosing, nothing } = loaded.map_err(|error| error.to_string())?;
+        let begun = Group::begin(device, choosing.as_fd(), nothing.as_fd());
+        begun.map_err(|error| error.to_string())
     }
 
     /// This engine has closed its socket there, or is dead, or could not join.

@@ -97,7 +97,7 @@ impl Guard {
             let found = self.peers.iter().position(|peer| peer.session.as_ref().is_some_and(is_it));
             let Some(at) = found else { continue };
             let filter = self.peers[at].session.as_ref().and_then(|it| it.filter.as_ref());
-            let waits = filter.is_some_and(|filter| !filter.is_over());
+            let waits = filter.is_some_and(|filter| !filter.is_over()) || self.groups.are_awaited();
             let made = if waits { None } else { self.rings.take(&one.settings, one.asked) };
             let Some(made) = made else {
                 self.opening.push(one);
@@ -141,8 +141,8 @@ impl Guard {
             Some(Ok(filter)) => filter,
             // What has failed may have been the moment's.
             Some(Err(_)) | None => {
-                let (programs, wanted) = (self.steering.programs(), self.groups.want());
-                Filter::load(&programs, wanted).map_err(|error| error.to_string())?
+                let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
+                Filter::load(&programs, seat).map_err(|error| error.to_string())?
             }
         };
         let handed = made.finish(&one.settings, Some(filter.program()));
@@ -152,8 +152,9 @@ impl Guard {
         self.unmake(one.engine, before);
         let (owned, whose) = (self.steering.owned(), (one.device, one.engine));
         let copy = socket.try_clone().map_err(|error| format!("no descriptor is left: {error}"));
-        let joined = copy
-            .and_then(|copy| self.groups.join(owned, whose, socket.as_fd(), filter).map(|()| copy));
+        let joined = copy.and_then(|copy| {
+            self.groups.join(owned, whose, socket.as_fd(), &filter).map(|()| copy)
+        });
         match joined {
             Ok(copy) => self.session_mut(at)?.note_open(one.device, copy),
             Err(why) => {
@@ -172,6 +173,7 @@ impl Guard {
 
     /// The first process is about to begin. Where there are many devices it is likely to use only some.
     pub(super) fn expect_first(&mut self) {
+        self.groups.expect_first(self.steering.programs(), &self.bell);
         self.expect_engine();
         if self.plan.devices.len() <= EXPECTED {
             for device in &self.plan.devices {
@@ -203,9 +205,9 @@ impl Guard {
         }
     }
 
-    /// The kernel verifies it for some milliseconds. None without a thread: it can be loaded when it is wanted.
+    /// The kernel verifies it for a millisecond or so. None without a thread: it can be loaded when it is wanted.
     fn begin_filter(&mut self) -> Option<Loading> {
-        let (programs, wanted) = (self.steering.programs(), self.groups.want());
-        Work::begin("filter", &self.bell, move || Filter::load(&programs, wanted)).ok()
+        let (programs, seat) = (self.steering.programs(), self.groups.next_seat());
+        Work::begin("filter", &self.bell, move || Filter::load(&programs, seat)).ok()
     }
 }
