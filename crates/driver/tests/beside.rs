@@ -5,16 +5,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::num::NonZeroU32;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
+use common::engines::{Engines, engine};
 use common::{KERNELS, LONG, Link, OURS, numbered, send, skipped};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use uncork_bpf::owned::{
-    Engine, Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing,
-};
+use uncork_bpf::owned::{Ours, Owned, Protocol, Queues, RedirectByQueue, Settings, Sharing};
 use uncork_driver::af_xdp::{self, Nature};
 use uncork_driver::{Beside, Door, Driver as _, af_packet};
 use uncork_wire::ethernet::Mac;
@@ -26,15 +24,12 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from((OURS, port))
 }
 
-fn engine(number: u32) -> Engine {
-    Engine(NonZeroU32::new(number).unwrap())
-}
-
 type Opened = (Beside, Door);
 
-fn open(filter: &OwnedFd) -> anyhow::Result<Opened> {
-    let settings = af_packet::Settings::new("eth0");
-    Ok(Beside::new(af_packet::Port::open(&settings, Some(filter.as_fd()))?)?)
+/// The packet socket of an engine, with room for queues beside it.
+fn open(opens: &mut Engines, link: &Link, owned: &Owned, number: u32) -> Opened {
+    let (_, handed) = opens.open(&link.ours, owned, engine(number), number);
+    Beside::new(af_packet::Port::adopt(handed).unwrap()).unwrap()
 }
 
 /// Our end has two queues, a kernel with an address, and two engines that share a port of UDP.
@@ -42,6 +37,7 @@ struct Place {
     link: Link,
     owned: Owned,
     redirect: RedirectByQueue,
+    opens: Engines,
     engines: Vec<Opened>,
     /// At the other end.
     remotes: Vec<UdpSocket>,
@@ -60,20 +56,18 @@ impl Place {
             let Nature { queues, marks, index } = Nature::of("eth0")?;
             assert_eq!(queues, 2);
             let mut redirect = owned.redirect_by_queue(Queues { count: queues, marks })?;
-            let mut engines = Vec::new();
-            for number in 1..=2 {
-                engines.push(open(&owned.programs().filter_for(engine(number))?)?);
-            }
             owned.attach(index)?;
             redirect.attach(index)?;
-            Ok((owned, redirect, engines))
+            Ok((owned, redirect))
         };
-        let (owned, redirect, engines) = link.ours.within(begin).unwrap();
+        let (owned, redirect) = link.ours.within(begin).unwrap();
+        let mut opens = Engines::default();
+        let engines = (1..=2).map(|number| open(&mut opens, &link, &owned, number)).collect();
         let members = [engine(1), engine(2)];
         owned.share(Protocol::Udp, at(PORT), &members, Sharing::Shared).unwrap();
         let bind = || (0..REMOTES).map(|_| Ok(UdpSocket::bind((KERNELS, 0))?)).collect();
         let remotes = link.kernels.within(bind).unwrap();
-        Self { link, owned, redirect, engines, remotes, _alone: alone }
+        Self { link, owned, redirect, opens, engines, remotes, _alone: alone }
     }
 
     /// From now on this queue is an engine's.
@@ -203,9 +197,8 @@ fn what_is_not_an_engines_or_has_no_socket_goes_where_it_would_go() {
     // Sockets are closed, and nobody has said so: the packet sockets have it all.
     let by_queues = place.send();
     for number in 1..=2 {
-        let filter = place.owned.programs().filter_for(engine(number)).unwrap();
-        let opened = place.link.ours.within(move || open(&filter)).unwrap();
-        place.engines[number as usize - 1] = opened;
+        place.engines[number as usize - 1] =
+            open(&mut place.opens, &place.link, &place.owned, number);
     }
     assert_eq!(place.send(), by_queues);
     assert_eq!(place.redirected(), [0, 0]);

@@ -6,31 +6,22 @@ mod common;
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, UdpSocket};
-use std::num::NonZeroU32;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use common::engines::{Engines, attach, engine};
 use common::{KERNELS, LONG, Link, OURS, skipped};
 use socket2::{Domain, Protocol as ProtocolOfIp, SockFilter, SockRef, Socket, Type};
-use uncork_bpf::owned::{Engine, Ours, Owned, Protocol, Seat, Settings};
+use uncork_bpf::owned::{Ours, Owned, Protocol, Settings};
 use uncork_driver::Driver as _;
-use uncork_driver::af_packet::{self, Group, Handed, Port, Prepared};
+use uncork_driver::af_packet::Port;
 use uncork_wire::checksum;
 
 const ENGINES: u32 = 5;
-const NOBODYS: Seat = Seat(NonZeroU32::MAX);
 
 /// The port of UDP that is an engine's.
 fn port_of(number: u32) -> SocketAddr {
     SocketAddr::from((OURS, 7000 + number as u16))
-}
-
-fn engine(number: u32) -> Engine {
-    Engine(NonZeroU32::new(number).unwrap())
-}
-
-fn seat(number: u32) -> Seat {
-    Seat(NonZeroU32::new(number).unwrap())
 }
 
 /// Engines on our end, of which each has a port of its own.
@@ -38,8 +29,7 @@ struct Place {
     link: Link,
     owned: Owned,
     device: i32,
-    group: Option<Group>,
-    seats: u32,
+    opens: Engines,
     /// In the order in which they came.
     engines: Vec<(u32, Port, OwnedFd)>,
     sender: UdpSocket,
@@ -53,48 +43,23 @@ impl Place {
         let load = move || Ok(Owned::load(settings)?);
         let owned = link.ours.within(load).unwrap();
         let sender = link.kernels.within(|| Ok(UdpSocket::bind((KERNELS, 0))?)).unwrap();
-        let (device, group, seats) = (0, None, 0);
-        let mut place = Self { link, owned, device, group, seats, engines: Vec::new(), sender };
+        let (device, opens) = (0, Engines::default());
+        let mut place = Self { link, owned, device, opens, engines: Vec::new(), sender };
         for number in 1..=engines {
             place.come(number, number);
         }
-        let Self { owned, device, .. } = place;
-        let attach = move |mut owned: Owned| {
-            owned.attach(device)?;
-            Ok(owned)
-        };
-        let owned = place.link.ours.within(move || attach(owned)).unwrap();
+        let owned = attach(&place.link.ours, place.owned, place.device);
         Self { owned, ..place }
     }
 
     /// An engine opens the device; it is guessed that its socket is there in the group.
     fn come(&mut self, number: u32, guess: u32) {
-        self.seats += 1;
-        let (seat, programs) = (seat(self.seats), self.owned.programs());
-        let filter = programs.filter_for_seat(seat).unwrap();
-        let settings =
-            af_packet::Settings { receive_slots: 1024, ..af_packet::Settings::new("eth0") };
-        let open = move || {
-            let made = Prepared::new(&settings)?;
-            Ok((made.index(), made.finish(&settings, Some(filter.as_fd()))?))
-        };
-        let (device, Handed { socket, description }) = self.link.ours.within(open).unwrap();
+        let Self { link, owned, opens, .. } = self;
+        let (device, handed) = opens.open(&link.ours, owned, engine(number), guess);
+        owned.own_as(engine(number), Ours::Port(Protocol::Udp, port_of(number))).unwrap();
+        let copy = handed.socket.try_clone().unwrap();
         self.device = device;
-        self.owned.own_as(engine(number), Ours::Port(Protocol::Udp, port_of(number))).unwrap();
-        let copy = socket.try_clone().unwrap();
-        self.owned.seat(device, engine(number), seat, guess).unwrap();
-        let group = self.group.take().unwrap_or_else(|| {
-            let begin = move || {
-                let (choosing, nothing) =
-                    (programs.choosing()?, programs.filter_for_seat(NOBODYS)?);
-                Ok(Group::begin(device, choosing.as_fd(), nothing.as_fd())?)
-            };
-            self.link.ours.within(begin).unwrap()
-        });
-        group.join(socket.as_fd()).unwrap();
-        self.group = Some(group);
-        let port = Port::adopt(Handed { socket, description }).unwrap();
-        self.engines.push((number, port, copy));
+        self.engines.push((number, Port::adopt(handed).unwrap(), copy));
     }
 
     /// The kernel has taken its socket out of the group when this returns.

@@ -6,10 +6,10 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::engines::Engines;
 use common::xdp::{ALONE, Hold, open_with, settings};
 use common::{KERNELS, LONG, Link, OURS, receive_until, send, skipped, start_again, wakes_within};
 use uncork_bpf::owned::{Engine, Error, Ours, Protocol, Settings};
@@ -166,15 +166,16 @@ fn what_is_another_engines_comes_to_its_packet_socket() {
     let link = shared("redother");
     let (hold, mut port) = open_with(&link, settings(), SHARED);
     let other = Engine(2.try_into().unwrap());
+    let mut opens = Engines::default();
+    let (_, handed) = opens.open(&link.ours, &hold.owned, other, 1);
+    let mut socket = af_packet::Port::adopt(handed).unwrap();
+    let index = socket.index();
     let opened = link.ours.within(move || {
         let mut hold = hold;
-        let filter = hold.owned.programs().filter_for(other)?;
-        let settings = af_packet::Settings::new("eth0");
-        let socket = af_packet::Port::open(&settings, Some(filter.as_fd()))?;
-        hold.owned.attach(socket.index())?;
-        Ok((hold, socket))
+        hold.owned.attach(index)?;
+        Ok(hold)
     });
-    let (hold, mut socket) = opened.unwrap();
+    let hold = opened.unwrap();
     hold.owned.own(Ours::Port(Protocol::Tcp, at(PORT))).unwrap();
     hold.owned.own_as(other, Ours::Port(Protocol::Tcp, at(PORT + 1))).unwrap();
     let local = SocketAddr::from((KERNELS, 40_000));

@@ -6,15 +6,14 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::num::NonZeroU32;
-use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::engines::{Engines, attach, engine};
 use common::{KERNELS, LONG, Link, OURS, skipped};
 use uncork_bpf::owned::{Engine, Error, Ours, Owned, Protocol, Settings, Sharing};
 use uncork_driver::Driver as _;
-use uncork_driver::af_packet::{self, Port};
+use uncork_driver::af_packet::Port;
 
 const PORT: u16 = 7000;
 
@@ -22,26 +21,18 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from((OURS, port))
 }
 
-fn engine(number: u32) -> Engine {
-    Engine(NonZeroU32::new(number).unwrap())
-}
-
 /// Our end has a kernel with an address, and a port for each of so many engines.
 fn open(label: &str, engines: u32) -> (Link, Owned, Vec<Port>) {
     let link = Link::new(label).with_address();
     link.ours.ip(&format!("address add {OURS}/24 dev eth0")).unwrap();
-    let opened = link.ours.within(move || {
-        let mut owned = Owned::load(Settings { ethernet: true, neighbours: false })?;
-        let mut ports = Vec::new();
-        for number in 1..=engines {
-            let filter = owned.programs().filter_for(engine(number))?;
-            let settings = af_packet::Settings::new("eth0");
-            ports.push(Port::open(&settings, Some(filter.as_fd()))?);
-        }
-        owned.attach(ports[0].index())?;
-        Ok((owned, ports))
-    });
-    let (owned, ports) = opened.unwrap();
+    let settings = Settings { ethernet: true, neighbours: false };
+    let owned = link.ours.within(move || Ok(Owned::load(settings)?)).unwrap();
+    let (mut opens, mut ports) = (Engines::default(), Vec::new());
+    for number in 1..=engines {
+        let (_, handed) = opens.open(&link.ours, &owned, engine(number), number);
+        ports.push(Port::adopt(handed).unwrap());
+    }
+    let owned = attach(&link.ours, owned, ports[0].index());
     (link, owned, ports)
 }
 

@@ -1,8 +1,8 @@
 /*
  * Who owns a packet: the kernel, or a TCP stack in user space on the same address. One program takes
  * the kernel's copy of what is not its own away, behind packet sockets and before IP, so that it does
- * not answer with a reset; the others let only what is one engine's into that one's packet socket, which is alone on
- * its device or one of a group. What is handed over to sockets of AF_XDP is in redirect.bpf.c.
+ * not answer with a reset; the others let only what is one engine's into that one's packet socket, the only one's, or
+ * one of a group's. What is handed over to sockets of AF_XDP is in redirect.bpf.c.
  *
  * Nothing here depends on where the kernel has its members: libbpf would read all of its type information, five
  * milliseconds long, for each engine.

@@ -19,10 +19,10 @@
 //! takes them.
 //!
 //! A connection may be the kernel's although its port is not ([`Owned::keep`]): those that were there before.
-//! And there may be several stacks, each an [`Engine`] with a packet socket and a filter of its own: of a
+//! And there may be several stacks, each an [`Engine`] with a packet socket: of a
 //! port that several have ([`Owned::share`]), each connection goes to one of them, the same as long as they are
-//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]). Where they are many each of their
-//! filters would look at each frame; their sockets can be one group, for which one program does ([`Programs::choosing`]).
+//! the same. Who is to keep his when they change has to own them ([`Owned::own_as`]). Were each to have such a filter, all
+//! would look at each frame; so their sockets are one group, for which one program does ([`Programs::choosing`]).
 
 mod counts;
 mod layout;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libbpf_rs::{MapHandle, ObjectBuilder, OpenObject};
 
 use super::layout::Constants;
-use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE, TAKE_CHOSEN, program};
+use super::{CHOOSE, Engine, Error, MAPS, OBJECT, Seat, Settings, TAKE_CHOSEN, program};
 use crate::tracer::is_section;
 
 /// What loads programs for further engines. The kernel verifies each, which takes milliseconds, so whoever has a copy of this
@@ -37,17 +37,8 @@ impl Programs {
         &self.maps
     }
 
-    /// The program for a packet socket of one of several engines (SO_ATTACH_BPF). It lives as long as its descriptor, or
-    /// a socket that it is attached to.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] says what is missing.
-    pub fn filter_for(&self, engine: Engine) -> Result<OwnedFd, Error> {
-        self.only(TAKE, self.constants(engine))
-    }
-
-    /// The same for a socket in a group, where it has this seat.
+    /// The program for the packet socket of one of several engines (SO_ATTACH_BPF), which is in a group and has this seat there.
+    /// It lives as long as its descriptor, or a socket that it is attached to.
     ///
     /// # Errors
     ///

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod echo;
+pub(crate) mod engines;
 pub(crate) mod xdp;
 
 use std::io::{BufRead as _, BufReader};

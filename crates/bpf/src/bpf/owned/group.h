@@ -118,15 +118,13 @@ static __always_inline bool is_chosen(const struct __sk_buff *skb)
 	return true;
 }
 
-/* A frame has come to a socket that is in no group, and is its engine's or not. */
+/* A frame has come to a socket that is in no group, as there is one engine, and is the engine's or not. */
 static __always_inline void note_taken(const struct __sk_buff *skb, bool is_taken)
 {
 	struct choice *choice = current_choice();
 
-	if (!choice || (!is_taken && choice->engine != settings.engine))
-		return;
-	choice->engine = settings.engine;
-	choice->taken_at = is_taken ? skb->ifindex : 0;
+	if (choice)
+		choice->taken_at = is_taken ? skb->ifindex : 0;
 }
 
 /*
