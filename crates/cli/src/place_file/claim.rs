@@ -134,6 +134,9 @@ fn lock(path: &Path) -> io::Result<Option<Flock<File>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
     use crate::place_file::find_in;
 
@@ -149,13 +152,18 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
+    /// Without patience.
+    fn find(directory: &Path, name: &Name) -> Result<Told, Failure> {
+        find_in(directory, Service::Instances, name, Duration::ZERO)
+    }
+
     #[test]
     fn a_name_is_one_s_alone_until_it_ends_and_what_is_left_behind_is_replaced() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("uncork/stack");
         let (web, told) =
             (name("web"), Told { place: "@a:b".to_owned(), instances: 1, ..Told::default() });
-        let absent = find_in(&directory, Service::Instances, &web).unwrap_err();
+        let absent = find(&directory, &web).unwrap_err();
         assert_eq!(absent.code(), Failure::OWN);
         assert_eq!(
             absent.to_string(),
@@ -164,23 +172,14 @@ mod tests {
         let mut claim = take(&directory, &web, None).unwrap();
         let path = directory.join("web");
         assert_eq!((mode(&directory), mode(&path)), (0o755, 0o600));
-        // Not ready yet.
-        assert!(
-            find_in(&directory, Service::Instances, &web)
-                .unwrap_err()
-                .to_string()
-                .contains("have ended")
-        );
+        // Not ready yet, and not soon.
+        assert!(find(&directory, &web).unwrap_err().to_string().contains("have ended"));
         claim.publish(&told).unwrap();
-        assert_eq!(find_in(&directory, Service::Instances, &web).unwrap(), told);
+        assert_eq!(find(&directory, &web).unwrap(), told);
         let again = take(&directory, &web, None).unwrap_err();
         assert_eq!(again.code(), Failure::USAGE);
         assert!(again.to_string().starts_with("instances web of the stack run already"));
-        assert_eq!(
-            find_in(&directory, Service::Instances, &web).unwrap(),
-            told,
-            "nothing has happened to it"
-        );
+        assert_eq!(find(&directory, &web).unwrap(), told, "nothing has happened to it");
         let _other = take(&directory, &name("other"), None).unwrap();
         drop(claim);
         assert!(!path.exists());
@@ -189,6 +188,22 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let _claim = take(&directory, &web, None).unwrap();
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("", 0o600));
+    }
+
+    #[test]
+    fn who_comes_while_it_starts_waits_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let (directory, web) = (root.path().join("uncork/stack"), name("web"));
+        let mut claim = take(&directory, &web, None).unwrap();
+        let told = Told { place: "@a:b".to_owned(), ..Told::default() };
+        let patience = Duration::from_secs(60);
+        thread::scope(|scope| {
+            let found = scope.spawn(|| find_in(&directory, Service::Guardian, &web, patience));
+            thread::sleep(Duration::from_millis(50));
+            assert!(!found.is_finished());
+            claim.publish(&told).unwrap();
+            assert_eq!(found.join().unwrap().unwrap(), told);
+        });
     }
 
     #[test]

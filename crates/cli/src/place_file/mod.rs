@@ -13,6 +13,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub(crate) use claim::Claim;
 pub(crate) use name::Name;
@@ -62,9 +64,13 @@ impl Told {
     }
 }
 
-/// What a service of a name says of itself.
+/// How long who has begun a service may take to say where it is: it has its filters to load.
+const BEGINS_WITHIN: Duration = Duration::from_secs(3);
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+/// What a service of a name says of itself, which may be starting.
 pub(crate) fn find(service: Service, name: &Name) -> Result<Told, Failure> {
-    find_in(service.directory(), service, name)
+    find_in(service.directory(), service, name, BEGINS_WITHIN)
 }
 
 /// Whether there is, or was, a service of this name, whoever may use it.
@@ -72,14 +78,29 @@ pub(crate) fn is_claimed(service: Service, name: &Name) -> bool {
     service.directory().join(name.as_str()).exists()
 }
 
-fn find_in(directory: &Path, service: Service, name: &Name) -> Result<Told, Failure> {
+fn find_in(
+    directory: &Path,
+    service: Service,
+    name: &Name,
+    patience: Duration,
+) -> Result<Told, Failure> {
     let path = directory.join(name.as_str());
-    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => service.is_absent(name),
-        ErrorKind::PermissionDenied => service.is_others(name),
-        _ => Failure::own(format!("{} cannot be read: {error}", path.display())),
-    })?;
-    Told::read(&text).ok_or_else(|| service.is_gone(name))
+    let begun = Instant::now();
+    loop {
+        let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => service.is_absent(name),
+            ErrorKind::PermissionDenied => service.is_others(name),
+            _ => Failure::own(format!("{} cannot be read: {error}", path.display())),
+        })?;
+        if let Some(told) = Told::read(&text) {
+            return Ok(told);
+        }
+        // Or it was killed before it could say anything.
+        if begun.elapsed() >= patience {
+            return Err(service.is_gone(name));
+        }
+        thread::sleep(LOOKS_EVERY);
+    }
 }
 
 /// What all instances say that this user may read.
