@@ -1188,7 +1188,7 @@ _uncork() {
             return 0
             ;;
         uncork__subcmd__run)
-            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --dev --port --driver --queues --moderation --small-queue --debug --help"
+            opts="-h --hold --scope --bound --spin --stats --stack --instance --guardian --thread-sockets --stay --dev --port --driver --queues --moderation --small-queue --debug --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -56,6 +56,7 @@ complete -c uncork -n "__fish_uncork_using_subcommand run" -l moderation -d 'Wit
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l small-queue -d 'With --stack: how much of one connection may be in the device\'s queue' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l debug -d 'Let the library say what it does: 1 sockets helped and passed through, 2 each push' -r
 complete -c uncork -n "__fish_uncork_using_subcommand run" -l thread-sockets -d 'With --stack: each thread has a stack of its own'
+complete -c uncork -n "__fish_uncork_using_subcommand run" -l stay -d 'With --stack: what the kernel is quicker for stays on the stack, too'
 complete -c uncork -n "__fish_uncork_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pcap -d 'The capture (pcap or pcapng), or - for standard input' -r -F
 complete -c uncork -n "__fish_uncork_using_subcommand doctor" -l pid -d 'Trace this process, with what it starts meanwhile, and its TCP connections' -r

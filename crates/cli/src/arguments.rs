@@ -198,6 +198,13 @@ pub(crate) struct Run {
     #[arg(long, requires = "stack")]
     pub(crate) thread_sockets: bool,
 
+    /// With --stack: what the kernel is quicker for stays on the stack, too
+    ///
+    /// Without it a program whose threads wait one for each connection becomes the kernel's when that is seen, and `uncork
+    /// stack why` says so; and so does a port whose processes serve one short connection after the other.
+    #[arg(long, requires = "stack")]
+    pub(crate) stay: bool,
+
     /// A network device for --stack; may be repeated
     ///
     /// It must be an Ethernet one that is up and has an address. Without it: all of those (not with

@@ -78,7 +78,7 @@ impl Environment {
 }
 
 /// The variables that the library reads, by whichever name it is loaded.
-pub(crate) const LIBRARY_VARIABLES: [&str; 14] = [
+pub(crate) const LIBRARY_VARIABLES: [&str; 15] = [
     variable::HOLD,
     variable::SCOPE,
     variable::BOUND,
@@ -93,6 +93,7 @@ pub(crate) const LIBRARY_VARIABLES: [&str; 14] = [
     uncork_guardian::VARIABLE,
     uncork_guardian::INSTANCE_VARIABLE,
     uncork_guardian::THREADS_VARIABLE,
+    uncork_guardian::STAY_VARIABLE,
 ];
 
 /// A string for exec. What came through exec holds no NUL; a UNCORK_LIBRARY may not either.

@@ -60,6 +60,9 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     if arguments.thread_sockets || fstack::binds_to_threads(environment) {
         environment.set(uncork_guardian::THREADS_VARIABLE, "1");
     }
+    if arguments.stay {
+        environment.set(uncork_guardian::STAY_VARIABLE, "1");
+    }
     // Not the guardian, which runs where there is room.
     placement.map_or(Ok(()), Placement::settle)?;
     let slow = placement::warnings(&devices);
@@ -145,6 +148,12 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
              instance's, so leave it out, or give --stack",
         ));
     }
+    if arguments.stay {
+        return Err(Failure::own(
+            "--stay is for a stack on the program's own threads: an instance leaves nothing to the kernel, so leave it \
+             out, or give --stack",
+        ));
+    }
     if arguments.small_queue.is_some() {
         return Err(Failure::own(
             "--small-queue is said to uncork stack start, whose instances have the queues: leave it out with \
@@ -152,6 +161,7 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
         ));
     }
     environment.remove(uncork_guardian::THREADS_VARIABLE);
+    environment.remove(uncork_guardian::STAY_VARIABLE);
     let (name, number) = match &arguments.instance {
         Some(wanted) => (wanted.name.clone(), wanted.number),
         None => (Name::default(), None),

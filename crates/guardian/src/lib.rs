@@ -29,5 +29,5 @@ pub use device::{Address, Device};
 pub use error::Error;
 pub use message::{Answer, Ends, Question, Reply, Request, VERSION};
 pub use octets::Octets;
-pub use place::{INSTANCE_VARIABLE, Place, THREADS_VARIABLE, Token, VARIABLE};
+pub use place::{INSTANCE_VARIABLE, Place, STAY_VARIABLE, THREADS_VARIABLE, Token, VARIABLE};
 pub use table::{Entry, Table};

@@ -12,6 +12,9 @@ pub const INSTANCE_VARIABLE: &str = "UNCORK_STACK_INSTANCE";
 /// The variable by which a program is told, by 1, that each of its threads has a stack of its own.
 pub const THREADS_VARIABLE: &str = "UNCORK_STACK_THREADS";
 
+/// Environment variable that is `1` where what the kernel is quicker for is to stay on the stack.
+pub const STAY_VARIABLE: &str = "UNCORK_STACK_STAY";
+
 /// Octets of a token: 128 bits.
 const TOKEN_BYTES: usize = 16;
 

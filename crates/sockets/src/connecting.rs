@@ -12,6 +12,7 @@ use uncork_stack::{Shutdown, State};
 use crate::asked::Asked;
 use crate::handing::HandedOver;
 use crate::host::Reason;
+use crate::one_each::Side;
 use crate::outside::Outside;
 use crate::parts::Parts;
 use crate::ports::Way;
@@ -78,6 +79,7 @@ impl<O: Outside> Sockets<O> {
             let kind = Kind::Connection { place, connecting: true };
             let mut socket = Socket::new(kind, ipv6, Arc::new(asked));
             socket.non_blocking = non_blocking;
+            socket.is_opened = true;
             socket.v6_only = v6_only;
             let slot = world.table.add(socket);
             world.table.bind(fd, slot);
@@ -293,6 +295,9 @@ impl World {
     fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Result<IpAddr, Reason> {
         const NO_ROUTES: &str = "the kernel's routes cannot be read";
         const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
+        if let Some(why) = self.one_each.reason(Side::Opened) {
+            return Err(why.to_owned());
+        }
         let from = (!bound.is_unspecified()).then_some(bound);
         let ways = self.ways().ok_or(NO_ROUTES)?;
         let way = ways.way(remote, from).map_err(|error| format!("{NO_ROUTES}: {error}"))?;

@@ -120,6 +120,11 @@ pub trait Host: Send {
     /// from now on ([`Host::next_kernels`]).
     fn takes_turns(&mut self, _local: SocketAddr) {}
 
+    /// Whether what the kernel is quicker for is to stay on the stack, too.
+    fn stays(&self) -> bool {
+        false
+    }
+
     /// A connection that waits to be accepted at `local` is for another process that listens there.
     ///
     /// # Errors

@@ -53,6 +53,7 @@ pub mod name;
 mod neglect;
 mod nested;
 mod one_by_one;
+mod one_each;
 mod outside;
 mod parting;
 mod parts;

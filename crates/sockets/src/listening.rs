@@ -11,6 +11,7 @@ use uncork_stack::{ListenError, ListenerId, Listening};
 
 use crate::asked::Asked;
 use crate::host::Reason;
+use crate::one_each::Side;
 use crate::outside::Outside;
 use crate::parts::Parts;
 use crate::sleepers::For;
@@ -276,6 +277,9 @@ impl World {
         };
         if !listener.on.is_empty() || listener.reason.is_some() || listener.shut {
             return;
+        }
+        if self.one_each.reason(Side::Accepted).is_some() {
+            return self.is_one_each_s(slot);
         }
         let local = listener.local;
         // That several may listen there the kernel has seen to.

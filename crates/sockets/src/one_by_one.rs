@@ -75,12 +75,15 @@ impl World {
         let is_over = served.last.as_ref().is_some_and(|last| table.get(last.slot).is_none());
         served.count(is_over);
         served.last = Some(Last { slot: accepted, blocks, waits: 0, overlaps: false });
-        if served.is_to_be_told() && !self.links().iter().any(Link::is_attached) {
+        if served.is_to_be_told()
+            && !self.host.stays()
+            && !self.links().iter().any(Link::is_attached)
+        {
             self.tell_of_turns(listener);
         }
     }
 
-    fn tell_of_turns(&mut self, listener: Slot) {
+    pub(crate) fn tell_of_turns(&mut self, listener: Slot) {
         if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(listener) {
             self.host.takes_turns(listener.local);
             self.hear_of_kernels();

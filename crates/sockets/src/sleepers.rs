@@ -123,7 +123,9 @@ impl Sleepers {
         let Self { all, to_ring } = self;
         let mut watching =
             all.iter_mut().filter(|one| one.watches.is_some() && one.bell.is_asleep(part));
-        watching.next().into_iter().for_each(|one| ring(one, to_ring));
+        if let Some(one) = watching.next() {
+            ring(one, to_ring);
+        }
     }
 
     /// Whether a thread sleeps, and no handler runs on top of that.
@@ -141,20 +143,21 @@ impl Sleepers {
         self.wake_those(part, |waits_for| *waits_for == For::Set(set));
     }
 
-    /// The same on a socket.
-    pub(crate) fn wake(&mut self, slot: Slot, part: Part) {
+    /// The same on a socket; how many.
+    pub(crate) fn wake(&mut self, slot: Slot, part: Part) -> u32 {
         self.wake_those(part, |waits_for| match waits_for {
             For::Socket(of) => *of == slot,
             For::Sockets(slots) => slots.contains(&slot),
             For::Set(_) => false,
-        });
+        })
     }
 
     /// Who is awake looks in any case.
-    fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) {
+    fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) -> u32 {
         let Self { all, to_ring } = self;
         let meant = all.iter_mut().filter(|one| are_meant(&one.waits_for));
-        meant.filter(|one| one.bell.is_asleep(part)).for_each(|one| ring(one, to_ring));
+        let rung = meant.filter(|one| one.bell.is_asleep(part)).map(|one| ring(one, to_ring));
+        rung.map(u32::from).sum()
     }
 
     /// Whose bells are to be rung.
@@ -163,10 +166,13 @@ impl Sleepers {
     }
 }
 
-fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) {
-    if !std::mem::replace(&mut sleeper.is_rung, true) {
+/// Whether that was not done before.
+fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) -> bool {
+    let is_first = !std::mem::replace(&mut sleeper.is_rung, true);
+    if is_first {
         to_ring.push(Arc::clone(&sleeper.bell));
     }
+    is_first
 }
 
 #[cfg(test)]

@@ -86,6 +86,8 @@ pub(crate) struct Socket {
     /// Descriptors that stand for it.
     pub(crate) descriptors: u32,
     pub(crate) non_blocking: bool,
+    /// The program has called connect(2).
+    pub(crate) is_opened: bool,
     /// Its descriptor is a duplicate of one that others share.
     pub(crate) stand_in: bool,
     /// A child of fork has it, too.
@@ -105,6 +107,7 @@ impl Socket {
             kind,
             descriptors: 0,
             non_blocking: false,
+            is_opened: false,
             stand_in: false,
             forked: false,
             ipv6,

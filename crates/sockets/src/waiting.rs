@@ -174,7 +174,7 @@ impl<O: Outside> Sockets<O> {
         let mut look = |look: fn(&mut World), kernel| {
             let parts = self.parts_waited_for(&wait);
             found = self.look(parts, kernel, &mut |world, told| {
-                world.come_back(&wait.waits_for, std::mem::take(&mut begins));
+                self.comes_to_wait(world, &wait.waits_for, std::mem::take(&mut begins));
                 look(world);
                 attempt(world, told)
             });
@@ -309,7 +309,7 @@ impl<O: Outside> Sockets<O> {
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
-                world.come_back(&wait.waits_for, std::mem::take(&mut begins));
+                self.comes_to_wait(world, &wait.waits_for, std::mem::take(&mut begins));
                 world.begin_sleep(left);
                 let had = world.has_to_send();
                 let found = attempt(world, look);

@@ -27,6 +27,7 @@ use crate::leaving::Leaving;
 use crate::link::{Link, Told};
 use crate::lost::Lost;
 use crate::neglect::Shared;
+use crate::one_each::{OneEach, Side};
 use crate::outside::Outside;
 use crate::parts::Part;
 use crate::ports::{self, Ports};
@@ -145,6 +146,7 @@ pub(crate) struct World {
     pub(crate) lost: Option<Lost>,
     /// Listeners that other processes have, too.
     pub(crate) shared: Vec<Shared>,
+    pub(crate) one_each: OneEach,
     /// How many devices were opened, and closed again.
     pub(crate) put_away: usize,
     /// What the host permits of TCP Fast Open.
@@ -205,6 +207,7 @@ impl World {
             hosts_gone: 0,
             lost: None,
             shared: Vec::new(),
+            one_each: OneEach::default(),
             put_away: 0,
             fast_open: fast_open::Settings::default(),
             seed,
@@ -350,11 +353,11 @@ impl World {
 
     /// Something has happened to a socket: whoever waits for it is woken.
     pub(crate) fn note(&mut self, slot: Slot) {
-        let Self { sleepers, table, sets, .. } = self;
+        let Self { sleepers, table, sets, one_each, .. } = self;
         let part = table.part();
         let Some(socket) = table.get(slot) else { return };
         sets.note(slot, socket, |set| sleepers.wake_set(set, part));
-        sleepers.wake(slot, part);
+        one_each.count(Side::of(socket), sleepers.wake(slot, part));
     }
 
     /// Whoever sleeps on a socket looks at it again.
@@ -569,6 +572,7 @@ impl World {
         self.fast_open = fast_open::Settings::default();
         self.tick = None;
         self.sleepers = Sleepers::default();
+        self.one_each = OneEach::default();
         self.sets = Sets::default();
         self.disinherit();
     }

@@ -17,6 +17,7 @@ mod messages;
 mod mtu;
 mod nginx;
 mod node;
+mod one_each;
 mod parting;
 mod postgres;
 mod prefork;

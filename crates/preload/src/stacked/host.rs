@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use uncork_driver::{Beside, Door, Driver, af_packet, af_xdp};
-use uncork_guardian::{Client, Entry, Error, VARIABLE};
+use uncork_guardian::{Client, Entry, Error, STAY_VARIABLE, VARIABLE};
 use uncork_handover as handover;
 use uncork_posix::Call;
 use uncork_sockets::{Attachment, Device, Host, Opened, Past, Reason, Setting};
@@ -252,6 +252,10 @@ impl Host for Guardian {
             // A guardian that is gone has nothing left to be disowned.
             let _ = client.disown(local);
         }
+    }
+
+    fn stays(&self) -> bool {
+        value_of(STAY_VARIABLE) == Some("1")
     }
 
     fn has_others(&mut self, local: SocketAddr) -> bool {

@@ -39,6 +39,7 @@ impl World {
             self.look_at_fast_open();
         }
         let happened = self.turn_links(pace);
+        self.one_each.reckon(self.turned);
         self.pass_waiting();
         self.take_passed();
         self.look_at_shared();

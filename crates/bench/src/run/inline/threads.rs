@@ -1,9 +1,10 @@
-//! A server with a thread for each connection, which waits in read(2), on the stack and on kernel sockets.
+//! A server with a thread for each connection, which waits in read(2), under `uncork run --stack`, which leaves it to the kernel when it has
+//! seen that; kept on the stack; and on kernel sockets.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use uncork_lab::place::{NEAR, joined};
+use uncork_lab::place::{DEVICE, NEAR, joined};
 
 use super::{LIMIT, PRIVILEGE, ours};
 use crate::contest::{Case, interleave};
@@ -16,7 +17,7 @@ use crate::run::Bed;
 use crate::run::tuning::may;
 
 const BENCH: &str = "inline-threads";
-const PORTS: [u16; 2] = [7020, 7021];
+const PORTS: [u16; 3] = [7020, 7021, 7022];
 const THREADS: [usize; 3] = [4, 16, 64];
 const SECONDS: f64 = 1.0;
 
@@ -25,7 +26,12 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
     may(PRIVILEGE, &["ip"])?;
     let (near, far) = joined()?;
     let (mut running, mut cases) = (Vec::new(), Vec::new());
-    let ways = [("on the stack", ours(false)), ("on kernel sockets", Way::Plain)];
+    let stays = Way::Stack { device: DEVICE, more: &["--spin", "off", "--stay"] };
+    let ways = [
+        ("under --stack", ours(false)),
+        ("kept on the stack", stays),
+        ("on kernel sockets", Way::Plain),
+    ];
     for ((name, way), port) in ways.into_iter().zip(PORTS) {
         let at = SocketAddr::from((NEAR, port));
         let job = Job::new(&bed.tools.bench).args(["role", "answer", "--at", &at.to_string()]);
@@ -50,16 +56,23 @@ pub(crate) fn run(bed: &Bed<'_>) -> Result<Vec<Row>> {
         }));
     }
     let samples = interleave(&mut cases, bed.rounds(7), bed.progress)?;
-    let row = |figure: usize, what: String, unit| {
-        let sides = (samples.get(0, figure), Compare::Ratio, samples.get(1, figure));
+    let row = |case: usize, figure: usize, what: String, unit| {
+        let sides = (samples.get(case, figure), Compare::Ratio, samples.get(2, figure));
         Row::compare((BENCH, what), Place::TwoCores, unit, sides)
     };
     let rows = THREADS.iter().enumerate().flat_map(|(at, threads)| {
         let what = format!("64 bytes and back over veth, {threads} threads that block");
-        [
-            row(2 * at, format!("{what}, a second: on the stack"), Unit::PerSecond),
-            row(2 * at + 1, format!("{what}, the longest: on the stack"), Unit::Microseconds),
-        ]
+        ["under --stack", "kept on it (--stay)"].into_iter().enumerate().flat_map(
+            move |(case, how)| {
+                let what =
+                    [format!("{what}, a second: {how}"), format!("{what}, the longest: {how}")];
+                let [rate, longest] = what;
+                [
+                    row(case, 2 * at, rate, Unit::PerSecond),
+                    row(case, 2 * at + 1, longest, Unit::Microseconds),
+                ]
+            },
+        )
     });
     Ok(rows.collect())
 }

@@ -1,0 +1,120 @@
+//! Programs with a thread for each connection: what their threads wait for becomes the kernel's while they work.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use uncork_e2e::hosts::{OURS, THEIRS};
+use uncork_e2e::{Daemon, Hosts, artifact, instance, run};
+
+use crate::{Scratch, lacks, wait_until};
+
+const PORT: u16 = 7090;
+const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
+const LONG: Duration = Duration::from_secs(30);
+const WHY: &str = "its threads wait one for each connection";
+const THREADS: usize = 12;
+/// Much longer than it takes to be seen.
+const MS: &str = "4000";
+
+/// Twelve threads ask at `host`, in so many rounds of connections, each for so long and for up to so many octets.
+fn asks(command: &mut Command, host: &str, [ms, octets, rounds]: [&str; 3]) {
+    let (port, threads) = (PORT.to_string(), THREADS.to_string());
+    command.args(["ask", host, &port, &threads, ms, octets, rounds]);
+}
+
+/// How many of them were answered, in each round.
+fn answered(said: &str, rounds: usize) -> Result<()> {
+    let counts: Vec<u64> = said.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    ensure!(counts.len() == rounds && counts.iter().all(|count| *count > 1000), "{said}");
+    Ok(())
+}
+
+/// How many of a program's sockets are the kernel's for that.
+fn left(program: &Daemon) -> Result<usize> {
+    let pid = program.pid().to_string();
+    let said = run(Command::new(artifact::uncork()?).args(["stack", "why", &pid]), LONG)?.stdout;
+    Ok(said.lines().filter(|line| line.contains(" kernel ") && line.contains(WHY)).count())
+}
+
+#[test]
+fn who_answers_by_a_thread_each_stays_where_each_waits_for_another() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("oneeach")?;
+    let scratch = Scratch::new()?;
+    let program = artifact::compiled("stack_one_each")?;
+    let mut command = hosts.on_stack(&program)?;
+    command.args(["serve", &PORT.to_string()]);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let before = hosts.counted()?;
+    // In segments and in trains, in the middle of which they change hands; and nothing is lost, or comes twice.
+    let mut command = hosts.beside(&program)?;
+    asks(&mut command, OURS, [MS, "20000", "1"]);
+    let client = Daemon::start(command, &scratch.path("asked"))?;
+    let all = THREADS + 1;
+    wait_until("connections and listener are the kernel's", || Ok(left(&server)? == all))?;
+    ensure!(hosts.opened_since(before)? == 0, "somebody came to the kernel before that");
+    let said = client.said();
+    ensure!(client.wait(LONG)?.success(), "{said}");
+    // From now on all come to the kernel, and nothing is on the stack.
+    let before = hosts.counted()?;
+    let mut command = hosts.beside(&program)?;
+    asks(&mut command, OURS, ["300", "2000", "2"]);
+    answered(&run(&mut command, LONG)?.successful()?.stdout, 2)?;
+    let came = hosts.opened_since(before)?;
+    ensure!(came == 2 * THREADS as u64, "{came} came to the kernel");
+    wait_until("the device is put away", || Ok(hosts.devices_in_use()? == 0))?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_is_to_stay_on_the_stack_is_given_to_the_kernel() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("stays")?;
+    let scratch = Scratch::new()?;
+    let program = artifact::compiled("stack_one_each")?;
+    let mut command = hosts.on_stack_with(&["--stay"], &program)?;
+    command.args(["serve", &PORT.to_string()]);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    let before = hosts.counted()?;
+    let mut command = hosts.beside(&program)?;
+    asks(&mut command, OURS, [MS, "64", "1"]);
+    answered(&run(&mut command, LONG)?.successful()?.stdout, 1)?;
+    ensure!(left(&server)? == 0, "{} are the kernel's", left(&server)?);
+    hosts.check_all_on_stack(before)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
+
+#[test]
+fn who_asks_by_a_thread_each_stays_where_each_waits_for_another() -> Result<()> {
+    if lacks(&NEEDED)? || instance::are_wanted() {
+        return Ok(());
+    }
+    let hosts = Hosts::new("askeach")?;
+    let scratch = Scratch::new()?;
+    let program = artifact::compiled("stack_one_each")?;
+    let mut command = hosts.beside(&program)?;
+    command.args(["serve", &PORT.to_string()]);
+    let server = Daemon::start(command, &scratch.path("log"))?;
+    wait_until("the other host listens", || Ok(hosts.theirs.listens(PORT)))?;
+    let before = hosts.counted()?;
+    let mut command = hosts.on_stack(&program)?;
+    asks(&mut command, THEIRS, [MS, "2000", "2"]);
+    let client = Daemon::start(command, &scratch.path("asked"))?;
+    wait_until("what it has opened is the kernel's", || Ok(left(&client)? == THREADS))?;
+    ensure!(hosts.opened_since(before)? == 0, "some were the kernel's before that");
+    let opened = || Ok(hosts.opened_since(before)? == THREADS as u64);
+    wait_until("the next ones are the kernel's from their beginning", opened)?;
+    ensure!(client.wait(LONG)?.success(), "{}", server.said());
+    let said = std::fs::read_to_string(scratch.path("asked"))?;
+    answered(&said, 2)?;
+    server.stop(Signal::SIGTERM)?;
+    hosts.check_nothing_left(PORT)
+}
