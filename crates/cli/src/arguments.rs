@@ -200,8 +200,9 @@ pub(crate) struct Run {
 
     /// With --stack: what the kernel is quicker for stays on the stack, too
     ///
-    /// Without it a program whose threads wait one for each connection becomes the kernel's when that is seen, and `uncork
-    /// stack why` says so; and so does a port whose processes serve one short connection after the other.
+    /// Without it the ports and connections of a program whose threads wait one for each connection become the kernel's when
+    /// that is seen, and `uncork stack why` says so; and so does a port whose processes serve one short connection after the
+    /// other. A port that processes leave to one another again and again becomes the kernel's all the same.
     #[arg(long, requires = "stack")]
     pub(crate) stay: bool,
 

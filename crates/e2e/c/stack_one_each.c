@@ -2,7 +2,7 @@
  *
  * stack_one_each serve PORT
  * stack_one_each ask HOST PORT THREADS MS OCTETS ROUNDS: questions of up to so many octets, one after the other, and anew
- *   by other connections */
+ *   by other connections; SIGUSR1 ends a round earlier */
 #include "common.h"
 #include <sys/select.h>
 
@@ -15,6 +15,13 @@ struct talk {
     pthread_t thread;
 };
 
+static volatile sig_atomic_t is_over;
+
+static void ends(int signal UNUSED)
+{
+    is_over = true;
+}
+
 /* Until there is something, or the end, in the way of this number. */
 static void await(int fd, int way)
 {
@@ -22,14 +29,16 @@ static void await(int fd, int way)
     fd_set set;
     switch (way % WAYS) {
     case 0:
-        if (poll(&one, 1, -1) != 1)
-            fail("poll");
+        /* No handler's end restarts these (signal(7)). */
+        while (poll(&one, 1, -1) != 1)
+            if (errno != EINTR)
+                fail("poll");
         break;
     case 1:
-        FD_ZERO(&set);
-        FD_SET(fd, &set);
-        if (select(fd + 1, &set, NULL, NULL, NULL) != 1)
-            fail("select");
+        do {
+            FD_ZERO(&set);
+            FD_SET(fd, &set);
+        } while (select(fd + 1, &set, NULL, NULL, NULL) != 1 && errno == EINTR);
         break;
     default:
         /* By the call itself. */
@@ -87,7 +96,7 @@ static void *asks(void *which)
     struct talk *talk = which;
     unsigned char *sent = malloc(LENGTH + MOST), *got = malloc(MOST);
     unsigned state = (unsigned)talk->number * 2654435761u + 1;
-    for (; now_ms() < talk->until; talk->asked++) {
+    for (; !is_over && now_ms() < talk->until; talk->asked++) {
         state = state * 1664525u + 1013904223u;
         uint32_t octets = 1 + (state >> 8) % (unsigned)talk->most, answered;
         memcpy(sent, &octets, LENGTH);
@@ -126,6 +135,7 @@ static long ask(const char *host, int port, int threads, double ms, int most)
     struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     struct talk *talks = calloc((size_t)threads, sizeof *talks);
     long asked = 0;
+    is_over = false;
     inet_pton(AF_INET, host, &there.sin_addr);
     for (int number = 0; number < threads; number++) {
         struct talk *talk = &talks[number];
@@ -152,6 +162,8 @@ int main(int arguments, char **argument)
     if (arguments == 3 && strcmp(argument[1], "serve") == 0)
         return serve(atoi(argument[2]));
     if (arguments == 8 && strcmp(argument[1], "ask") == 0) {
+        struct sigaction ended = {.sa_handler = ends, .sa_flags = SA_RESTART};
+        sigaction(SIGUSR1, &ended, NULL);
         int port = atoi(argument[3]), threads = atoi(argument[4]), most = atoi(argument[6]);
         for (int round = atoi(argument[7]); round > 0; round--)
             printf("%ld\n", ask(argument[2], port, threads, atof(argument[5]), most));

@@ -699,6 +699,61 @@ static void jumped_out(void)
     close(fd);
 }
 
+enum { MUCH = 8 << 20, HALF = 100000 };
+static ssize_t moved;
+static char *much;
+
+static void *sends_much(void *unused UNUSED)
+{
+    moved = send(waits_on, much, MUCH, 0);
+    return NULL;
+}
+
+static void *takes_both_halves(void *unused UNUSED)
+{
+    moved = recv(waits_on, much, 2 * HALF, MSG_WAITALL);
+    return NULL;
+}
+
+static void *sends_messages(void *unused UNUSED)
+{
+    struct iovec halves[2] = {{much, MUCH / 2}, {much + MUCH / 2, MUCH / 2}};
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = &halves[0], .msg_iovlen = 1}},
+                                  {.msg_hdr = {.msg_iov = &halves[1], .msg_iovlen = 1}}};
+    int sent = sendmmsg(waits_on, messages, 2, 0);
+    moved = sent == 2 ? messages[0].msg_len + messages[1].msg_len : sent;
+    return NULL;
+}
+
+/* One thread is in the middle of a call when another sets an option that only the kernel has. */
+static void in_the_middle(void)
+{
+    void *(*bodies[])(void *) = {sends_much, sends_messages};
+    char *wanted = malloc(MUCH);
+    far_pattern(wanted, 0, MUCH);
+    much = malloc(MUCH);
+    for (int at = 0; at < 2; at++) {
+        memcpy(much, wanted, MUCH);
+        waits_on = near_accepted(0);
+        pthread_t thread = start(bodies[at], NULL);
+        printf("in the middle of a send: %s", result(setsockopt(waits_on, SOL_SOCKET, SO_PRIORITY, &(int){1}, 4)));
+        printf(", taken %s", far("take 0 %d", MUCH));
+        pthread_join(thread, NULL);
+        printf(", of %d sent %zd\n", MUCH, moved);
+        close(waits_on);
+    }
+    waits_on = near_accepted(0);
+    far_ok(far("send 0 %d", HALF));
+    pthread_t thread = start(takes_both_halves, NULL);
+    printf("in the middle of MSG_WAITALL: %s", result(setsockopt(waits_on, SOL_SOCKET, SO_PRIORITY, &(int){1}, 4)));
+    far_ok(far("send 0 %d", HALF));
+    pthread_join(thread, NULL);
+    printf(", of %d received %zd, as sent %s\n", 2 * HALF, moved, yes(!memcmp(much, wanted, 2 * HALF)));
+    close(waits_on);
+    free(much);
+    free(wanted);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -716,6 +771,7 @@ int main(int count, char **arguments)
     asked_for();
     copies();
     shared_port();
+    in_the_middle();
     busy();
     return 0;
 }

@@ -86,6 +86,33 @@ fn who_serves_one_connection_after_the_other_leaves_its_port_to_the_kernel_with_
 }
 
 #[test]
+fn who_renounces_a_port_leaves_it_to_the_kernel_alone_and_with_all_who_come() {
+    if is_skipped("who_renounces_a_port_leaves_it_to_the_kernel_alone_and_with_all_who_come") {
+        return;
+    }
+    let link = Link::new("renounce", &[]);
+    let (any, local) = (end("0.0.0.0", PORT), end(OURS, PORT));
+    let listener = link.ours.within(move || Ok(TcpListener::bind(any)?)).unwrap();
+    let [mut first, mut second] = [0; 2].map(|_| link.client());
+    is_refused(first.renounces(any), "has not asked for 0.0.0.0:7400");
+    first.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut));
+    first.renounces(any).unwrap();
+    assert_eq!(knock(&link, local), Ok(()));
+    // A child of its, say.
+    second.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Ok(()));
+    for client in [&mut first, &mut second] {
+        assert_eq!(told(client), any);
+    }
+    first.renounces(any).unwrap();
+    drop((first, second));
+    let mut third = link.client();
+    third.own(any, listener.as_fd()).unwrap();
+    assert_eq!(knock(&link, local), Err(ErrorKind::TimedOut), "others begin anew");
+}
+
+#[test]
 fn who_says_that_it_has_closed_its_devices_may_not_open_more_of_them_than_others() {
     if is_skipped("who_says_that_it_has_closed_its_devices_may_not_open_more_of_them_than_others") {
         return;

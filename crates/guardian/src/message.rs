@@ -9,7 +9,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 use crate::{Device, Octets};
 
 /// Changes with the meaning of the messages.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Both ends of a connection, ours first.
 pub type Ends = (SocketAddr, SocketAddr);
@@ -152,6 +152,11 @@ pub enum Request {
     /// It serves one short connection after the other at this port. If other programs have it, too, it is the kernel's from now
     /// on, and those that have it hear of that ([`Reply::Kernels`]).
     TakesTurns {
+        /// As it was owned.
+        local: SocketAddr,
+    },
+    /// The kernel is to have who comes to this port, whether others have it, too, or not: as for [`Request::TakesTurns`].
+    Renounces {
         /// As it was owned.
         local: SocketAddr,
     },

@@ -168,6 +168,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for: For::Socket(slot),
             parts: Parts::of(part),
+            may_leave: false,
             limit,
             mask: None,
             kernel: &mut [],
@@ -274,6 +275,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for: For::Socket(slot),
             parts: Parts::of(self.at(fd)),
+            may_leave: false,
             limit: Some(limit),
             mask: None,
             kernel: &mut [],
@@ -295,9 +297,6 @@ impl World {
     fn source_for(&mut self, remote: IpAddr, bound: IpAddr) -> Result<IpAddr, Reason> {
         const NO_ROUTES: &str = "the kernel's routes cannot be read";
         const ANOTHER_WAY: &str = "the way to the other end leads over none of the stack's devices";
-        if let Some(why) = self.one_each.reason(Side::Opened) {
-            return Err(why.to_owned());
-        }
         let from = (!bound.is_unspecified()).then_some(bound);
         let ways = self.ways().ok_or(NO_ROUTES)?;
         let way = ways.way(remote, from).map_err(|error| format!("{NO_ROUTES}: {error}"))?;
@@ -312,6 +311,9 @@ impl World {
         if !link.has_on(way.device, source) {
             return Err(format!("it is bound to an address that {} does not have", link.name));
         }
+        if let Some(why) = self.one_each.reason(Side::Opened) {
+            return Err(why.to_owned());
+        }
         Ok(source)
     }
 
@@ -321,8 +323,9 @@ impl World {
         let fds = self.table.descriptors_of(slot);
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
-        if std::mem::take(&mut socket.stand_in) {
+        if socket.stand_in {
             outside.give_own(&fds, ipv6)?;
+            socket.stand_in = false;
         }
         let (link, now) = self.link(place)?;
         link.stack().abort(now, place.id);

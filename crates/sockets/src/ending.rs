@@ -53,6 +53,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for: For::Sockets(Vec::new()),
             parts: self.all().map(Parts::of).fold(Parts::NONE, Parts::or),
+            may_leave: false,
             limit: Some(limit),
             mask: None,
             kernel: &mut [],

@@ -213,12 +213,19 @@ impl<O: Outside> Sockets<O> {
         }
     }
 
+    /// Whether the connection of `fd` has become the kernel's, and that is what `fd` stands for.
+    #[must_use]
+    pub fn is_handed_over(&self, fd: RawFd) -> bool {
+        self.with(self.at(fd), |world| world.table.is_handed_over(fd)) == Some(true)
+    }
+
     /// A connection that was the program's before its handshake was over can be given away when that is.
     fn await_handshake(&self, fd: RawFd) -> Result<(), Errno> {
         let slot = self.call(fd, |world| world.table.slot(fd))?;
         let wait = Wait {
             waits_for: For::Socket(slot),
             parts: Parts::of(self.at(fd)),
+            may_leave: false,
             limit: Some(HANDSHAKE),
             mask: None,
             kernel: &mut [],
@@ -375,8 +382,9 @@ impl World {
         let first = *fds.first().ok_or(Errno::EBADF)?;
         let socket = self.table.get(slot).ok_or(Errno::EBADF)?;
         let (place, ipv6) = (socket.place().ok_or(Errno::EINVAL)?, socket.ipv6);
-        if std::mem::take(&mut socket.stand_in) {
+        if socket.stand_in {
             outside.give_own(&fds, ipv6)?;
+            socket.stand_in = false;
         }
         let (link, now) = self.link(place)?;
         let detached = link.stack().detach(now, place.id).ok_or(Errno::EINVAL)?;

@@ -120,6 +120,9 @@ pub trait Host: Send {
     /// from now on ([`Host::next_kernels`]).
     fn takes_turns(&mut self, _local: SocketAddr) {}
 
+    /// Who comes to `local` is the kernel's from now on, whether others have it, too, or not ([`Host::next_kernels`]).
+    fn renounces(&mut self, _local: SocketAddr) {}
+
     /// Whether what the kernel is quicker for is to stay on the stack, too.
     fn stays(&self) -> bool {
         false

@@ -115,6 +115,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for: For::Socket(slot),
             parts: Parts::of(part),
+            may_leave: false,
             limit,
             mask: None,
             kernel: &mut kernel,
@@ -158,6 +159,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for: For::Socket(slot),
             parts: Parts::of(self.at(fd)),
+            may_leave: false,
             limit: left,
             mask: None,
             kernel: &mut kernel,
@@ -278,9 +280,6 @@ impl World {
         if !listener.on.is_empty() || listener.reason.is_some() || listener.shut {
             return;
         }
-        if self.one_each.reason(Side::Accepted).is_some() {
-            return self.is_one_each_s(slot);
-        }
         let local = listener.local;
         // That several may listen there the kernel has seen to.
         let how = Listening { backlog: listener.backlog, v6_only: listener.v6_only, shares: true };
@@ -309,6 +308,9 @@ impl World {
         }
         if listens {
             self.tell_fast_open(slot);
+            if self.one_each.reason(Side::Accepted).is_some() {
+                self.leave_to_kernel(slot);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::link::Link;
 use crate::one_by_one::Served;
+use crate::one_each::Side;
 use crate::sleepers::For;
 use crate::table::{Kind, Listener, Slot, Socket};
 use crate::world::World;
@@ -171,10 +172,11 @@ impl World {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
         };
+        let why = self.one_each.reason(Side::Accepted).unwrap_or(TAKE_TURNS);
         listener.is_kernels = true;
-        listener.reason = Some(TAKE_TURNS.to_owned());
+        listener.reason = Some(why.to_owned());
         for fd in self.table.descriptors_of(slot) {
-            (self.tell)(fd, Err(TAKE_TURNS));
+            (self.tell)(fd, Err(why));
         }
     }
 

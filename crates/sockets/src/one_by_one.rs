@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    pub(crate) fn tell_of_turns(&mut self, listener: Slot) {
+    fn tell_of_turns(&mut self, listener: Slot) {
         if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(listener) {
             self.host.takes_turns(listener.local);
             self.hear_of_kernels();

@@ -3,17 +3,20 @@
 //! the thread that is meant: two wakes where the kernel has one, and with as many threads that ask all the time as that there is
 //! nothing else, two thirds of the answers. An event loop takes in what many have sent by one wake, and what a thread waits for
 //! that came while it was busy needs none. So it is counted what was rung for; where that is most of what comes, and often, what
-//! such threads wait for becomes the kernel's: listeners at once, and each connection when it is waited for next.
+//! such threads wait for becomes the kernel's: listeners with all who come, and each connection when it is waited for next.
 
 use std::time::Duration;
 
+use nix::errno::Errno;
 use uncork_engine::Instant;
+use uncork_stack::State;
 
 use crate::Sockets;
 use crate::link::Link;
 use crate::outside::Outside;
 use crate::sleepers::For;
 use crate::table::{Kind, Slot, Socket};
+use crate::waiting::Wait;
 use crate::world::World;
 
 /// Why a port or a connection is the kernel's.
@@ -48,19 +51,28 @@ pub(crate) struct OneEach {
     since: Instant,
     accepted: Heard,
     opened: Heard,
+    /// The kernel has not taken one: it is asked no more.
+    has_failed: bool,
 }
 
 /// Of one side.
 #[derive(Debug, Default)]
 struct Heard {
-    /// Sockets to which something has come, since then.
+    /// Connections to which something has come, since then.
     news: u32,
-    /// Threads that another one has woken for a socket, or for a few.
+    /// Those of them for which another thread was woken that waits for a few, or for one.
     rung: u32,
     /// Windows in a row in which that was most of it.
     in_a_row: u8,
-    /// What such threads wait for is the kernel's.
-    is_kernels: bool,
+    verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Verdict {
+    #[default]
+    Open,
+    Stays,
+    Kernels,
 }
 
 impl Heard {
@@ -79,111 +91,107 @@ impl OneEach {
         }
     }
 
-    /// Something has come to a socket, for which so many threads were woken that do not wait for a set.
-    pub(crate) fn count(&mut self, side: Side, rung: u32) {
+    /// Something has come to a connection, for which another thread was woken if `is_rung`.
+    pub(crate) fn count(&mut self, side: Side, is_rung: bool) {
         let heard = self.heard(side);
-        heard.news += 1;
-        heard.rung += rung;
+        heard.news = heard.news.saturating_add(1);
+        heard.rung = heard.rung.saturating_add(is_rung.into());
     }
 
-    /// Time passes.
+    /// Time passes. Devices that are opened anew have a time of their own.
     pub(crate) fn reckon(&mut self, now: Instant) {
-        if now.since(self.since) >= WINDOW {
-            self.since = now;
-            self.accepted.reckon();
-            self.opened.reckon();
+        let took = now.since(self.since);
+        if took < WINDOW && now >= self.since {
+            return;
+        }
+        self.since = now;
+        for heard in [&mut self.accepted, &mut self.opened] {
+            heard.reckon();
+            if took > WINDOW * 2 {
+                // It was nearly silent.
+                heard.in_a_row = 0;
+            }
         }
     }
 
     fn is_due(&mut self, side: Side) -> bool {
         let heard = self.heard(side);
-        !heard.is_kernels && heard.in_a_row >= ENOUGH
+        heard.verdict == Verdict::Open && heard.in_a_row >= ENOUGH
     }
 
     /// Why what begins on this side from now on is the kernel's, if it is.
     pub(crate) fn reason(&mut self, side: Side) -> Option<&'static str> {
-        self.heard(side).is_kernels.then_some(ONE_EACH)
+        (self.heard(side).verdict == Verdict::Kernels).then_some(ONE_EACH)
     }
 }
 
 impl<O: Outside> Sockets<O> {
-    /// A thread waits for this, and begins to if it did not before.
-    pub(crate) fn comes_to_wait(&self, world: &mut World, to: &For, begins: bool) {
-        world.come_back(to, begins);
-        if !begins {
+    /// A thread waits, and begins to if it did not before.
+    pub(crate) fn comes_to_wait(&self, world: &mut World, wait: &Wait<'_>, begins: bool) {
+        world.come_back(&wait.waits_for, begins);
+        // Of several parts each has other slots.
+        if !begins || !wait.may_leave || !wait.parts.is_one() {
             return;
         }
-        for slot in world.left_to_kernel(to) {
-            // One whose handshake is not over is the stack's until it is waited for again.
-            if let Ok(handed) = world.hand_over(&self.outside, slot, ONE_EACH) {
-                self.outside.settle(&handed);
+        for slot in world.left_to_kernel(&wait.waits_for) {
+            match world.hand_over(&self.outside, slot, ONE_EACH) {
+                Ok(handed) => self.outside.settle(&handed),
+                // It cannot be given away now.
+                Err(Errno::EAGAIN | Errno::EINVAL) => {}
+                Err(_) => world.one_each.has_failed = true,
             }
         }
     }
 }
 
 impl World {
-    /// Connections that a thread waits for by itself, and that are to be the kernel's.
+    /// Connections that a thread waits for by itself, alone, and that are to be the kernel's.
     fn left_to_kernel(&mut self, to: &For) -> Vec<Slot> {
         for side in [Side::Accepted, Side::Opened] {
             if self.one_each.is_due(side) {
-                self.leave_side(side);
+                self.judge(side);
             }
         }
-        if !self.one_each.accepted.is_kernels && !self.one_each.opened.is_kernels {
+        let is_kernels = |heard: &Heard| heard.verdict == Verdict::Kernels;
+        let OneEach { accepted, opened, has_failed, .. } = &self.one_each;
+        if *has_failed || !is_kernels(accepted) && !is_kernels(opened) || !to.are_few() {
             return Vec::new();
         }
-        let all = match to {
-            For::Set(_) => &[],
-            For::Socket(one) => std::slice::from_ref(one),
-            For::Sockets(all) => all.as_slice(),
-        };
-        let is_left = |slot: &Slot| {
-            let Self { table, one_each, .. } = self;
-            table.get(*slot).is_some_and(|socket| {
-                socket.is_connection() && one_each.reason(Side::of(socket)).is_some()
-            })
-        };
-        all.iter().copied().filter(is_left).collect()
+        to.sockets().iter().copied().filter(|slot| self.is_left_to_kernel(*slot)).collect()
     }
 
-    fn leave_side(&mut self, side: Side) {
-        if self.host.stays() || self.links().iter().any(Link::is_attached) {
-            return;
-        }
-        self.one_each.heard(side).is_kernels = true;
-        if side == Side::Accepted {
+    fn is_left_to_kernel(&mut self, slot: Slot) -> bool {
+        let Some(socket) = self.table.get(slot) else { return false };
+        let (side, place) = (Side::of(socket), socket.place());
+        let Some(place) = place.filter(|_| self.one_each.reason(side).is_some()) else {
+            return false;
+        };
+        let is_open = self
+            .link(place)
+            .is_ok_and(|(link, _)| link.state(place.id) == Some(State::Established));
+        // What another thread does there may be half done.
+        is_open && !self.sleepers.is_any(self.table.part(), |waits_for| waits_for.is_of(slot))
+    }
+
+    fn judge(&mut self, side: Side) {
+        let stays = self.host.stays() || self.links().iter().any(Link::is_attached);
+        self.one_each.heard(side).verdict = if stays { Verdict::Stays } else { Verdict::Kernels };
+        if !stays && side == Side::Accepted {
             for slot in self.table.slots_where(Socket::is_listener) {
                 self.leave_to_kernel(slot);
             }
         }
     }
 
-    /// Who comes to this listener is the kernel's. Where other processes have it, too, these would get all of them: they are
-    /// asked.
-    fn leave_to_kernel(&mut self, slot: Slot) {
+    /// Who comes to this listener is the kernel's, and so who comes to those that other processes have of it: they would get all.
+    pub(crate) fn leave_to_kernel(&mut self, slot: Slot) {
         let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) else {
             return;
         };
-        let local = listener.local;
-        if listener.on.is_empty() {
-            return;
-        }
-        if self.host.has_others(local) {
-            self.tell_of_turns(slot);
-            return;
-        }
-        self.bequeath(slot);
-        self.is_one_each_s(slot);
-    }
-
-    /// Nobody comes to this listener on the stack.
-    pub(crate) fn is_one_each_s(&mut self, slot: Slot) {
-        if let Some(Socket { kind: Kind::Listener(listener), .. }) = self.table.get(slot) {
-            listener.reason = Some(ONE_EACH.to_owned());
-        }
-        for fd in self.table.descriptors_of(slot) {
-            (self.tell)(fd, Err(ONE_EACH));
+        if !listener.on.is_empty() {
+            let local = listener.local;
+            self.host.renounces(local);
+            self.hear_of_kernels();
         }
     }
 }
@@ -197,8 +205,8 @@ mod tests {
         let (mut one_each, mut now) = (OneEach::default(), Instant::ZERO);
         for &(news, rung) in windows {
             // Most of what comes is on the other side.
-            (0..2 * news).for_each(|_| one_each.count(Side::Opened, 0));
-            (0..news).for_each(|at| one_each.count(Side::Accepted, u32::from(at < rung)));
+            (0..2 * news).for_each(|_| one_each.count(Side::Opened, false));
+            (0..news).for_each(|at| one_each.count(Side::Accepted, at < rung));
             one_each.reckon(now + WINDOW / 2);
             now += WINDOW;
             one_each.reckon(now);

@@ -88,6 +88,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for,
             parts,
+            may_leave: limit != Some(Duration::ZERO),
             limit,
             mask,
             kernel: &mut kernel,
@@ -213,6 +214,7 @@ impl<O: Outside> Sockets<O> {
         let wait = Wait {
             waits_for,
             parts,
+            may_leave: false,
             limit,
             mask,
             kernel: &mut kernel,

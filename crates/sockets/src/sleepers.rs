@@ -30,6 +30,30 @@ pub(crate) enum For {
     Sockets(Vec<Slot>),
 }
 
+/// More than these are an event loop's.
+const FEW: usize = 4;
+
+impl For {
+    /// Whether it is for this socket by itself.
+    pub(crate) fn is_of(&self, slot: Slot) -> bool {
+        self.sockets().contains(&slot)
+    }
+
+    /// Whether it is for a socket, or for a few, by themselves.
+    pub(crate) fn are_few(&self) -> bool {
+        (1..=FEW).contains(&self.sockets().len())
+    }
+
+    /// Those that are waited for by themselves.
+    pub(crate) fn sockets(&self) -> &[Slot] {
+        match self {
+            Self::Set(_) => &[],
+            Self::Socket(one) => std::slice::from_ref(one),
+            Self::Sockets(all) => all,
+        }
+    }
+}
+
 /// A thread that sleeps.
 #[derive(Debug)]
 struct Sleeper {
@@ -143,21 +167,20 @@ impl Sleepers {
         self.wake_those(part, |waits_for| *waits_for == For::Set(set));
     }
 
-    /// The same on a socket; how many.
-    pub(crate) fn wake(&mut self, slot: Slot, part: Part) -> u32 {
-        self.wake_those(part, |waits_for| match waits_for {
-            For::Socket(of) => *of == slot,
-            For::Sockets(slots) => slots.contains(&slot),
-            For::Set(_) => false,
-        })
+    /// The same on a socket. Whether that has woken a thread that waits for it, or for a few.
+    pub(crate) fn wake(&mut self, slot: Slot, part: Part) -> bool {
+        self.wake_those(part, |waits_for| waits_for.is_of(slot))
     }
 
     /// Who is awake looks in any case.
-    fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) -> u32 {
+    fn wake_those(&mut self, part: Part, are_meant: impl Fn(&For) -> bool) -> bool {
         let Self { all, to_ring } = self;
         let meant = all.iter_mut().filter(|one| are_meant(&one.waits_for));
-        let rung = meant.filter(|one| one.bell.is_asleep(part)).map(|one| ring(one, to_ring));
-        rung.map(u32::from).sum()
+        let mut for_few = false;
+        for one in meant.filter(|one| one.bell.is_asleep(part)) {
+            for_few |= ring(one, to_ring) && one.waits_for.are_few();
+        }
+        for_few
     }
 
     /// Whose bells are to be rung.
@@ -179,6 +202,7 @@ fn ring(sleeper: &mut Sleeper, to_ring: &mut Vec<Bell>) -> bool {
 mod tests {
     use super::*;
     use crate::bell;
+    use crate::table::{Kind, Listener, Socket, Table};
 
     const HERE: Part = Part::FIRST;
     const DEVICE: [RawFd; 1] = [7];
@@ -295,5 +319,26 @@ mod tests {
         assert!(sleepers.is_anybody_asleep(HERE));
         sleepers.remove(first, HERE);
         assert!(!sleepers.is_anybody_asleep(HERE));
+    }
+
+    #[test]
+    fn who_waits_for_few_sockets_and_was_not_rung_yet_is_known_and_no_event_loop() {
+        let (mut sleepers, bells) = (Sleepers::default(), [(); 4].map(|()| bell::make().unwrap()));
+        let mut table = Table::new(HERE);
+        let mut slot = || {
+            let listener = Listener::new("10.0.0.1:80".parse().unwrap(), false, 1);
+            table.add(Socket::new(Kind::Listener(listener), false, Arc::default()))
+        };
+        let [one, other, many] = [slot(), slot(), slot()];
+        let all = vec![many; FEW + 1];
+        let waits_for =
+            [For::Socket(one), For::Sockets(vec![other, one]), For::Sockets(all), For::Set(SET)];
+        for (bell, waits_for) in bells.iter().zip(waits_for) {
+            sleepers.add(bell, waits_for, HERE);
+        }
+        let woken = [other, one, one, many].map(|slot| sleepers.wake(slot, HERE));
+        assert_eq!(woken, [true, true, false, false]);
+        sleepers.wake_set(SET, HERE);
+        assert_eq!(sleepers.take_rung().len(), bells.len());
     }
 }

@@ -56,10 +56,11 @@ pub const SENT_FLAGS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_ZEROCOPY;
 
 impl<O: Outside> Sockets<O> {
-    fn wait_for(part: Part, course: Course, restarts: &Cell<bool>) -> Wait<'_> {
+    fn wait_for(part: Part, course: Course, way: Way, restarts: &Cell<bool>) -> Wait<'_> {
         Wait {
             waits_for: For::Socket(course.slot),
             parts: Parts::of(part),
+            may_leave: way == Way::In && restarts.get(),
             limit: course.limit,
             mask: None,
             kernel: &mut [],
@@ -160,7 +161,7 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut dyn FnMut(&mut World, Course) -> Attempt,
     ) -> Result<(), Errno> {
         let mut attempt = |world: &mut World, course: Course| match attempt(world, course) {
-            Some(Err(_)) if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
+            Some(Err(_)) | None if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
             tried => tried,
         };
         let tries = self.outside.tries();
@@ -184,7 +185,7 @@ impl<O: Outside> Sockets<O> {
             Some(done) => done,
             None if !course.waits => Err(Errno::EAGAIN),
             None => {
-                let wait = Self::wait_for(self.at(fd), course, restarts);
+                let wait = Self::wait_for(self.at(fd), course, way, restarts);
                 let done = self.wait(wait, &mut |world, _| attempt(world, course))?;
                 done.unwrap_or(Err(Errno::EAGAIN))
             }

@@ -21,6 +21,8 @@ pub(crate) struct Wait<'a> {
     pub(crate) waits_for: For,
     /// Where these are; of a set that is known elsewhere.
     pub(crate) parts: Parts,
+    /// Whether their connections may become the kernel's as it begins: nothing is half done.
+    pub(crate) may_leave: bool,
     /// None for ever.
     pub(crate) limit: Option<Duration>,
     /// Signals that are blocked meanwhile, as the program says.
@@ -174,7 +176,7 @@ impl<O: Outside> Sockets<O> {
         let mut look = |look: fn(&mut World), kernel| {
             let parts = self.parts_waited_for(&wait);
             found = self.look(parts, kernel, &mut |world, told| {
-                self.comes_to_wait(world, &wait.waits_for, std::mem::take(&mut begins));
+                self.comes_to_wait(world, &wait, std::mem::take(&mut begins));
                 look(world);
                 attempt(world, told)
             });
@@ -309,7 +311,7 @@ impl<O: Outside> Sockets<O> {
             // Between the attempt and the entry among the sleepers nobody else may have a turn.
             let found = self.look(parts, kernels, &mut |world, look| {
                 is_there = true;
-                self.comes_to_wait(world, &wait.waits_for, std::mem::take(&mut begins));
+                self.comes_to_wait(world, &wait, std::mem::take(&mut begins));
                 world.begin_sleep(left);
                 let had = world.has_to_send();
                 let found = attempt(world, look);

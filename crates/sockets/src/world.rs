@@ -357,7 +357,10 @@ impl World {
         let part = table.part();
         let Some(socket) = table.get(slot) else { return };
         sets.note(slot, socket, |set| sleepers.wake_set(set, part));
-        one_each.count(Side::of(socket), sleepers.wake(slot, part));
+        let rung = sleepers.wake(slot, part);
+        if socket.is_connection() {
+            one_each.count(Side::of(socket), rung);
+        }
     }
 
     /// Whoever sleeps on a socket looks at it again.

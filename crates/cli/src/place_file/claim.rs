@@ -173,7 +173,7 @@ mod tests {
         let path = directory.join("web");
         assert_eq!((mode(&directory), mode(&path)), (0o755, 0o600));
         // Not ready yet, and not soon.
-        assert!(find(&directory, &web).unwrap_err().to_string().contains("have ended"));
+        assert!(find(&directory, &web).unwrap_err().to_string().contains("are still starting"));
         claim.publish(&told).unwrap();
         assert_eq!(find(&directory, &web).unwrap(), told);
         let again = take(&directory, &web, None).unwrap_err();

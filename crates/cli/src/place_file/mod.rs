@@ -95,9 +95,11 @@ fn find_in(
         if let Some(told) = Told::read(&text) {
             return Ok(told);
         }
-        // Or it was killed before it could say anything.
-        if begun.elapsed() >= patience {
+        if !text.is_empty() {
             return Err(service.is_gone(name));
+        }
+        if begun.elapsed() >= patience {
+            return Err(service.is_silent(name));
         }
         thread::sleep(LOOKS_EVERY);
     }

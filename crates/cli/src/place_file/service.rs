@@ -56,6 +56,19 @@ impl Service {
         })
     }
 
+    /// Whoever has begun it has not said where it is.
+    pub(super) fn is_silent(self, name: &Name) -> Failure {
+        let command = self.command(name);
+        Failure::own(match self {
+            Self::Instances => format!(
+                "the instances {name} of the stack are still starting, or were killed as they did: try again, or {command}"
+            ),
+            Self::Guardian => format!(
+                "the guardian {name} of stacks is still starting, or was killed as it did: try again, or {command}"
+            ),
+        })
+    }
+
     pub(super) fn is_others(self, name: &Name) -> Failure {
         let command = self.command(name);
         let what = match self {

@@ -66,6 +66,7 @@ impl Guard {
             Request::Disown { local } => self.disown(at, plain(local)),
             Request::Others { local } => self.others(at, plain(local)),
             Request::TakesTurns { local } => self.takes_turns(at, plain(local)),
+            Request::Renounces { local } => self.renounces(at, plain(local)),
             Request::PassOn { local } => self.pass_on(at, plain(local), descriptor),
             Request::OwnConnection { local, remote } => {
                 self.own_connection(at, (plain(local), plain(remote)), descriptor.as_ref())
@@ -304,17 +305,36 @@ impl Guard {
 
     /// A program serves one connection after the other: if it is one of several, they are not to have queues of their own.
     fn takes_turns(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
-        let mut places = self.shared_places(at, local)?;
+        let places = self.shared_places(at, local)?;
+        self.give_up_for_good(places);
+        Ok(())
+    }
+
+    /// The same of a program that is served better by the kernel in any case.
+    fn renounces(&mut self, at: usize, local: SocketAddr) -> Result<(), String> {
+        let places = self.places_held(at, local)?;
+        if places.is_empty() {
+            return Err(format!("the program has not asked for {local}"));
+        }
+        self.give_up_for_good(places);
+        Ok(())
+    }
+
+    fn give_up_for_good(&mut self, mut places: Vec<SocketAddr>) {
         places.retain(|place| self.turns.give_up(*place));
         self.give_up(&places);
-        Ok(())
+    }
+
+    /// Where a port of this program's is.
+    fn places_held(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
+        let held = self.session(at)?.held().into_iter();
+        Ok(held.filter(|it| it.port() == local.port()).collect())
     }
 
     /// Where a port of this program's is that others have, too.
     fn shared_places(&self, at: usize, local: SocketAddr) -> Result<Vec<SocketAddr>, String> {
         let own = self.session(at)?;
-        let places: Vec<_> =
-            own.held().into_iter().filter(|it| it.port() == local.port()).collect();
+        let places = self.places_held(at, local)?;
         // Of an instance's programs, those that are attached to the same one: there it goes from one to the other.
         let is_other = |other: &&Session| match own.role {
             Role::Guest(instance) => other.engine != own.engine && other.is_guest_of(instance),

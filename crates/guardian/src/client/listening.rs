@@ -91,6 +91,15 @@ impl Client {
     pub fn takes_turns(&mut self, local: SocketAddr) -> Result<(), Error> {
         self.done(Request::TakesTurns { local }, None)
     }
+
+    /// Who comes to a port that this program owns is to be the kernel's, whether others have it, too, or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if it is not owned, or another.
+    pub fn renounces(&mut self, local: SocketAddr) -> Result<(), Error> {
+        self.done(Request::Renounces { local }, None)
+    }
 }
 
 /// The guardian's way to write an end of IPv4.

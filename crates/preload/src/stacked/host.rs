@@ -159,8 +159,12 @@ struct Own(RawFd);
 
 impl Own {
     fn of(fd: RawFd) -> Result<Self, Reason> {
-        // SAFETY: no pointers.
-        let own = unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, super::outside::HIGH) };
+        let duplicate = |lowest: RawFd| {
+            // SAFETY: no pointers.
+            unsafe { raw!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }
+        };
+        // Where the program may have no such numbers, another one.
+        let own = duplicate(super::outside::HIGH).or_else(|_| duplicate(0));
         let own = own.map_err(|error| format!("it cannot be duplicated (errno {})", error.0))?;
         Ok(Self(own as RawFd))
     }
@@ -266,6 +270,13 @@ impl Host for Guardian {
         if let Some(client) = &mut self.client {
             // Nobody else may have it.
             let _ = client.takes_turns(local);
+        }
+    }
+
+    fn renounces(&mut self, local: SocketAddr) {
+        if let Some(client) = &mut self.client {
+            // Who comes there stays the stack's if it cannot be.
+            let _ = client.renounces(local);
         }
     }
 

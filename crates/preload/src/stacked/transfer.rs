@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
-use core::slice;
+use core::{ptr, slice};
 use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t, timespec,
 };
@@ -13,6 +13,7 @@ use uncork_sockets::End;
 use super::faults::{self, Refused};
 use super::{SOCKETS, calls, count, fail};
 use crate::linux;
+use crate::raw::raw;
 
 /// More vectors than this the kernel refuses (UIO_MAXIOV).
 const MOST_VECTORS: usize = 1024;
@@ -89,6 +90,65 @@ fn sent(result: Result<usize, Errno>, flags: c_int) -> ssize_t {
     }
 }
 
+/// [`uncork_sockets::Sockets::send`], all of it if the call waits: what has become the kernel's in the middle, by another thread,
+/// goes on there.
+fn send_all(fd: c_int, pieces: &mut [IoSlice<'_>], flags: c_int) -> Result<usize, Errno> {
+    let all: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let sent = SOCKETS.send(fd, pieces, flags)?;
+    if sent == all || !is_kernels_now(fd) {
+        return Ok(sent);
+    }
+    let mut left = pieces;
+    IoSlice::advance_slices(&mut left, sent);
+    let message = msghdr {
+        msg_name: ptr::null_mut(),
+        msg_namelen: 0,
+        // Of the same layout, as its documentation says; sendmsg(2) only reads.
+        msg_iov: left.as_mut_ptr().cast(),
+        msg_iovlen: left.len(),
+        msg_control: ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    };
+    // SAFETY: pieces that live as long as the call.
+    let rest = unsafe { raw!(SYS_sendmsg, fd, &raw const message, flags & !libc::MSG_FASTOPEN) };
+    Ok(sent + rest.unwrap_or(0))
+}
+
+/// [`uncork_sockets::Sockets::receive`], in the same way.
+fn receive_all(fd: c_int, rooms: &mut [IoSliceMut<'_>], flags: c_int) -> Result<usize, Errno> {
+    let all: usize = rooms.iter().map(|room| room.len()).sum();
+    let received = SOCKETS.receive(fd, rooms, flags)?;
+    let is_all = received == all || received == 0;
+    if is_all
+        || flags & libc::MSG_WAITALL == 0
+        || flags & libc::MSG_PEEK != 0
+        || !is_kernels_now(fd)
+    {
+        return Ok(received);
+    }
+    let mut left = rooms;
+    IoSliceMut::advance_slices(&mut left, received);
+    let mut message = msghdr {
+        msg_name: ptr::null_mut(),
+        msg_namelen: 0,
+        // Of the same layout, as its documentation says.
+        msg_iov: left.as_mut_ptr().cast(),
+        msg_iovlen: left.len(),
+        msg_control: ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    };
+    // SAFETY: rooms that live as long as the call.
+    let rest = unsafe { raw!(SYS_recvmsg, fd, &raw mut message, flags) };
+    Ok(received + rest.unwrap_or(0))
+}
+
+/// Whether a descriptor was on the stack, and its connection has become the kernel's.
+fn is_kernels_now(fd: c_int) -> bool {
+    !super::has(fd) && SOCKETS.is_handed_over(fd)
+}
+
 /// write(2), send(2).
 ///
 /// # Safety
@@ -100,7 +160,7 @@ pub(crate) unsafe fn send(fd: c_int, data: *const c_void, len: usize, flags: c_i
     }
     // SAFETY: as promised.
     let result = match unsafe { piece(data, len) } {
-        Ok(piece) => SOCKETS.send(fd, &[piece], flags),
+        Ok(piece) => send_all(fd, &mut [piece], flags),
         Err(refused) => refused.write(fd, flags),
     };
     sent(result, flags)
@@ -135,7 +195,7 @@ pub(crate) unsafe fn write_vectors(fd: c_int, vectors: *const iovec, number: usi
     let result = match unsafe { pieces(vectors, number, piece_of) } {
         // It does not even look at the socket (vfs_writev).
         Ok(pieces) if pieces.iter().all(|piece| piece.is_empty()) => Ok(0),
-        Ok(pieces) => SOCKETS.send(fd, &pieces, 0),
+        Ok(mut pieces) => send_all(fd, &mut pieces, 0),
         Err(refused) => refused.write(fd, 0),
     };
     sent(result, 0)
@@ -146,7 +206,7 @@ pub(crate) unsafe fn write_vectors(fd: c_int, vectors: *const iovec, number: usi
 unsafe fn send_vectors(fd: c_int, vectors: *const iovec, number: usize, flags: c_int) -> ssize_t {
     // SAFETY: as promised.
     let result = match unsafe { pieces(vectors, number, piece_of) } {
-        Ok(pieces) => SOCKETS.send(fd, &pieces, flags),
+        Ok(mut pieces) => send_all(fd, &mut pieces, flags),
         Err(refused) => refused.write(fd, flags),
     };
     sent(result, flags)
@@ -196,9 +256,18 @@ pub(crate) unsafe fn send_messages(
             }
             sent
         };
-        if sent < 0 {
-            return if at == 0 { -1 } else { at as c_int };
+        if sent >= 0 {
+            continue;
         }
+        // What has become the kernel's in the middle goes on there.
+        let rest = if at > 0 && super::went_over() {
+            let left = (number - at) as c_uint;
+            // SAFETY: as promised.
+            unsafe { raw!(SYS_sendmmsg, fd, messages.add(at), left, flags) }.unwrap_or(0)
+        } else {
+            0
+        };
+        return if at == 0 { -1 } else { at as c_int + rest as c_int };
     }
     number as c_int
 }
@@ -228,7 +297,7 @@ pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_
     }
     // SAFETY: as promised.
     count(match unsafe { room(data, len) } {
-        Ok(room) => SOCKETS.receive(fd, &mut [room], flags),
+        Ok(room) => receive_all(fd, &mut [room], flags),
         Err(refused) => refused.read(fd, flags),
     })
 }
@@ -236,7 +305,7 @@ pub(crate) unsafe fn receive(fd: c_int, data: *mut c_void, len: usize, flags: c_
 /// recv(2) with MSG_TRUNC: octets are taken, and nothing is written where the program says (tcp(7)).
 fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     let mut nowhere = vec![0; len.min(DISCARDED_BYTES)];
-    count(SOCKETS.receive(fd, &mut [IoSliceMut::new(&mut nowhere)], flags))
+    count(receive_all(fd, &mut [IoSliceMut::new(&mut nowhere)], flags))
 }
 
 /// recvfrom(2): a connection names no sender.
@@ -279,7 +348,7 @@ pub(crate) unsafe fn read_vectors(fd: c_int, vectors: *const iovec, number: usiz
     // SAFETY: as promised.
     match unsafe { pieces(vectors, number, room) } {
         Ok(rooms) if rooms.iter().all(|room| room.is_empty()) => 0,
-        Ok(mut rooms) => count(SOCKETS.receive(fd, &mut rooms, 0)),
+        Ok(mut rooms) => count(receive_all(fd, &mut rooms, 0)),
         Err(refused) => count(refused.read(fd, 0)),
     }
 }
@@ -303,7 +372,7 @@ pub(crate) unsafe fn receive_vectors(
     }
     // SAFETY: as promised.
     count(match unsafe { pieces(vectors, number, room) } {
-        Ok(mut rooms) => SOCKETS.receive(fd, &mut rooms, flags),
+        Ok(mut rooms) => receive_all(fd, &mut rooms, flags),
         Err(refused) => refused.read(fd, flags),
     })
 }
@@ -358,7 +427,7 @@ unsafe fn tell_left(message: &mut msghdr, left: c_int) {
     unsafe {
         let to = message.msg_control.cast::<u8>();
         to.cast::<libc::cmsghdr>().write_unaligned(header);
-        core::ptr::copy_nonoverlapping(left.as_ptr(), to.add(HEAD_BYTES), bytes - HEAD_BYTES);
+        ptr::copy_nonoverlapping(left.as_ptr(), to.add(HEAD_BYTES), bytes - HEAD_BYTES);
     }
     // With what follows the number up to the next header (CMSG_SPACE).
     message.msg_controllen = room.min(BYTES.next_multiple_of(align_of::<libc::cmsghdr>()));
@@ -402,6 +471,13 @@ pub(crate) unsafe fn receive_messages(
             }
             received
         };
+        if received < 0 && at > 0 && super::went_over() {
+            // What has become the kernel's in the middle goes on there.
+            let left = (number - at) as c_uint;
+            // SAFETY: as promised.
+            let rest = unsafe { raw!(SYS_recvmmsg, fd, messages.add(at), left, flags, limit) };
+            return at as c_int + rest.unwrap_or(0) as c_int;
+        }
         if received < 0 && at > 0 {
             SOCKETS.put_back_error(fd, Errno::from_raw(linux::errno()));
             return at as c_int;
@@ -449,13 +525,18 @@ pub(crate) unsafe fn send_file(
             return fail(if error == Errno::ESPIPE { Errno::EINVAL } else { error });
         }
         let file = BorrowedFd::borrow_raw(from);
-        let result = SOCKETS.send_file(to, file, begin, bytes);
-        if let Ok(sent) = result {
-            let end = begin + sent as off_t;
+        let mut result = SOCKETS.send_file(to, file, begin, bytes);
+        if let Ok(sent) = &mut result {
+            let end = begin + *sent as off_t;
             if offset.is_null() {
                 libc::lseek(from, end, libc::SEEK_SET);
             } else {
                 *offset = end;
+            }
+            // As for send(2).
+            if *sent < bytes && is_kernels_now(to) {
+                let rest = raw!(SYS_sendfile, to, from, offset, bytes - *sent);
+                *sent += rest.unwrap_or(0);
             }
         }
         sent(result, 0)
