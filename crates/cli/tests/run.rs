@@ -172,6 +172,20 @@ fn a_wrong_command_line_is_a_failure_of_uncork_not_of_the_program() {
 }
 
 #[test]
+fn what_an_instance_has_is_not_said_to_the_program_that_attaches() {
+    let instance = |more: &[&str], what: &str| {
+        let command = ["--stack=instance"].iter().chain(more).chain(&["--", "echo", "ran"]);
+        refused(&mut run(&command.copied().collect::<Vec<_>>()), 125, what);
+    };
+    instance(&["--stay"], "an instance leaves nothing to the kernel, so leave it out");
+    instance(&["--thread-sockets"], "--thread-sockets gives each thread a stack of its own");
+    instance(&["--small-queue", "65536"], "--small-queue is said to uncork stack start");
+    instance(&["--dev", "eth0"], "are said to uncork stack start, which has the devices");
+    instance(&["--guardian", "web"], "--guardian is for a stack on the program's own threads");
+    refused(&mut run(&["--stack", "--instance", "web", "echo", "ran"]), 125, "--instance names");
+}
+
+#[test]
 fn help_and_version_go_to_standard_output_and_a_closed_pipe_is_no_error() {
     for arguments in [&["--help"][..], &["run", "--help"], &["status", "-h"], &["--version"]] {
         let output = output(uncork().args(arguments));
