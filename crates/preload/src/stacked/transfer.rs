@@ -100,16 +100,8 @@ fn send_all(fd: c_int, pieces: &mut [IoSlice<'_>], flags: c_int) -> Result<usize
     }
     let mut left = pieces;
     IoSlice::advance_slices(&mut left, sent);
-    let message = msghdr {
-        msg_name: ptr::null_mut(),
-        msg_namelen: 0,
-        // Of the same layout, as its documentation says; sendmsg(2) only reads.
-        msg_iov: left.as_mut_ptr().cast(),
-        msg_iovlen: left.len(),
-        msg_control: ptr::null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
-    };
+    // Of the same layout, as its documentation says; sendmsg(2) only reads.
+    let message = message_of(left.as_mut_ptr().cast(), left.len());
     // SAFETY: pieces that live as long as the call.
     let rest = unsafe { raw!(SYS_sendmsg, fd, &raw const message, flags & !libc::MSG_FASTOPEN) };
     Ok(sent + rest.unwrap_or(0))
@@ -129,19 +121,24 @@ fn receive_all(fd: c_int, rooms: &mut [IoSliceMut<'_>], flags: c_int) -> Result<
     }
     let mut left = rooms;
     IoSliceMut::advance_slices(&mut left, received);
-    let mut message = msghdr {
-        msg_name: ptr::null_mut(),
-        msg_namelen: 0,
-        // Of the same layout, as its documentation says.
-        msg_iov: left.as_mut_ptr().cast(),
-        msg_iovlen: left.len(),
-        msg_control: ptr::null_mut(),
-        msg_controllen: 0,
-        msg_flags: 0,
-    };
+    // Of the same layout, as its documentation says.
+    let mut message = message_of(left.as_mut_ptr().cast(), left.len());
     // SAFETY: rooms that live as long as the call.
     let rest = unsafe { raw!(SYS_recvmsg, fd, &raw mut message, flags) };
     Ok(received + rest.unwrap_or(0))
+}
+
+/// Of so many vectors, and nothing else.
+const fn message_of(vectors: *mut iovec, number: usize) -> msghdr {
+    msghdr {
+        msg_name: ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: vectors,
+        msg_iovlen: number,
+        msg_control: ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    }
 }
 
 /// Whether a descriptor was on the stack, and its connection has become the kernel's.
