@@ -136,9 +136,10 @@ impl<O: Outside> Sockets<O> {
         for slot in world.left_to_kernel(&wait.waits_for) {
             match world.hand_over(&self.outside, slot, ONE_EACH) {
                 Ok(handed) => self.outside.settle(&handed),
-                // It cannot be given away now.
-                Err(Errno::EAGAIN | Errno::EINVAL) => {}
-                Err(_) => world.one_each.has_failed = true,
+                // It is lost, and so would be others.
+                Err(Errno::ECONNABORTED) => world.one_each.has_failed = true,
+                // It cannot be given away now, or was: who waits names it twice.
+                Err(_) => {}
             }
         }
     }

@@ -161,7 +161,11 @@ impl<O: Outside> Sockets<O> {
         attempt: &mut dyn FnMut(&mut World, Course) -> Attempt,
     ) -> Result<(), Errno> {
         let mut attempt = |world: &mut World, course: Course| match attempt(world, course) {
-            Some(Err(_)) | None if world.table.is_handed_over(fd) => Some(Err(HANDED_OVER)),
+            Some(Err(_)) | None
+                if world.table.is_handed_over(fd) && world.table.get(course.slot).is_none() =>
+            {
+                Some(Err(HANDED_OVER))
+            }
             tried => tried,
         };
         let tries = self.outside.tries();

@@ -98,12 +98,14 @@ fn send_all(fd: c_int, pieces: &mut [IoSlice<'_>], flags: c_int) -> Result<usize
     if sent == all || !is_kernels_now(fd) {
         return Ok(sent);
     }
+    // A call that has sent something is no reason for a SIGPIPE.
+    let flags = flags & !libc::MSG_FASTOPEN | libc::MSG_NOSIGNAL;
     let mut left = pieces;
     IoSlice::advance_slices(&mut left, sent);
     // Of the same layout, as its documentation says; sendmsg(2) only reads.
     let message = message_of(left.as_mut_ptr().cast(), left.len());
     // SAFETY: pieces that live as long as the call.
-    let rest = unsafe { raw!(SYS_sendmsg, fd, &raw const message, flags & !libc::MSG_FASTOPEN) };
+    let rest = unsafe { raw!(SYS_sendmsg, fd, &raw const message, flags) };
     Ok(sent + rest.unwrap_or(0))
 }
 
@@ -229,6 +231,19 @@ pub(crate) unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_in
     }
 }
 
+/// How much there is to be sent.
+///
+/// # Safety
+/// As for sendmsg(2).
+unsafe fn length_of(message: &msghdr) -> usize {
+    if message.msg_iovlen == 0 {
+        return 0;
+    }
+    // SAFETY: as promised.
+    let all = unsafe { slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+    all.iter().fold(0, |bytes: usize, one| bytes.saturating_add(one.iov_len))
+}
+
 /// sendmmsg(2).
 ///
 /// # Safety
@@ -254,11 +269,17 @@ pub(crate) unsafe fn send_messages(
             sent
         };
         if sent >= 0 {
+            // SAFETY: as promised; it has just been read.
+            let wanted = unsafe { length_of(&(*messages.add(at)).msg_hdr) };
+            if (sent as usize) < wanted {
+                // What follows must not come before its rest.
+                return at as c_int + 1;
+            }
             continue;
         }
         // What has become the kernel's in the middle goes on there.
         let rest = if at > 0 && super::went_over() {
-            let left = (number - at) as c_uint;
+            let (left, flags) = ((number - at) as c_uint, flags | libc::MSG_NOSIGNAL);
             // SAFETY: as promised.
             unsafe { raw!(SYS_sendmmsg, fd, messages.add(at), left, flags) }.unwrap_or(0)
         } else {
