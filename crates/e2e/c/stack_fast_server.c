@@ -99,7 +99,8 @@ static void workers(void)
         fail("read");
     close(is_there[0]);
     close(is_there[1]);
-    sleep_ms(300);
+    /* Until it has a device, which takes longer on a busy machine. */
+    sleep_ms(1000);
     printf("another takes:");
     for (int at = 0; at < 4; at++) {
         char fast[16] = "";
