@@ -213,14 +213,9 @@ impl World {
     }
 
     pub(crate) fn is_for(&mut self, waits_for: &For, slot: Slot) -> bool {
-        match waits_for {
-            For::Socket(one) => *one == slot,
-            For::Sockets(all) => all.contains(&slot),
-            For::Set(set) => self
-                .table
-                .get(slot)
-                .is_some_and(|socket| socket.watches.iter().any(|watch| watch.waits_in(*set))),
-        }
+        let For::Set(set) = waits_for else { return waits_for.is_of(slot) };
+        let watches = self.table.get(slot).map(|socket| &socket.watches);
+        watches.is_some_and(|watches| watches.iter().any(|watch| watch.waits_in(*set)))
     }
 }
 
