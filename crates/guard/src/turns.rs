@@ -1,5 +1,6 @@
 //! Processes that take turns at accepting, or are busy with others most of the time, are served better by the kernel's one queue
-//! than by a queue of the stack's each, which they leave to one another again and again. It is theirs then.
+//! than by a queue of the stack's each, which they leave to one another again and again. It is theirs then. So it is with programs
+//! that say so of themselves, as their threads wait one for each connection.
 //!
 //! Who is under way to their stacks is passed among them until each is where somebody accepts, so nobody may be deaf to that
 //! before it is over. Then they are told, and accept as without the stack.

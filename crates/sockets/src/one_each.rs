@@ -230,4 +230,25 @@ mod tests {
         }
         assert!(in_a_row(&[is_so, few, is_so, among, is_so]) < ENOUGH);
     }
+
+    #[test]
+    fn two_bursts_with_silence_between_are_not_in_a_row_and_a_new_clock_is_no_silence_for_ever() {
+        let burst = |one_each: &mut OneEach, end: Instant| {
+            (0..MANY).for_each(|_| one_each.count(Side::Opened, true));
+            one_each.reckon(end);
+            one_each.opened.in_a_row
+        };
+        let mut one_each = OneEach::default();
+        let hour = Instant::ZERO + Duration::from_secs(3600);
+        assert_eq!(burst(&mut one_each, Instant::ZERO + WINDOW), 1);
+        assert_eq!(burst(&mut one_each, hour), 0);
+        // Devices were put away, and opened anew.
+        one_each.reckon(Instant::ZERO);
+        assert_eq!(burst(&mut one_each, Instant::ZERO + WINDOW), 1);
+        assert!(!one_each.is_due(Side::Opened));
+        assert_eq!(burst(&mut one_each, Instant::ZERO + WINDOW * 2), 2);
+        assert!(one_each.is_due(Side::Opened) && !one_each.is_due(Side::Accepted));
+        one_each.opened.verdict = Verdict::Stays;
+        assert!(!one_each.is_due(Side::Opened) && one_each.reason(Side::Opened).is_none());
+    }
 }
