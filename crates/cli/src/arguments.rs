@@ -194,7 +194,8 @@ pub(crate) struct Run {
     ///
     /// What a thread makes, listeners and connections, is on a stack of that thread's, with packet sockets of its own.
     /// Threads that have a listener each (SO_REUSEPORT) then share nothing, and wait for no lock of another one's. Any
-    /// thread may still use any descriptor.
+    /// thread may still use any descriptor. With --stack=instance each thread is on an instance by itself: the one
+    /// that the fewest of its program's threads have.
     #[arg(long, requires = "stack")]
     pub(crate) thread_sockets: bool,
 

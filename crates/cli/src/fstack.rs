@@ -35,8 +35,8 @@ pub(crate) fn note(environment: &Environment) -> Option<String> {
     ))
 }
 
-/// What there is to say of variables that set nothing where the stack is an instance's.
-pub(crate) fn notes_of_instance(environment: &Environment) -> Vec<String> {
+/// What there is to say of variables that set nothing where the stack is an instance's, or one for each thread (`apart`).
+pub(crate) fn notes_of_instance(environment: &Environment, apart: bool) -> Vec<String> {
     let first = environment.get(FIRST).map(|first| {
         format!(
             "{FIRST}={} sets nothing with --stack=instance: the instances are where uncork stack start has put them; \
@@ -44,13 +44,14 @@ pub(crate) fn notes_of_instance(environment: &Environment) -> Vec<String> {
             first.to_string_lossy()
         )
     });
-    let threads = binds_to_threads(environment).then(|| {
+    let process = environment.get(PROCESS).filter(|_| apart).map(|process| {
         format!(
-            "{THREADS}=1 sets nothing with --stack=instance: the stack is the instance's, and any thread may use any \
-             socket; give --stack --thread-sockets for a stack of each thread's own"
+            "{PROCESS}={} sets nothing where each thread has an instance of its own, which is the one with the fewest: \
+             give --instance NAME:NUMBER for one that all are on",
+            process.to_string_lossy()
         )
     });
-    first.into_iter().chain(threads).collect()
+    first.into_iter().chain(process).collect()
 }
 
 /// Whether each thread is to have a stack of its own.
@@ -165,14 +166,14 @@ mod tests {
         assert_eq!(first_cpu(&environment).unwrap(), Some(2));
         assert_eq!(wanted(&environment).unwrap(), Some(1));
         assert!(!binds_to_threads(&environment));
-        assert_eq!(notes_of_instance(&environment).len(), 1);
+        assert_eq!(notes_of_instance(&environment, false).len(), 1);
         environment.set(THREADS, "1");
         assert!(binds_to_threads(&environment));
-        let notes = notes_of_instance(&environment);
+        let notes = notes_of_instance(&environment, true);
         assert_eq!(notes.len(), 2, "{notes:?}");
         assert!(notes[0].starts_with("FF_INITIAL_LCORE_ID=0x14 sets nothing with"), "{notes:?}");
-        assert!(notes[1].starts_with("FF_THREAD_SOCKET=1 sets nothing with"), "{notes:?}");
-        assert_eq!(notes_of_instance(&Environment::default()), [""; 0]);
+        assert!(notes[1].starts_with("FF_PROC_ID=1 sets nothing where"), "{notes:?}");
+        assert_eq!(notes_of_instance(&Environment::default(), true), [""; 0]);
         for (name, wrong) in [(INSTANCES, "x"), (INSTANCES, "0"), (FIRST, "x")] {
             let mut environment = Environment::default();
             environment.set(name, wrong);

@@ -47,6 +47,14 @@ pub(crate) fn run(arguments: Run) -> Result<i32, Failure> {
     }
 }
 
+/// Whether each thread is to have a stack of its own, or a place of its own on instances; the program is told.
+fn bind_to_threads(arguments: &Run, environment: &mut Environment) -> bool {
+    if arguments.thread_sockets || fstack::binds_to_threads(environment) {
+        environment.set(uncork_guardian::THREADS_VARIABLE, "1");
+    }
+    environment.get(uncork_guardian::THREADS_VARIABLE).is_some_and(|value| value == "1")
+}
+
 /// Leaves a guardian behind for a stack on the program's own threads. Gives what there is to say of it.
 fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<String>, Failure> {
     if arguments.instance.is_some() {
@@ -57,9 +65,7 @@ fn begin_inline(arguments: &Run, environment: &mut Environment) -> Result<Vec<St
     let placement = Placement::of(environment)?;
     let Found { place, devices } = find_guardian(arguments)?;
     environment.set(uncork_guardian::VARIABLE, place);
-    if arguments.thread_sockets || fstack::binds_to_threads(environment) {
-        environment.set(uncork_guardian::THREADS_VARIABLE, "1");
-    }
+    bind_to_threads(arguments, environment);
     if arguments.stay {
         environment.set(uncork_guardian::STAY_VARIABLE, "1");
     }
@@ -142,12 +148,6 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
              them out with --stack=instance",
         ));
     }
-    if arguments.thread_sockets {
-        return Err(Failure::own(
-            "--thread-sockets gives each thread a stack of its own: with --stack=instance the stack is the \
-             instance's, so leave it out, or give --stack",
-        ));
-    }
     if arguments.stay {
         return Err(Failure::own(
             "--stay is for a stack on the program's own threads: an instance leaves nothing to the kernel, so leave it \
@@ -160,13 +160,16 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
              --stack=instance",
         ));
     }
-    environment.remove(uncork_guardian::THREADS_VARIABLE);
     environment.remove(uncork_guardian::STAY_VARIABLE);
+    let apart = bind_to_threads(arguments, environment);
     let (name, number) = match &arguments.instance {
         Some(wanted) => (wanted.name.clone(), wanted.number),
         None => (Name::default(), None),
     };
-    let number = number.map_or_else(|| fstack::wanted(environment), |number| Ok(Some(number)))?;
+    let number = match number {
+        None if !apart => fstack::wanted(environment)?,
+        number => number,
+    };
     let told = place_file::find(Service::Instances, &name)?;
     if let Some(number) = number.filter(|number| *number >= told.instances) {
         return Err(Failure::own(format!(
@@ -176,7 +179,7 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
     }
     greet(&told.place, Service::Instances, &name)?;
     let slow = placement::beside_instances(&told.cpus, number);
-    let notes = fstack::notes_of_instance(environment).into_iter().chain(slow).collect();
+    let notes = fstack::notes_of_instance(environment, apart).into_iter().chain(slow).collect();
     environment.set(uncork_guardian::VARIABLE, told.place);
     if let Some(number) = number {
         environment.set(uncork_guardian::INSTANCE_VARIABLE, number.to_string());

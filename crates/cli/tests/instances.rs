@@ -243,7 +243,6 @@ fn options_that_make_no_sense_together_are_told() {
     run(&["--stack=instance", "--queues=2"], why);
     run(&["--stack", "--queues=2"], "--queues is for AF_XDP: give --driver=xdp beside it");
     run(&["--stack", "--instance", "web"], "--instance names what --stack=instance attaches to");
-    run(&["--stack=instance", "--thread-sockets"], "the stack is the instance's");
     let why =
         "no instances no-such-name of the stack run: sudo uncork stack start --name no-such-name";
     run(&["--stack=instance", "--instance", "no-such-name"], why);

@@ -178,7 +178,6 @@ fn what_an_instance_has_is_not_said_to_the_program_that_attaches() {
         refused(&mut run(&command.copied().collect::<Vec<_>>()), 125, what);
     };
     instance(&["--stay"], "an instance leaves nothing to the kernel, so leave it out");
-    instance(&["--thread-sockets"], "--thread-sockets gives each thread a stack of its own");
     instance(&["--small-queue", "65536"], "--small-queue is said to uncork stack start");
     instance(&["--dev", "eth0"], "are said to uncork stack start, which has the devices");
     instance(&["--guardian", "web"], "--guardian is for a stack on the program's own threads");

@@ -161,7 +161,7 @@ fn a_program_is_brought_together_with_the_instance_that_has_the_fewest() {
     }
     drop(one.own);
     assert_eq!(recv(&one.instances, &mut [0; 8][..], RecvFlags::empty()).unwrap().0, 0);
-    // One each by now: the lower number, then the other.
+    // One each by now, all of one process, whose threads they might be: the lower number, then the other.
     let mut others: Vec<_> = (0..4).map(|_| link.client()).collect();
     let chosen: Vec<_> = others.iter_mut().map(|client| client.attach(None).unwrap().0).collect();
     assert_eq!(chosen, [0, 1, 0, 1]);

@@ -58,13 +58,13 @@ pub(crate) fn end_of(mut stream: TcpStream) -> Instant {
 }
 
 /// Attachments whose memory the instances have.
-fn attachments(instances: &[u32]) -> Result<usize> {
+pub(crate) fn attachments(instances: &[u32]) -> Result<usize> {
     let maps = instances.iter().map(|pid| Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?));
     let maps: String = maps.collect::<Result<_>>()?;
     Ok(maps.matches("uncork-attachment").count())
 }
 
-fn pids(hosts: &Hosts) -> Result<Vec<u32>> {
+pub(crate) fn pids(hosts: &Hosts) -> Result<Vec<u32>> {
     hosts.instances().as_ref().context("no instances")?.pids()
 }
 

@@ -1,6 +1,8 @@
 //! A stack for each thread (`uncork run --stack --thread-sockets`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Read as _};
+use std::net::TcpStream;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -9,6 +11,7 @@ use serde_json::Value;
 use uncork_e2e::{Daemon, Hosts, instance};
 
 use crate::examples::{built, header};
+use crate::instances::{attachments, end_by, pids};
 use crate::stat::stat;
 use crate::{Scratch, lacks, wait_until};
 
@@ -127,9 +130,56 @@ fn peers_of_one_thread_wait_for_ever_when_all_are_killed() -> Result<()> {
     ensure!(by.len() == 3, "{by:?}");
     server.stop(Signal::SIGKILL)?;
     for mut stream in streams {
-        let said = std::io::Read::read(&mut stream, &mut [0]);
+        let said = stream.read(&mut [0]);
         let kind = said.as_ref().map_err(std::io::Error::kind);
-        ensure!(kind == Err(std::io::ErrorKind::ConnectionReset), "{said:?}");
+        ensure!(kind == Err(ErrorKind::ConnectionReset), "{said:?}");
     }
+    hosts.check_nothing_left(PORT)
+}
+
+/// One of each thread's connections, by what that calls itself.
+fn one_of_each(hosts: &Hosts, threads: usize) -> Result<BTreeMap<String, TcpStream>> {
+    let mut streams = BTreeMap::new();
+    wait_until("every thread has a connection on the stack", || {
+        let mut stream = hosts.connect(PORT)?;
+        let by = header(&mut stream, "Server")?;
+        if header(&mut stream, "Place")? == "stack" {
+            streams.entry(by).or_insert(stream);
+        }
+        Ok(streams.len() == threads)
+    })?;
+    Ok(streams)
+}
+
+/// Threads of one program are each on an instance by itself, whose end is that of the thread's connections, and of
+/// no other one's.
+#[test]
+fn threads_share_an_instance_while_another_one_has_nobody() -> Result<()> {
+    if lacks(&NEEDED)? {
+        return Ok(());
+    }
+    let hosts = Hosts::with_instances("instthreads", 3)?;
+    let scratch = Scratch::new()?;
+    let program = built(&scratch, EXAMPLE, &[])?;
+    let command = hosts.on_stack_with(&["--thread-sockets"], &program)?;
+    let server = starting(&hosts, &scratch, command, 3)?;
+    let before = hosts.counted()?;
+    let all = pids(&hosts)?;
+    let places = all.iter().map(|pid| attachments(&[*pid])).collect::<Result<Vec<_>>>()?;
+    ensure!(places == [1, 1, 1], "on each of the instances: {places:?}");
+    let threads = served(&hosts)?;
+    ensure!(threads.len() == 3, "of three threads these have served: {threads:?}");
+    hosts.check_all_on_stack(before)?;
+
+    let mut streams = one_of_each(&hosts, 3)?;
+    end_by(Signal::SIGKILL, all[0])?;
+    let gone = streams.values_mut().filter_map(|stream| header(stream, "Place").err()).count();
+    ensure!(gone == 1, "{gone} of three threads have lost their connections with one instance");
+    wait_until("there is another instance, which that thread is on", || {
+        let new = pids(&hosts)?;
+        Ok(new.len() == 3 && new != all && attachments(&new)? == 3)
+    })?;
+    one_of_each(&hosts, 3)?;
+    server.stop(Signal::SIGTERM)?;
     hosts.check_nothing_left(PORT)
 }

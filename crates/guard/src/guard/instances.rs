@@ -130,7 +130,7 @@ impl Guard {
         at: usize,
         wanted: Option<u32>,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
-        let (instance, number) = self.choose(wanted)?;
+        let (instance, number) = self.choose(wanted, self.peers[at].pid)?;
         let engine = self.session(instance)?.engine;
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
@@ -147,15 +147,18 @@ impl Guard {
         Ok((Reply::Attached { instance: number }, Some(ours)))
     }
 
-    /// The instance of this number, or the one with the fewest programs.
-    fn choose(&self, wanted: Option<u32>) -> Result<(usize, u32), String> {
+    /// The instance of this number; or for a process whose threads attach each for itself, the one that the fewest of them have,
+    /// and of those, as for all others, the one with the fewest programs.
+    fn choose(&self, wanted: Option<u32>, pid: Option<u32>) -> Result<(usize, u32), String> {
         let living = (0..self.peers.len()).filter(|at| !self.peers[*at].is_gone());
         let mut up: Vec<_> = living.filter_map(|at| Some((at, self.number(at)?))).collect();
         up.sort_unstable_by_key(|(_, number)| *number);
         let guests = |(at, _): &(usize, u32)| {
-            let Ok(instance) = self.session(*at) else { return usize::MAX };
-            let all = sessions(&self.peers);
-            all.iter().filter(|session| session.is_guest_of(instance.engine)).count()
+            let Ok(instance) = self.session(*at) else { return (usize::MAX, usize::MAX) };
+            let is_guest = |session: &Session| session.is_guest_of(instance.engine);
+            let all = self.peers.iter().filter(|peer| peer.session.as_ref().is_some_and(is_guest));
+            let own = all.clone().filter(|peer| pid.is_some() && peer.pid == pid);
+            (own.count(), all.count())
         };
         let Some(wanted) = wanted else {
             let fewest = up.into_iter().min_by_key(guests);
