@@ -61,6 +61,11 @@ impl Mode {
         self
     }
 
+    /// Whether a setting is made.
+    pub fn sets(&self, name: &str) -> bool {
+        self.settings.iter().any(|(set, _)| *set == name)
+    }
+
     /// Whether the library stays out of it.
     pub const fn is_plain(&self) -> bool {
         self.hold.is_none()

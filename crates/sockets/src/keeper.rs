@@ -346,6 +346,7 @@ impl<O: Outside> Sockets<O> {
         let mut rest = Rest::default();
         let rests = self.with(part, |world| {
             let rests = !world.turn();
+            world.keeper_watches = rests;
             if rests {
                 rest.add(world.what_wakes());
                 rest.asker = world.host.next_asker();
@@ -366,8 +367,11 @@ impl<O: Outside> Sockets<O> {
         }
         keeper.watches.store(false, SeqCst);
         bell::silence(&bell);
-        self.with(part, World::hear_ways);
-        self.with(part, |world| world.look_at_host(&self.outside));
+        self.with(part, |world| {
+            world.keeper_watches = false;
+            world.hear_ways();
+            world.look_at_host(&self.outside);
+        });
         self.answer_askers(part);
         u64::from(rests.is_some())
     }

@@ -120,6 +120,8 @@ pub(crate) struct World {
     pub(crate) turns: u64,
     /// When the last was made.
     pub(crate) turned: Instant,
+    /// The keeper sleeps on the devices, and makes a turn behind that.
+    pub(crate) keeper_watches: bool,
     /// What wakes the keeper, and when it was moved on.
     pub(crate) tick: Option<Arc<Tick>>,
     moved: Instant,
@@ -197,6 +199,7 @@ impl World {
             tick: None,
             moved: Instant::ZERO,
             brought_forward: Instant::ZERO,
+            keeper_watches: false,
             given: Given::nothing(),
             drafts: Drafts::default(),
             asked: 0,
@@ -407,10 +410,13 @@ impl World {
 
     /// Something may be waited for that was not before, by a turn, say: those who sleep are to be woken by that, too.
     pub(crate) fn watch_on(&mut self) {
-        if !self.is_anybody_asleep() {
+        let is_anybody_asleep = self.is_anybody_asleep();
+        if is_anybody_asleep || self.keeper_watches {
+            self.links().iter_mut().for_each(Link::watch_on);
+        }
+        if !is_anybody_asleep {
             return;
         }
-        self.links().iter_mut().for_each(Link::watch_on);
         let (fds, limit) = self.what_wakes();
         let due = limit.map(|limit| self.now() + limit);
         let fds = self.watched(&fds);

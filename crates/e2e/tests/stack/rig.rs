@@ -94,7 +94,8 @@ fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> 
     command.arg(&path).args(ends);
     mode.apply(&mut command)?;
     let wanted = !mode.is_plain() && instance::are_wanted();
-    let instances = wanted.then(|| Instances::start(&hosts.near, &["eth0"], 1)).transpose()?;
+    let count = if mode.sets(THREADS_VARIABLE) { 3 } else { 1 };
+    let instances = wanted.then(|| Instances::start(&hosts.near, &["eth0"], count)).transpose()?;
     if let Some(instances) = &instances {
         command.env(VARIABLE, instances.variable()?);
     } else if !mode.is_plain() {
@@ -151,9 +152,9 @@ pub(crate) fn same_on_the_stack_by(ends: Ends, name: &str) -> Result<()> {
     if is_skipped(name) { Ok(()) } else { same_in((name, ends), &[Mode::held(Hold::Kernel)]) }
 }
 
-/// The same where each thread has a stack of its own, which is not for instances.
+/// The same where each thread has a stack of its own, or is on an instance by itself.
 pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
-    if is_skipped(name) || instance::are_wanted() {
+    if is_skipped(name) {
         return Ok(());
     }
     let sleeping = Mode::held(Hold::Kernel).with(THREADS_VARIABLE, "1");
