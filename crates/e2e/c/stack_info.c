@@ -33,14 +33,21 @@ static unsigned long long wide(int at)
 }
 
 /* Octets went to the other host, and then to this one, as slowly as they were read. Whether none of them have passed each other,
- * as frames of two processors do on a busy machine: a count that is never right is wrong again and again. */
+ * as frames of two processors do on a busy machine: a count that is never right is wrong again and again. Who has cut his window
+ * for that has no room for all that the other host takes when it is written. */
 static bool connection(FILE *out, int fd, int at)
 {
     static char bytes[300000];
     far_pattern(bytes, 0, sizeof bytes);
-    if (write(fd, bytes, sizeof bytes) != sizeof bytes)
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){1, 0}, sizeof(struct timeval));
+    ssize_t written = write(fd, bytes, sizeof bytes);
+    if (written < 0)
         fail("write");
-    far_ok(far("take %d %zu", at, sizeof bytes));
+    far_ok(far("take %d %zd", at, written));
+    if (written != sizeof bytes) {
+        fprintf(out, "no room for more than %zd\n", written);
+        return false;
+    }
     for (int looks = 0; looks == 0 || (word(LAST_ACK_RECV) < 50 && looks < 100); looks++) {
         sleep_ms(60);
         ask(fd);
