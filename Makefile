@@ -44,7 +44,7 @@ ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-.PHONY: build library examples demo test test-dpdk check bench bench-stack soak soak-instances soak-xdp corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
+.PHONY: build library examples demo test test-dpdk check bench bench-stack soak soak-instances soak-threads soak-xdp corpus fuzz fuzz-build install uninstall clean help setup-demo setup-test setup-dpdk setup-bench setup-corpus
 
 build: examples ## the release build, into target/release, and the examples
 	$(CARGO) build --release --workspace --locked
@@ -139,6 +139,12 @@ soak-instances: setup-test ## real programs on the stack once more, on instances
 	@$(MAKE) --no-print-directory library
 	$(CARGO) build --profile ci --locked --package uncork
 	UNCORK_E2E_INSTANCE=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test stack --test on_stack
+
+soak-threads: RUST_TEST_THREADS = $(shell nproc)
+soak-threads: setup-test ## real programs on the stack once more, with a stack for each thread (as root; six minutes)
+	@$(MAKE) --no-print-directory library
+	$(CARGO) build --profile ci --locked --package uncork
+	UNCORK_E2E_THREADS=1 $(CARGO) test --profile ci --locked --package uncork-e2e --test on_stack
 
 soak-xdp: setup-test ## real programs on the stack once more, with AF_XDP (as root; six minutes)
 	@$(MAKE) --no-print-directory library

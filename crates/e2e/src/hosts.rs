@@ -42,6 +42,10 @@ const XDP_VARIABLE: &str = "UNCORK_E2E_XDP";
 const QUEUES: &str = "2";
 const BY_XDP: [&str; 1] = ["--driver=xdp"];
 
+/// With it, what is tested of programs on the stack is tested with a stack for each thread.
+const THREADS_VARIABLE: &str = "UNCORK_E2E_THREADS";
+const OF_THREADS: &str = "--thread-sockets";
+
 /// The two.
 #[derive(Debug)]
 pub struct Hosts {
@@ -82,6 +86,11 @@ impl Hosts {
     /// waits to be alone.
     pub fn new(label: &str) -> Result<Self> {
         Self::with_driver(label, Self::wanted_driver(), Some(beside_others()))
+    }
+
+    /// Whether each thread of what is tested is to have a stack.
+    pub fn is_for_threads() -> bool {
+        std::env::var_os(THREADS_VARIABLE).is_some()
     }
 
     fn wanted_driver() -> &'static [&'static str] {
@@ -173,7 +182,9 @@ impl Hosts {
             Some(instances) => command.args(instances.arguments()),
             None => command.args(["run", "--stack", "--dev", "eth0"]).args(self.driver),
         };
-        command.args(more).arg("--").arg(program.as_ref());
+        let wanted = Self::is_for_threads() && !more.contains(&OF_THREADS);
+        let of_threads = wanted.then_some(OF_THREADS);
+        command.args(of_threads).args(more).arg("--").arg(program.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("UNCORK_") || name == "LD_PRELOAD" {

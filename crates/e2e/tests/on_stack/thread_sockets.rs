@@ -90,7 +90,7 @@ fn a_thread_with_a_stack_of_its_own_serves_nobody() -> Result<()> {
 
 #[test]
 fn f_stack_s_variable_for_it_is_ignored() -> Result<()> {
-    if lacks(&NEEDED)? || instance::are_wanted() {
+    if lacks(&NEEDED)? || instance::are_wanted() || Hosts::is_for_threads() {
         return Ok(());
     }
     let hosts = Hosts::new("ffthreads")?;
