@@ -2,6 +2,10 @@
 //!
 //! Who sleeps says so in the memory and looks once more into the ring that he reads; who has written shows it and looks
 //! whether the other sleeps. Both write first and look then, so that one of them sees the other.
+//!
+//! A ring comes behind the word that says so, and may come when that has been seen already. So whoever finds that his bell has
+//! woken him silences it ([`Sleeper::was_woken`]), whatever the word says: one that was late, or that the other side had no
+//! reason for, wakes him once, and does not keep him from sleeping.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,11 +45,20 @@ impl Sleeper {
         fence(SeqCst);
     }
 
-    /// Nobody sleeps on it any more.
-    pub(crate) fn get_up(&mut self) {
+    /// Nobody sleeps on it any more. `rung`: its bell could be read.
+    pub(crate) fn get_up(&mut self, rung: bool) {
         let slept = std::mem::take(&mut self.sleeps);
-        if slept && self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) == 0 {
+        let was_told = slept && self.memory.word(self.way.reader_sleeps()).swap(0, SeqCst) == 0;
+        if was_told || rung {
             self.silence();
+        }
+    }
+
+    /// Its bell could be read: look into the ring.
+    pub(crate) fn was_woken(&mut self) {
+        self.silence();
+        if self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0 {
+            self.sleeps = false;
         }
     }
 
@@ -101,12 +114,85 @@ impl Waker {
         fence(SeqCst);
         let sleeps = self.memory.word(self.way.reader_sleeps());
         if sleeps.load(Relaxed) != 0 && sleeps.swap(0, SeqCst) != 0 {
-            ring(&self.bell);
+            self.ring();
         }
+    }
+
+    /// Rings, whether he sleeps or not.
+    pub(crate) fn ring(&self) {
+        ring(&self.bell);
     }
 }
 
 fn ring(bell: &OwnedFd) {
     // It cannot be full: nobody rings twice for one sleep.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn pair() -> (Sleeper, Waker) {
+        let file = Memory::create(64).unwrap();
+        let memory = Arc::new(Memory::map(file.as_fd(), 64).unwrap());
+        let bell = create().unwrap();
+        let waker = Waker::new(Arc::clone(&memory), Way::News, bell.try_clone().unwrap());
+        (Sleeper::new(memory, Way::News, bell), waker)
+    }
+
+    fn is_awake(sleeper: &Sleeper) -> bool {
+        let mut fds = [PollFd::new(sleeper, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    #[test]
+    fn who_sleeps_is_rung_once_and_who_does_not_is_not() {
+        let (mut sleeper, waker) = pair();
+        waker.wake();
+        assert!(!is_awake(&sleeper));
+        for _ in 0..2 {
+            sleeper.lie_down();
+            waker.wake();
+            waker.wake();
+            assert!(is_awake(&sleeper));
+            sleeper.note_ring();
+            assert!(!is_awake(&sleeper));
+        }
+    }
+
+    #[test]
+    fn a_ring_that_comes_late_wakes_once() {
+        let (mut sleeper, waker) = pair();
+        sleeper.lie_down();
+        // Who wakes says so, and is held up before he rings.
+        waker.memory.word(Way::News.reader_sleeps()).store(0, SeqCst);
+        sleeper.note_ring();
+        waker.ring();
+        sleeper.lie_down();
+        assert!(is_awake(&sleeper));
+        sleeper.was_woken();
+        sleeper.lie_down();
+        assert!(!is_awake(&sleeper), "it keeps from sleeping");
+        waker.wake();
+        assert!(is_awake(&sleeper), "and hides the next");
+        // Whoever was woken by that one, though another has noted it.
+        sleeper.note_ring();
+        sleeper.was_woken();
+        sleeper.lie_down();
+        waker.wake();
+        assert!(is_awake(&sleeper));
+    }
+
+    #[test]
+    fn a_ring_for_nothing_wakes_once() {
+        let (mut sleeper, waker) = pair();
+        sleeper.lie_down();
+        waker.ring();
+        sleeper.get_up(is_awake(&sleeper));
+        sleeper.lie_down();
+        assert!(!is_awake(&sleeper));
+    }
 }

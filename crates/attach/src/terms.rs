@@ -184,6 +184,11 @@ impl ProgramEnd {
             self.waker.wake();
         }
     }
+
+    /// Rings, with nothing to say and though the instance may be awake: for the same.
+    pub fn ring_for_nothing(&self) {
+        self.waker.ring();
+    }
 }
 
 impl InstanceEnd {
@@ -192,9 +197,9 @@ impl InstanceEnd {
         self.sleeper.lie_down();
     }
 
-    /// It sleeps no more.
-    pub fn get_up(&mut self) {
-        self.sleeper.get_up();
+    /// It sleeps no more; whether [`InstanceEnd::bell`] could be read.
+    pub fn get_up(&mut self, rung: bool) {
+        self.sleeper.get_up(rung);
     }
 
     /// What was written is for the program to see, and it is woken if it sleeps.

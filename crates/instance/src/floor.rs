@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::iter;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant as Clock};
 
@@ -407,9 +408,12 @@ impl Floor {
         (fds, limit)
     }
 
-    pub(crate) fn get_up(&mut self) {
-        for guest in self.guests.iter_mut().flatten() {
-            guest.end.get_up();
+    /// It sleeps no more. Of each of what [`Self::rest`] gave, in that order, whether it could be read.
+    pub(crate) fn get_up(&mut self, readable: &[bool]) {
+        // A bell and a control socket each.
+        let of_guests = readable.chunks(2).map(|of_guest| of_guest[0]).chain(iter::repeat(false));
+        for (guest, rung) in self.guests.iter_mut().flatten().zip(of_guests) {
+            guest.end.get_up(rung);
         }
     }
 }

@@ -298,19 +298,22 @@ impl Life {
         fds.extend([client.as_fd(), self.ways.as_fd()]);
         let woken = wait(&fds, if may { limit } else { Some(Duration::ZERO) });
         drop(client);
-        self.floor.get_up();
+        self.floor.get_up(woken.as_deref().unwrap_or_default());
         // What has woken it may be a guest's end, or its guardian's.
         self.looked = self.looked.checked_sub(LOOKS_AFTER).unwrap_or(self.looked);
-        Ok(woken?)
+        woken?;
+        Ok(())
     }
 }
 
-fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<()> {
+/// Whether each can be read.
+pub(crate) fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     match poll(&mut polled, limit.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }

@@ -16,6 +16,8 @@ use uncork_stack::{
     ConnectionError, Event, RecvError, SendError, Shutdown, SocketId, SocketOption, State,
 };
 
+use crate::life::wait;
+
 use self::rig::{OURS, Rig, address, gets, listen, pair, pattern};
 
 #[test]
@@ -431,6 +433,26 @@ fn who_asks_and_never_listens_costs_no_memory() {
     let kept = rig.floor.guest(0).unwrap().late.len();
     assert!((1..=4).contains(&kept), "{kept} answers are kept");
     assert!(rig.floor.lie_down(), "and nobody works on it");
+}
+
+#[test]
+fn a_program_that_rings_for_nothing_keeps_its_instance_from_sleeping() {
+    let mut rig = Rig::new();
+    let ends = [rig.end(1), rig.end(2)];
+    rig.go(&mut []);
+    let mut sleep = || {
+        rig.floor.lie_down();
+        let (fds, _) = rig.floor.rest();
+        let readable = wait(&fds, Some(Duration::ZERO)).unwrap();
+        rig.floor.get_up(&readable);
+        readable.into_iter().filter(|can| *can).count()
+    };
+    sleep();
+    assert_eq!(sleep(), 0);
+    for who in [&ends[1], &ends[0]] {
+        who.ring_for_nothing();
+        assert_eq!([sleep(), sleep()], [1, 0]);
+    }
 }
 
 /// What a program that means harm may write.

@@ -342,6 +342,7 @@ impl<O: Outside> Sockets<O> {
         let Ok(bell) = bell::mine(self.process()) else { return 0 };
         *keeper.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&bell));
         keeper.watches.store(true, SeqCst);
+        let mut fds: Vec<libc::pollfd> = Vec::new();
         // What was given before that could be seen leaves now.
         let mut rest = Rest::default();
         let rests = self.with(part, |world| {
@@ -358,7 +359,7 @@ impl<O: Outside> Sockets<O> {
         }
         if rests == Some(true) {
             let all = rest.all().map(|(fd, _)| fd).chain([bell.as_raw_fd()]);
-            let mut fds: Vec<_> = all.map(readable).collect();
+            fds.extend(all.map(readable));
             let expects = |left: u32| left.checked_sub(1);
             let beside = keeper.expects.fetch_update(SeqCst, SeqCst, expects).is_ok();
             let beside = beside.then_some(SLEEP_BESIDE_CHILD);
@@ -369,6 +370,7 @@ impl<O: Outside> Sockets<O> {
         bell::silence(&bell);
         self.with(part, |world| {
             world.keeper_watches = false;
+            fds.iter().filter(|one| one.revents != 0).for_each(|one| world.was_rung(one.fd));
             world.hear_ways();
             world.look_at_host(&self.outside);
         });

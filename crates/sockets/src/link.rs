@@ -502,6 +502,15 @@ impl Link {
         }
     }
 
+    /// What this descriptor of [`Link::wakes`] is for has come, if it is an instance's bell: a turn follows.
+    pub(crate) fn was_rung(&mut self, bell: RawFd) {
+        if let Side::Attached(attached) = &mut self.side
+            && attached.bell() == bell
+        {
+            attached.was_woken();
+        }
+    }
+
     /// Whether what comes waits for more at present ([`Engine::is_moderating`]).
     pub(crate) fn is_moderating(&self) -> bool {
         matches!(&self.side, Side::Own(engine) if engine.is_moderating())

@@ -408,7 +408,10 @@ impl<O: Outside> Sockets<O> {
         let wanted = kernel.chain([(bell.as_raw_fd(), What::Bell)]).chain(own);
         let enter = |set, (fd, what), number| {
             // Of those who watch a device, or have a listener, in this process or another, one is enough.
-            let one_of_many = matches!(what, What::Own(Wakes::Device(_)) | What::Listener(_));
+            let one_of_many = matches!(
+                what,
+                What::Own(Wakes::Device(_) | Wakes::Instance(_)) | What::Listener(_)
+            );
             self.outside.enter(set, fd, number, one_of_many)
         };
         let Some(eye) = bell.eye.look(wanted, enter) else {
@@ -446,6 +449,7 @@ impl<O: Outside> Sockets<O> {
             }
             match wakes {
                 Wakes::Device(_) => {}
+                Wakes::Instance(_) => self.in_each(parts, |world| world.was_rung(one.fd)),
                 Wakes::Ways => self.in_each(parts, World::hear_ways),
                 Wakes::Host(_) => self.in_each(parts, |world| world.look_at_host(&self.outside)),
                 Wakes::Requests => self.outside.answer_children(),

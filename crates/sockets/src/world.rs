@@ -60,6 +60,8 @@ pub(crate) struct Rest {
 pub(crate) enum Wakes {
     /// A turn: of the link of this number, which none has had before.
     Device(usize),
+    /// The same, and the instance has rung for it: [`World::was_rung`].
+    Instance(usize),
     /// The kernel has news of neighbours: [`World::hear_ways`].
     Ways,
     /// The privileged half is gone, perhaps: [`World::look_at_host`]. How often it has been.
@@ -451,8 +453,10 @@ impl World {
         let (mut fds, mut due) = (Vec::new(), None);
         for link in self.links() {
             let (more, limit) = link.wakes();
-            let wakes = Wakes::Device(link.number());
-            fds.extend(more.into_iter().flatten().map(|fd| (fd, wakes)));
+            let number = link.number();
+            let rings = if link.is_attached() { Wakes::Instance } else { Wakes::Device };
+            let both = more.into_iter().zip([rings(number), Wakes::Device(number)]);
+            fds.extend(both.filter_map(|(fd, wakes)| Some((fd?, wakes))));
             due = [due, limit].into_iter().flatten().min();
         }
         let limits = [
@@ -469,6 +473,11 @@ impl World {
         ];
         fds.extend(others.into_iter().filter_map(|(fd, wakes)| Some((fd?, wakes))));
         (fds, limits.into_iter().flatten().min())
+    }
+
+    /// What was watched of an instance's by this descriptor could be read.
+    pub(crate) fn was_rung(&mut self, bell: RawFd) {
+        self.links().iter_mut().for_each(|link| link.was_rung(bell));
     }
 
     /// Our own descriptors, which the program knows nothing of.

@@ -133,6 +133,8 @@ impl Attached {
                 let (_, limit) = self.rest();
                 let fds = [self.end.sleeper.as_fd(), self.end.control.as_fd()];
                 wait(fds, Some(limit.unwrap_or(left).min(left))).ok()?;
+                // Or by its end.
+                self.was_woken();
             }
         }
         Some(std::mem::take(&mut self.heard))

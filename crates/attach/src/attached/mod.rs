@@ -168,6 +168,17 @@ impl Attached {
         self.changes.pop_front()
     }
 
+    /// The first of what [`Attached::rest`] gives.
+    #[must_use]
+    pub fn bell(&self) -> RawFd {
+        self.end.sleeper.as_fd().as_raw_fd()
+    }
+
+    /// [`Attached::bell`] could be read, and a turn follows.
+    pub fn was_woken(&mut self) {
+        self.end.sleeper.was_woken();
+    }
+
     /// Descriptors that can be read when there is something to do for who sleeps from now on, and how long he
     /// may.
     pub fn rest(&mut self) -> ([RawFd; 2], Option<Duration>) {
