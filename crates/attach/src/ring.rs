@@ -79,6 +79,15 @@ impl Writer {
         Ok((room & !7).min(MOST_BYTES))
     }
 
+    /// Whether there is room for a record with so many octets behind its header.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::room`].
+    pub fn has_room(&mut self, bytes: usize) -> Result<bool, Damaged> {
+        Ok(bytes <= MOST_BYTES && self.free()? >= whole(bytes))
+    }
+
     fn free(&mut self) -> Result<usize, Damaged> {
         let free = RING_BYTES - self.used();
         if free >= HEADER_BYTES + MOST_BYTES {
@@ -102,10 +111,10 @@ impl Writer {
     ///
     /// As [`Writer::room`].
     pub fn write(&mut self, header: Header, bytes: &[u8]) -> Result<bool, Damaged> {
-        let whole = HEADER_BYTES + bytes.len().next_multiple_of(8);
-        if bytes.len() > MOST_BYTES || self.free()? < whole {
+        if !self.has_room(bytes.len())? {
             return Ok(false);
         }
+        let whole = whole(bytes.len());
         let long = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.put(self.written, &header.octets(long));
         self.put(self.written + HEADER_BYTES as u64, bytes);
@@ -214,6 +223,11 @@ impl Reader {
         let waits = self.memory.word(self.way.writer_waits());
         waits.load(Acquire) != 0 && waits.swap(0, Acquire) != 0
     }
+}
+
+/// What a record with so many octets takes.
+fn whole(bytes: usize) -> usize {
+    HEADER_BYTES + bytes.next_multiple_of(8)
 }
 
 fn place(position: u64) -> usize {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use uncork_attach::record::{Arrived, Ends, Place};
-use uncork_attach::{Command, Header, MOST_BYTES, News, ProgramEnd};
+use uncork_attach::{Attached, Command, Header, MOST_BYTES, News, ProgramEnd};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
@@ -433,6 +433,28 @@ fn who_asks_and_never_listens_costs_no_memory() {
     let kept = rig.floor.guest(0).unwrap().late.len();
     assert!((1..=4).contains(&kept), "{kept} answers are kept");
     assert!(rig.floor.lie_down(), "and nobody works on it");
+}
+
+#[test]
+fn who_has_something_to_say_and_no_room_for_it_does_not_sleep() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (_, ours, _) = rig.connection(&mut program);
+    // More than the ring takes, before the instance has a turn: a record for each octet, and two more.
+    let sent = std::iter::from_fn(|| program.send(program.now(), ours, b"x", false).ok()).count();
+    assert!(sent > 40_000, "{sent}");
+    program.complete(program.now(), ours);
+    program.shutdown(program.now(), ours, Shutdown::Write);
+    let rests = |program: &mut Attached| {
+        program.turn().unwrap();
+        while program.poll_event().is_some() {}
+        (program.is_idle(), program.rest().1)
+    };
+    assert_eq!(rests(&mut program), (true, None));
+    rig.go(&mut []);
+    assert!(!program.is_idle(), "there is room again");
+    rig.go(&mut [&mut program]);
+    assert_eq!(rests(&mut program), (true, None));
 }
 
 #[test]

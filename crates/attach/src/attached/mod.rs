@@ -147,10 +147,16 @@ impl Attached {
 
     /// Whether a turn would find nothing to do.
     pub fn is_idle(&mut self) -> bool {
-        let unsaid = self.end.commands.has_unshown() || !self.queue.is_empty();
-        // Damage is found in the turn.
-        let has_room = self.starves && self.end.commands.room().map_or(true, |room| room > 0);
-        !unsaid && !has_room && !self.has_news() && self.events.is_empty()
+        let unsaid = self.end.commands.has_unshown();
+        !unsaid && !self.has_room() && !self.has_news() && self.events.is_empty()
+    }
+
+    /// Whether there is room again for what there was none for. Damage is found in the turn.
+    fn has_room(&mut self) -> bool {
+        let commands = &mut self.end.commands;
+        let first = self.queue.front().map(|(_, bytes)| bytes.len());
+        first.is_some_and(|bytes| commands.has_room(bytes).unwrap_or(true))
+            || self.starves && commands.room().map_or(true, |room| room > 0)
     }
 
     /// Whether the instance has said something.
@@ -189,7 +195,7 @@ impl Attached {
 
     /// From now on the instance rings; whether nothing has come before.
     fn lie_down(&mut self) -> bool {
-        if self.starves {
+        if self.starves || !self.queue.is_empty() {
             // It may have given room behind the last turn, when there was nobody to be woken.
             self.end.commands.wait_for_room();
         }
