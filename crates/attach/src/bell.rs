@@ -3,9 +3,9 @@
 //! Who sleeps says so in the memory and looks once more into the ring that he reads; who has written shows it and looks
 //! whether the other sleeps. Both write first and look then, so that one of them sees the other.
 //!
-//! A ring comes behind the word that says so, and may come when that has been seen already. So whoever finds that his bell has
-//! woken him silences it ([`Sleeper::was_woken`]), whatever the word says: one that was late, or that the other side had no
-//! reason for, wakes him once, and does not keep him from sleeping.
+//! A ring comes behind the word that says so, and may come when that has been seen already. So a bell that has woken somebody
+//! ([`Sleeper::was_woken`]) is silenced whatever the word says: one that was late, or that the other side had no reason for, wakes
+//! once, and does not keep anybody from sleeping. It is by who looks into the ring behind that, as others may sleep on it, too.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,11 +30,13 @@ pub(crate) struct Sleeper {
     way: Way,
     bell: OwnedFd,
     sleeps: bool,
+    /// Somebody has found that the bell can be read.
+    woken: bool,
 }
 
 impl Sleeper {
     pub(crate) fn new(memory: Arc<Memory>, way: Way, bell: OwnedFd) -> Self {
-        Self { memory, way, bell, sleeps: false }
+        Self { memory, way, bell, sleeps: false, woken: false }
     }
 
     /// It is about to sleep: look into the ring once more. Several threads may do so on one bell.
@@ -54,19 +56,17 @@ impl Sleeper {
         }
     }
 
-    /// Its bell could be read: look into the ring.
+    /// Its bell could be read, and can be until somebody notes it.
     pub(crate) fn was_woken(&mut self) {
-        self.silence();
-        if self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0 {
-            self.sleeps = false;
-        }
+        self.woken = true;
     }
 
-    /// If it was rung, it is silent again, and will not ring before somebody lies down. If not, it is to ring for whoever
-    /// sleeps still.
+    /// If it was rung, it is silent again, and will not ring before somebody lies down: look into the ring. If not, it is to
+    /// ring for whoever sleeps still.
     pub(crate) fn note_ring(&mut self) {
-        if self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0 {
-            self.sleeps = false;
+        let was_told = self.sleeps && self.memory.word(self.way.reader_sleeps()).load(SeqCst) == 0;
+        self.sleeps &= !was_told;
+        if std::mem::take(&mut self.woken) || was_told {
             self.silence();
         }
     }
@@ -174,6 +174,7 @@ mod tests {
         sleeper.lie_down();
         assert!(is_awake(&sleeper));
         sleeper.was_woken();
+        assert!(is_awake(&sleeper), "as others may sleep on it");
         sleeper.lie_down();
         assert!(!is_awake(&sleeper), "it keeps from sleeping");
         waker.wake();

@@ -35,8 +35,9 @@ pub(crate) fn note(environment: &Environment) -> Option<String> {
     ))
 }
 
-/// What there is to say of variables that set nothing where the stack is an instance's, or one for each thread (`apart`).
-pub(crate) fn notes_of_instance(environment: &Environment, apart: bool) -> Vec<String> {
+/// What there is to say of variables that set nothing where the stack is an instance's, and each thread is on
+/// the instance with the fewest, if that is so.
+pub(crate) fn notes_of_instance(environment: &Environment, threads_choose: bool) -> Vec<String> {
     let first = environment.get(FIRST).map(|first| {
         format!(
             "{FIRST}={} sets nothing with --stack=instance: the instances are where uncork stack start has put them; \
@@ -44,7 +45,7 @@ pub(crate) fn notes_of_instance(environment: &Environment, apart: bool) -> Vec<S
             first.to_string_lossy()
         )
     });
-    let process = environment.get(PROCESS).filter(|_| apart).map(|process| {
+    let process = environment.get(PROCESS).filter(|_| threads_choose).map(|process| {
         format!(
             "{PROCESS}={} sets nothing where each thread has an instance of its own, which is the one with the fewest: \
              give --instance NAME:NUMBER for one that all are on",

@@ -179,7 +179,8 @@ fn join_instance(arguments: &Run, environment: &mut Environment) -> Result<Vec<S
     }
     greet(&told.place, Service::Instances, &name)?;
     let slow = placement::beside_instances(&told.cpus, number);
-    let notes = fstack::notes_of_instance(environment, apart).into_iter().chain(slow).collect();
+    let notes = fstack::notes_of_instance(environment, apart && number.is_none());
+    let notes = notes.into_iter().chain(slow).collect();
     environment.set(uncork_guardian::VARIABLE, told.place);
     if let Some(number) = number {
         environment.set(uncork_guardian::INSTANCE_VARIABLE, number.to_string());

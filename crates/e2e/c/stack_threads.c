@@ -610,6 +610,27 @@ static void shared_port(void)
     close(told[1]);
 }
 
+/* One thread waits; another asks about other connections meanwhile, which may bring in what the first is woken by. */
+static void asked_beside(void)
+{
+    int other = near_accepted(1), woken = 0;
+    for (int round = 0; round < 10; round++) {
+        struct tcp_info info;
+        waits_on = near_accepted(0);
+        pthread_t thread = start(polls, NULL);
+        for (int asks = 0; asks < 20; asks++)
+            getsockopt(other, IPPROTO_TCP, TCP_INFO, &info, &(socklen_t){sizeof info});
+        far_ok(far("put 0 x"));
+        pthread_join(thread, NULL);
+        woken += !strcmp(said, "1 1");
+        close(waits_on);
+        far("close 0");
+    }
+    printf("asked beside a wait: woken %d\n", woken);
+    close(other);
+    far("close 1");
+}
+
 /* A program that writes and then never calls anything again. */
 static void busy(void)
 {
@@ -772,6 +793,7 @@ int main(int count, char **arguments)
     copies();
     shared_port();
     in_the_middle();
+    asked_beside();
     busy();
     return 0;
 }

@@ -502,7 +502,7 @@ impl Link {
         }
     }
 
-    /// What this descriptor of [`Link::wakes`] is for has come, if it is an instance's bell: a turn follows.
+    /// This descriptor of [`Link::wakes`] could be read; whoever makes the next turn has it silent again, if it is an instance's bell.
     pub(crate) fn was_rung(&mut self, bell: RawFd) {
         if let Side::Attached(attached) = &mut self.side
             && attached.bell() == bell

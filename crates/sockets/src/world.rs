@@ -588,6 +588,7 @@ impl World {
         self.asked_early.clear();
         self.lost = None;
         self.fast_open = fast_open::Settings::default();
+        self.keeper_watches = false;
         self.tick = None;
         self.sleepers = Sleepers::default();
         self.one_each = OneEach::default();

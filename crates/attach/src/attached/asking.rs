@@ -118,6 +118,13 @@ impl Attached {
 
     /// Asks, and waits for the answer; none if the instance gives none.
     fn ask(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
+        let heard = self.ask_and_wait(command, number, what);
+        // Others sleep, perhaps: what has come for them was taken in here, and so was the ring for it.
+        self.watch_on();
+        heard
+    }
+
+    fn ask_and_wait(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
         self.heard.begin(number);
         self.command(command, number, what);
         let until = Clock::now() + PATIENCE;

@@ -154,9 +154,10 @@ impl Attached {
     /// Whether there is room again for what there was none for. Damage is found in the turn.
     fn has_room(&mut self) -> bool {
         let commands = &mut self.end.commands;
-        let first = self.queue.front().map(|(_, bytes)| bytes.len());
-        first.is_some_and(|bytes| commands.has_room(bytes).unwrap_or(true))
-            || self.starves && commands.room().map_or(true, |room| room > 0)
+        match self.queue.front() {
+            Some((_, bytes)) => commands.has_room(bytes.len()).unwrap_or(true),
+            None => self.starves && commands.room().map_or(true, |room| room > 0),
+        }
     }
 
     /// Whether the instance has said something.
@@ -180,7 +181,7 @@ impl Attached {
         self.end.sleeper.as_fd().as_raw_fd()
     }
 
-    /// [`Attached::bell`] could be read, and a turn follows.
+    /// [`Attached::bell`] could be read, and can be until the next turn.
     pub fn was_woken(&mut self) {
         self.end.sleeper.was_woken();
     }
@@ -428,7 +429,8 @@ impl Attached {
         if shown {
             self.end.waker.wake();
         }
-        let starves = self.starves && tried.is_ok();
+        // What waits to be said is first.
+        let starves = self.starves && tried.is_ok() && self.queue.is_empty();
         if starves && self.end.commands.room().is_ok_and(|room| room > 0) {
             self.starves = false;
             self.feed();
