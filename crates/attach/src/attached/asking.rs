@@ -147,3 +147,47 @@ impl Attached {
         Some(std::mem::take(&mut self.heard))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::{accept, offer};
+
+    #[test]
+    fn who_sleeps_while_another_asks_is_woken_by_what_comes_then() {
+        let kind = SocketType::SEQPACKET;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let mut instance = offer(ours).unwrap();
+        let mut attached = Attached::new(accept(theirs).unwrap());
+        let patience = Some(std::time::Duration::ZERO);
+        let is_woken = |attached: &Attached| {
+            let bell = attached.end.sleeper.as_fd();
+            wait([bell], patience).unwrap();
+            rustix::io::read(bell, &mut [0; 8]).is_ok()
+        };
+        assert_eq!(attached.rest().1, None, "it sleeps");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut asked = Vec::new();
+                while instance.commands.next(&mut asked).unwrap().is_none() {
+                    thread::yield_now();
+                }
+                let mut answer = News::Caught.of_number(NO_NUMBER);
+                answer.extra = 1;
+                assert!(instance.news.write(answer, &[]).unwrap());
+                instance.show();
+            });
+            let ends = ["10.0.0.1:80", "10.0.0.2:80"].map(|end| end.parse().unwrap());
+            assert!(attached.take_caught(ends[0], ends[1]).is_empty());
+        });
+        assert!(!is_woken(&attached), "there is nothing else");
+        assert!(instance.news.write(News::Refused.of_number(0), &[]).unwrap());
+        instance.show();
+        assert!(is_woken(&attached));
+    }
+}
