@@ -180,20 +180,30 @@ fn what_f_stack_s_adapter_was_told_is_what_there_is() {
     let run = |process: &str| {
         let mut command = on(&host, UNCORK);
         command.args(["run", "--stack=instance", "--instance", &name, "--", "sh", "-c"]);
-        command.arg("echo $UNCORK_STACK_INSTANCE").env("FF_PROC_ID", process);
+        command.arg("echo $UNCORK_STACK_INSTANCE,$UNCORK_STACK_THREADS").env("FF_PROC_ID", process);
         command
     };
     let ran = output(&mut run("1"));
-    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1\n", ""));
+    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1,\n", ""));
     refused(&mut run("2"), 125, &format!("no instance 2 of {name}, which has 2"));
     // Of what is an instance's affair, or nobody's, it is said that it sets nothing.
-    let variables = [("FF_THREAD_SOCKET", "1"), ("FF_INITIAL_LCORE_ID", "1")];
-    let ran = output(run("0").envs(variables));
-    assert_eq!(stdout(&ran), "0\n");
-    for (variable, value) in variables {
-        let note = format!("uncork: {variable}={value} sets nothing with --stack=instance: ");
-        assert!(stderr(&ran).contains(&note), "{}", stderr(&ran));
-    }
+    let says = |(variable, value): (&str, &str), told: &str, note: &str| {
+        let ran = output(run("0").env(variable, value));
+        assert_eq!(stdout(&ran), told);
+        assert!(stderr(&ran).starts_with(note), "{}", stderr(&ran));
+        assert_eq!(stderr(&ran).lines().count(), 1);
+    };
+    let note = "uncork: FF_INITIAL_LCORE_ID=1 sets nothing with --stack=instance: ";
+    says(("FF_INITIAL_LCORE_ID", "1"), "0,\n", note);
+    // Which one is not the program's to say where each of its threads has one.
+    let note = "uncork: FF_PROC_ID=0 sets nothing where each thread has an instance of its own";
+    says(("FF_THREAD_SOCKET", "1"), ",1\n", note);
+    let named = format!("{name}:1");
+    let mut command = on(&host, UNCORK);
+    command.args(["run", "--stack=instance", "--thread-sockets", "--instance", &named]);
+    command.args(["--", "sh", "-c", "echo $UNCORK_STACK_INSTANCE,$UNCORK_STACK_THREADS"]);
+    let ran = output(command.env("FF_PROC_ID", "0"));
+    assert_eq!((stdout(&ran).as_str(), stderr(&ran).as_str()), ("1,1\n", ""));
     // On the processor of its instance.
     let mut command = on(&host, "taskset");
     command.args(["-c", "1", UNCORK, "run", "--stack=instance", "--instance"]);
