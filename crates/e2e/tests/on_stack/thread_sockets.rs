@@ -16,6 +16,8 @@ use crate::stat::stat;
 use crate::{Scratch, lacks, wait_until};
 
 const PORT: u16 = 8089;
+/// Of programs that are on an instance already.
+const OTHERS: [u16; 2] = [8090, 8091];
 const NEEDED: [(&str, &str); 1] = [("cc", "gcc")];
 const EXAMPLE: &str = "helloworld_stack_thread_socket";
 const CLIENTS: usize = 8;
@@ -161,12 +163,25 @@ fn threads_share_an_instance_while_another_one_has_nobody() -> Result<()> {
     let hosts = Hosts::with_instances("instthreads", 3)?;
     let scratch = Scratch::new()?;
     let program = built(&scratch, EXAMPLE, &[])?;
+    // One instance has more than the others: its own program's threads count first.
+    let others = OTHERS.map(|port| {
+        let mut command = hosts.on_stack(&program)?;
+        command.env("FF_PROC_ID", "0").args([port.to_string(), "1".to_owned()]);
+        Daemon::on_stack(command, &scratch.path(&format!("log-{port}")), &hosts, port)
+    });
+    let others = others.into_iter().collect::<Result<Vec<_>>>()?;
     let command = hosts.on_stack_with(&["--thread-sockets"], &program)?;
     let server = starting(&hosts, &scratch, command, 3)?;
-    let before = hosts.counted()?;
     let all = pids(&hosts)?;
-    let places = all.iter().map(|pid| attachments(&[*pid])).collect::<Result<Vec<_>>>()?;
-    ensure!(places == [1, 1, 1], "on each of the instances: {places:?}");
+    let places = || {
+        let mut places = all.iter().map(|pid| attachments(&[*pid])).collect::<Result<Vec<_>>>()?;
+        places.sort_unstable();
+        anyhow::Ok(places)
+    };
+    ensure!(places()? == [1, 1, 3], "on each of the instances: {:?}", places()?);
+    others.into_iter().try_for_each(|other| other.stop(Signal::SIGTERM).map(drop))?;
+    wait_until("the threads are left", || Ok(places()? == [1, 1, 1]))?;
+    let before = hosts.counted()?;
     let threads = served(&hosts)?;
     ensure!(threads.len() == 3, "of three threads these have served: {threads:?}");
     hosts.check_all_on_stack(before)?;
