@@ -4,7 +4,10 @@
 mod rig;
 
 use anyhow::Result;
-use rig::{MAPPED, V4, V6, same_on_the_stack, same_on_the_stack_by, same_on_the_stacks_of_threads};
+use rig::{
+    MAPPED, V4, V6, same_on_instances_of_threads, same_on_the_stack, same_on_the_stack_by,
+    same_on_the_stacks_of_threads,
+};
 use uncork_e2e::instance;
 
 /// Programs that take what addresses they are told, and are run in every mode.
@@ -105,7 +108,8 @@ fn an_allocator_with_a_thread_hangs() -> Result<()> {
 #[test]
 fn what_another_thread_has_made_is_not_there() -> Result<()> {
     same_on_the_stack("stack_thread_sockets")?;
-    same_on_the_stacks_of_threads("stack_thread_sockets")
+    same_on_the_stacks_of_threads("stack_thread_sockets")?;
+    same_on_instances_of_threads("stack_thread_sockets")
 }
 
 #[test]

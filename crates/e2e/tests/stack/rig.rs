@@ -84,8 +84,13 @@ struct Told {
     places: String,
 }
 
-/// Runs `c/NAME.c` on the near host, on the stack unless the library is left out of it.
-fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> {
+/// Runs `c/NAME.c` on the near host, on the stack unless the library is left out of it: its own, or an instance's.
+fn told(
+    hosts: &Hosts,
+    (name, ends): (&str, Ends),
+    mode: &Mode,
+    on_instances: bool,
+) -> Result<Told> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("far").to_string_lossy().into_owned();
     let mut far = hosts.far.command(&compiled("far")?.to_string_lossy());
@@ -93,7 +98,7 @@ fn told(hosts: &Hosts, (name, ends): (&str, Ends), mode: &Mode) -> Result<Told> 
     let mut command = hosts.near.command(&compiled(name)?.to_string_lossy());
     command.arg(&path).args(ends);
     mode.apply(&mut command)?;
-    let wanted = !mode.is_plain() && instance::are_wanted();
+    let wanted = !mode.is_plain() && on_instances;
     let count = if mode.sets(THREADS_VARIABLE) { 3 } else { 1 };
     let instances = wanted.then(|| Instances::start(&hosts.near, &["eth0"], count)).transpose()?;
     if let Some(instances) = &instances {
@@ -123,7 +128,7 @@ fn plain(hosts: &Hosts, (name, ends): (&str, Ends), again: bool) -> Result<Told>
     if let Some(told) = this.as_ref().filter(|_| !again) {
         return Ok(told.clone());
     }
-    let plain = told(hosts, (name, ends), &Mode::plain()).context("plain")?;
+    let plain = told(hosts, (name, ends), &Mode::plain(), false).context("plain")?;
     Ok(this.insert(plain).clone())
 }
 
@@ -161,12 +166,25 @@ pub(crate) fn same_on_the_stacks_of_threads(name: &str) -> Result<()> {
     same_in((name, V4), &[sleeping.clone(), sleeping.with(variable::SPIN, "2ms")])
 }
 
-fn same_in((name, ends): (&str, Ends), modes: &[Mode]) -> Result<()> {
+fn same_in(what: (&str, Ends), modes: &[Mode]) -> Result<()> {
+    same_as_on_kernel(what, modes, instance::are_wanted())
+}
+
+/// The same where each thread is on an instance by itself, whatever is wanted.
+pub(crate) fn same_on_instances_of_threads(name: &str) -> Result<()> {
+    if is_skipped(name) {
+        return Ok(());
+    }
+    let sleeping = Mode::held(Hold::Kernel).with(THREADS_VARIABLE, "1");
+    same_as_on_kernel((name, V4), &[sleeping], true)
+}
+
+fn same_as_on_kernel((name, ends): (&str, Ends), modes: &[Mode], on_instances: bool) -> Result<()> {
     let hosts = Hosts::new(name.trim_start_matches("stack_"))?;
     let mut on_kernel = plain(&hosts, (name, ends), false)?;
     for mode in modes {
-        let with =
-            told(&hosts, (name, ends), mode).with_context(|| format!("on the stack, {mode}"))?;
+        let with = told(&hosts, (name, ends), mode, on_instances)
+            .with_context(|| format!("on the stack, {mode}"))?;
         let mut differences = difference(&on_kernel.facts, &with.facts);
         if !differences.is_empty() {
             // On a busy machine the kernel is held up, too: a difference is one to whatever it does.
