@@ -91,6 +91,9 @@ fn told(
     mode: &Mode,
     on_instances: bool,
 ) -> Result<Told> {
+    // The kernel searches for a neighbour for three seconds. Who joins a search that another run has begun hears of
+    // its end too early.
+    hosts.near.ip("neigh flush dev eth0")?;
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("far").to_string_lossy().into_owned();
     let mut far = hosts.far.command(&compiled("far")?.to_string_lossy());
