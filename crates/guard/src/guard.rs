@@ -228,7 +228,7 @@ impl Guard {
                 self.watch.see();
                 continue;
             }
-            let is_over = self.watch.is_over(self.place.token());
+            let is_over = self.watch.is_over(self.place.token(), &self.bell);
             if self.watch.is_alone() {
                 // Should somebody come all the same, he gets what is free then.
                 self.queues.iter_mut().for_each(Queues::let_go);

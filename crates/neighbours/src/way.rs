@@ -64,6 +64,10 @@ impl Way {
         remote: IpAddr,
         source: Option<IpAddr>,
     ) -> io::Result<Option<Self>> {
+        // There is none from an address of the other version. Asked, the kernel says so, and complains in its log.
+        if source.is_some_and(|source| source.is_ipv4() != remote.is_ipv4()) {
+            return Ok(None);
+        }
         match line.get(RTM_GETROUTE, &question(remote, source)) {
             Ok(answer) => Ok(Self::read(&answer, remote, source)),
             Err(error) if NO_WAY.contains(&error.raw_os_error()) => Ok(None),

@@ -1,6 +1,8 @@
 //! Processes of the program that go on when the program itself has ended.
 
 use std::fs;
+use std::iter;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,8 @@ use crate::status;
 /// How long processes without an environment are looked at, all together, and how far apart.
 const PATIENCE: Duration = Duration::from_millis(50);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// How long all is looked at, at the most.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// A process that is still running, and what it would report now.
 #[derive(Debug)]
@@ -22,17 +26,33 @@ pub(super) struct Survivor {
 }
 
 /// The processes that were started with `address` to report to. One that has written over its
-/// environment, as some servers do to show a title, is not found.
+/// environment, as some servers do to show a title, is not found; nor are those with lower numbers than one that cannot be
+/// looked at as it waits for a disk, say (its memory map is locked then): the program has ended, and nobody is to wait for
+/// that.
 pub(super) fn of(address: &str) -> Vec<Survivor> {
     let entry = format!("{}={address}", variable::STATS);
-    let until = Instant::now() + PATIENCE;
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .flatten()
-        .filter_map(|process| process.file_name().to_str()?.parse().ok())
-        .filter(|&pid| was_started_with(pid, entry.as_bytes(), until))
-        .map(|pid| Survivor { pid, program: name(pid), report: status::snapshot(pid) })
-        .collect()
+    let (tells, told) = mpsc::channel();
+    let begun = Instant::now();
+    let look = move || {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let number = |process: fs::DirEntry| process.file_name().to_str()?.parse().ok();
+        let mut numbers: Vec<i32> = processes.filter_map(number).collect();
+        numbers.sort_unstable();
+        let is_one = |&pid: &i32| was_started_with(pid, entry.as_bytes(), begun + PATIENCE);
+        for pid in numbers.into_iter().rev().filter(is_one) {
+            let report = status::snapshot(pid);
+            if tells.send(Survivor { pid, program: name(pid), report }).is_err() {
+                return;
+            }
+        }
+    };
+    if thread::Builder::new().spawn(look).is_err() {
+        return Vec::new();
+    }
+    let rest = || LONGEST.saturating_sub(begun.elapsed());
+    let mut found: Vec<_> = iter::from_fn(|| told.recv_timeout(rest()).ok()).collect();
+    found.reverse();
+    found
 }
 
 fn was_started_with(pid: i32, entry: &[u8], until: Instant) -> bool {

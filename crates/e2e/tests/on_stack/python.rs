@@ -140,6 +140,25 @@ fn a_program_in_a_pid_namespace_of_its_own_is_not_on_the_stack() -> Result<()> {
     hosts.check_nothing_left(PORT)
 }
 
+/// It cannot connect to the guardian, which does not look at it: somebody whose memory map the kernel has locked for long
+/// (a disk does not answer) would hold that up.
+#[test]
+fn who_goes_on_in_another_network_namespace_keeps_a_guardian() -> Result<()> {
+    if lacks(&[NEEDED[0], ("nsenter", "util-linux"), ("sleep", "coreutils")])? {
+        return Ok(());
+    }
+    let hosts = Hosts::new("pyleaves")?;
+    let scratch = Scratch::new()?;
+    let (there, serve) = (hosts.theirs.name(), artifact::source("py/serve.py"));
+    let leaves = format!("nsenter --net=/run/netns/{there} sleep 60 &");
+    let serves = format!("exec {} {} selectors {PORT}", python().display(), serve.display());
+    let mut command = hosts.on_stack(find("sh").context("no sh")?)?;
+    command.args(["-c", &format!("{leaves} {serves}")]);
+    let server = Daemon::on_stack(command, &scratch.path("log"), &hosts, PORT)?;
+    server.signal(Signal::SIGKILL)?;
+    hosts.check_nothing_left(PORT)
+}
+
 #[test]
 fn python_client_hears_otherwise() -> Result<()> {
     if lacks(&NEEDED)? {
