@@ -27,6 +27,7 @@ use uncork_guardian::{Device, Place, Token};
 use crate::Error;
 use crate::capabilities;
 use crate::claims::Claims;
+use crate::closing::Closing;
 use crate::groups::Groups;
 use crate::heir::{Begin, Heir};
 use crate::peer::Peer;
@@ -43,12 +44,16 @@ use crate::work::Bell;
 const STRANGERS: usize = 64;
 /// How long somebody may take to say who he is.
 const INTRODUCTION: Duration = Duration::from_secs(1);
+/// How many threads close what others have passed, at the most.
+const CLOSED_AT_ONCE: usize = 64;
 /// How often it is looked after what only time can change, at the most.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same while members of a port have just changed.
 const SETTLING: Duration = Duration::from_millis(250);
 /// Part of the time that may be spent on that: where the kernel has many sockets, asking takes milliseconds.
 const SHARE: u32 = 200;
+/// It is looked as often as that at least, whatever has held up the last look.
+const LONGEST_ROUND: Duration = Duration::from_secs(5);
 
 /// What a guardian is for.
 #[derive(Debug)]
@@ -93,6 +98,9 @@ pub struct Guard {
     /// It was.
     parting: Option<parting::Parting>,
     peers: Vec<Peer>,
+    /// Close what comes with questions, and whom nobody knows with what they have sent: these cannot keep those from it.
+    passed: Closing,
+    hung_up: Closing,
     engines: NonZeroU32,
     watch: Watch,
     /// When it was last looked after what only time can change, and how long it is until the next time.
@@ -158,6 +166,8 @@ impl Guard {
             end: None,
             parting: None,
             peers: Vec::new(),
+            passed: Closing::by(CLOSED_AT_ONCE),
+            hung_up: Closing::by(CLOSED_AT_ONCE),
             engines: NonZeroU32::MIN,
             watch: Watch::default(),
             looked: Instant::now(),
@@ -349,15 +359,16 @@ impl Guard {
     /// Takes in who has connected.
     fn take_in(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&self.listener, flags) {
+        for _ in 0..STRANGERS {
             let strangers = self.peers.iter().filter(|peer| peer.session.is_none()).count();
-            // Whoever does not know the token shall not keep out who does.
-            if strangers >= STRANGERS
-                && let Some(first) = self.peers.iter().position(|peer| peer.session.is_none())
-            {
+            // Whoever does not know the token shall not keep out who does. Who has said something is heard next.
+            if strangers >= STRANGERS {
+                let is_mute = |peer: &Peer| peer.session.is_none() && !peer.has_spoken();
+                let Some(first) = self.peers.iter().position(is_mute) else { return };
                 self.peers.remove(first);
             }
-            self.peers.push(Peer::new(socket));
+            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            self.peers.push(Peer::new(socket, &self.hung_up));
         }
     }
 
@@ -372,12 +383,12 @@ impl Guard {
         self.tidy_claims();
         self.rings.tidy();
         self.looked = Instant::now();
-        self.rests = ROUND.max(begun.elapsed() * SHARE);
+        self.rests = (begun.elapsed() * SHARE).clamp(ROUND, LONGEST_ROUND);
     }
 
     /// A process is gone: what it had is taken away from it, and its peers hear of it.
     fn bury(&mut self, at: usize) {
-        let Some(mut session) = self.peers.remove(at).session else { return };
+        let Some(mut session) = self.peers.remove(at).session.take() else { return };
         match session.role {
             Role::Program => {
                 self.bury_stack(&session);

@@ -164,11 +164,12 @@ impl Heir {
         }
     }
 
-    /// Who does not listen is no heir.
+    /// Who does not listen is no heir. Nor may the next one be, and each takes time to find that out.
     fn tell(&mut self, told: &Told<'_>) {
         let lost = |living: &Living| told.say(&living.socket, SendFlags::empty()).is_err();
         if self.living.as_ref().is_some_and(lost) {
-            self.lose();
+            self.living = None;
+            self.begin_later();
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
@@ -16,6 +16,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, r
 use uncork_wire::tcp::{Flags, Header};
 use uncork_wire::{self as wire, SeqNumber, ipv4, ipv6};
 
+use crate::closing::{ClosedApart, Closing};
 use crate::reset::Left;
 use crate::session::Ends;
 
@@ -34,7 +35,7 @@ const ANSWER_BYTES: usize = 256;
 #[derive(Debug)]
 pub(crate) struct InStead {
     /// A copy of all that comes to this host or leaves it. It is there only while somebody is waited for.
-    socket: OwnedFd,
+    socket: ClosedApart,
     waits: HashMap<Ends, Waits>,
     /// Until when the last of them is waited for.
     until: Instant,
@@ -53,12 +54,13 @@ pub(crate) struct Said {
 }
 
 impl InStead {
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open(closing: &Closing) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let all = std::num::NonZeroU32::new(ALL).map(Protocol::from_raw);
         let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, all)?;
         // With less room more may be lost on a host that is busy.
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES);
+        let socket = ClosedApart::new(socket, closing);
         Ok(Self { socket, waits: HashMap::new(), until: Instant::now() })
     }
 

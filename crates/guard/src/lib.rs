@@ -17,6 +17,7 @@
 
 mod capabilities;
 mod claims;
+mod closing;
 pub mod devices;
 mod error;
 mod groups;

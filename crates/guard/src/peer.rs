@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use uncork_guardian::channel;
 use uncork_guardian::{Answer, Question, Reply};
 
+use crate::closing::{ClosedApart, Closing};
 use crate::session::Session;
 
 /// What may wait to be told, at the most: more than an instance has ports.
@@ -20,7 +21,7 @@ const UNSAID: usize = 1 << 16;
 /// Somebody who has connected.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: ClosedApart,
     /// The process that has connected; it may be one of another namespace, which cannot be seen. Its
     /// end is told by this even where a child of its has inherited the connection.
     pub(crate) process: Option<OwnedFd>,
@@ -38,17 +39,18 @@ pub(crate) struct Peer {
 /// A question, and the descriptor that came with it.
 pub(crate) struct Heard {
     pub(crate) question: Question,
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<ClosedApart>,
 }
 
 impl Peer {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd, closing: &Closing) -> Self {
         let credentials = getsockopt(&socket, sockopt::PeerCredentials).ok();
         let uid = credentials.map(|peer| peer.uid());
         let pid = credentials.and_then(|peer| Pid::from_raw(peer.pid()));
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let pid = pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
         let (since, unsaid) = (Instant::now(), VecDeque::new());
+        let socket = ClosedApart::emptied(socket, closing);
         Self { socket, process, pid, uid, since, session: None, unsaid }
     }
 
@@ -63,17 +65,27 @@ impl Peer {
         glance(&self.socket) == PollFlags::IN
     }
 
+    /// The next question, which stays to be heard, with what may have come with it; an error if he is gone, or talks what
+    /// nobody understands.
+    pub(crate) fn listen(&self) -> io::Result<Option<Question>> {
+        match channel::glance(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            said => Ok(Some(question(&said?)?)),
+        }
+    }
+
     /// The next question; an error if he is gone, or talks what nobody understands.
-    pub(crate) fn hear(&self) -> io::Result<Option<Heard>> {
-        let came = match channel::receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+    pub(crate) fn hear(&self, closing: &Closing) -> io::Result<Option<Heard>> {
+        let came = match channel::receive_all(self.socket.as_fd(), RecvFlags::DONTWAIT) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             came => came?,
         };
-        if came.bytes.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let descriptor = came.descriptor.map(|passed| ClosedApart::new(passed, closing));
+        came.surplus.into_iter().for_each(|passed| closing.close(passed));
+        if came.is_cut {
+            return Err(io::ErrorKind::InvalidData.into());
         }
-        let question = serde_json::from_slice(&came.bytes)?;
-        Ok(Some(Heard { question, descriptor: came.descriptor }))
+        Ok(Some(Heard { question: question(&came.bytes)?, descriptor }))
     }
 
     /// Answers. Who does not take his answers is as good as gone.
@@ -81,9 +93,8 @@ impl Peer {
         &self,
         id: u32,
         reply: Reply,
-        descriptor: Option<&OwnedFd>,
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let descriptor = descriptor.map(|descriptor| descriptor.as_fd());
         channel::send(self.socket.as_fd(), &Answer { id, reply }, descriptor, SendFlags::DONTWAIT)
     }
 
@@ -120,8 +131,22 @@ impl Peer {
     }
 }
 
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // He is to hear of it now, whenever it is closed.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+}
+
+fn question(said: &[u8]) -> io::Result<Question> {
+    if said.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(said)?)
+}
+
 /// What is to be said of a descriptor that is read, now.
-fn glance(descriptor: &OwnedFd) -> PollFlags {
+fn glance(descriptor: &impl AsFd) -> PollFlags {
     let mut asked = [PollFd::new(descriptor, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut asked, Some(&now)) {

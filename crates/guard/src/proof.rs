@@ -4,11 +4,12 @@
 //! took what the kernel asks for: CAP_NET_BIND_SERVICE for a low port, and that nobody else listens there.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use nix::{getsockopt_impl, sockopt_impl};
 use rustix::net::{SocketType, getpeername, getsockname, ipproto, sockopt};
 
+use crate::closing::ClosedApart;
 use crate::steering::plain;
 
 /// What was proven.
@@ -36,7 +37,7 @@ sockopt_impl!(
 ///
 /// A sentence that says what it does not.
 pub(crate) fn of(
-    socket: Option<&OwnedFd>,
+    socket: Option<&ClosedApart>,
     ours: BorrowedFd<'_>,
     place: SocketAddr,
     listening: bool,
@@ -73,9 +74,9 @@ pub(crate) fn of(
 ///
 /// A sentence that says why not.
 pub(crate) fn that_it_may_take<'a>(
-    socket: Option<&'a OwnedFd>,
+    socket: Option<&'a ClosedApart>,
     ours: BorrowedFd<'_>,
-) -> Result<&'a OwnedFd, String> {
+) -> Result<&'a ClosedApart, String> {
     match socket {
         Some(socket) if is_tcp(socket) && is_here(socket.as_fd(), ours) => Ok(socket),
         _ => {
@@ -90,13 +91,13 @@ pub(crate) fn that_it_may_take<'a>(
 ///
 /// A sentence that says why not.
 pub(crate) fn that_it_is_at(
-    socket: Option<OwnedFd>,
+    socket: Option<ClosedApart>,
     ours: BorrowedFd<'_>,
     local: SocketAddr,
-) -> Result<OwnedFd, String> {
+) -> Result<ClosedApart, String> {
     that_it_may_take(socket.as_ref(), ours)?;
-    let end = |socket: &OwnedFd| SocketAddr::try_from(getsockname(socket).ok()?).ok();
-    let is_at = |socket: &OwnedFd| {
+    let end = |socket: &ClosedApart| SocketAddr::try_from(getsockname(socket).ok()?).ok();
+    let is_at = |socket: &ClosedApart| {
         end(socket).is_some_and(|end| plain(end) == plain(local)) && getpeername(socket).is_ok()
     };
     let why = || format!("what is to be accepted at {local} has to be a connection to there");
@@ -109,7 +110,7 @@ pub(crate) fn that_it_is_at(
 ///
 /// A sentence that says why not.
 pub(crate) fn that_it_is_between(
-    socket: Option<OwnedFd>,
+    socket: Option<ClosedApart>,
     ours: BorrowedFd<'_>,
     (local, remote): (SocketAddr, SocketAddr),
 ) -> Result<(), String> {
@@ -121,7 +122,7 @@ pub(crate) fn that_it_is_between(
     Err(format!("what is said to {local} has to come from {remote}"))
 }
 
-fn is_tcp(socket: &OwnedFd) -> bool {
+fn is_tcp(socket: &ClosedApart) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::STREAM)
         && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }

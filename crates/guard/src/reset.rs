@@ -26,6 +26,7 @@ use uncork_wire::checksum::Sum;
 use uncork_wire::tcp::{self, CHECKSUM_OFFSET, Fields, Flags, OptionSet};
 use uncork_wire::{Protocol, SeqNumber, ipv4, ipv6};
 
+use crate::closing::Closing;
 use crate::instead::InStead;
 use crate::session::Ends;
 
@@ -62,6 +63,8 @@ pub(crate) struct Prober {
     kernel: SockDiag,
     /// While there is somebody to whom the kernel sends no reset.
     instead: Option<InStead>,
+    /// Its socket is one that takes grace periods of RCU to close.
+    closing: Closing,
 }
 
 impl Prober {
@@ -71,7 +74,7 @@ impl Prober {
             socket_with(family, SocketType::RAW, flags, Some(ipproto::RAW))
         };
         let (v4, v6) = (open(AddressFamily::INET)?, open(AddressFamily::INET6).ok());
-        Ok(Self { v4, v6, kernel: SockDiag::open()?, instead: None })
+        Ok(Self { v4, v6, kernel: SockDiag::open()?, instead: None, closing: Closing::by(1) })
     }
 
     /// Ends these connections at their other ends. To those whom the kernel sends no reset it is sent as soon as they
@@ -86,7 +89,7 @@ impl Prober {
                 self.go_on();
             }
             if self.instead.is_none() {
-                self.instead = InStead::open().ok();
+                self.instead = InStead::open(&self.closing).ok();
             }
             let Some(instead) = &mut self.instead else { return };
             instead.expect(left);

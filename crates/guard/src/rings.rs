@@ -9,13 +9,13 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use uncork_driver::OpenError;
 use uncork_driver::af_packet::{Prepared, Settings};
 
+use crate::closing::Closing;
 use crate::work::{Bell, Work};
 
 /// How long the last one is kept for somebody, and how long others are.
@@ -33,7 +33,7 @@ const MADE_AT_ONCE_EACH: usize = 2;
 pub(crate) struct Rings {
     bell: Bell,
     ahead: Vec<Ahead>,
-    unmaking: Arc<Mutex<Unmaking>>,
+    unmaking: Closing,
 }
 
 /// Those of one device.
@@ -54,17 +54,10 @@ struct Spare {
     since: Instant,
 }
 
-/// What nobody has any more.
-#[derive(Debug, Default)]
-struct Unmaking {
-    threads: usize,
-    left: Vec<OwnedFd>,
-}
-
 impl Rings {
     /// None yet. The bell is rung when one is made.
     pub(crate) fn new(bell: Bell) -> Self {
-        Self { bell, ahead: Vec::new(), unmaking: Arc::default() }
+        Self { bell, ahead: Vec::new(), unmaking: Closing::by(UNMADE_AT_ONCE) }
     }
 
     /// Somebody is likely to come, once.
@@ -114,12 +107,12 @@ impl Rings {
         settings: &Settings,
         asked: Instant,
     ) -> Option<Result<Prepared, OpenError>> {
-        let unmaking = Arc::clone(&self.unmaking);
+        let (bell, unmaking) = (self.bell.clone(), self.unmaking.clone());
         let ahead = self.ahead_of(settings.clone());
         while let Some(at) = ahead.spares.iter().position(|spare| spare.made.is_over()) {
             let Spare { made, since } = ahead.spares.remove(at)?;
             match made.done() {
-                Some(Ok(made)) if !made.is_of(settings) => unmake(&unmaking, made.into()),
+                Some(Ok(made)) if !made.is_of(settings) => unmaking.close(made.into()),
                 // What was missing before anybody has asked may be there by now.
                 Some(Err(_)) if since < asked => {}
                 Some(made) => return Some(made),
@@ -127,13 +120,15 @@ impl Rings {
                 None => {}
             }
         }
+        // Those that were made are others' by now.
+        ahead.fill(&bell, 1);
         // Without a thread nothing is made but here.
         ahead.spares.is_empty().then(|| Prepared::new(settings))
     }
 
     /// This copy is the last one, or will soon be.
     pub(crate) fn unmake(&self, socket: OwnedFd) {
-        unmake(&self.unmaking, socket);
+        self.unmaking.close(socket);
     }
 
     /// Those that nobody has come for go. After the last of them none is made until somebody ends again.
@@ -143,7 +138,7 @@ impl Rings {
             let is_old = |spare: &Spare| spare.since.elapsed() >= kept && spare.made.is_over();
             if ahead.awaited == 0 && ahead.spares.front().is_some_and(is_old) {
                 let left = ahead.spares.pop_front().and_then(|spare| spare.made.done()?.ok());
-                left.into_iter().for_each(|made| unmake(&self.unmaking, made.into()));
+                left.into_iter().for_each(|made| self.unmaking.close(made.into()));
                 ahead.wanted = ahead.spares.len();
             }
         }
@@ -169,35 +164,4 @@ impl Ahead {
             self.spares.push_back(Spare { made, since: Instant::now() });
         }
     }
-}
-
-fn unmake(unmaking: &Arc<Mutex<Unmaking>>, socket: OwnedFd) {
-    let mut state = lock(unmaking);
-    state.left.push(socket);
-    if state.threads >= UNMADE_AT_ONCE {
-        return;
-    }
-    state.threads += 1;
-    drop(state);
-    let theirs = Arc::clone(unmaking);
-    let thread = thread::Builder::new().name("rings".to_owned());
-    if thread.spawn(move || while unmake_one(&theirs) {}).is_err() {
-        // Without a thread they go here.
-        while unmake_one(unmaking) {}
-    }
-}
-
-/// Whether there was one. If not, this thread is no more one that unmakes.
-fn unmake_one(unmaking: &Mutex<Unmaking>) -> bool {
-    let mut state = lock(unmaking);
-    let one = state.left.pop();
-    if one.is_none() {
-        state.threads -= 1;
-    }
-    drop(state);
-    one.is_some()
-}
-
-fn lock(unmaking: &Mutex<Unmaking>) -> std::sync::MutexGuard<'_, Unmaking> {
-    unmaking.lock().unwrap_or_else(PoisonError::into_inner)
 }

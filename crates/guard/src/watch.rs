@@ -7,11 +7,14 @@
 //!
 //! Who reads a process's environment waits while that process maps a file from a disk that does not answer, say
 //! (proc_pid_environ(5) is read under the lock of its memory map). So a thread looks, only at those who could
-//! connect at all, and it is not waited for longer than [`PATIENCE`].
+//! connect at all, and whom it has looked at for [`PATIENCE`] is not waited for.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::work::{Bell, Work};
@@ -26,7 +29,7 @@ const ALONE: Duration = Duration::from_millis(200);
 /// executes another program.
 const IN_VAIN: u32 = 2;
 
-/// How long a search may take.
+/// How long a search may look at one process.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Since when nobody is there.
@@ -35,8 +38,30 @@ pub(crate) struct Watch {
     alone_since: Option<Instant>,
     /// How often nobody was found since then.
     in_vain: u32,
-    /// That is under way, and since when.
-    search: Option<(Instant, Work<bool>)>,
+    search: Option<Search>,
+    /// Processes that could not be looked at.
+    passed_over: BTreeSet<u32>,
+}
+
+/// A search that is under way.
+#[derive(Debug)]
+struct Search {
+    work: Work<bool>,
+    /// Whom it looks at.
+    looks_at: Arc<AtomicU32>,
+    /// The same as it was seen last, and since when.
+    seen: (u32, Instant),
+}
+
+impl Search {
+    /// Whom it has looked at for too long, if so.
+    fn is_held_up_by(&mut self) -> Option<u32> {
+        let at = self.looks_at.load(Relaxed);
+        if at != self.seen.0 {
+            self.seen = (at, Instant::now());
+        }
+        (self.seen.1.elapsed() >= PATIENCE).then_some(at)
+    }
 }
 
 impl Watch {
@@ -53,54 +78,69 @@ impl Watch {
     /// Nobody is connected, and the first process is gone: whether nobody will come any more. The bell is rung when it
     /// is to be asked again.
     pub(crate) fn is_over(&mut self, token: &str, bell: &Bell) -> bool {
-        let token = token.to_owned();
-        self.is_over_unless(bell, move || is_known(&token))
+        let (token, passed_over) = (token.to_owned(), self.passed_over.clone());
+        self.is_over_unless(bell, move |looks_at| is_known(&token, &passed_over, looks_at))
     }
 
     fn is_over_unless(
         &mut self,
         bell: &Bell,
-        is_known: impl FnOnce() -> bool + Send + 'static,
+        is_known: impl FnOnce(&AtomicU32) -> bool + Send + 'static,
     ) -> bool {
         let since = *self.alone_since.get_or_insert_with(Instant::now);
         if since.elapsed() < LINGERS {
             return false;
         }
-        let Some((begun, search)) = self.search.take() else {
-            // Without a thread there is nobody to be found.
-            match Work::begin("survivors", bell, is_known) {
-                Ok(search) => self.search = Some((Instant::now(), search)),
+        let Some(mut search) = self.search.take() else {
+            let looks_at = Arc::new(AtomicU32::new(0));
+            let theirs = Arc::clone(&looks_at);
+            let seen = (0, Instant::now());
+            match Work::begin("survivors", bell, move || is_known(&theirs)) {
+                Ok(work) => self.search = Some(Search { work, looks_at, seen }),
+                // Without a thread there is nobody to be found.
                 Err(_) => self.in_vain += 1,
             }
             return self.in_vain >= IN_VAIN;
         };
-        if !search.is_over() && begun.elapsed() < PATIENCE {
-            self.search = Some((begun, search));
+        let held_up_by = search.is_held_up_by();
+        if !search.work.is_over() && held_up_by.is_none() {
+            self.search = Some(search);
             return false;
         }
-        self.in_vain = if search.done() == Some(true) { 0 } else { self.in_vain + 1 };
+        if !search.work.is_over() {
+            self.passed_over.extend(held_up_by);
+        }
+        self.in_vain = if search.work.done() == Some(true) { 0 } else { self.in_vain + 1 };
         self.in_vain >= IN_VAIN
     }
 }
 
-/// Whether another process of this network namespace has the token in its environment. From another one nobody can
-/// connect, as the guardian's name is an abstract one (unix(7)).
-fn is_known(token: &str) -> bool {
-    let number = |file: &Path| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
-    let here = number(Path::new("/proc/thread-self/ns/net"));
-    let own = std::process::id().to_string();
+/// Whether another process of this network namespace has the token in its environment, but for some. From another
+/// namespace nobody can connect, as the guardian's name is an abstract one (unix(7)). The newest come first, as they are
+/// the likeliest.
+fn is_known(token: &str, passed_over: &BTreeSet<u32>, looks_at: &AtomicU32) -> bool {
+    let network = |file: &str| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
+    let here = network("/proc/thread-self/ns/net");
+    let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_process = |name: &str| name.bytes().all(|octet| octet.is_ascii_digit()) && name != own;
-    entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_process))
-        .filter(|entry| number(&entry.path().join("ns/net")) == here)
-        .filter_map(|entry| fs::read(entry.path().join("environ")).ok())
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut pids: Vec<_> = entries.filter_map(number).collect();
+    pids.retain(|pid| *pid != own && !passed_over.contains(pid));
+    pids.sort_unstable();
+    pids.into_iter()
+        .rev()
+        .filter(|pid| network(&format!("/proc/{pid}/ns/net")) == here)
+        .filter_map(|pid| {
+            looks_at.store(pid, Relaxed);
+            fs::read(format!("/proc/{pid}/environ")).ok()
+        })
         .any(|environ| environ.windows(token.len()).any(|part| part == token.as_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::sync::mpsc;
     use std::thread;
 
     use super::*;
@@ -108,7 +148,10 @@ mod tests {
     #[test]
     fn a_process_with_the_token_in_its_environment_is_seen() {
         let token = format!("{:032x}", 0x1234_5678_u64 << 32 | u64::from(std::process::id()));
-        assert!(!is_known(&token));
+        let is_known = |passed_over: &[u32]| {
+            is_known(&token, &passed_over.iter().copied().collect(), &AtomicU32::new(0))
+        };
+        assert!(!is_known(&[]));
         let mut child = Command::new("cat")
             .env("UNCORK_STACK", format!("@name:{token}"))
             .stdin(Stdio::piped())
@@ -118,19 +161,20 @@ mod tests {
         let patience = Instant::now() + LINGERS;
         let mut seen = false;
         while !seen && Instant::now() < patience {
-            seen = is_known(&token);
+            seen = is_known(&[]);
         }
+        let is_passed_over = !is_known(&[child.id()]);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(seen);
+        assert!(seen && is_passed_over);
     }
 
     /// One that has been alone for long enough, and asks as a guardian's loop does until it knows more.
-    fn asked(watch: &mut Watch, bell: &Bell, is_known: fn() -> bool) -> bool {
+    fn asked(watch: &mut Watch, bell: &Bell, is_known: fn(&AtomicU32) -> bool) -> bool {
         loop {
             let is_over = watch.is_over_unless(bell, is_known);
             match &watch.search {
-                Some((_, search)) if !search.is_over() => thread::yield_now(),
+                Some(search) if !search.work.is_over() => thread::yield_now(),
                 Some(_) => {}
                 None => return is_over,
             }
@@ -145,25 +189,38 @@ mod tests {
     #[test]
     fn nobody_is_left_when_nobody_was_found_twice_running() {
         let (mut watch, bell) = alone();
-        assert!(!asked(&mut watch, &bell, || false));
-        assert!(!asked(&mut watch, &bell, || true));
-        assert!(!asked(&mut watch, &bell, || false));
-        assert!(asked(&mut watch, &bell, || false));
+        assert!(!asked(&mut watch, &bell, |_| false));
+        assert!(!asked(&mut watch, &bell, |_| true));
+        assert!(!asked(&mut watch, &bell, |_| false));
+        assert!(asked(&mut watch, &bell, |_| false));
     }
 
     #[test]
-    fn a_search_that_does_not_end_is_one_in_vain() {
+    fn who_cannot_be_looked_at_is_passed_over_and_others_may_take_longer() {
         let (mut watch, bell) = alone();
-        let ends: fn() -> bool = || {
-            thread::sleep(LINGERS);
+        let (goes_on, held_up) = mpsc::channel::<()>();
+        let look = move |looks_at: &AtomicU32| {
+            looks_at.store(7, Relaxed);
+            held_up.recv().unwrap_or_default();
+            looks_at.store(8, Relaxed);
+            held_up.recv().unwrap_or_default();
             true
         };
-        for is_over in [false, true] {
-            assert!(!watch.is_over_unless(&bell, ends));
-            assert!(!watch.is_over_unless(&bell, ends), "it is given time");
-            let (begun, _) = watch.search.as_mut().unwrap();
-            *begun = begun.checked_sub(PATIENCE).unwrap();
-            assert_eq!(watch.is_over_unless(&bell, ends), is_over);
-        }
+        assert!(!watch.is_over_unless(&bell, look));
+        let until = |watch: &mut Watch, pid| {
+            while watch.search.as_mut().unwrap().looks_at.load(Relaxed) != pid {
+                thread::yield_now();
+            }
+            assert!(!watch.is_over_unless(&bell, |_| false), "it has just begun to look at {pid}");
+            let seen = &mut watch.search.as_mut().unwrap().seen;
+            assert_eq!(seen.0, pid);
+            seen.1 = seen.1.checked_sub(PATIENCE).unwrap();
+        };
+        until(&mut watch, 7);
+        goes_on.send(()).unwrap();
+        until(&mut watch, 8);
+        assert!(!watch.is_over_unless(&bell, |_| false), "once in vain");
+        assert_eq!(watch.passed_over, [8].into());
+        assert!(asked(&mut watch, &bell, |_| false));
     }
 }

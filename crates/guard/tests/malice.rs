@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{LONG, Link, OUR_V6, OURS, THEIR_V6, THEIRS, end, seen};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, sendmsg, socket_with,
@@ -433,4 +433,60 @@ fn mean_harm(label: &str, instances: u32, wanted: [&str; 3]) {
     let enough = wanted.map(|what| granted.get(what).is_some_and(|n| *n > 10));
     assert_eq!(enough, [true; 3], "{granted:?}");
     assert!(granted.contains_key("ports"), "{granted:?}");
+}
+
+/// A connection whose close(2) waits for what its other end does not read.
+fn lingering(link: &Link) -> (OwnedFd, TcpStream) {
+    let pair = || {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let one = TcpStream::connect(listener.local_addr()?)?;
+        Ok((one, listener.accept()?.0))
+    };
+    let (mut one, other) = link.ours.within(pair).unwrap();
+    one.set_nonblocking(true).unwrap();
+    while one.write(&[0; 65536]).is_ok() {}
+    one.set_nonblocking(false).unwrap();
+    set_socket_linger(&one, Some(Duration::from_secs(600))).unwrap();
+    (one.into(), other)
+}
+
+#[test]
+fn what_takes_long_to_close_holds_up_nobody_whoever_sends_it() {
+    if is_skipped("what_takes_long_to_close_holds_up_nobody_whoever_sends_it") {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let link = &Link::new("lingers", &[]);
+    let place: Place = link.place.parse().unwrap();
+    let question = |token: &str| {
+        let request = Request::Look { version: VERSION, token: token.to_owned(), pids: vec![1] };
+        serde_json::to_vec(&Question { id: 1, request }).unwrap()
+    };
+    let own = Question { id: 1, request: Request::Own { local: end("::", OWN) } };
+    let own = serde_json::to_vec(&own).unwrap();
+    // Who knows no token, who says nothing that is understood, who is a stranger and knows it, and a program.
+    let ways = [
+        (false, question("nobody's")),
+        (false, b"{".to_vec()),
+        (false, own.clone()),
+        (false, question(place.token())),
+        (true, own),
+        (true, b"{".to_vec()),
+    ];
+    let mut peers = Vec::new();
+    for (at, (introduced, words)) in ways.into_iter().enumerate() {
+        let program = Program::connect(link, introduced);
+        let (one, other) = lingering(link);
+        assert!(program.say(&words, Some(one.as_fd())));
+        drop(one);
+        peers.push(other);
+        // One that has not been heard yet when it is gone, too.
+        if at % 2 == 0 {
+            drop(program);
+        }
+        let begun = Instant::now();
+        let client = link.client();
+        assert!(begun.elapsed() < LONG / 20, "way {at}: somebody else waits");
+        drop(client);
+    }
 }

@@ -14,6 +14,10 @@ use serde::Serialize;
 /// Longest message, in octets: some hundred devices.
 const MESSAGE_BYTES: usize = 64 * 1024;
 
+/// As many descriptors come with one message at the most (SCM_MAX_FD, include/net/scm.h). What there is no room for the kernel
+/// closes, before recvmsg(2) returns.
+const MOST_PASSED: usize = 253;
+
 /// What has come.
 #[derive(Debug)]
 pub struct Datagram {
@@ -21,6 +25,10 @@ pub struct Datagram {
     pub bytes: Vec<u8>,
     /// What came with it, if something did.
     pub descriptor: Option<OwnedFd>,
+    /// What came beside that. Nobody asks for more than one.
+    pub surplus: Vec<OwnedFd>,
+    /// Whether there was more of the message than is taken.
+    pub is_cut: bool,
 }
 
 /// Sends a message, and a descriptor if there is one.
@@ -57,22 +65,49 @@ pub fn send(
 ///
 /// What the kernel says; [`io::ErrorKind::InvalidData`] for a message that is too long.
 pub fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram> {
-    // Mostly there is nothing, and somebody looks a thousand times a second; and what comes is short. No need for so much
-    // memory then.
-    let (_, long) = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
-    let mut bytes = vec![0; long.clamp(1, MESSAGE_BYTES)];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let came = receive_all(socket, flags)?;
+    if came.is_cut { Err(io::ErrorKind::InvalidData.into()) } else { Ok(came) }
+}
+
+/// The same for who decides himself what becomes of descriptors that nobody has asked for: to close one may take as long as
+/// its sender wants.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn receive_all(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Datagram> {
+    let mut bytes = room(socket, flags)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let came = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags)?;
-    let mut descriptors = beside.drain().filter_map(|message| match message {
+    let passed = beside.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(passed) => Some(passed),
         _ => None,
     });
-    let descriptor = descriptors.next().and_then(|mut passed| passed.next());
-    if came.flags.contains(ReturnFlags::TRUNC) {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    let mut passed = passed.flatten();
+    let (descriptor, surplus) = (passed.next(), passed.collect());
     bytes.truncate(came.bytes);
-    Ok(Datagram { bytes, descriptor })
+    let is_cut = came.flags.contains(ReturnFlags::TRUNC);
+    Ok(Datagram { bytes, descriptor, surplus, is_cut })
+}
+
+/// What the next message says, which stays there with all that came with it; nothing if the other side has ended.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn glance(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Vec<u8>> {
+    let mut bytes = room(socket, flags)?;
+    let (count, _) = recv(socket, &mut bytes[..], flags | RecvFlags::PEEK)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Room for the next message.
+fn room(socket: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Vec<u8>> {
+    // Mostly there is nothing, and somebody looks a thousand times a second; and what comes is short. No need for so much
+    // memory then.
+    let (_, long) = recv(socket, &mut [0_u8; 1], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    Ok(vec![0; long.clamp(1, MESSAGE_BYTES)])
 }

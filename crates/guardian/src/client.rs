@@ -139,6 +139,7 @@ impl Client {
             over: _,
             late: _,
             disowned: _,
+            unanswered: _,
         } = &self.unasked;
         let has_come = !(passed.is_empty() && askers.is_empty() && words.is_empty());
         has_come || !(queues.is_empty() && kernels.is_empty())
@@ -164,7 +165,10 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn open(&mut self, device: i32) -> Result<af_packet::Handed, Error> {
-        match self.request(Request::Open { device }, None)? {
+        let opened = self.request(Request::Open { device }, None);
+        // Rings take their time, in which others are answered.
+        self.unasked.unanswered = None;
+        match opened? {
             (Reply::Opened { socket: description }, Some(socket)) => {
                 Ok(af_packet::Handed { socket, description })
             }
@@ -233,7 +237,8 @@ impl Client {
     }
 
     /// The first step of giving a connection that was the stack's to the kernel (`uncork-handover`): puts a
-    /// kernel's socket into repair mode for it. Its queues are to be filled then.
+    /// kernel's socket into repair mode for it. Its queues are to be filled then. The stack has it no more, and what was not sent
+    /// yet is lost with who gives up, so this and [`Client::release`] wait [`INSISTENCE`] times as long as the rest.
     ///
     /// # Errors
     ///
@@ -244,18 +249,21 @@ impl Client {
         socket: BorrowedFd<'_>,
         inet6: bool,
     ) -> Result<(), Error> {
-        self.done(Request::Repair { snapshot: snapshot.clone(), inet6 }, Some(socket))
+        self.insist(Request::Repair { snapshot: snapshot.clone(), inet6 }, socket)
     }
 
     /// The second step, when they are: from now on the connection's segments are the kernel's, and its socket
-    /// lives. The stack has it no more, and what was not sent yet is lost with who gives up, so this waits
-    /// [`INSISTENCE`] times as long as the rest.
+    /// lives.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] with the reason, or another.
     pub fn release(&mut self, snapshot: &Snapshot, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        let id = self.say(Request::Release { snapshot: snapshot.clone() }, Some(socket))?;
+        self.insist(Request::Release { snapshot: snapshot.clone() }, socket)
+    }
+
+    fn insist(&mut self, request: Request, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
+        let id = self.say_at_any_rate(request, Some(descriptor))?;
         let mut heard = self.hear(id);
         for _ in 1..INSISTENCE {
             if !matches!(heard, Err(Error::Slow(_))) {
@@ -350,12 +358,28 @@ impl Client {
     /// The answer to a question. What has come in the middle of it wakes nobody any more, so what is to be said of that is said now.
     fn hear(&mut self, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
         let heard = hear(self.socket.as_fd(), id, &mut self.unasked);
+        self.unasked.unanswered = matches!(heard, Err(Error::Slow(_))).then_some(id);
         let _ = self.say_what_is_over(SendFlags::DONTWAIT);
         heard
     }
 
-    /// Asks, and gives the number of the question.
+    /// Asks, and gives the number of the question. Who was told once that the guardian is slow is told so at once until it has
+    /// answered, and not after [`PATIENCE`] each time.
     fn say(&mut self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<u32, Error> {
+        if self.unasked.unanswered.is_some() {
+            self.check()?;
+        }
+        match self.unasked.unanswered {
+            Some(_) => Err(Error::Slow(PATIENCE)),
+            None => self.say_at_any_rate(request, descriptor),
+        }
+    }
+
+    fn say_at_any_rate(
+        &mut self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<u32, Error> {
         // What it asks for may be among what is over.
         self.say_what_is_over(SendFlags::empty())?;
         self.last = self.last.wrapping_add(1);
@@ -499,11 +523,16 @@ struct Unasked {
     /// Questions for ports and connections that nobody waits for any more, and the ports that were granted all the same.
     late: Vec<(u32, Request)>,
     disowned: Vec<SocketAddr>,
+    /// A question that was waited for in vain, and is not answered yet: the guardian is held up.
+    unanswered: Option<u32>,
 }
 
 impl Unasked {
     /// An answer that comes now is too late, unless it is one to a question for ports.
     fn keep(&mut self, answer: Answer, descriptor: Option<OwnedFd>) {
+        if !answer.reply.is_unasked() && self.unanswered == Some(answer.id) {
+            self.unanswered = None;
+        }
         let reserving = self.reserving.iter().position(|asked| asked.id == answer.id);
         if !answer.reply.is_unasked()
             && let Some(at) = reserving
@@ -605,7 +634,7 @@ fn hear(
 
 fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<(Answer, Option<OwnedFd>), Error> {
     let hearing = |error| failure("hear the guardian", error);
-    let Datagram { bytes, descriptor } = channel::receive(socket, flags).map_err(hearing)?;
+    let Datagram { bytes, descriptor, .. } = channel::receive(socket, flags).map_err(hearing)?;
     if bytes.is_empty() {
         return Err(Error::Gone);
     }

@@ -84,8 +84,8 @@ impl Host for Guardian {
     }
 
     fn disown(&mut self, ends: Ends) {
-        // A guardian that is gone has nothing left to be disowned.
-        let _ = self.client.borrow_mut().disown_connection(ends.local, ends.remote);
+        // A guardian that is gone has nothing left to be disowned, and one that is held up is not waited for.
+        let _ = self.client.borrow_mut().over(&[], &[(ends.local, ends.remote)]);
     }
 
     fn closed(&mut self, ends: Ends) {

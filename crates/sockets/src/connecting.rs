@@ -405,6 +405,8 @@ impl World {
             }
         };
         let ports = asked.and_then(|number| self.host.reserved(number));
+        // Who has waited for them in vain does not ask again at once.
+        let now = self.now();
         self.ports.add(way, wanted, ports.unwrap_or_default(), now);
     }
 

@@ -4,7 +4,7 @@
 //! claims of all its programs, each by who has made it, and a place is left with the last of them. Its table
 //! and its connections are looked after as those of a program with a stack of its own.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::Sender;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -198,7 +198,11 @@ impl Guard {
         let program = self.session(at)?.engine.0.get();
         let Some(instance) = self.instance_of(at)? else { return Ok(()) };
         let peer = &self.peers[instance];
-        if peer.is_behind() || peer.answer(UNASKED, word(program), descriptor.as_ref()).is_err() {
+        if peer.is_behind()
+            || peer
+                .answer(UNASKED, word(program), descriptor.as_ref().map(|passed| passed.as_fd()))
+                .is_err()
+        {
             return Err("the instance of the stack does not listen: it is stopped, or has no time"
                 .to_owned());
         }

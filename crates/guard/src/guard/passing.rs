@@ -2,13 +2,14 @@
 //! queue, from which another takes them.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 use uncork_guardian::Reply;
 
 use super::Guard;
+use crate::closing::ClosedApart;
 use crate::peer::Peer;
 use crate::proof;
 use crate::session::{Role, Session};
@@ -27,7 +28,7 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub(super) struct Kept {
     local: SocketAddr,
-    socket: OwnedFd,
+    socket: ClosedApart,
     since: Instant,
 }
 
@@ -44,7 +45,7 @@ impl Guard {
         &mut self,
         at: usize,
         local: SocketAddr,
-        socket: Option<OwnedFd>,
+        socket: Option<ClosedApart>,
     ) -> Result<(), String> {
         if !self.session(at)?.had(local) {
             return Err(format!("{local} was not owned"));
@@ -66,7 +67,7 @@ impl Guard {
         for other in self.owners(kept.local).into_iter().filter(|other| Some(*other) != but) {
             // Who does not take it, be it that he is gone: the next.
             let passed = Reply::Passed { local: kept.local };
-            if self.peers[other].answer(UNASKED, passed, Some(&kept.socket)).is_ok() {
+            if self.peers[other].answer(UNASKED, passed, Some(kept.socket.as_fd())).is_ok() {
                 return None;
             }
         }

@@ -18,6 +18,7 @@ use rustix::process::{Resource, getrlimit};
 use uncork_guardian::{Ends, Reply};
 
 use super::{Guard, sessions};
+use crate::closing::ClosedApart;
 use crate::proof;
 use crate::session::Role;
 use crate::steering::plain;
@@ -43,7 +44,7 @@ impl Guard {
         from: IpAddr,
         remote: SocketAddr,
         wanted: u16,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(Reply, Option<OwnedFd>), String> {
         let from = from.to_canonical();
         if self.steering.device_of(from).is_none() {

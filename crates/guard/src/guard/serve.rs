@@ -13,6 +13,7 @@ use uncork_stack::{FastOpenKeys, Snapshot};
 
 use super::passing::UNASKED;
 use super::{Guard, parting, sessions};
+use crate::closing::ClosedApart;
 use crate::peer::{Heard, Peer};
 use crate::proof;
 use crate::session::{Role, Session};
@@ -29,7 +30,12 @@ pub(super) const UNKNOWN: &str =
 impl Guard {
     /// Answers a question of a peer. An error if he is to be taken for gone.
     pub(super) fn serve(&mut self, at: usize) -> io::Result<()> {
-        let Some(Heard { question, descriptor }) = self.peers[at].hear()? else { return Ok(()) };
+        if self.peers[at].session.is_none() && !self.is_invited(at)? {
+            return Ok(());
+        }
+        let Some(Heard { question, descriptor }) = self.peers[at].hear(&self.passed)? else {
+            return Ok(());
+        };
         let done = match question.request {
             Request::Hello { version, token } => {
                 let done = self.introduce(at, version, &token);
@@ -98,6 +104,25 @@ impl Guard {
         self.conclude(at, question.id, done.map(|()| (Reply::Done, None)))
     }
 
+    /// Whether somebody who has not introduced himself has said the token, and so is heard. What anybody can send is not taken
+    /// before that: to close a descriptor may take as long as its sender wants. An error if he has said something else.
+    fn is_invited(&self, at: usize) -> io::Result<bool> {
+        let Some(question) = self.peers[at].listen()? else { return Ok(false) };
+        let is_invited = match &question.request {
+            Request::Hello { token, .. } | Request::Look { token, .. } => {
+                self.place.is_token(token)
+            }
+            Request::Serve { token, .. } => self.tokens.iter().any(|own| own.is(token)),
+            _ => false,
+        };
+        if is_invited {
+            return Ok(true);
+        }
+        let refused = Reply::Refused { why: UNKNOWN.to_owned() };
+        self.peers[at].answer(question.id, refused, None)?;
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
     pub(super) fn conclude(
         &mut self,
         at: usize,
@@ -108,7 +133,7 @@ impl Guard {
         if self.is_instance(at) {
             return self.peers[at].say(id, reply, descriptor);
         }
-        self.peers[at].answer(id, reply, descriptor.as_ref())
+        self.peers[at].answer(id, reply, descriptor.as_ref().map(|passed| passed.as_fd()))
     }
 
     fn introduce(
@@ -165,7 +190,7 @@ impl Guard {
         at: usize,
         (version, token): (u32, &str),
         pids: &[u32],
-        stream: Option<&OwnedFd>,
+        stream: Option<&ClosedApart>,
     ) -> Result<Vec<String>, String> {
         self.check(version, token)?;
         let stream = stream.ok_or("there is no stream to tell it to")?;
@@ -187,7 +212,7 @@ impl Guard {
                 ),
             });
         };
-        let told = peer.answer(0, Reply::Asked, Some(stream));
+        let told = peer.answer(0, Reply::Asked, Some(stream.as_fd()));
         told.map_err(|error| format!("it cannot be asked: {error}"))?;
         Ok(peer.pid.map_or_else(Vec::new, |pid| self.missing_queues(pid)))
     }
@@ -206,7 +231,7 @@ impl Guard {
         &mut self,
         at: usize,
         local: SocketAddr,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let local = plain(local);
         let places = self.places_of(local, socket)?;
@@ -241,7 +266,7 @@ impl Guard {
         &mut self,
         at: usize,
         local: SocketAddr,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let local = plain(local);
         let places = self.places_of(local, socket)?;
@@ -255,7 +280,7 @@ impl Guard {
     fn places_of(
         &self,
         local: SocketAddr,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<Vec<SocketAddr>, String> {
         if !self.plan.ports.is_empty() && !self.plan.ports.contains(&local.port()) {
             return Err(format!("port {} is not among those of --port", local.port()));
@@ -413,7 +438,7 @@ impl Guard {
         &mut self,
         at: usize,
         ends: (SocketAddr, SocketAddr),
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         if self.steering.device_of(ends.0.ip()).is_none() {
             return Err(format!("{} is on none of the stack's devices", ends.0.ip()));
@@ -445,7 +470,7 @@ impl Guard {
         at: usize,
         snapshot: &Snapshot,
         inet6: bool,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let socket = self.taker(at, snapshot, socket)?;
         let family = if inet6 { Family::Inet6 } else { Family::OfAddress };
@@ -457,7 +482,7 @@ impl Guard {
         &mut self,
         at: usize,
         snapshot: &Snapshot,
-        socket: Option<&OwnedFd>,
+        socket: Option<&ClosedApart>,
     ) -> Result<(), String> {
         let socket = self.taker(at, snapshot, socket)?;
         let ends = (plain(snapshot.local), plain(snapshot.remote));
@@ -474,7 +499,7 @@ impl Guard {
         &self,
         (local, remote): (SocketAddr, SocketAddr),
         segment: &Octets,
-        socket: Option<OwnedFd>,
+        socket: Option<ClosedApart>,
     ) -> Result<(), String> {
         if self.steering.device_of(local.ip()).is_none() {
             return Err(format!("{} is on none of the stack's devices", local.ip()));
@@ -489,8 +514,8 @@ impl Guard {
         &self,
         at: usize,
         snapshot: &Snapshot,
-        socket: Option<&'a OwnedFd>,
-    ) -> Result<&'a OwnedFd, String> {
+        socket: Option<&'a ClosedApart>,
+    ) -> Result<&'a ClosedApart, String> {
         let ends = (plain(snapshot.local), plain(snapshot.remote));
         if !self.session(at)?.may_have(&ends) {
             return Err(format!("no connection from {} to {} was owned", ends.0, ends.1));

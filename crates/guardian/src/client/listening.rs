@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::net::SendFlags;
+
 use super::Client;
 use crate::{Error, Request};
 
@@ -39,13 +41,18 @@ impl Client {
     }
 
     /// New connections to this port are the kernel's again, or those of others who own it, if there are any. Those
-    /// that are in the table stay the stack's.
+    /// that are in the table stay the stack's. Where the guardian is slow it is said, and not waited for.
     ///
     /// # Errors
     ///
     /// [`Error`] says which.
     pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
-        let done = self.done(Request::Disown { local }, None);
+        let done = if self.unasked.unanswered.is_some() {
+            self.unasked.disowned.push(local);
+            self.say_what_is_over(SendFlags::DONTWAIT)
+        } else {
+            self.done(Request::Disown { local }, None)
+        };
         // Whoever owns it next has to hear of that anew.
         self.unasked.kernels.retain(|other| plain(*other) != plain(local));
         done

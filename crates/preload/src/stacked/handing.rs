@@ -16,7 +16,7 @@ use crate::raw::raw;
 /// How long a child waits for its parent to let a connection go, at most, and how often it looks. One that has begun to is
 /// waited for as long as it may wait itself, and a little longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(uncork_guardian::INSISTENCE + 1);
+const PATIENCE_BEGUN: Duration = PATIENCE.saturating_mul(2 * uncork_guardian::INSISTENCE + 1);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// Makes the connection of a descriptor the kernel's, and says why.
