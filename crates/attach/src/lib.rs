@@ -39,3 +39,7 @@ pub struct Damaged(pub &'static str);
 
 /// Octets of a connection that may be on their way to the program, or wait there to be read.
 pub const WINDOW_BYTES: u32 = 256 << 10;
+
+/// Longest buffer that a program may ask for, for a connection one way, in octets: net.core.wmem_max and rmem_max as Linux
+/// has them by default.
+pub const MOST_BUFFER_BYTES: u32 = 4 << 20;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{RecvFlags, SendFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use uncork_guardian::channel;
@@ -188,6 +188,12 @@ impl ProgramEnd {
     /// Rings, with nothing to say and though the instance may be awake: for the same.
     pub fn ring_for_nothing(&self) {
         self.waker.ring();
+    }
+
+    /// Is taken for gone from now on: for the same.
+    pub fn hang_up(&self) {
+        // It is connected, so that it can be.
+        let _ = shutdown(&self.control, Shutdown::Both);
     }
 }
 

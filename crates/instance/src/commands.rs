@@ -5,8 +5,10 @@ use serde_json as json;
 use uncork_attach::record::{
     END_OF_RECORD, Ends, MORE, SHUT_READ, SHUT_WRITE, UNREAD, put_segment,
 };
-use uncork_attach::{Command, Damaged, Header, News};
-use uncork_stack::{ConnectionError, Detached, SendError, Shutdown, Snapshot, SocketId, State};
+use uncork_attach::{Command, Damaged, Header, MOST_BUFFER_BYTES, News};
+use uncork_stack::{
+    ConnectionError, Detached, SendError, Shutdown, Snapshot, SocketId, SocketOption, State,
+};
 
 use crate::floor::Floor;
 use crate::guest::Seat;
@@ -14,6 +16,17 @@ use crate::link::Owner;
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damaged> {
     json::from_slice(bytes).map_err(|_| Damaged("a command that is not understood"))
+}
+
+/// No guest has more of the instance's memory than its half of the library would let it have.
+fn limited(option: SocketOption) -> SocketOption {
+    match option {
+        SocketOption::SendBuffer(bytes) => SocketOption::SendBuffer(bytes.min(MOST_BUFFER_BYTES)),
+        SocketOption::ReceiveBuffer(bytes) => {
+            SocketOption::ReceiveBuffer(bytes.min(MOST_BUFFER_BYTES))
+        }
+        other => other,
+    }
 }
 
 impl Floor {
@@ -27,7 +40,7 @@ impl Floor {
         let Header { flags, number, extra, .. } = header;
         match Command::of(header).ok_or(Damaged("a command of no kind"))? {
             Command::Listen => self.listen(at, number, parse(bytes)?),
-            Command::ListenerOption => self.set_listener_option(at, number, parse(bytes)?),
+            Command::ListenerOption => self.set_listener_option(at, number, limited(parse(bytes)?)),
             Command::ListenerFastOpen => self.open_fast_at(at, number, parse(bytes)?),
             Command::LeaveListener => {
                 self.leave_desk(at, number);
@@ -59,7 +72,7 @@ impl Floor {
                 link.stack().complete(now, id);
             }),
             Command::Option => {
-                let option = parse(bytes)?;
+                let option = limited(parse(bytes)?);
                 self.with(at, number, |link, id| {
                     let now = link.now();
                     link.stack().set_option(now, id, option);
@@ -140,7 +153,10 @@ impl Floor {
             link.stack().end_record(id);
         }
         if let Err(SendError::Failed(error)) = sent {
-            self.tell_failure(at, number, error);
+            let unread = link.stack().readable_bytes(id) > 0;
+            let returned = self.guest(at).and_then(|guest| guest.seat(number));
+            let more = unread || returned.is_some_and(|seat| !seat.returned.is_empty());
+            self.tell_failure(at, number, error, more);
         }
         Ok(())
     }

@@ -114,6 +114,7 @@ impl Floor {
         let Place { local, backlog, v6_only } = place;
         let spot = Spot { local, v6_only };
         let user = self.guest(at).and_then(|guest| guest.uid);
+        self.dismiss(spot, user);
         if let Some(desk) = self.desks.iter_mut().find(|desk| desk.spot == spot) {
             desk.members.push((at, number));
             if !desk.users.contains(&user) {
@@ -126,6 +127,26 @@ impl Floor {
         }
         self.serve_kept();
         Ok(())
+    }
+
+    /// Who has lost a port listens there no more when another user's program does, who may be at more addresses.
+    fn dismiss(&mut self, comes: Spot, user: Option<u32>) {
+        let is_in_the_way = |desk: &&Desk| {
+            desk.spot != comes
+                && desk.spot.local.port() == comes.local.port()
+                && !desk.users.contains(&user)
+        };
+        let all = self.desks.iter().filter(is_in_the_way);
+        let mut members: Vec<_> =
+            all.flat_map(|desk| desk.members.iter().map(|member| (*member, desk.spot))).collect();
+        members.retain(|((at, _), spot)| !self.may_listen(*at, *spot));
+        if !members.is_empty() {
+            self.remove_members(true, |member| members.iter().any(|(other, _)| *other == member));
+        }
+    }
+
+    fn may_listen(&mut self, at: usize, spot: Spot) -> bool {
+        self.guest(at).is_some_and(|guest| guest.may_listen(spot.local))
     }
 
     /// Listens on each device.
@@ -331,9 +352,16 @@ impl Floor {
         }
     }
 
-    /// The member with the fewest waiting that may have another one; of several, who has had none for the longest time.
+    /// The member with the fewest waiting that may have another one; of several, who has had none for the longest time. Who has
+    /// lost the port, and has not left it yet, has some only while nobody else is there: it may be another user's by now.
     fn freest(&mut self, desk: usize) -> Option<(usize, u32)> {
-        let members = self.desks[desk].members.clone();
+        let Desk { members, spot, .. } = &self.desks[desk];
+        let (mut members, spot) = (members.clone(), *spot);
+        let may: Vec<_> = members.iter().map(|(at, _)| self.may_listen(*at, spot)).collect();
+        if may.contains(&true) {
+            let mut may = may.into_iter();
+            members.retain(|_| may.next() == Some(true));
+        }
         let waiting = members.into_iter().filter_map(|(at, number)| {
             let registration = self.guest(at)?.registration(number)?;
             // As with the kernel's backlog, one more than it says (sk_acceptq_is_full).

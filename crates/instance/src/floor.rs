@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant as Clock};
 
-use uncork_attach::record::Ends;
-use uncork_attach::{Damaged, Error};
+use uncork_attach::record::{Ends, HEADER_BYTES};
+use uncork_attach::{Damaged, Error, RING_BYTES};
 use uncork_engine::Instant;
 use uncork_guardian::{Entry, Word};
 use uncork_stack::{Change, Event, FastOpen, Found, Mac, SocketId};
@@ -338,9 +338,21 @@ impl Floor {
     pub fn look_for_the_dead(&mut self) {
         for at in 0..self.guests.len() {
             if self.guest(at).is_some_and(|guest| guest.end.is_gone()) {
-                // What it has said before it went is done: to be sent, first of all.
-                while self.obey(at).unwrap_or(false) {}
+                self.obey_to_the_end(at);
                 self.bid_farewell(at, false);
+            }
+        }
+    }
+
+    /// What a guest has said before it went is done: to be sent, first of all. One that has only hung up, and speaks on, is
+    /// heard as long as the ring is, and no longer.
+    fn obey_to_the_end(&mut self, at: usize) {
+        if let Some(guest) = self.guest(at) {
+            guest.hears_no_more();
+        }
+        for _ in 0..=RING_BYTES / HEADER_BYTES / COMMANDS_A_TURN {
+            if !self.obey(at).unwrap_or(false) {
+                return;
             }
         }
     }

@@ -92,6 +92,8 @@ pub(crate) struct Guest {
     pub(crate) late: VecDeque<(Header, Vec<u8>)>,
     /// Something did not fit.
     pub(crate) starves: bool,
+    /// It is gone, and only what it has said is done.
+    is_gone: bool,
 }
 
 impl Guest {
@@ -114,6 +116,7 @@ impl Guest {
             queue: VecDeque::new(),
             late: VecDeque::new(),
             starves: false,
+            is_gone: false,
         }
     }
 
@@ -187,8 +190,17 @@ impl Guest {
         }
     }
 
+    /// It is gone: what it was to be told, or would be, is for nobody.
+    pub(crate) fn hears_no_more(&mut self) {
+        self.is_gone = true;
+        self.late.clear();
+    }
+
     /// Tells something, now or when there is room.
     pub(crate) fn tell(&mut self, header: Header, bytes: &[u8]) {
+        if self.is_gone {
+            return;
+        }
         let fits = self.late.is_empty() && matches!(self.end.news.write(header, bytes), Ok(true));
         if !fits {
             // That the guest has damaged the ring is found when it is to catch up.

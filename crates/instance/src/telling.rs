@@ -139,8 +139,9 @@ impl Floor {
                     // There is room for it, as was just seen.
                     let _ = guest.end.news.write(News::Data.of_number(number), &piece[..bytes]);
                 }
+                // It comes behind all that could be read.
                 Err(RecvError::Failed(error)) => {
-                    self.tell_failure(at, number, error);
+                    self.tell_failure(at, number, error, false);
                     return Told::All;
                 }
                 Err(RecvError::WouldBlock | RecvError::NoSocket) => return Told::All,
@@ -148,26 +149,32 @@ impl Floor {
         }
     }
 
-    pub(crate) fn tell_failure(&mut self, at: usize, number: u32, error: ConnectionError) {
+    /// A connection has failed. `more`: there is something to be read that was not told yet.
+    pub(crate) fn tell_failure(
+        &mut self,
+        at: usize,
+        number: u32,
+        error: ConnectionError,
+        more: bool,
+    ) {
         if let Some(guest) = self.guest(at) {
-            guest.tell_of(News::Failed.of_number(number), &error);
+            guest.tell_of(News::Failed.of_number(number).and(u32::from(more)), &error);
             if let Some(seat) = guest.seat(number) {
                 seat.told_state = State::Closed;
-                seat.told_end = true;
+                seat.told_end |= !more;
             }
         }
     }
 
     fn tell_state(&mut self, at: usize, number: u32, (link, id): (usize, SocketId)) {
         let state = self.links[link].stack().state(id).unwrap_or(State::Closed);
-        let told_end =
-            self.guest(at).and_then(|guest| guest.seat(number)).is_some_and(|seat| seat.told_end);
-        // Behind the peer's end nobody hears of an error by reading.
+        // Who writes, or polls, hears of an error at once; who reads, behind all that there is to be read.
         if state == State::Closed
-            && told_end
             && let Some(error) = self.links[link].stack().take_error(id)
         {
-            return self.tell_failure(at, number, error);
+            let told_end =
+                self.guest(at).and_then(|guest| guest.seat(number)).map(|seat| seat.told_end);
+            return self.tell_failure(at, number, error, told_end == Some(false));
         }
         let Some(guest) = self.guest(at) else { return };
         let Some(seat) = guest.seat(number) else { return };

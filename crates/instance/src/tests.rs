@@ -1,6 +1,7 @@
 //! Both halves in one process: a floor, a peer behind a wire in memory, and programs.
 
 mod desks;
+mod ends;
 mod rig;
 
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use uncork_attach::{Attached, Command, Header, MOST_BYTES, News, ProgramEnd};
 use uncork_engine::Events;
 use uncork_guardian::Word;
 use uncork_stack::{
-    ConnectionError, Event, KeepAlive, RecvError, SendError, Shutdown, SocketId, SocketOption,
-    State,
+    ConnectionError, Event, KeepAlive, Ready, RecvError, SendError, Shutdown, SocketId,
+    SocketOption, State,
 };
 
 use crate::life::wait;
@@ -456,6 +457,7 @@ fn rests_until_there_is_room(rig: &mut Rig, program: &mut Attached, ours: Socket
     assert!(program.set_option(program.now(), ours, option));
     program.complete(program.now(), ours);
     assert_eq!(program.send(program.now(), ours, b"x", false), Err(SendError::WouldBlock));
+    assert!(!program.readiness(program.now(), ours).has(Ready::WRITABLE), "who polls tries again");
     let rests = |program: &mut Attached| {
         program.turn().unwrap();
         while program.poll_event().is_some() {}
@@ -466,6 +468,7 @@ fn rests_until_there_is_room(rig: &mut Rig, program: &mut Attached, ours: Socket
     assert!(!program.is_idle(), "there is room again");
     rig.go(&mut [program]);
     assert_eq!(rests(program), (true, None));
+    assert!(program.readiness(program.now(), ours).has(Ready::WRITABLE));
     assert_eq!(program.send(program.now(), ours, b"x", false), Ok(1));
 }
 

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use nix::errno::Errno;
+use uncork_attach::{MOST_BUFFER_BYTES, WINDOW_BYTES};
 use uncork_stack::{Algorithm, FastOpenKeys, KeepAlive, SocketOption};
 
 /// MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL.
 const MOST_SECONDS: u32 = 32_767;
 /// MAX_TCP_KEEPCNT, MAX_TCP_SYNCNT.
 const MOST_TRIES: u32 = 127;
-/// net.core.wmem_max and rmem_max as Linux has them by default.
-const MOST_BUFFER_BYTES: u32 = 4 << 20;
+/// What a connection has for what comes, at the least, if its user says nothing.
+const LEAST_ROOM_BYTES: u32 = 64 << 10;
 /// INET_ECN_MASK: bits of the traffic class that are TCP's own.
 const ECN_BITS: u8 = 3;
 /// Least values of SO_SNDBUF and SO_RCVBUF, as they are read back (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF).
@@ -276,6 +277,11 @@ impl Asked {
         Ok(Meaning::Told(SocketOption::TrafficClass(class)))
     }
 
+    /// Octets that who reads waits for: never more than fit in beside as many that are on their way.
+    pub(crate) fn low_water(&self) -> u32 {
+        self.receive_low_water.clamp(1, WINDOW_BYTES / 2)
+    }
+
     fn set_socket(&mut self, name: i32, value: &[u8]) -> Result<Meaning, Errno> {
         let option = match name {
             libc::SO_SNDBUF => {
@@ -314,7 +320,11 @@ impl Asked {
                 let most = self.receive_buffer_bytes.map_or(u32::MAX, |bytes| bytes / 2);
                 let bytes = u32::try_from(int(value)?).unwrap_or(i32::MAX.cast_unsigned());
                 self.receive_low_water = bytes.min(most).max(1);
-                return Ok(Meaning::Kept);
+                let room = self.low_water().saturating_mul(2);
+                if self.receive_buffer_bytes.is_some() || room <= LEAST_ROOM_BYTES {
+                    return Ok(Meaning::Kept);
+                }
+                SocketOption::ReceiveBuffer(room)
             }
             libc::SO_ZEROCOPY => {
                 self.zero_copy = flag(value)?;

@@ -21,6 +21,9 @@ pub(super) struct Mirror {
     pub(super) incoming: VecDeque<u8>,
     /// The peer has sent its last.
     pub(super) ended: bool,
+    /// It has not, and nothing comes any more. A connection that is over may have octets that the instance has not told of
+    /// yet, as there was no room for them.
+    pub(super) cut_off: bool,
     /// shutdown(2), each way.
     pub(super) closed_reading: bool,
     pub(super) closed_writing: bool,
@@ -42,6 +45,7 @@ impl Mirror {
             state: if opened { State::SynSent } else { State::Established },
             incoming: VecDeque::new(),
             ended: false,
+            cut_off: false,
             closed_reading: false,
             closed_writing: false,
             error: None,
@@ -90,15 +94,14 @@ impl Mirror {
         if self.ended {
             return Ok(0);
         }
-        if let Some(error) = self.error.take() {
-            return Err(error.into());
+        if !(self.cut_off || self.closed_reading) {
+            return Err(RecvError::WouldBlock);
         }
-        let over = self.closed_reading || self.state == State::Closed;
-        if over { Ok(0) } else { Err(RecvError::WouldBlock) }
+        self.error.take().map_or(Ok(0), |error| Err(error.into()))
     }
 
-    /// What holds, as the stack says it of a connection of its own (`Stack::readiness`).
-    pub(super) fn readiness(&mut self) -> Ready {
+    /// What holds, as the stack says it of a connection of its own (`Stack::readiness`). `has_ring`: a command would go out.
+    pub(super) fn readiness(&mut self, has_ring: bool) -> Ready {
         let failed = if self.error.is_some() { Ready::ERROR } else { Ready::default() };
         if !self.state.is_synchronised() && self.state != State::Closed {
             return failed;
@@ -106,10 +109,11 @@ impl Mirror {
         let over = self.state == State::Closed;
         let ended_out = over || self.closed_writing || !self.state.may_send();
         let ended_in = over || self.ended || self.closed_reading;
-        let writable = ended_out || self.room() > 0;
+        let writable = ended_out || has_ring && self.room() > 0;
         self.wants_room |= !writable;
+        let readable = self.ended || self.closed_reading || self.cut_off;
         let holds = [
-            (Ready::READABLE, ended_in || !self.incoming.is_empty()),
+            (Ready::READABLE, readable || !self.incoming.is_empty()),
             (Ready::WRITABLE, writable),
             (Ready::CONNECTED, !over),
             (Ready::PEER_CLOSED, ended_in),
@@ -125,5 +129,6 @@ impl Mirror {
             self.error = self.error.or(Some(ConnectionError::Reset));
         }
         self.state = State::Closed;
+        self.cut_off = true;
     }
 }

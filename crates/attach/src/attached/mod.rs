@@ -296,11 +296,15 @@ impl Attached {
                 }
             }
             News::Data => mirror.incoming.extend(bytes),
+            // Behind a failure that was told before what there was to be read.
+            News::End if mirror.error.is_some() => mirror.cut_off = true,
             News::End => mirror.ended = true,
             _ => {
                 mirror.error =
                     Some(serde_json::from_slice(bytes).map_err(|_| Damaged("no error"))?);
                 mirror.state = State::Closed;
+                // The instance may have more to tell of than there was room for.
+                mirror.cut_off = extra == 0;
             }
         }
         self.note(number);

@@ -203,7 +203,15 @@ impl Attached {
 
     /// What holds now.
     pub fn readiness(&mut self, _: Instant, id: SocketId) -> Ready {
-        self.get_mut(id).map_or_else(Ready::default, |(_, mirror)| mirror.readiness())
+        let has_ring = self.ring_room() > 0;
+        let Some((_, mirror)) = self.get_mut(id) else { return Ready::default() };
+        let ready = mirror.readiness(has_ring);
+        if mirror.wants_room && !has_ring {
+            // Who waits for that is told when there is room.
+            self.starves = true;
+            self.end.commands.wait_for_room();
+        }
+        ready
     }
 
     /// Why it has failed, told once.
@@ -268,6 +276,7 @@ impl Attached {
         let Some((number, mirror)) = self.get_mut(id) else { return };
         mirror.error = Some(ConnectionError::Aborted);
         mirror.state = State::Closed;
+        mirror.cut_off = true;
         self.command(Command::Abort, number, &[]);
         self.note(number);
     }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use uncork_attach::Attached;
 use uncork_engine::Events;
+use uncork_guardian::Word;
 use uncork_stack::{
-    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Shutdown, SocketId,
+    FastConnect, FastOpen, FastOpenKeys, FastOpenListen, ListenerId, Listening, Shutdown, SocketId,
     SocketOption, State,
 };
 
@@ -283,5 +284,36 @@ fn data_of_a_syn_is_a_programs_at_once_if_the_host_permits_that() {
         }
         let taken = rig.peer.stack().counters().fast_open_active;
         assert_eq!((begun, taken), (vec![false, permits == 3], u64::from(permits == 3)));
+    }
+}
+
+#[test]
+fn who_has_lost_a_port_and_does_not_leave_has_nobody_of_another_users() {
+    // The other one listens at the same address, or at all.
+    for place in [OURS, "0.0.0.0:80"] {
+        let mut rig = Rig::new();
+        let mut one = rig.program_of(1, 1000);
+        let mut two = rig.program_of(2, 1001);
+        rig.grant(1, OURS);
+        let first = listen(&mut one);
+        rig.go(&mut [&mut one]);
+        let word = Word::Revoked { program: 1, local: address(OURS) };
+        rig.guardian.0.borrow_mut().words.push_back(word);
+        // Nobody else is there: it may be about to leave.
+        rig.connect();
+        rig.go(&mut [&mut one]);
+        assert_eq!(one.accept_waiting(first), 1);
+        rig.grant(2, place);
+        let how = Listening { backlog: 16, v6_only: false, shares: true };
+        let second = two.listen_with(address(place), how).unwrap();
+        rig.go(&mut [&mut one, &mut two]);
+        for _ in 0..4 {
+            rig.connect();
+        }
+        rig.go(&mut [&mut one, &mut two]);
+        assert_eq!((one.accept_waiting(first), two.accept_waiting(second)), (1, 4), "{place}");
+        one.leave_listener(first);
+        rig.go(&mut [&mut one, &mut two]);
+        assert_eq!(rig.floor.guest_count(), 2, "that it leaves late is no harm: {place}");
     }
 }

@@ -1,0 +1,158 @@
+//! How connections end of which there is more to be told than there is room for, and programs that are behind.
+
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+
+/// More than a program has of one connection.
+const BYTES: usize = 300_000;
+
+/// A connection to which so much has come that the instance has some of it still.
+fn full(rig: &mut Rig, program: &mut Attached) -> (SocketId, SocketId, Vec<u8>) {
+    let (_, ours, theirs) = rig.connection(program);
+    let (all, mut sent) = (pattern(BYTES), 0);
+    for _ in 0..200 {
+        sent += rig.peer_sends(theirs, &all[sent..]);
+        rig.go(&mut [program]);
+    }
+    assert_eq!(sent, BYTES);
+    assert_eq!(program.readable_bytes(ours), uncork_attach::WINDOW_BYTES);
+    (ours, theirs, all)
+}
+
+/// All that comes up to an end or an error, by who has a turn only when there is nothing to be read.
+fn read(rig: &mut Rig, program: &mut Attached, id: SocketId) -> (Vec<u8>, Result<(), RecvError>) {
+    let mut all = Vec::new();
+    let mut turns = 0;
+    loop {
+        match gets(program, id) {
+            Ok(bytes) if bytes.is_empty() => return (all, Ok(())),
+            Ok(bytes) => all.extend(bytes),
+            Err(RecvError::WouldBlock) => {
+                turns += 1;
+                assert!(turns < 100, "{} octets, and nobody says that it is over", all.len());
+                rig.go(&mut [program]);
+            }
+            Err(error) => return (all, Err(error)),
+        }
+    }
+}
+
+#[test]
+fn what_has_come_before_a_reset_is_read_before_it() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (ours, theirs, all) = full(&mut rig, &mut program);
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    rig.go(&mut [&mut program]);
+    assert!(program.readiness(program.now(), ours).has(Ready::ERROR), "who polls hears of it");
+    let (came, end) = read(&mut rig, &mut program, ours);
+    assert_eq!(came.len(), all.len());
+    assert_eq!((came == all, end), (true, Err(RecvError::Failed(ConnectionError::Reset))));
+    assert_eq!(gets(&mut program, ours).unwrap(), b"");
+}
+
+#[test]
+fn what_has_come_before_a_reset_is_read_by_who_has_heard_of_that_by_writing() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (ours, theirs, all) = full(&mut rig, &mut program);
+    let now = rig.peer.now();
+    rig.peer.stack().abort(now, theirs);
+    // The instance hears of it when it sends this.
+    program.send(program.now(), ours, b"x", false).unwrap();
+    rig.go(&mut [&mut program]);
+    let failed = SendError::Failed(ConnectionError::Reset);
+    assert_eq!(program.send(program.now(), ours, b"x", false), Err(failed));
+    let (came, end) = read(&mut rig, &mut program, ours);
+    assert_eq!(came.len(), all.len());
+    assert_eq!((came == all, end), (true, Ok(())));
+}
+
+#[test]
+fn what_has_come_before_both_ends_is_read_though_the_connection_is_over() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (ours, theirs, all) = full(&mut rig, &mut program);
+    let now = rig.peer.now();
+    rig.peer.stack().shutdown(now, theirs, Shutdown::Write);
+    rig.go(&mut [&mut program]);
+    program.shutdown(program.now(), ours, Shutdown::Write);
+    rig.go(&mut [&mut program]);
+    assert_eq!(program.state(ours), Some(State::Closed));
+    let (came, end) = read(&mut rig, &mut program, ours);
+    assert_eq!(came.len(), all.len());
+    assert_eq!((came == all, end), (true, Ok(())));
+}
+
+#[test]
+fn what_a_program_that_was_behind_has_said_last_is_done() {
+    let mut rig = Rig::new();
+    let mut program = rig.program(1);
+    let (listener, ours, theirs) = rig.connection(&mut program);
+    // As much news as there is room for, which nobody takes.
+    let others: Vec<_> = (0..5).map(|_| rig.connect()).collect();
+    rig.go(&mut [&mut program]);
+    while program.accept(listener).is_some() {}
+    rig.go(&mut [&mut program]);
+    let (all, mut sent) = (pattern(300_000), [0; 5]);
+    for _ in 0..200 {
+        for (id, sent) in others.iter().zip(&mut sent) {
+            *sent += rig.peer_sends(*id, &all[*sent..]);
+        }
+        rig.go(&mut []);
+    }
+    rig.connect();
+    rig.go(&mut []);
+    assert!(!rig.floor.guest(0).unwrap().late.is_empty(), "it is behind");
+    program.send(program.now(), ours, b"last words", false).unwrap();
+    program.turn().unwrap();
+    drop(program);
+    rig.go(&mut []);
+    assert_eq!(rig.peer_gets(theirs).unwrap(), b"last words");
+}
+
+#[test]
+fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
+    const LONG: Duration = Duration::from_secs(20);
+    let mut rig = Rig::new();
+    let (mut bad, _) = rude(&mut rig);
+    let option = serde_json::to_vec(&SocketOption::NoDelay(true)).unwrap();
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            bad.hang_up();
+            while !over.load(Relaxed) && begun.elapsed() < LONG {
+                bad.write_anything(Command::ListenerOption.of_number(0), &option);
+            }
+        });
+        while rig.floor.guest_count() > 0 {
+            rig.floor.look_for_the_dead();
+        }
+        over.store(true, Relaxed);
+    });
+    assert!(begun.elapsed() < LONG, "only when there was nothing more");
+}
+
+#[test]
+fn a_program_that_writes_records_itself_has_no_larger_buffers_than_others() {
+    let mut rig = Rig::new();
+    let (mut bad, theirs) = rude(&mut rig);
+    bad.write_anything(Command::Accept.of_number(0), &[]);
+    let option = serde_json::to_vec(&SocketOption::SendBuffer(1 << 30)).unwrap();
+    bad.write_anything(Command::Option.of_number(0), &option);
+    rig.go(&mut []);
+    rig.peer_sends(theirs, b"x");
+    rig.go(&mut []);
+    let (mut record, mut allowed) = (Vec::new(), 0);
+    while let Some(header) = bad.read_one(&mut record).unwrap() {
+        if News::of(header) == Some(News::Room) {
+            allowed = u64::from_ne_bytes(record[..].try_into().unwrap());
+        }
+    }
+    assert!((1 << 20..=8 << 20).contains(&allowed), "{allowed}");
+}
