@@ -1,5 +1,6 @@
 /* Options and flags of connections: what is read back, and obeyed. */
 #include "far.h"
+#include <sys/epoll.h>
 #include <sys/stat.h>
 
 /* Options of connections: those that are equal on both. Not those that count or measure. */
@@ -148,6 +149,31 @@ static void low_water(int fd, int at)
     printf("\n");
 }
 
+/* A set is told when a low water mark, or a buffer, is changed so that there is something to be told. */
+static void marks_are_moved(int (*pair)(int), int at)
+{
+    int fd = pair(at), set = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+    printf("few: %s", result(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){5}, 4)));
+    epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    far_ok(far("put %d abc", at));
+    printf(", told %d", epoll_wait(set, &event, 1, 50));
+    printf(", enough: %s", result(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, 4)));
+    printf(", told %d\n", epoll_wait(set, &event, 1, 1000));
+    close(fd);
+    fd = pair(at);
+    /* More than there is room for, if nobody makes some. */
+    printf("many: %s", result(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){100000}, 4)));
+    event = (struct epoll_event){EPOLLIN, {.u64 = 2}};
+    epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    far_ok(far("later 0 send %d 120000", at));
+    printf(", told %d", epoll_wait(set, &event, 1, 5000));
+    static char octets[200000];
+    printf(", as many as that: %s\n", yes(recv(fd, octets, sizeof octets, 0) >= 100000));
+    close(fd);
+    close(set);
+}
+
 /* recvmsg(2) tells how much is left, as far as there is room for that. */
 static void left(int fd, int at)
 {
@@ -274,6 +300,7 @@ int main(int count, char **arguments)
         fd = pair(at);
         low_water(fd, at);
         close(fd);
+        marks_are_moved(pair, at);
         fd = pair(at);
         left(fd, at);
         close(fd);

@@ -253,6 +253,58 @@ static void closed_while_somebody_sleeps(void)
     over(fd);
 }
 
+/* By several descriptors: tokio enters by one what it waits for by another. */
+static void duplicated(void)
+{
+    int port, set = epoll_create1(EPOLL_CLOEXEC), other = fcntl(set, F_DUPFD_CLOEXEC, 3);
+    int listener = near_listener(near_address, &port);
+    set_nonblocking(listener, true);
+    printf("by another number: %s", enters(other, listener, EPOLLIN | EPOLLET, 7));
+    printf(", once more by the first: %s\n", enters(set, listener, EPOLLIN, 8));
+    printf("%d", atoi(far("connect 0 %s %d", near_address, port)) > 0);
+    printf(", told %s", told(set, 2000));
+    int fd = accept(listener, NULL, NULL);
+    printf(", accepted %s", enters(other, fd, EPOLLIN | EPOLLET, 9));
+    far_ok(far("put 0 x"));
+    printf(", told %s", told(set, 2000));
+    printf(", by the other %s\n", told(other, 20));
+    pthread_t thread;
+    pthread_create(&thread, NULL, waits, (void *)(long)set);
+    sleep_ms(50);
+    int late = near_accepted(1);
+    printf("later: %s", enters(other, late, EPOLLIN, 11));
+    far_ok(far("put 1 z"));
+    pthread_join(thread, NULL);
+    struct pollfd one = {other, POLLIN, 0};
+    printf(", told %s, poll %d %x\n", said, poll(&one, 1, 1000), one.revents);
+    read(late, &(char){0}, 1);
+    /* The one that was first is closed; and the second. */
+    int third = dup(other);
+    int closed[] = {set, other};
+    for (int at = 0; at < 2; at++) {
+        close(closed[at]);
+        far_ok(far("put 0 y"));
+        printf("closed: %s", told(third, 2000));
+        far_ok(far("put 1 y"));
+        printf(" %s", told(third, 2000));
+        read(late, &(char){0}, 1);
+        printf(", by the closed one %s %s\n", told(closed[at], 0), result(epoll_ctl(closed[at], EPOLL_CTL_DEL, fd, NULL)));
+    }
+    printf("left: %s", result(epoll_ctl(third, EPOLL_CTL_DEL, fd, NULL)));
+    far_ok(far("put 0 y"));
+    printf(" %s\n", told(third, 20));
+    close(third);
+    /* Its number comes again, as another set's. */
+    set = epoll_create1(EPOLL_CLOEXEC), other = epoll_create1(EPOLL_CLOEXEC);
+    printf("anew: %s", enters(set, late, EPOLLIN, 1));
+    far_ok(far("put 1 y"));
+    printf(", %s", told(set, 2000));
+    printf(", %s\n", told(other, 20));
+    int all[] = {set, other, late, fd, listener};
+    for (int at = 0; at < 5; at++)
+        close(all[at]);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -265,5 +317,6 @@ int main(int count, char **arguments)
     listens();
     forked();
     closed_while_somebody_sleeps();
+    duplicated();
     return 0;
 }

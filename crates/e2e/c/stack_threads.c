@@ -775,6 +775,53 @@ static void in_the_middle(void)
     free(wanted);
 }
 
+static atomic_bool is_over;
+static int in_set;
+
+/* Whatever has an answer on the stack and on the kernel's socket, again and again. */
+static void *asks_on(void *unused UNUSED)
+{
+    int value = 1;
+    long failed = 0;
+    while (!is_over) {
+        struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+        failed += setsockopt(waits_on, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) != 0;
+        failed += getsockopt(waits_on, SOL_SOCKET, SO_KEEPALIVE, &value, &(socklen_t){sizeof value}) != 0;
+        failed += ioctl(waits_on, FIONREAD, &value) != 0;
+        failed += ioctl(waits_on, FIONBIO, &(int){0}) != 0;
+        failed += fcntl(waits_on, F_SETFL, 0) != 0;
+        failed += epoll_ctl(in_set, EPOLL_CTL_MOD, waits_on, &event) != 0;
+        value = 1;
+    }
+    return (void *)failed;
+}
+
+/* While another thread does that, the connection becomes the kernel's. */
+static void asked_meanwhile(void)
+{
+    long failed = 0;
+    int told = 0;
+    for (int round = 0; round < 15; round++) {
+        struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+        void *its;
+        waits_on = near_accepted(0);
+        in_set = epoll_create1(EPOLL_CLOEXEC);
+        epoll_ctl(in_set, EPOLL_CTL_ADD, waits_on, &event);
+        is_over = false;
+        pthread_t thread = start(asks_on, NULL);
+        setsockopt(waits_on, SOL_SOCKET, SO_PRIORITY, &(int){1}, sizeof(int));
+        sleep_ms(2);
+        is_over = true;
+        pthread_join(thread, &its);
+        failed += (long)its;
+        far_ok(far("put 0 x"));
+        told += epoll_wait(in_set, &event, 1, 2000);
+        close(in_set);
+        close(waits_on);
+    }
+    printf("asked while it becomes the kernel's: %ld failed, of 15 told %d\n", failed, told);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -793,6 +840,7 @@ int main(int count, char **arguments)
     copies();
     shared_port();
     in_the_middle();
+    asked_meanwhile();
     asked_beside();
     busy();
     return 0;

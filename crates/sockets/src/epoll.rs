@@ -49,6 +49,13 @@ impl Watch {
         self.set == set
     }
 
+    /// A set is known by another number.
+    pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
+        if self.is_of(set) {
+            self.set = other;
+        }
+    }
+
     /// As the kernel would be told.
     pub(crate) fn told(&self) -> Watched {
         let event = libc::epoll_event { events: self.events, u64: self.data };
@@ -237,6 +244,14 @@ impl Sets {
     pub(crate) fn forget_set(&mut self, set: RawFd) -> bool {
         self.shown.retain(|shown| *shown != set);
         self.all.remove(&set).is_some()
+    }
+
+    /// The same set has another number from now on.
+    pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
+        self.shown.iter_mut().filter(|shown| **shown == set).for_each(|shown| *shown = other);
+        if let Some(at) = self.all.remove(&set) {
+            self.all.insert(other, at);
+        }
     }
 
     /// Something has happened to a socket: its sets look at it. Calls `ring` for each.

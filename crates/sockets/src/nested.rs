@@ -11,7 +11,7 @@ use uncork_high::Event;
 use crate::Sockets;
 use crate::errno;
 use crate::outside::Outside;
-use crate::parts::Part;
+use crate::parts::{self, Part};
 use crate::world::World;
 
 /// What stands for the stack's members in a kernel's set.
@@ -82,7 +82,27 @@ impl<O: Outside> Sockets<O> {
     }
 }
 
+impl<O: Outside> Sockets<O> {
+    /// `set` is about to be closed, and is known by the number `other` from now on, which is a duplicate of it.
+    pub fn rename_set(&self, set: RawFd, other: RawFd) {
+        let parts = self.parts_of(set);
+        for part in parts.iter() {
+            self.with(part, |world| world.rename_set(set, other));
+        }
+        parts::join_set(other, parts);
+        parts::forget_set(set);
+    }
+}
+
 impl World {
+    fn rename_set(&mut self, set: RawFd, other: RawFd) {
+        self.sets.rename(set, other);
+        for (_, socket) in self.table.iter() {
+            socket.watches.iter_mut().for_each(|watch| watch.rename(set, other));
+        }
+        self.wake_set(set);
+    }
+
     /// Rings for the sets that are shown, or no more.
     pub(crate) fn refresh_shown(&mut self) {
         for at in 0..self.sets.shown().len() {

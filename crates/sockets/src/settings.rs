@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uncork_stack::{Config, Info, Ready};
+use uncork_stack::{Config, Info, Ready, SocketOption};
 
 use crate::asked::{Asked, Meaning, TCP_FASTOPEN_KEY, is_of_handshakes};
 use crate::outside::Outside;
@@ -72,6 +72,9 @@ impl<O: Outside> Sockets<O> {
             let option = match Arc::make_mut(&mut socket.asked).set(level, name, value)? {
                 Meaning::Told(option) => option,
                 Meaning::Kept => {
+                    if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
+                        world.note(slot);
+                    }
                     if is_of_handshakes(level, name) {
                         world.tell_fast_open(slot);
                         world.tell_instances();
@@ -85,6 +88,9 @@ impl<O: Outside> Sockets<O> {
                     let place = *place;
                     let (link, now) = world.link(place)?;
                     link.stack().set_option(now, place.id, option);
+                    if changes_readiness(option) {
+                        world.note(slot);
+                    }
                 }
                 Kind::Listener(listener) => {
                     for (link, id) in listener.on.clone() {
@@ -240,4 +246,11 @@ impl<O: Outside> Sockets<O> {
             Ok(Some(i32::try_from(bytes).unwrap_or(i32::MAX)))
         })
     }
+}
+
+/// Whether something may be read or written from now on that could not (`sk_setsockopt`, `do_tcp_setsockopt` and
+/// `tcp_set_rcvlowat` wake who waits).
+fn changes_readiness(option: SocketOption) -> bool {
+    use SocketOption::{NotSentLowWater, ReceiveBuffer, SendBuffer};
+    matches!(option, SendBuffer(_) | NotSentLowWater(_) | ReceiveBuffer(_))
 }

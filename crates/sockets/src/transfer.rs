@@ -270,7 +270,7 @@ impl World {
             Way::In => socket.asked.receive_timeout,
             Way::Out => socket.asked.send_timeout,
         };
-        let low = socket.asked.receive_low_water.max(1);
+        let low = socket.asked.low_water();
         let low_water_bytes = usize::try_from(low).unwrap_or(usize::MAX);
         let may_delay = socket.asked.may_delay();
         Ok(Course { slot, place, waits, may_delay, limit, low_water_bytes })

@@ -615,7 +615,7 @@ impl World {
             Kind::Elsewhere { .. } => return 0,
             Kind::Connection { place, .. } => *place,
         };
-        let low_water = socket.asked.receive_low_water;
+        let low_water = socket.asked.low_water();
         let Ok((link, turned)) = self.link_as_turned(place) else { return FAILED };
         let ready = link.stack().readiness(turned, place.id);
         let bits = [

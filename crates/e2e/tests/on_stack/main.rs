@@ -29,6 +29,7 @@ mod sleepers;
 mod ssh;
 mod stat;
 mod thread_sockets;
+mod tokio;
 mod why;
 mod xdp;
 

@@ -91,6 +91,7 @@ fn duplicated(old: c_int, new: c_int) {
     } else {
         POSIX.duplicated(old, new);
         stacked::places::is_like(new, old);
+        stacked::duplicates::is_like(new, old);
     }
 }
 
@@ -133,7 +134,7 @@ fn controlling(fd: c_int, command: c_int, argument: usize, call: impl FnOnce() -
     stacked::claim_if_parents(fd);
     if stacked::has(fd)
         && stacked::is_on()
-        && let Some(result) = stacked::control(fd, command, argument)
+        && let Some(result) = stacked::unless_over(stacked::control(fd, command, argument))
     {
         return result;
     }

@@ -39,7 +39,8 @@ pub(crate) unsafe extern "C-unwind" fn setsockopt_hook(
     unsafe {
         if stacked::has(fd)
             && stacked::is_on()
-            && let Some(result) = stacked::set_option(fd, level, name, value, len)
+            && let Some(result) =
+                stacked::unless_over(stacked::set_option(fd, level, name, value, len))
         {
             return result;
         }
@@ -78,7 +79,7 @@ pub(crate) unsafe extern "C-unwind" fn getsockopt_hook(
     unsafe {
         if stacked::has(fd)
             && stacked::is_on()
-            && let Some(result) = stacked::option(fd, level, name, value, len)
+            && let Some(result) = stacked::unless_over(stacked::option(fd, level, name, value, len))
         {
             return result;
         }
@@ -107,7 +108,8 @@ pub(crate) unsafe extern "C-unwind" fn ioctl_hook(
     stacked::claim_if_parents(fd);
     if stacked::has(fd) && stacked::is_on() {
         // SAFETY: the program's own call.
-        if let Some(result) = unsafe { stacked::ask(fd, request, argument) } {
+        let result = unsafe { stacked::ask(fd, request, argument) };
+        if let Some(result) = stacked::unless_over(result) {
             return result;
         }
     }

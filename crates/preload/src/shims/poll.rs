@@ -428,7 +428,7 @@ set_shim!(epoll_ctl => epoll_ctl_hook, note watched);
 
 /// A TCP socket is entered into a set, or changed there.
 extern "C" fn watched(epfd: c_int, _: c_int, fd: c_int) {
-    POSIX.watched(epfd, fd);
+    POSIX.watched(stacked::duplicates::number_of(epfd), fd);
 }
 
 /// epoll_ctl(2) where there may be something of the stack's.
@@ -439,7 +439,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_ctl_hook(
     event: *mut epoll_event,
 ) -> c_int {
     if operation == libc::EPOLL_CTL_ADD || operation == libc::EPOLL_CTL_MOD {
-        POSIX.watched(epfd, fd);
+        POSIX.watched(stacked::duplicates::number_of(epfd), fd);
     }
     // SAFETY: the program's own call.
     unsafe {

@@ -280,6 +280,7 @@ pub(crate) fn closing(fd: c_int) {
     if POSIX.is_vfork_child() {
         return;
     }
+    super::duplicates::closing(fd);
     if has(fd) {
         handlers::begin();
         if is_on() && SOCKETS.is_last_of_shared(fd) {

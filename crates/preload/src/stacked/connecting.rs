@@ -26,7 +26,7 @@ pub(crate) unsafe fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> 
     handlers::begin();
     if has(fd) {
         // SAFETY: as promised.
-        return Some(unsafe { connect_again(fd, to, len) });
+        return super::unless_over(Some(unsafe { connect_again(fd, to, len) }));
     }
     // SAFETY: as promised.
     match unsafe { begin(fd, (to, len), Opening::Connect) }? {

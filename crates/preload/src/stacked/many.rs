@@ -8,6 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t};
 use uncork_posix::kernel::state;
 use uncork_posix::socket::flag;
 
+use super::duplicates::number_of;
 use super::{SOCKETS, count, done, fail, faults, handlers, has, has_set, is_on, mark, outside};
 use crate::raw::raw;
 use crate::{POSIX, real, table};
@@ -38,7 +39,7 @@ fn concerns(fd: c_int) -> bool {
 fn show_sets(fds: &[pollfd]) {
     for one in fds.iter().filter(|one| has_set(one.fd)) {
         // Where there is no descriptor left for that, the kernel's members are seen.
-        let _ = SOCKETS.show_set(one.fd);
+        let _ = SOCKETS.show_set(number_of(one.fd));
     }
 }
 
@@ -199,6 +200,7 @@ pub(crate) unsafe fn control_set(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    let set = number_of(set);
     if !has_set(set) && !outside::is_set(set) {
         // SAFETY: the program's own call, for the kernel to refuse.
         return unsafe { real::epoll_ctl()(set, operation, fd, event) };
@@ -212,8 +214,13 @@ pub(crate) unsafe fn control_set(
         }
     }
     // SAFETY: as promised.
-    let event = (!faults::is_nowhere(event)).then(|| unsafe { *event });
-    let result = SOCKETS.control_set(set, operation, fd, event);
+    let asked = (!faults::is_nowhere(event)).then(|| unsafe { *event });
+    let result = SOCKETS.control_set(set, operation, fd, asked);
+    if result == Err(uncork_sockets::HANDED_OVER) {
+        // Another thread has made it the kernel's meanwhile, and what it was a member of.
+        // SAFETY: the program's own call.
+        return unsafe { real::epoll_ctl()(set, operation, fd, event) };
+    }
     if result.is_ok() && operation == libc::EPOLL_CTL_ADD {
         mark(set, state::STACK_SET);
     }
@@ -223,6 +230,7 @@ pub(crate) unsafe fn control_set(
 /// The kernel's descriptor `fd` has become a member of `set`. If it is a set itself, what it has of the
 /// stack's ends a wait for the outer one, too.
 pub(crate) fn entered(set: c_int, fd: c_int) {
+    let (set, fd) = (number_of(set), number_of(fd));
     if !is_on() || table::state(fd).is_none_or(|state| state.load(Relaxed) == state::TCP) {
         return;
     }
@@ -247,7 +255,11 @@ fn open_sets() -> Vec<c_int> {
     let sets = all
         .flatten()
         .filter(|one| std::fs::read_link(one.path()).is_ok_and(|what| what.as_os_str() == IS));
-    sets.filter_map(|one| one.file_name().to_str()?.parse().ok()).collect()
+    let sets = sets.filter_map(|one| one.file_name().to_str()?.parse().ok());
+    let mut numbers: Vec<_> = sets.map(number_of).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }
 
 /// A member of a kernel's set has become the stack's (by connect(2) or listen(2), as some programs enter their sockets
@@ -298,6 +310,7 @@ pub(crate) unsafe fn wait_for_set(
     limit: Option<Duration>,
     mask: *const sigset_t,
 ) -> c_int {
+    let set = number_of(set);
     if !(1..=MOST_EVENTS).contains(&most) {
         return fail(nix::errno::Errno::EINVAL) as c_int;
     }

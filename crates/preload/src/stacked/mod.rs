@@ -10,6 +10,7 @@ mod calls;
 mod cancelling;
 pub(crate) mod chosen;
 mod connecting;
+pub(crate) mod duplicates;
 mod faults;
 mod handing;
 pub(crate) mod handlers;
@@ -68,7 +69,7 @@ pub(crate) fn has(fd: c_int) -> bool {
 /// Whether a descriptor is a set with members on the stack.
 #[inline]
 pub(crate) fn has_set(fd: c_int) -> bool {
-    state_of(fd) == Some(state::STACK_SET) && is_on()
+    state_of(duplicates::number_of(fd)) == Some(state::STACK_SET) && is_on()
 }
 
 /// Whether a descriptor is on the stack of the process that this one was forked from.
@@ -207,6 +208,11 @@ pub(crate) use on_stack;
 /// the kernel's meanwhile.
 pub(crate) fn went_over() -> bool {
     linux::errno() == uncork_sockets::HANDED_OVER as i32
+}
+
+/// What a call of the stack's has given, unless it is to be made on the kernel's socket for that.
+pub(crate) fn unless_over(result: Option<c_int>) -> Option<c_int> {
+    result.filter(|result| *result != -1 || !went_over())
 }
 
 /// Sets errno and gives -1.

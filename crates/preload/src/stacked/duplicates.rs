@@ -1,0 +1,72 @@
+//! Sets of epoll(7) that have several descriptors.
+//!
+//! A duplicate is the same set (tokio enters all its sockets by one descriptor, and waits by another). The stack knows a set
+//! by a number: that of the descriptor which was duplicated, and when that is closed before the others, one of theirs.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicI32};
+
+use libc::c_int;
+use uncork_posix::kernel::state;
+
+use super::{SOCKETS, calls, has_set, is_on, mark, outside, state_of};
+use crate::table::{self, DESCRIPTORS};
+
+/// By descriptor: one more than the number by which the stack knows the set; zero for its own.
+static KNOWN_BY: [AtomicI32; DESCRIPTORS] = [const { AtomicI32::new(0) }; DESCRIPTORS];
+/// Whether any set was ever duplicated.
+static ARE_SOME: AtomicBool = AtomicBool::new(false);
+
+fn known_by(fd: c_int) -> Option<&'static AtomicI32> {
+    KNOWN_BY.get(usize::try_from(fd).ok()?)
+}
+
+/// The number by which the stack knows a set.
+#[inline]
+pub(crate) fn number_of(set: c_int) -> c_int {
+    if !ARE_SOME.load(Relaxed) {
+        return set;
+    }
+    known_by(set)
+        .and_then(|known| known.load(Relaxed).checked_sub(1))
+        .filter(|&it| it >= 0)
+        .unwrap_or(set)
+}
+
+/// `new` has become a duplicate of `old`, which is no socket of the stack's.
+pub(crate) fn is_like(new: c_int, old: c_int) {
+    if !is_on() {
+        return;
+    }
+    let number = number_of(old);
+    let is_one = number != old || has_set(old) || outside::is_set(old);
+    if let Some(known) = known_by(new).filter(|_| is_one && new != number) {
+        known.store(number + 1, SeqCst);
+        table::HIGHEST.fetch_max(new, Relaxed);
+        ARE_SOME.store(true, SeqCst);
+    }
+}
+
+/// A descriptor is about to be closed. A set that has others goes on under one of their numbers.
+pub(super) fn closing(fd: c_int) {
+    if !ARE_SOME.load(Relaxed) {
+        return;
+    }
+    if known_by(fd).is_none_or(|known| known.swap(0, SeqCst) != 0) {
+        return;
+    }
+    let is_other = |other: &c_int| known_by(*other).is_some_and(|it| it.load(Relaxed) == fd + 1);
+    let mut others = (0..=table::HIGHEST.load(Relaxed)).filter(is_other);
+    let Some(heir) = others.next() else { return };
+    for known in others.filter_map(known_by) {
+        known.store(heir + 1, SeqCst);
+    }
+    if let Some(known) = known_by(heir) {
+        known.store(0, SeqCst);
+    }
+    if state_of(fd) == Some(state::STACK_SET) {
+        SOCKETS.rename_set(fd, heir);
+        mark(heir, state::STACK_SET);
+        calls::forget(fd);
+    }
+}
