@@ -775,6 +775,46 @@ static void in_the_middle(void)
     free(wanted);
 }
 
+/* Listeners that come from outside, with what was set of them there: who is bound to a device hears nobody else's. Whose
+ * option only the kernel knows is the kernel's; all others are on the stack. */
+static void listeners_from_outside(void)
+{
+    const char *what[] = {"lo", "mark", "buffer", "nothing"};
+    for (int way = 0; way < 4; way++) {
+        struct sockaddr_storage name;
+        socklen_t length = far_name(&name, near_address, 0);
+        int set = 0, fd = far_socket(0);
+        if (way == 0)
+            set = setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3);
+        if (way == 1)
+            set = setsockopt(fd, SOL_SOCKET, SO_MARK, &(int){7}, sizeof(int));
+        if (way == 2)
+            set = setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){20000}, sizeof(int));
+        if (set || bind(fd, (struct sockaddr *)&name, length) || listen(fd, 8))
+            fail("a listener");
+        int copy = passed(fd);
+        close(fd);
+        getsockname(copy, (struct sockaddr *)&name, &length);
+        set_nonblocking(copy, true);
+        struct pollfd one = {copy, POLLIN, 0};
+        poll(&one, 1, 0);
+        int there = atoi(far("connect 0 %s %d", near_address, far_port(&name)));
+        printf("from outside, %s: connected %s", what[way], yes(there > 0));
+        if (there > 0) {
+            poll(&one, 1, 2000);
+            int accepted = accept(copy, NULL, NULL), bytes = 0;
+            getsockopt(accepted, SOL_SOCKET, SO_RCVBUF, &bytes, &(socklen_t){sizeof bytes});
+            printf(", accepted %s, %s octets", yes(accepted >= 0), way == 2 ? result(bytes) : "any");
+            if (way > 1)
+                far_count(there);
+            close(accepted);
+            far("close 0");
+        }
+        printf("\n");
+        close(copy);
+    }
+}
+
 static atomic_bool is_over;
 static int in_set;
 
@@ -841,6 +881,7 @@ int main(int count, char **arguments)
     shared_port();
     in_the_middle();
     asked_meanwhile();
+    listeners_from_outside();
     asked_beside();
     busy();
     return 0;

@@ -167,6 +167,9 @@ pub(super) fn is_v6_only(fd: c_int) -> bool {
 /// or over a Unix socket. One that listens already does so on the stack, too.
 pub(crate) fn inherited(fd: c_int) {
     if is_on() && POSIX.find(fd).is_some() && is_listening(fd) {
+        if let Some((_, ipv6)) = local_of(fd) {
+            chosen::was_set_elsewhere(fd, ipv6);
+        }
         listens(fd);
     }
 }

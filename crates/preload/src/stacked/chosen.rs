@@ -9,7 +9,7 @@ use uncork_posix::socket::{Socket, chosen};
 use uncork_sockets::{Asked, Meaning, Setting, TCP_INQ};
 
 use super::calls::{OPTIONS, option_of};
-use super::faults;
+use super::{faults, outside};
 use crate::POSIX;
 use crate::raw::raw;
 
@@ -43,12 +43,36 @@ const OF_LISTENERS: [(c_int, usize); 4] = [
     (TCP_FASTOPEN_KEY, FAST_OPEN_KEY_BYTES),
 ];
 
+/// Options of which only the kernel knows the meaning, as far as they can be read back: level, name, octets at the most.
+const KERNELS: [(c_int, c_int, usize); 19] = [
+    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE, libc::IFNAMSIZ),
+    (libc::SOL_SOCKET, libc::SO_MARK, 4),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY, 4),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE, 4),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP, 4),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 4),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 4),
+    (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, 8),
+    (libc::SOL_IP, libc::IP_TTL, 4),
+    (libc::SOL_IP, libc::IP_MINTTL, 4),
+    (libc::SOL_IP, libc::IP_TRANSPARENT, 4),
+    (libc::SOL_IP, libc::IP_MTU_DISCOVER, 4),
+    (libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS, 4),
+    (libc::SOL_IPV6, IPV6_MINHOPCOUNT, 4),
+    (libc::SOL_IPV6, libc::IPV6_TRANSPARENT, 4),
+    (libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, 4),
+    (libc::SOL_TCP, libc::TCP_WINDOW_CLAMP, 4),
+    (libc::SOL_TCP, libc::TCP_LINGER2, 4),
+    (libc::SOL_TCP, libc::TCP_SAVE_SYN, 4),
+];
+
 /// Two keys (TCP_FASTOPEN_KEY_MAX).
 const FAST_OPEN_KEY_BYTES: usize = 32;
 
 /// linux/in.h, linux/in6.h, asm-generic/socket.h, linux/tcp.h: those that libc does not have.
 const IP_LOCAL_PORT_RANGE: c_int = 51;
 const IPV6_FREEBIND: c_int = 78;
+const IPV6_MINHOPCOUNT: c_int = 73;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 const SO_TXREHASH: c_int = 74;
@@ -131,6 +155,29 @@ pub(crate) unsafe fn was_set(
     let is_it = |noted: &&(c_int, c_int, usize, u32)| (noted.0, noted.1) == (level, name);
     if let Some((.., bit)) = NOTED.iter().find(is_it) {
         socket.chosen.fetch_or(*bit, Relaxed);
+    }
+}
+
+/// A socket has come from outside, with what was set of it there: all that differs from a new one.
+pub(super) fn was_set_elsewhere(fd: c_int, ipv6: bool) {
+    let (Some(at), Ok(fresh)) = (POSIX.find(fd), outside::spare(ipv6)) else { return };
+    let set = |(level, name, bytes): (c_int, c_int, usize)| {
+        let value = option_of(fd, level, name, bytes)?;
+        (option_of(fresh, level, name, bytes).as_ref() != Some(&value)).then_some(value)
+    };
+    for (level, name, bytes, bit) in NOTED {
+        if set((level, name, bytes)).is_some() {
+            at.socket.chosen.fetch_or(bit, Relaxed);
+        }
+    }
+    for option in KERNELS {
+        let (level, name, _) = option;
+        // It follows from the type of service, too (`__ip_sock_set_tos`).
+        let is_of_tos = (level, name) == (libc::SOL_SOCKET, libc::SO_PRIORITY)
+            && set((libc::SOL_IP, libc::IP_TOS, 4)).is_some();
+        if !is_of_tos && set(option).is_some_and(|value| !is_for_the_stack(level, name, &value)) {
+            at.socket.kernels_option.store(pack(level, name), Relaxed);
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn errno(error: uncork_posix::Errno) -> Errno {
     Errno::from_raw(error.0)
 }
 
-fn spare(ipv6: bool) -> Result<RawFd, Errno> {
+pub(super) fn spare(ipv6: bool) -> Result<RawFd, Errno> {
     let spare = &SPARES[usize::from(ipv6)];
     if let Some(spare) = spare.get() {
         return Ok(*spare);
