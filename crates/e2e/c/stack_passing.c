@@ -246,6 +246,24 @@ static void partial(void)
     }
 }
 
+/* One that does not become another program goes on with all that it has. */
+static void no_program(void)
+{
+    int fd = near_accepted(0);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    int failed = execl("/nonexistent", "x", (char *)NULL);
+    printf("no program: %s", result(failed));
+    failed = execlp("/etc/passwd", "x", (char *)NULL);
+    printf(" %s", result(failed));
+    char *all[] = {"x", NULL};
+    failed = execve("/etc/passwd/x", all, environ);
+    char octet;
+    far_pattern(&octet, 0, 1);
+    printf(" %s, written %s", result(failed), result(write(fd, &octet, 1)));
+    printf(", came %s\n", far("take 0 1"));
+    close(fd);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -259,5 +277,6 @@ int main(int count, char **arguments)
     without_a_copy();
     left_to_a_daemon();
     partial();
+    no_program();
     return 0;
 }

@@ -219,6 +219,37 @@ static void forked(void)
     close(set);
 }
 
+/* A server that enters its listener, and then becomes a daemon: its child accepts by its parent's set, and the parent is gone. */
+static void forked_behind(void)
+{
+    for (int edge = 0; edge < 2; edge++) {
+        int port, set = epoll_create1(0), listener = near_listener(near_address, &port);
+        set_nonblocking(listener, true);
+        enters(set, listener, edge ? EPOLLIN | EPOLLET : EPOLLIN, 3);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            for (int served = 0; served < 4;) {
+                told(set, 5000);
+                for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; served++) {
+                    write(fd, "c", 1);
+                    close(fd);
+                }
+            }
+            _exit(7);
+        }
+        close(listener);
+        close(set);
+        for (int at = 0; at < 4; at++) {
+            printf("%d", atoi(far("connect 5 %s %d", near_address, port)) > 0);
+            printf(" %s, ", far("end 5 4000"));
+            far("close 5");
+        }
+        reap(child, "served by a set of its parent's");
+    }
+}
+
 static void *waits_often(void *set)
 {
     for (int at = 0; at < 40; at++)
@@ -316,6 +347,7 @@ int main(int count, char **arguments)
     several();
     listens();
     forked();
+    forked_behind();
     closed_while_somebody_sleeps();
     duplicated();
     return 0;

@@ -227,6 +227,17 @@ impl Sets {
         Ok(())
     }
 
+    /// In a child of fork: its parent's sets have this member here, too.
+    pub(crate) fn inherit(&mut self, slot: Slot, socket: &mut Socket) {
+        for watch in &mut socket.watches {
+            let ticket = ticket(&mut self.tickets);
+            (watch.edge, watch.queued) = (true, Some(ticket));
+            let set = self.all.entry(watch.set).or_insert_with(Set::new);
+            set.members += 1;
+            set.ready.push_back(Candidate { slot, fd: watch.fd, ticket });
+        }
+    }
+
     fn leave(&mut self, set: RawFd) {
         if let Some(at) = self.all.get_mut(&set) {
             at.members = at.members.saturating_sub(1);

@@ -456,8 +456,14 @@ impl World {
     /// In the child: what was the parent's is somewhere else.
     pub(crate) fn disinherit(&mut self) {
         let owner = self.requests.take().map(|requests| requests.theirs);
-        for (_, socket) in self.table.iter() {
-            socket.watches.clear();
+        let Self { table, sets, .. } = self;
+        for (slot, socket) in table.iter() {
+            if let Kind::Listener(_) = socket.kind {
+                // It listens in the child, too, which has the sets as well.
+                sets.inherit(slot, socket);
+            } else {
+                socket.watches.clear();
+            }
             let forked = std::mem::take(&mut socket.forked);
             match &mut socket.kind {
                 Kind::Listener(listener) => {

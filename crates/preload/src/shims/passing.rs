@@ -3,7 +3,7 @@
 
 #![allow(non_snake_case)]
 
-use libc::{c_int, c_void};
+use libc::{c_char, c_int, c_void};
 use uncork_posix::Call;
 
 use crate::jump::{Registers, changing_shim, passing_shim};
@@ -114,6 +114,15 @@ fn before_exec(
     if gives_listener { add(call) } else { None }
 }
 
+/// The same for a function that is told a path first. Who tries one program after the other goes on with all that he has.
+fn of_path(
+    call: &mut Registers,
+    before: impl FnOnce(&mut Registers) -> Option<*mut c_void>,
+) -> Option<*mut c_void> {
+    let [path, ..] = call.first_six();
+    if stacked::exec_fails(path as *const c_char) { None } else { before(call) }
+}
+
 /// The environment is this argument.
 fn before_exec_with<const ENVIRONMENT: usize>(call: &mut Registers) -> Option<*mut c_void> {
     before_exec(call, |call| {
@@ -144,15 +153,15 @@ fn before_exec_of_list_and_environment(call: &mut Registers) -> Option<*mut c_vo
 changing_shim! {
     posix_spawn => before_spawn;
     posix_spawnp => before_spawn;
-    execve => before_exec_with::<2>;
-    execvpe => before_exec_with::<2>;
+    execve => |call| of_path(call, before_exec_with::<2>);
+    execvpe => |call| of_path(call, before_exec_with::<2>);
     fexecve => before_exec_with::<2>;
     execveat => before_exec_with::<3>;
-    execv => |call| before_exec_of_own(call, || real::execve() as *mut c_void);
-    execvp => |call| before_exec_of_own(call, || real::execvpe() as *mut c_void);
-    execl => before_exec_of_list;
-    execlp => before_exec_of_list;
-    execle => before_exec_of_list_and_environment;
+    execv => |call| of_path(call, |call| before_exec_of_own(call, || real::execve() as *mut c_void));
+    execvp => |call| of_path(call, |call| before_exec_of_own(call, || real::execvpe() as *mut c_void));
+    execl => |call| of_path(call, before_exec_of_list);
+    execlp => |call| of_path(call, before_exec_of_list);
+    execle => |call| of_path(call, before_exec_of_list_and_environment);
 }
 
 passing_shim! {

@@ -23,10 +23,11 @@ mod signals;
 mod transfer;
 
 use core::cell::Cell;
+use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
-use libc::c_int;
+use libc::{c_char, c_int};
 use nix::errno::Errno;
 use uncork_guardian::THREADS_VARIABLE;
 use uncork_posix::kernel::state;
@@ -139,6 +140,22 @@ pub(crate) fn end() {
 /// Whether this is a child of vfork: it runs in its parent's memory, with descriptors of its own.
 fn is_vfork_child() -> bool {
     POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside()
+}
+
+/// Whether execve(2) is about to find no program at this path: then all stays as it is. One that is looked for in several
+/// directories is not looked for here.
+pub(crate) fn exec_fails(path: *const c_char) -> bool {
+    if !is_on() || is_nowhere(path) {
+        return false;
+    }
+    // SAFETY: a string of the program's, as execve(2) wants it.
+    let is_path = unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/');
+    // SAFETY: the same.
+    let found = unsafe {
+        crate::raw::raw!(SYS_faccessat2, libc::AT_FDCWD, path, libc::X_OK, libc::AT_EACCESS)
+    };
+    let no_program = [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::ELOOP, libc::ENAMETOOLONG];
+    is_path && found.is_err_and(|error| no_program.contains(&error.0))
 }
 
 /// The process becomes another program, which goes on with the descriptors that it inherits.
