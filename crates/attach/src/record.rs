@@ -142,6 +142,15 @@ impl Command {
     }
 }
 
+impl Command {
+    /// Whether its number is a connection's.
+    #[must_use]
+    pub const fn is_of_connection(self) -> bool {
+        use Command::{AskCaught, LeaveListener, Listen, ListenerFastOpen, ListenerOption};
+        !matches!(self, Listen | ListenerOption | ListenerFastOpen | LeaveListener | AskCaught)
+    }
+}
+
 impl News {
     /// About a connection, or a listener.
     #[must_use]

@@ -120,8 +120,10 @@ impl Rings {
                 None => {}
             }
         }
-        // Those that were made are others' by now.
-        ahead.fill(&bell, 1);
+        if ahead.spares.is_empty() {
+            // Those that were made are others' by now.
+            ahead.begin(&bell);
+        }
         // Without a thread nothing is made but here.
         ahead.spares.is_empty().then(|| Prepared::new(settings))
     }
@@ -156,12 +158,16 @@ impl Ahead {
     fn fill(&mut self, bell: &Bell, at_least: usize) {
         let at_once = MADE_AT_ONCE_EACH * thread::available_parallelism().map_or(1, usize::from);
         let all = (self.wanted + self.awaited).max(at_least);
-        while self.spares.len() < all.min(at_once.max(AHEAD)) {
-            let settings = self.settings.clone();
-            let Ok(made) = Work::begin("rings", bell, move || Prepared::new(&settings)) else {
-                return;
-            };
-            self.spares.push_back(Spare { made, since: Instant::now() });
-        }
+        while self.spares.len() < all.min(at_once.max(AHEAD)) && self.begin(bell) {}
+    }
+
+    /// Begins another one; whether there is a thread for it.
+    fn begin(&mut self, bell: &Bell) -> bool {
+        let settings = self.settings.clone();
+        let Ok(made) = Work::begin("rings", bell, move || Prepared::new(&settings)) else {
+            return false;
+        };
+        self.spares.push_back(Spare { made, since: Instant::now() });
+        true
     }
 }

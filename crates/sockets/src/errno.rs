@@ -19,6 +19,10 @@ pub fn of_connection(error: ConnectionError) -> Errno {
         ConnectionError::Broken => Errno::EPIPE,
         ConnectionError::TimedOut => Errno::ETIMEDOUT,
         ConnectionError::Unreachable => Errno::EHOSTUNREACH,
+        ConnectionError::NetworkUnreachable => Errno::ENETUNREACH,
+        ConnectionError::Prohibited => Errno::EACCES,
+        ConnectionError::HostUnknown => Errno::EHOSTDOWN,
+        ConnectionError::NoProtocol => Errno::ENOPROTOOPT,
     }
 }
 
@@ -30,6 +34,10 @@ pub(crate) fn to_connection(error: Errno) -> Option<ConnectionError> {
         Errno::EPIPE => Some(ConnectionError::Broken),
         Errno::ETIMEDOUT => Some(ConnectionError::TimedOut),
         Errno::EHOSTUNREACH => Some(ConnectionError::Unreachable),
+        Errno::ENETUNREACH => Some(ConnectionError::NetworkUnreachable),
+        Errno::EACCES => Some(ConnectionError::Prohibited),
+        Errno::EHOSTDOWN => Some(ConnectionError::HostUnknown),
+        Errno::ENOPROTOOPT => Some(ConnectionError::NoProtocol),
         _ => None,
     }
 }
@@ -65,6 +73,9 @@ pub fn is_failed_connect(error: Errno) -> bool {
             | Errno::ETIMEDOUT
             | Errno::EHOSTUNREACH
             | Errno::ENETUNREACH
+            | Errno::EACCES
+            | Errno::EHOSTDOWN
+            | Errno::ENOPROTOOPT
     )
 }
 

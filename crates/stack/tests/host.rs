@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use common::{Lab, OURS, PEER};
 use uncork_packet::{Capabilities, Instant, Medium, Received};
-use uncork_stack::{Config, Mac, Stack};
+use uncork_stack::{Config, ConnectionError, Mac, Stack, State};
 use uncork_wire::checksum::Sum;
 use uncork_wire::ethernet::{self, EtherType};
 use uncork_wire::tcp::{CHECKSUM_OFFSET, Fields, Flags, OptionSet};
@@ -151,8 +151,12 @@ fn a_solicitation_is_answered_if_it_comes_from_this_link() {
     }
 }
 
-/// A router's complaint about a segment of ours that begins at `seq`.
+/// A router's complaint about a segment of ours that begins at `seq`: it is too long for a link of this MTU.
 fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
+    undeliverable(lab, seq, (icmpv4::FRAGMENTATION_NEEDED, mtu))
+}
+
+fn undeliverable(lab: &Lab, seq: u32, (code, mtu): (u8, u16)) -> Vec<u8> {
     let mut quoted = vec![0; 20];
     ipv4::Header {
         ttl: 60,
@@ -164,7 +168,6 @@ fn too_big(lab: &Lab, seq: u32, mtu: u16) -> Vec<u8> {
     quoted.extend(lab.absolute(seq).to_be_bytes());
     let mut message = vec![0; 8];
     message.extend(quoted);
-    let code = icmpv4::FRAGMENTATION_NEEDED;
     icmpv4::Message::Unreachable { code, next_hop_mtu: mtu }.emit(&mut message);
     in_v4(OURS.parse().unwrap(), Protocol::ICMP, &message)
 }
@@ -208,6 +211,40 @@ fn a_syn_with_data_that_is_too_long_goes_again_at_once_without() {
     // Which SYN that answered to, nobody knows.
     let info = lab.stack.info(lab.now, socket).unwrap();
     assert_eq!((info.syn_data, info.round_trip), (false, None));
+}
+
+#[test]
+fn a_router_says_why_a_connection_cannot_be_opened_and_nothing_of_one_that_is_open() {
+    use ConnectionError::{
+        HostUnknown, NetworkUnreachable, NoProtocol, Refused, Unreachable as HostUnreachable,
+    };
+    // icmp_err_convert: networks, hosts, what they do not have, and what is forbidden.
+    let means = [
+        (0, NetworkUnreachable),
+        (1, HostUnreachable),
+        (2, NoProtocol),
+        (3, Refused),
+        (7, HostUnknown),
+        (9, NetworkUnreachable),
+        (13, HostUnreachable),
+    ];
+    for (code, error) in means {
+        let mut lab = Lab::new(Config::default());
+        let peer = std::net::SocketAddr::new(PEER.parse().unwrap(), common::PEER_PORT);
+        let socket = lab.stack.connect(lab.now, None, peer).unwrap();
+        assert_eq!(lab.take().len(), 1);
+        let complaint = undeliverable(&lab, 0, (code, 0));
+        lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
+        assert_eq!(lab.stack.take_error(socket), Some(error), "{code}");
+        let mut lab = Lab::new(Config::default());
+        let socket = lab.accepted("mss 1460,sackOK");
+        lab.write(socket, 100);
+        lab.take();
+        let complaint = undeliverable(&lab, 1, (code, 0));
+        lab.stack.handle_frame(lab.now, &Received::plain(&complaint));
+        assert_eq!(lab.stack.take_error(socket), None, "{code}");
+        assert_eq!(lab.stack.state(socket), Some(State::Established), "{code}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use uncork_stack::{Detached, Info, Instant, Snapshot, SocketId};
 
 use super::Attached;
 use super::mirror::Mirror;
-use crate::record::{Ends, next_segment};
+use crate::record::{Ends, UNREAD, next_segment};
 use crate::terms::{PATIENCE, wait};
 use crate::{Command, Header, News};
 
@@ -66,6 +66,13 @@ impl Attached {
     /// An answer, or a part of one.
     pub(super) fn answered(&mut self, news: News, header: Header, bytes: &[u8]) {
         let number = header.number;
+        if news == News::Detached
+            && let Some(at) = self.doubtful.iter().position(|one| *one == number)
+        {
+            self.doubtful.swap_remove(at);
+            self.no_longer_doubtful(number, bytes.is_empty());
+            return;
+        }
         if self.heard.number != Some(number) {
             return;
         }
@@ -74,6 +81,17 @@ impl Attached {
             // Another connection may have the number from now on.
             self.heard.mirror =
                 self.seats.get_mut(number as usize).and_then(|seat| seat.mirror.take());
+        }
+    }
+
+    /// What was given away too late is nobody's, and its number may be another one's from now on. What was not is the instance's,
+    /// which is told now what it was not told before.
+    fn no_longer_doubtful(&mut self, number: u32, was_refused: bool) {
+        let Some(seat) = self.seats.get_mut(number as usize) else { return };
+        if !was_refused {
+            seat.mirror = None;
+        } else if seat.mirror.is_none() {
+            self.order(Command::Close.of_number(number).flagged(UNREAD), &[]);
         }
     }
 
@@ -96,6 +114,7 @@ impl Attached {
             if let Some(mirror) = self.mirror_at(number) {
                 mirror.lose();
                 self.note(number);
+                self.doubtful.push(number);
             }
             return None;
         };

@@ -71,6 +71,9 @@ pub struct Attached {
     events: VecDeque<Event>,
     changes: VecDeque<Change>,
     heard: Heard,
+    /// Connections that were to be given away, and whether they are the instance has not said in time. Nothing is said of them
+    /// before it has: they may be others' by then.
+    doubtful: Vec<u32>,
     /// Room for a record.
     record: Vec<u8>,
     config: Config,
@@ -101,6 +104,7 @@ impl Attached {
             events: VecDeque::new(),
             changes: VecDeque::new(),
             heard: Heard::default(),
+            doubtful: Vec::new(),
             record: Vec::new(),
             config: Config::default(),
             counters: Counters::default(),
@@ -412,7 +416,9 @@ impl Attached {
 
     /// Says something, now or when there is room again.
     fn order(&mut self, header: Header, bytes: &[u8]) {
-        if self.failed.is_some() {
+        let is_doubtful = self.doubtful.contains(&header.number)
+            && Command::of(header).is_some_and(Command::is_of_connection);
+        if self.failed.is_some() || is_doubtful {
             return;
         }
         let written = self.queue.is_empty().then(|| self.end.commands.write(header, bytes));

@@ -156,3 +156,36 @@ fn a_program_that_writes_records_itself_has_no_larger_buffers_than_others() {
     }
     assert!((1 << 20..=8 << 20).contains(&allowed), "{allowed}");
 }
+
+#[test]
+fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
+    for closes in [true, false] {
+        let mut rig = Rig::new();
+        let mut program = rig.program(1);
+        let (listener, ours, _) = rig.connection(&mut program);
+        let theirs = rig.connect();
+        rig.go(&mut [&mut program]);
+        let other = program.accept(listener).unwrap();
+        rig.go(&mut [&mut program]);
+        // The instance does not come to it.
+        assert!(program.detach(program.now(), ours).is_none());
+        assert_eq!(gets(&mut program, ours), Err(RecvError::Failed(ConnectionError::Reset)));
+        program.shutdown(program.now(), ours, Shutdown::Both);
+        if closes {
+            program.close(program.now(), ours);
+        }
+        rig.go(&mut [&mut program]);
+        assert_eq!(rig.floor.guest_count(), 1, "it has done nothing that it may not");
+        // Its number may be this one's.
+        rig.connect();
+        rig.go(&mut [&mut program]);
+        let next = program.accept(listener).unwrap();
+        program.close(program.now(), ours);
+        rig.go(&mut [&mut program]);
+        assert_eq!(program.state(next), Some(State::Established));
+        program.send(program.now(), other, b"still there", false).unwrap();
+        rig.go(&mut [&mut program]);
+        assert_eq!(rig.peer_gets(theirs).unwrap(), b"still there");
+        assert_eq!(rig.floor.guest_count(), 1);
+    }
+}

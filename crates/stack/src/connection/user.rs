@@ -28,9 +28,21 @@ pub enum ConnectionError {
     /// The user has aborted it.
     #[error("the connection was aborted")]
     Aborted,
-    /// A router says that the way is barred, and the connection was not open yet.
+    /// A router says that the way to the peer is barred, and the connection was not open yet; so with all that follow.
     #[error("the peer's host cannot be reached")]
     Unreachable,
+    /// The way to its network.
+    #[error("the peer's network cannot be reached")]
+    NetworkUnreachable,
+    /// By somebody who does not let it through.
+    #[error("the way to the peer is forbidden")]
+    Prohibited,
+    /// There is no such host.
+    #[error("there is no such host")]
+    HostUnknown,
+    /// The peer's host has no TCP.
+    #[error("the peer's host has no TCP")]
+    NoProtocol,
 }
 
 /// Why nothing was taken to be sent.

@@ -9,6 +9,7 @@ use uncork_wire::{Protocol, Unread, arp, icmpv4, icmpv6, ipv4, ipv6};
 use super::Interface;
 use super::reply::{Reply, echo_fits};
 use crate::address::Address;
+use crate::connection::ConnectionError;
 use crate::frame::Link;
 
 /// The way back to who has handed us a frame: his address as it is in there, where frames have any. Hardly
@@ -46,10 +47,31 @@ pub(crate) struct Incoming<'a> {
 pub(crate) enum Complaint {
     /// It is longer than this next hop takes.
     TooBig(u32),
-    /// It cannot be delivered.
-    Unreachable,
-    /// Nobody has that port.
-    Refused,
+    /// It cannot be delivered, which means this to a connection that is being opened.
+    Undeliverable(ConnectionError),
+}
+
+/// What a destination that is unreachable means (`icmp_err_convert`).
+fn meaning_v4(code: u8) -> ConnectionError {
+    match code {
+        // A network that is not there, or forbidden, or so for this type of service.
+        0 | 6 | 9 | 11 => ConnectionError::NetworkUnreachable,
+        2 => ConnectionError::NoProtocol,
+        icmpv4::PORT_UNREACHABLE => ConnectionError::Refused,
+        7 => ConnectionError::HostUnknown,
+        _ => ConnectionError::Unreachable,
+    }
+}
+
+/// The same of IPv6 (`tab_unreach`).
+fn meaning_v6(code: u8) -> ConnectionError {
+    match code {
+        0 => ConnectionError::NetworkUnreachable,
+        // Forbidden, by the address it comes from, or by a route.
+        1 | 5 | 6 => ConnectionError::Prohibited,
+        icmpv6::PORT_UNREACHABLE => ConnectionError::Refused,
+        _ => ConnectionError::Unreachable,
+    }
 }
 
 /// What a frame was.
@@ -162,10 +184,9 @@ impl Interface {
             Message::Unreachable { code: icmpv4::FRAGMENTATION_NEEDED, next_hop_mtu } => {
                 Frame::Complaint(Complaint::TooBig(next_hop_mtu.into()), body)
             }
-            Message::Unreachable { code: icmpv4::PORT_UNREACHABLE, .. } => {
-                Frame::Complaint(Complaint::Refused, body)
+            Message::Unreachable { code, .. } => {
+                Frame::Complaint(Complaint::Undeliverable(meaning_v4(code)), body)
             }
-            Message::Unreachable { .. } => Frame::Complaint(Complaint::Unreachable, body),
             _ => Frame::Done,
         })
     }
@@ -231,10 +252,9 @@ impl Interface {
                 self.echo((destination.into(), source.into()), (id, seq), body, back)
             }
             Message::PacketTooBig(mtu) => Frame::Complaint(Complaint::TooBig(mtu), body),
-            Message::Unreachable(icmpv6::PORT_UNREACHABLE) => {
-                Frame::Complaint(Complaint::Refused, body)
+            Message::Unreachable(code) => {
+                Frame::Complaint(Complaint::Undeliverable(meaning_v6(code)), body)
             }
-            Message::Unreachable(_) => Frame::Complaint(Complaint::Unreachable, body),
             // RFC 4861 §7.1: whoever is on another link cannot have sent this.
             Message::NeighbourSolicitation { target, source: asker } if near => {
                 self.answer_solicitation(source, target, asker, back, now)

@@ -325,7 +325,7 @@ impl Stack {
         let local = SocketAddr::new(source, port(0));
         let remote = SocketAddr::new(destination, port(2));
         if protocol == Protocol::UDP {
-            if complaint == Complaint::Refused {
+            if complaint == Complaint::Undeliverable(ConnectionError::Refused) {
                 self.udp_refused(local, remote);
             }
             return Ok(());
@@ -343,13 +343,10 @@ impl Stack {
                 connection.shrink_path(cx, mtu.max(least));
             }
             // A soft error for a connection that is open (RFC 1122 §4.2.3.9, RFC 5461).
-            Complaint::Unreachable if connection.gives_up_when_unreachable() => {
-                connection.finish(Cause::GiveUp, Some(ConnectionError::Unreachable), cx);
+            Complaint::Undeliverable(error) if connection.gives_up_when_unreachable() => {
+                connection.finish(Cause::GiveUp, Some(error), cx);
             }
-            Complaint::Refused if connection.gives_up_when_unreachable() => {
-                connection.finish(Cause::GiveUp, Some(ConnectionError::Refused), cx);
-            }
-            Complaint::Unreachable | Complaint::Refused => {}
+            Complaint::Undeliverable(_) => {}
         }
         self.settle(place);
         Ok(())
