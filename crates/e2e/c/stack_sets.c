@@ -336,6 +336,28 @@ static void duplicated(void)
         close(all[at]);
 }
 
+/* Duplicates that are closed, or whose original is, before anything was entered. */
+static void duplicated_before(void)
+{
+    int low = epoll_create1(0), set = fcntl(low, F_DUPFD, 40), fd = near_accepted(0);
+    close(low);
+    printf("moved: %s", told(set, 20));
+    printf(", entered %s", enters(set, fd, EPOLLIN, 5));
+    far_ok(far("put 0 x"));
+    printf(", told %s\n", told(set, 2000));
+    close(set);
+    int first = epoll_create1(0), second = dup(first);
+    close(second);
+    /* That number again. */
+    int next = epoll_create1(0), its = dup(next);
+    printf("anew: %s", enters(its, fd, EPOLLIN, 6));
+    printf(", told %s", told(next, 2000));
+    printf(", the first %s\n", told(first, 20));
+    int all[] = {first, next, its, fd};
+    for (int at = 0; at < 4; at++)
+        close(all[at]);
+}
+
 int main(int count, char **arguments)
 {
     far_begin(count, arguments);
@@ -350,5 +372,6 @@ int main(int count, char **arguments)
     forked_behind();
     closed_while_somebody_sleeps();
     duplicated();
+    duplicated_before();
     return 0;
 }

@@ -362,12 +362,16 @@ impl Guard {
         for _ in 0..STRANGERS {
             let strangers = self.peers.iter().filter(|peer| peer.session.is_none()).count();
             // Whoever does not know the token shall not keep out who does. Who has said something is heard next.
-            if strangers >= STRANGERS {
-                let is_mute = |peer: &Peer| peer.session.is_none() && !peer.has_spoken();
-                let Some(first) = self.peers.iter().position(is_mute) else { return };
-                self.peers.remove(first);
+            let is_mute = |peer: &Peer| peer.session.is_none() && !peer.has_spoken();
+            let is_full = strangers >= STRANGERS;
+            let first = is_full.then(|| self.peers.iter().position(is_mute));
+            if first == Some(None) {
+                return;
             }
             let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            if let Some(first) = first.flatten() {
+                self.peers.remove(first);
+            }
             self.peers.push(Peer::new(socket, &self.hung_up));
         }
     }

@@ -108,7 +108,9 @@ impl Watch {
             return false;
         }
         if !search.work.is_over() {
+            // Those behind him were not looked at.
             self.passed_over.extend(held_up_by);
+            return false;
         }
         self.in_vain = if search.work.done() == Some(true) { 0 } else { self.in_vain + 1 };
         self.in_vain >= IN_VAIN
@@ -219,8 +221,9 @@ mod tests {
         until(&mut watch, 7);
         goes_on.send(()).unwrap();
         until(&mut watch, 8);
-        assert!(!watch.is_over_unless(&bell, |_| false), "once in vain");
-        assert_eq!(watch.passed_over, [8].into());
+        assert!(!watch.is_over_unless(&bell, |_| false), "that was none");
+        assert_eq!((watch.in_vain, &watch.passed_over), (0, &[8].into()));
+        assert!(!asked(&mut watch, &bell, |_| false));
         assert!(asked(&mut watch, &bell, |_| false));
     }
 }

@@ -486,7 +486,7 @@ fn what_takes_long_to_close_holds_up_nobody_whoever_sends_it() {
         }
         let begun = Instant::now();
         let client = link.client();
-        assert!(begun.elapsed() < LONG / 20, "way {at}: somebody else waits");
+        assert!(begun.elapsed() < LONG / 2, "way {at}: somebody else waits");
         drop(client);
     }
 }

@@ -95,7 +95,8 @@ impl Client {
     ///
     /// [`Error::Refused`] if there is none, or another.
     pub fn attach(&mut self, wanted: Option<u32>) -> Result<(u32, OwnedFd), Error> {
-        match self.request(Request::Attach { wanted }, None)? {
+        let id = self.say_at_any_rate(Request::Attach { wanted }, None)?;
+        match self.hear(id)? {
             (Reply::Attached { instance }, Some(socket)) => Ok((instance, socket)),
             _ => Err(Error::Language),
         }
@@ -165,9 +166,10 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn open(&mut self, device: i32) -> Result<af_packet::Handed, Error> {
-        let opened = self.request(Request::Open { device }, None);
+        let id = self.say_at_any_rate(Request::Open { device }, None)?;
+        let opened = self.hear(id);
         // Rings take their time, in which others are answered.
-        self.unasked.unanswered = None;
+        self.unasked.unanswered = self.unasked.unanswered.filter(|question| *question != id);
         match opened? {
             (Reply::Opened { socket: description }, Some(socket)) => {
                 Ok(af_packet::Handed { socket, description })
@@ -182,7 +184,7 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn has_closed(&mut self) -> Result<(), Error> {
-        self.done(Request::Closed, None)
+        self.done_or_said(Request::Closed, None)
     }
 
     /// Whether queues of the devices may come ([`Client::next_queue`]).
@@ -332,6 +334,18 @@ impl Client {
         is_done(self.request(request, descriptor))
     }
 
+    /// What is not to be left out because the guardian is slow: then it is said, and not waited for.
+    fn done_or_said(
+        &mut self,
+        request: Request,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Error> {
+        match self.unasked.unanswered {
+            Some(_) => self.say_at_any_rate(request, descriptor).map(drop),
+            None => self.done(request, descriptor),
+        }
+    }
+
     /// Who is told [`Error::Slow`] does without: should it be done all the same, it is undone when that is heard of.
     fn done_or_undone(
         &mut self,
@@ -358,7 +372,11 @@ impl Client {
     /// The answer to a question. What has come in the middle of it wakes nobody any more, so what is to be said of that is said now.
     fn hear(&mut self, id: u32) -> Result<(Reply, Option<OwnedFd>), Error> {
         let heard = hear(self.socket.as_fd(), id, &mut self.unasked);
-        self.unasked.unanswered = matches!(heard, Err(Error::Slow(_))).then_some(id);
+        if matches!(heard, Err(Error::Slow(_))) {
+            self.unasked.unanswered.get_or_insert(id);
+        } else {
+            self.unasked.unanswered = None;
+        }
         let _ = self.say_what_is_over(SendFlags::DONTWAIT);
         heard
     }

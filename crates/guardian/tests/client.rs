@@ -74,13 +74,15 @@ fn a_guardian_that_does_not_answer_is_not_waited_for_for_long() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
-    let place = place(|socket| {
+fn who_has_waited_in_vain_does_not_wait_again_before_that_is_answered_and_takes_no_answer_for_another()
+ {
+    let (goes_on, held_up) = mpsc::channel();
+    let place = place(move |socket| {
         welcome(&socket);
         let late = hear(&socket).id;
-        // Until the other one has given up and asks again.
-        let next = hear(&socket).id;
+        held_up.recv().unwrap();
         answer(&socket, late, Reply::Refused { why: "too late".to_owned() }, None);
+        let next = hear(&socket).id;
         answer(&socket, next, Reply::Done, None);
         let last = hear(&socket).id;
         answer(&socket, last, Reply::Refused { why: "for this reason".to_owned() }, None);
@@ -91,8 +93,19 @@ fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
     let error = client.own(local, listener.as_fd()).unwrap_err();
     assert!(matches!(error, Error::Slow(_)), "{error}");
     is_prompt(asked);
-    client.check().unwrap();
-    client.own(local, listener.as_fd()).unwrap();
+    let again = Instant::now();
+    for _ in 0..3 {
+        assert!(matches!(client.own(local, listener.as_fd()), Err(Error::Slow(_))));
+    }
+    assert!(again.elapsed() < PATIENCE, "each has waited");
+    goes_on.send(()).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let mut done = client.own(local, listener.as_fd());
+    while matches!(done, Err(Error::Slow(_))) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+        done = client.own(local, listener.as_fd());
+    }
+    done.unwrap();
     let error = client.disown(local).unwrap_err();
     assert_eq!(error.to_string(), "for this reason");
 }
@@ -142,39 +155,46 @@ fn what_is_done_too_late_is_undone() {
     let (tells, told) = mpsc::channel();
     let place = place(move |socket| {
         welcome(&socket);
-        // Of these the last is refused, and nothing is to be undone of it. All are answered when nobody waits any more.
-        let late = [(); 3].map(|()| hear(&socket).id);
-        thread::sleep(PATIENCE * 2);
-        answer(&socket, late[0], Reply::Done, None);
-        answer(&socket, late[1], Reply::Done, None);
-        answer(&socket, late[2], Reply::Refused { why: "for this reason".to_owned() }, None);
+        let mut late = 0;
         loop {
             let Question { id, request } = hear(&socket);
-            if !matches!(request, Request::Over { .. }) {
-                answer(&socket, id, Reply::Done, None);
-            }
-            let is_last = request == Request::Settle;
-            tells.send(request).unwrap();
-            if is_last {
-                return;
+            match request {
+                // Answered when nobody waits any more. The last is refused, and nothing is to be undone of it.
+                Request::Own { .. } | Request::OwnConnection { .. } => {
+                    late += 1;
+                    thread::sleep(PATIENCE * 3 / 2);
+                    let refused = Reply::Refused { why: "for this reason".to_owned() };
+                    let reply = if late < 3 { Reply::Done } else { refused };
+                    answer(&socket, id, reply, None);
+                }
+                Request::Over { .. } => tells.send(request).unwrap(),
+                other => {
+                    answer(&socket, id, Reply::Done, None);
+                    let is_last = other == Request::Settle;
+                    tells.send(other).unwrap();
+                    if is_last {
+                        return;
+                    }
+                }
             }
         }
     });
     let mut client = Client::connect(&place).unwrap();
     let (listener, local) = listener();
-    let is_slow = |done| matches!(done, Err(Error::Slow(_)));
-    assert!(is_slow(client.own(local, listener.as_fd())));
-    assert!(is_slow(client.own_connection(local, remote, listener.as_fd())));
-    assert!(is_slow(client.own(local, listener.as_fd())));
-    let end = Instant::now() + PATIENCE * 3;
-    let mut undone = Vec::new();
-    while undone.len() < 2 && Instant::now() < end {
+    let is_answered = |client: &mut Client, done| {
+        assert!(matches!(done, Err(Error::Slow(_))));
+        thread::sleep(PATIENCE);
         client.check().unwrap();
-        undone.extend(told.try_recv());
-        thread::sleep(Duration::from_millis(1));
-    }
+    };
+    let done = client.own(local, listener.as_fd());
+    is_answered(&mut client, done);
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Disown { local });
+    let done = client.own_connection(local, remote, listener.as_fd());
+    is_answered(&mut client, done);
     let over = Request::Over { closed: Vec::new(), over: vec![(local, remote)] };
-    assert!(undone.contains(&over) && undone.contains(&Request::Disown { local }), "{undone:?}");
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), over);
+    let done = client.own(local, listener.as_fd());
+    is_answered(&mut client, done);
     client.settle().unwrap();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Settle);
 }
@@ -185,17 +205,18 @@ fn what_is_done_too_late_is_undone_behind_the_answer_in_whose_middle_that_is_hea
     let place = place(move |socket| {
         welcome(&socket);
         let late = hear(&socket).id;
+        // A device is asked for at any rate.
         let next = hear(&socket).id;
         answer(&socket, late, Reply::Done, None);
-        answer(&socket, next, Reply::Done, None);
+        answer(&socket, next, Reply::Refused { why: "for this reason".to_owned() }, None);
         tells.send(hear(&socket).request).unwrap();
     });
     let mut client = Client::connect(&place).unwrap();
-    let [(first, one), (second, other)] = [listener(), listener()];
-    assert!(matches!(client.own(one, first.as_fd()), Err(Error::Slow(_))));
-    client.own(other, second.as_fd()).unwrap();
+    let (listener, local) = listener();
+    assert!(matches!(client.own(local, listener.as_fd()), Err(Error::Slow(_))));
+    assert_eq!(client.open(1).unwrap_err().to_string(), "for this reason");
     // Nobody would be woken to look for it.
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Disown { local: one });
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Request::Disown { local });
 }
 
 #[test]

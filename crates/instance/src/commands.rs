@@ -25,6 +25,9 @@ fn limited(option: SocketOption) -> SocketOption {
         SocketOption::ReceiveBuffer(bytes) => {
             SocketOption::ReceiveBuffer(bytes.min(MOST_BUFFER_BYTES))
         }
+        SocketOption::ReceiveAtLeast(bytes) => {
+            SocketOption::ReceiveAtLeast(bytes.min(MOST_BUFFER_BYTES))
+        }
         other => other,
     }
 }

@@ -324,7 +324,7 @@ impl Asked {
                 if self.receive_buffer_bytes.is_some() || room <= LEAST_ROOM_BYTES {
                     return Ok(Meaning::Kept);
                 }
-                SocketOption::ReceiveBuffer(room)
+                SocketOption::ReceiveAtLeast(room)
             }
             libc::SO_ZEROCOPY => {
                 self.zero_copy = flag(value)?;

@@ -260,9 +260,12 @@ impl Sets {
     /// The same set has another number from now on.
     pub(crate) fn rename(&mut self, set: RawFd, other: RawFd) {
         self.shown.iter_mut().filter(|shown| **shown == set).for_each(|shown| *shown = other);
-        if let Some(at) = self.all.remove(&set) {
-            self.all.insert(other, at);
-        }
+        let Some(Set { ready, members, shown, .. }) = self.all.remove(&set) else { return };
+        // Somebody may have entered something by that number in between.
+        let at = self.all.entry(other).or_insert_with(Set::new);
+        at.members += members;
+        at.ready.extend(ready);
+        at.shown = at.shown.take().or(shown);
     }
 
     /// Something has happened to a socket: its sets look at it. Calls `ring` for each.

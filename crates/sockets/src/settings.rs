@@ -251,6 +251,6 @@ impl<O: Outside> Sockets<O> {
 /// Whether something may be read or written from now on that could not (`sk_setsockopt`, `do_tcp_setsockopt` and
 /// `tcp_set_rcvlowat` wake who waits).
 fn changes_readiness(option: SocketOption) -> bool {
-    use SocketOption::{NotSentLowWater, ReceiveBuffer, SendBuffer};
-    matches!(option, SendBuffer(_) | NotSentLowWater(_) | ReceiveBuffer(_))
+    use SocketOption::{NotSentLowWater, ReceiveAtLeast, SendBuffer};
+    matches!(option, SendBuffer(_) | NotSentLowWater(_) | ReceiveAtLeast(_))
 }

@@ -114,7 +114,9 @@ impl Attached {
             if let Some(mirror) = self.mirror_at(number) {
                 mirror.lose();
                 self.note(number);
-                self.doubtful.push(number);
+                if !self.doubtful.contains(&number) {
+                    self.doubtful.push(number);
+                }
             }
             return None;
         };
@@ -144,6 +146,9 @@ impl Attached {
     }
 
     fn ask_and_wait(&mut self, command: Command, number: u32, what: &[u8]) -> Option<Heard> {
+        if command.is_of_connection() && self.doubtful.contains(&number) {
+            return None;
+        }
         self.heard.begin(number);
         self.command(command, number, what);
         let until = Clock::now() + PATIENCE;

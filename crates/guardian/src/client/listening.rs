@@ -65,7 +65,7 @@ impl Client {
     ///
     /// [`Error::Refused`] if there is none, or another.
     pub fn pass_on(&mut self, local: SocketAddr, socket: BorrowedFd<'_>) -> Result<(), Error> {
-        self.done(Request::PassOn { local }, Some(socket))
+        self.done_or_said(Request::PassOn { local }, Some(socket))
     }
 
     /// A connection of the kernel's that another process had to accept and this one has now, with our end of it.
@@ -96,7 +96,7 @@ impl Client {
     ///
     /// [`Error::Refused`] if nobody has, or another.
     pub fn takes_turns(&mut self, local: SocketAddr) -> Result<(), Error> {
-        self.done(Request::TakesTurns { local }, None)
+        self.done_or_said(Request::TakesTurns { local }, None)
     }
 
     /// Who comes to a port that this program owns is to be the kernel's, whether others have it, too, or not.
@@ -105,7 +105,7 @@ impl Client {
     ///
     /// [`Error::Refused`] if it is not owned, or another.
     pub fn renounces(&mut self, local: SocketAddr) -> Result<(), Error> {
-        self.done(Request::Renounces { local }, None)
+        self.done_or_said(Request::Renounces { local }, None)
     }
 }
 

@@ -170,6 +170,7 @@ fn who_loses_a_connection_that_is_given_away_too_late_keeps_the_others() {
         // The instance does not come to it.
         assert!(program.detach(program.now(), ours).is_none());
         assert_eq!(gets(&mut program, ours), Err(RecvError::Failed(ConnectionError::Reset)));
+        assert!(program.detach(program.now(), ours).is_none(), "once more, and at once");
         program.shutdown(program.now(), ours, Shutdown::Both);
         if closes {
             program.close(program.now(), ours);

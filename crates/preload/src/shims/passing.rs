@@ -115,12 +115,12 @@ fn before_exec(
 }
 
 /// The same for a function that is told a path first. Who tries one program after the other goes on with all that he has.
-fn of_path(
+fn of_path<const IS_SEARCHED: bool>(
     call: &mut Registers,
     before: impl FnOnce(&mut Registers) -> Option<*mut c_void>,
 ) -> Option<*mut c_void> {
     let [path, ..] = call.first_six();
-    if stacked::exec_fails(path as *const c_char) { None } else { before(call) }
+    if stacked::exec_fails(path as *const c_char, IS_SEARCHED) { None } else { before(call) }
 }
 
 /// The environment is this argument.
@@ -153,15 +153,15 @@ fn before_exec_of_list_and_environment(call: &mut Registers) -> Option<*mut c_vo
 changing_shim! {
     posix_spawn => before_spawn;
     posix_spawnp => before_spawn;
-    execve => |call| of_path(call, before_exec_with::<2>);
-    execvpe => |call| of_path(call, before_exec_with::<2>);
+    execve => |call| of_path::<false>(call, before_exec_with::<2>);
+    execvpe => |call| of_path::<true>(call, before_exec_with::<2>);
     fexecve => before_exec_with::<2>;
     execveat => before_exec_with::<3>;
-    execv => |call| of_path(call, |call| before_exec_of_own(call, || real::execve() as *mut c_void));
-    execvp => |call| of_path(call, |call| before_exec_of_own(call, || real::execvpe() as *mut c_void));
-    execl => |call| of_path(call, before_exec_of_list);
-    execlp => |call| of_path(call, before_exec_of_list);
-    execle => |call| of_path(call, before_exec_of_list_and_environment);
+    execv => |call| of_path::<false>(call, |call| before_exec_of_own(call, || real::execve() as *mut c_void));
+    execvp => |call| of_path::<true>(call, |call| before_exec_of_own(call, || real::execvpe() as *mut c_void));
+    execl => |call| of_path::<false>(call, before_exec_of_list);
+    execlp => |call| of_path::<true>(call, before_exec_of_list);
+    execle => |call| of_path::<false>(call, before_exec_of_list_and_environment);
 }
 
 passing_shim! {

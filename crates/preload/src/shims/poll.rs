@@ -349,7 +349,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    POSIX.before_epoll(epfd, Call::EpollWait);
+    POSIX.before_epoll(stacked::duplicates::number_of(epfd), Call::EpollWait);
     // SAFETY: the program's own call.
     unsafe {
         let limit = milliseconds(timeout);
@@ -376,7 +376,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    POSIX.before_epoll(epfd, Call::EpollPwait);
+    POSIX.before_epoll(stacked::duplicates::number_of(epfd), Call::EpollPwait);
     // SAFETY: the program's own call; see `ppoll` for the mask.
     unsafe {
         let limit = milliseconds(timeout);
@@ -404,7 +404,7 @@ pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    POSIX.before_epoll(epfd, Call::EpollPwait2);
+    POSIX.before_epoll(stacked::duplicates::number_of(epfd), Call::EpollPwait2);
     // SAFETY: the program's own call; see `ppoll` for the mask.
     unsafe {
         let call = |timeout| real::epoll_pwait2()(epfd, events, most, timeout, mask);

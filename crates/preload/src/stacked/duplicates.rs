@@ -12,8 +12,10 @@ use uncork_posix::kernel::state;
 use super::{SOCKETS, calls, has_set, is_on, mark, outside, state_of};
 use crate::table::{self, DESCRIPTORS};
 
-/// By descriptor: one more than the number by which the stack knows the set; zero for its own.
+/// By descriptor: one more than the number by which the stack knows the set; zero for its own, and [`HAS_OTHERS`] for its own
+/// where it was duplicated.
 static KNOWN_BY: [AtomicI32; DESCRIPTORS] = [const { AtomicI32::new(0) }; DESCRIPTORS];
+const HAS_OTHERS: i32 = -1;
 /// Whether any set was ever duplicated.
 static ARE_SOME: AtomicBool = AtomicBool::new(false);
 
@@ -35,15 +37,27 @@ pub(crate) fn number_of(set: c_int) -> c_int {
 
 /// `new` has become a duplicate of `old`, which is no socket of the stack's.
 pub(crate) fn is_like(new: c_int, old: c_int) {
-    if !is_on() {
+    if !is_on() || state_of(old) == Some(state::TCP) {
         return;
     }
     let number = number_of(old);
     let is_one = number != old || has_set(old) || outside::is_set(old);
-    if let Some(known) = known_by(new).filter(|_| is_one && new != number) {
+    let (Some(known), Some(first)) = (known_by(new), known_by(number)) else { return };
+    if is_one && new != number {
         known.store(number + 1, SeqCst);
-        table::HIGHEST.fetch_max(new, Relaxed);
+        first.store(HAS_OTHERS, SeqCst);
         ARE_SOME.store(true, SeqCst);
+        are_known([new, number]);
+    }
+}
+
+/// That these are closed is seen.
+fn are_known(sets: [c_int; 2]) {
+    for set in sets {
+        if let Some(byte) = table::state(set) {
+            let _ = byte.compare_exchange(state::UNKNOWN, state::WAITS, SeqCst, Relaxed);
+            table::HIGHEST.fetch_max(set, Relaxed);
+        }
     }
 }
 
@@ -52,17 +66,19 @@ pub(super) fn closing(fd: c_int) {
     if !ARE_SOME.load(Relaxed) {
         return;
     }
-    if known_by(fd).is_none_or(|known| known.swap(0, SeqCst) != 0) {
+    if known_by(fd).is_none_or(|known| known.swap(0, SeqCst) != HAS_OTHERS) {
         return;
     }
     let is_other = |other: &c_int| known_by(*other).is_some_and(|it| it.load(Relaxed) == fd + 1);
     let mut others = (0..=table::HIGHEST.load(Relaxed)).filter(is_other);
     let Some(heir) = others.next() else { return };
+    let mut its = 0;
     for known in others.filter_map(known_by) {
         known.store(heir + 1, SeqCst);
+        its = HAS_OTHERS;
     }
     if let Some(known) = known_by(heir) {
-        known.store(0, SeqCst);
+        known.store(its, SeqCst);
     }
     if state_of(fd) == Some(state::STACK_SET) {
         SOCKETS.rename_set(fd, heir);

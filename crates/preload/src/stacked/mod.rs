@@ -142,20 +142,22 @@ fn is_vfork_child() -> bool {
     POSIX.is_vfork_child() && ON.load(Relaxed) && !uncork_sockets::is_inside()
 }
 
-/// Whether execve(2) is about to find no program at this path: then all stays as it is. One that is looked for in several
-/// directories is not looked for here.
-pub(crate) fn exec_fails(path: *const c_char) -> bool {
+/// Whether execve(2) is about to find no program at this path: then all stays as it is. `is_searched`: it is looked for in
+/// several directories unless there is a slash in it, and not here then.
+pub(crate) fn exec_fails(path: *const c_char, is_searched: bool) -> bool {
     if !is_on() || is_nowhere(path) {
         return false;
     }
+    // SAFETY: a string of the program's, which libc reads as well.
+    if is_searched && !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/') {
+        return false;
+    }
     // SAFETY: a string of the program's, as execve(2) wants it.
-    let is_path = unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/');
-    // SAFETY: the same.
     let found = unsafe {
         crate::raw::raw!(SYS_faccessat2, libc::AT_FDCWD, path, libc::X_OK, libc::AT_EACCESS)
     };
     let no_program = [libc::ENOENT, libc::ENOTDIR, libc::EACCES, libc::ELOOP, libc::ENAMETOOLONG];
-    is_path && found.is_err_and(|error| no_program.contains(&error.0))
+    found.is_err_and(|error| no_program.contains(&error.0))
 }
 
 /// The process becomes another program, which goes on with the descriptors that it inherits.

@@ -46,6 +46,8 @@ pub enum SocketOption {
     SendBuffer(u32),
     /// Receive buffer in bytes; it then no longer follows the reader (SO_RCVBUF, likewise).
     ReceiveBuffer(u32),
+    /// There is to be so much room for what comes, whatever it was before, and more if it is used (tcp_set_rcvlowat).
+    ReceiveAtLeast(u32),
     /// The user is told that he can write only while fewer bytes than this wait to be sent
     /// (TCP_NOTSENT_LOWAT); with none as the stack has it, with the most that there is always.
     NotSentLowWater(Option<u32>),
@@ -151,6 +153,9 @@ impl Connection {
                 let bytes = bytes.clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
                 options.receive_buffer_bytes = Some(bytes);
                 self.receiver.limit = bytes;
+            }
+            SocketOption::ReceiveAtLeast(bytes) => {
+                self.receiver.limit = self.receiver.limit.max(bytes.min(BUFFER_BYTES.1));
             }
             SocketOption::NotSentLowWater(bytes) => {
                 let bytes = bytes.or(cx.config.not_sent_low_water);
