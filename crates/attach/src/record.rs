@@ -140,9 +140,7 @@ impl Command {
     pub const fn of_number(self, number: u32) -> Header {
         Header { kind: self as u8, flags: 0, number, extra: 0 }
     }
-}
 
-impl Command {
     /// Whether its number is a connection's.
     #[must_use]
     pub const fn is_of_connection(self) -> bool {

@@ -80,9 +80,7 @@ impl<O: Outside> Sockets<O> {
             self.need_keeper(part);
         }
     }
-}
 
-impl<O: Outside> Sockets<O> {
     /// `set` is about to be closed, and is known by the number `other` from now on, which is a duplicate of it.
     pub fn rename_set(&self, set: RawFd, other: RawFd) {
         let parts = self.parts_of(set);

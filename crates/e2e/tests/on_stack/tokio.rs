@@ -2,6 +2,7 @@
 //! waits by another.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -19,6 +20,13 @@ fn echo() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tokio_echo"))
 }
 
+/// All that is asked by this command is answered.
+fn answered(mut asks: Command, [threads, address]: [&str; 2]) -> Result<()> {
+    let said = run(asks.args([threads, "ask", address]), LONG)?.successful()?.stdout;
+    ensure!(said == "1000 answers\n", "{threads}: {said}");
+    Ok(())
+}
+
 #[test]
 fn tokio_never_hears_of_who_comes_or_answers() -> Result<()> {
     if lacks(&[])? {
@@ -32,9 +40,7 @@ fn tokio_never_hears_of_who_comes_or_answers() -> Result<()> {
         command.args([threads, "serve", &ours]);
         let server = Daemon::on_stack(command, &scratch.path("server"), &hosts, PORT)?;
         let before = hosts.counted()?;
-        let mut command = hosts.beside(echo())?;
-        let said = run(command.args([threads, "ask", &ours]), LONG)?.successful()?.stdout;
-        ensure!(said == "1000 answers\n", "{threads}: {said}");
+        answered(hosts.beside(echo())?, [threads, &ours])?;
         hosts.check_all_on_stack(before)?;
         server.stop(Signal::SIGTERM)?;
         let mut command = hosts.beside(echo())?;
@@ -42,9 +48,7 @@ fn tokio_never_hears_of_who_comes_or_answers() -> Result<()> {
         let server = Daemon::start(command, &scratch.path("theirs"))?;
         wait_until("the other host listens", || Ok(hosts.theirs.listens(PORT)))?;
         let before = hosts.counted()?;
-        let mut command = hosts.on_stack(echo())?;
-        let said = run(command.args([threads, "ask", &theirs]), LONG)?.successful()?.stdout;
-        ensure!(said == "1000 answers\n", "{threads}: {said}");
+        answered(hosts.on_stack(echo())?, [threads, &theirs])?;
         hosts.check_all_on_stack(before)?;
         server.stop(Signal::SIGTERM)?;
     }

@@ -4,7 +4,7 @@
 //! claims of all its programs, each by who has made it, and a place is left with the last of them. Its table
 //! and its connections are looked after as those of a program with a stack of its own.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Sender;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -198,11 +198,8 @@ impl Guard {
         let program = self.session(at)?.engine.0.get();
         let Some(instance) = self.instance_of(at)? else { return Ok(()) };
         let peer = &self.peers[instance];
-        if peer.is_behind()
-            || peer
-                .answer(UNASKED, word(program), descriptor.as_ref().map(|passed| passed.as_fd()))
-                .is_err()
-        {
+        let passed = descriptor.as_ref().map(AsFd::as_fd);
+        if peer.is_behind() || peer.answer(UNASKED, word(program), passed).is_err() {
             return Err("the instance of the stack does not listen: it is stopped, or has no time"
                 .to_owned());
         }

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::SendFlags;
-
 use super::Client;
 use crate::{Error, Request};
 
@@ -47,12 +45,7 @@ impl Client {
     ///
     /// [`Error`] says which.
     pub fn disown(&mut self, local: SocketAddr) -> Result<(), Error> {
-        let done = if self.unasked.unanswered.is_some() {
-            self.unasked.disowned.push(local);
-            self.say_what_is_over(SendFlags::DONTWAIT)
-        } else {
-            self.done(Request::Disown { local }, None)
-        };
+        let done = self.done_or_said(Request::Disown { local }, None);
         // Whoever owns it next has to hear of that anew.
         self.unasked.kernels.retain(|other| plain(*other) != plain(local));
         done

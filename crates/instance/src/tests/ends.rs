@@ -22,22 +22,28 @@ fn full(rig: &mut Rig, program: &mut Attached) -> (SocketId, SocketId, Vec<u8>) 
     (ours, theirs, all)
 }
 
-/// All that comes up to an end or an error, by who has a turn only when there is nothing to be read.
-fn read(rig: &mut Rig, program: &mut Attached, id: SocketId) -> (Vec<u8>, Result<(), RecvError>) {
-    let mut all = Vec::new();
-    let mut turns = 0;
-    loop {
+/// All of this comes, and what it ends with, to who has a turn only when there is nothing to be read.
+fn reads(
+    rig: &mut Rig,
+    program: &mut Attached,
+    (id, all): (SocketId, &[u8]),
+) -> Result<(), RecvError> {
+    let (mut came, mut turns) = (Vec::new(), 0);
+    let end = loop {
         match gets(program, id) {
-            Ok(bytes) if bytes.is_empty() => return (all, Ok(())),
-            Ok(bytes) => all.extend(bytes),
+            Ok(bytes) if bytes.is_empty() => break Ok(()),
+            Ok(bytes) => came.extend(bytes),
             Err(RecvError::WouldBlock) => {
                 turns += 1;
-                assert!(turns < 100, "{} octets, and nobody says that it is over", all.len());
+                assert!(turns < 100, "{} octets, and nobody says that it is over", came.len());
                 rig.go(&mut [program]);
             }
-            Err(error) => return (all, Err(error)),
+            Err(error) => break Err(error),
         }
-    }
+    };
+    assert_eq!(came.len(), all.len());
+    assert!(came == all);
+    end
 }
 
 #[test]
@@ -49,9 +55,8 @@ fn what_has_come_before_a_reset_is_read_before_it() {
     rig.peer.stack().abort(now, theirs);
     rig.go(&mut [&mut program]);
     assert!(program.readiness(program.now(), ours).has(Ready::ERROR), "who polls hears of it");
-    let (came, end) = read(&mut rig, &mut program, ours);
-    assert_eq!(came.len(), all.len());
-    assert_eq!((came == all, end), (true, Err(RecvError::Failed(ConnectionError::Reset))));
+    let end = reads(&mut rig, &mut program, (ours, &all));
+    assert_eq!(end, Err(RecvError::Failed(ConnectionError::Reset)));
     assert_eq!(gets(&mut program, ours).unwrap(), b"");
 }
 
@@ -67,9 +72,7 @@ fn what_has_come_before_a_reset_is_read_by_who_has_heard_of_that_by_writing() {
     rig.go(&mut [&mut program]);
     let failed = SendError::Failed(ConnectionError::Reset);
     assert_eq!(program.send(program.now(), ours, b"x", false), Err(failed));
-    let (came, end) = read(&mut rig, &mut program, ours);
-    assert_eq!(came.len(), all.len());
-    assert_eq!((came == all, end), (true, Ok(())));
+    assert_eq!(reads(&mut rig, &mut program, (ours, &all)), Ok(()));
 }
 
 #[test]
@@ -83,9 +86,7 @@ fn what_has_come_before_both_ends_is_read_though_the_connection_is_over() {
     program.shutdown(program.now(), ours, Shutdown::Write);
     rig.go(&mut [&mut program]);
     assert_eq!(program.state(ours), Some(State::Closed));
-    let (came, end) = read(&mut rig, &mut program, ours);
-    assert_eq!(came.len(), all.len());
-    assert_eq!((came == all, end), (true, Ok(())));
+    assert_eq!(reads(&mut rig, &mut program, (ours, &all)), Ok(()));
 }
 
 #[test]
