@@ -4,6 +4,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Instant;
 
+use uncork_attach::RING_BYTES;
+use uncork_attach::record::HEADER_BYTES;
+
 use super::*;
 
 /// More than a program has of one connection.
@@ -126,6 +129,9 @@ fn who_hangs_up_and_speaks_on_is_not_listened_to_for_ever() {
     let begun = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
+            let mut says = || bad.write_anything(Command::ListenerOption.of_number(0), &option);
+            // The ring is full when it hangs up.
+            (0..RING_BYTES / HEADER_BYTES).for_each(|_| says());
             bad.hang_up();
             while !over.load(Relaxed) && begun.elapsed() < LONG {
                 bad.write_anything(Command::ListenerOption.of_number(0), &option);
